@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+/// @file executor.hpp
+/// The interface of everything that runs plans, and the default executor of the process.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/bindings.hpp>
+
+namespace otimes {
+
+/// Memory for intermediates that belongs to the caller; `data == nullptr`: take it from the executor's own pool.
+struct workspace_view {
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+};
+
+/// Runs plans. Immutable after construction as far as its users can see: any thread may call `run` at any time.
+class executor {
+public:
+    executor() = default;
+    executor(const executor&) = delete;
+    executor& operator=(const executor&) = delete;
+    virtual ~executor() = default;
+
+    /// "reference", "cpu avx512 openmp", "gpu NVIDIA H200", ...
+    [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+    /// The machine that plans for this executor are made for.
+    [[nodiscard]] virtual const machine& target() const noexcept = 0;
+    /// Where its plans run; what `placement::automatic` becomes.
+    [[nodiscard]] virtual placement where() const noexcept = 0;
+    /// Evaluates `p` on the operands of `b`.
+    /// @throws unsupported_error a plan that was made for another kind of executor.
+    /// @throws budget_error a workspace smaller than `p.workspace_bytes`.
+    virtual void run(const plan& p, const bindings& b, workspace_view workspace) const = 0;
+};
+
+namespace detail {
+inline std::atomic<const executor*>& default_executor_slot() noexcept {
+    static std::atomic<const executor*> slot{nullptr};
+    return slot;
+}
+inline const executor*& scoped_executor_slot() noexcept {
+    thread_local const executor* slot = nullptr;
+    return slot;
+}
+}  // namespace detail
+
+/// Makes `e` the executor of every expression that names none, in all threads. The executor must outlive its use;
+/// nullptr restores the `cpu` executor of each translation unit. Atomic.
+inline void set_default_executor(const executor* e) noexcept { detail::default_executor_slot().store(e); }
+inline void set_default_executor(const executor& e) noexcept { set_default_executor(&e); }
+
+/// The executor that was set, for this thread's innermost scope first; nullptr when none was.
+inline const executor* default_executor() noexcept {
+    const executor* scoped = detail::scoped_executor_slot();
+    return scoped != nullptr ? scoped : detail::default_executor_slot().load(std::memory_order_acquire);
+}
+
+/// Makes an executor the default of this thread until the end of the scope. Scopes nest.
+class scoped_executor {
+public:
+    explicit scoped_executor(const executor& e) noexcept : outer_(detail::scoped_executor_slot()) {
+        detail::scoped_executor_slot() = &e;
+    }
+    scoped_executor(const scoped_executor&) = delete;
+    scoped_executor& operator=(const scoped_executor&) = delete;
+    ~scoped_executor() { detail::scoped_executor_slot() = outer_; }
+
+private:
+    const executor* outer_;
+};
+
+}  // namespace otimes

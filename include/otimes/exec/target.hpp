@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+/// @file target.hpp
+/// The name of the instruction set and threading that this translation unit is compiled for. Everything that reaches a
+/// kernel of the cpu executor lives in the inline namespace `OTIMES_TARGET`, so that files compiled with different flags
+/// link in any order and each runs its own code.
+#pragma once
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512BW__)
+#define OTIMES_TARGET_ISA avx512
+#define OTIMES_TARGET_SIMD_BYTES 64
+#define OTIMES_TARGET_SIMD_REGISTERS 32
+#elif defined(__AVX2__) && defined(__FMA__)
+#define OTIMES_TARGET_ISA avx2
+#define OTIMES_TARGET_SIMD_BYTES 32
+#define OTIMES_TARGET_SIMD_REGISTERS 16
+#elif defined(__AVX__)
+#define OTIMES_TARGET_ISA avx
+#define OTIMES_TARGET_SIMD_BYTES 32
+#define OTIMES_TARGET_SIMD_REGISTERS 16
+#elif defined(__ARM_NEON)
+#define OTIMES_TARGET_ISA neon
+#define OTIMES_TARGET_SIMD_BYTES 16
+#define OTIMES_TARGET_SIMD_REGISTERS 32
+#else
+#define OTIMES_TARGET_ISA baseline
+#define OTIMES_TARGET_SIMD_BYTES 16
+#define OTIMES_TARGET_SIMD_REGISTERS 16
+#endif
+
+#ifdef _OPENMP
+#define OTIMES_TARGET_THREADING openmp
+#else
+#define OTIMES_TARGET_THREADING serial
+#endif
+
+#define OTIMES_CONCAT_EXPANDED(a, b, c) a##b##c
+#define OTIMES_CONCAT(a, b, c) OTIMES_CONCAT_EXPANDED(a, b, c)
+#define OTIMES_TEXT_EXPANDED(a) #a
+#define OTIMES_TEXT(a) OTIMES_TEXT_EXPANDED(a)
+
+/// e.g. target_avx512_openmp
+#define OTIMES_TARGET OTIMES_CONCAT(target_, OTIMES_CONCAT(OTIMES_TARGET_ISA, _, OTIMES_TARGET_THREADING), )
+#define OTIMES_TARGET_NAME OTIMES_TEXT(OTIMES_TARGET_ISA) " " OTIMES_TEXT(OTIMES_TARGET_THREADING)

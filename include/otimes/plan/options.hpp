@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+/// @file options.hpp
+/// What a user may ask of the planner. The order of the members is API: designated initialisers depend on it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace otimes {
+
+/// How products are rounded.
+enum class precision : std::uint8_t {
+    standard,  ///< at least as accurate as multiply-adds in the operand's own type
+    ieee,      ///< multiply-adds in the operand's own type only, no splitting
+    tf32,      ///< one TF32 product per multiply-add where the device has them
+    bf16       ///< one bfloat16 product per multiply-add where the device has them
+};
+
+/// Where a plan runs.
+enum class placement : std::uint8_t { automatic, cpu, gpu, gpus };
+
+/// Options of `make_plan`. Default: decide everything by cost.
+struct options {
+    /// Upper limit of the workspace in bytes. Kept exactly, or `budget_error` names the least that would do.
+    std::int64_t workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
+    otimes::precision precision = otimes::precision::standard;
+    otimes::placement placement = otimes::placement::automatic;
+    /// Threads of the CPU executor; 0: what OpenMP would use, 1 in a program without OpenMP or in a parallel region.
+    std::int32_t threads = 0;
+    /// Ignore tuning tables, and make the bits of each row independent of the number of rows, slabs and batch.
+    bool deterministic = false;
+
+    friend bool operator==(const options&, const options&) = default;
+};
+
+}  // namespace otimes

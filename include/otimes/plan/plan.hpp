@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+/// @file plan.hpp
+/// The plan: how a program is evaluated on a machine, as a plain value without pointers or handles. It compares with
+/// ==, serialises without loss (serialize.hpp), prints as text (explain.hpp) and is immutable once made, so any number of
+/// threads may run it at once.
+///
+/// A plan is a list of passes. A pass goes once over its input and its output, tile by tile, and does one or more sweeps
+/// (one per contracted mode, or one per group of multiplied-out factors) on each tile while it is on chip:
+///
+///     for each slab:                       a range of one free mode; intermediates of a slab stay in cache
+///       for each pass:
+///         for each tile of the pass:       all indices of the contracted modes x `lane_count` lanes of the lane mode
+///           load, sweep, ..., sweep, store
+///
+/// A tile is laid out as [contracted modes, outermost first][lanes]. Modes never move: a sweep replaces mode k of extent P
+/// by one of extent Q where it stands, so nothing is transposed in memory. When the lane mode is contiguous in the
+/// input (output) the vectors are loaded (stored) directly, otherwise the load (store) of a tile transposes on chip.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+/// What evaluates a pass.
+enum class pass_kernel : std::uint8_t {
+    step,           ///< one program step by the reference loops (every kind of step has this)
+    cpu_tiles,      ///< SIMD tiles of the cpu executor
+    gpu_generic,    ///< generic sliced multiply: every shape, stride and type
+    gpu_trailing,   ///< fused trailing group: one contiguous segment per tile
+    gpu_outer,      ///< fused outer group: strided tiles with contiguous runs of `lane_count` elements
+    gpu_cluster     ///< trailing group spread over a cluster of blocks
+};
+
+/// Arithmetic of a sweep.
+enum class sweep_kernel : std::uint8_t {
+    fibre,       ///< vectors along what is contiguous inside the mode; the factor's entries are broadcast
+    row,         ///< the mode itself is innermost: vectors along q, the tile's entries are broadcast
+    scalar,      ///< plain loops
+    mma_split,   ///< GPU: three TF32 matrix products
+    mma_f64      ///< GPU: double matrix products
+};
+
+/// One mode of a pass, outermost first in memory order. Strides in elements.
+struct pass_mode {
+    std::int64_t extent_in = 1;
+    std::int64_t extent_out = 1;
+    std::int64_t stride_in = 0;
+    std::int64_t stride_out = 0;
+    friend bool operator==(const pass_mode&, const pass_mode&) = default;
+};
+
+/// One contracted mode of a pass: the factors `factors` (tensor numbers of the program, first factor outermost) are
+/// multiplied out to one P x Q matrix (one factor: just packed) and replace pass mode `mode`.
+struct sweep {
+    std::int32_t mode = 0;
+    sweep_kernel kernel = sweep_kernel::fibre;
+    std::int64_t P = 1;
+    std::int64_t Q = 1;
+    std::vector<std::int32_t> factors;
+    friend bool operator==(const sweep&, const sweep&) = default;
+};
+
+/// One pass over memory.
+struct pass {
+    pass_kernel kernel = pass_kernel::step;
+    std::int32_t step = -1;        ///< for pass_kernel::step: the program step; otherwise -1
+    std::int32_t in = -1;          ///< tensor number of the program (>= 0), or workspace buffer b as -2 - b
+    std::int32_t out = -1;         ///< likewise
+    bool add = false;              ///< add to `out`; only ever on the last pass that writes it
+    std::int32_t scalar = -1;      ///< alpha, applied once, in this pass; -1: none
+    std::vector<pass_mode> modes;  ///< outermost first; contracted ones are named by the sweeps
+    std::vector<sweep> sweeps;     ///< in the order of execution
+
+    std::int32_t slab_mode = -1;   ///< the pass mode that the plan's slab cuts; -1: not cut
+    std::int64_t slab_scale = 1;   ///< indices of that mode per slab index (free modes may have been merged)
+
+    std::int32_t lane_mode = -1;   ///< free mode whose indices are the vector lanes of a tile; -1: none
+    std::int64_t lane_count = 1;   ///< lanes of a full tile
+
+    std::int32_t threads_per_block = 0;  ///< GPU
+    std::int32_t shared_bytes = 0;       ///< GPU: dynamic shared memory of a block
+    std::int32_t rows_per_block = 0;     ///< GPU: segments that a block holds at a time
+    std::int32_t cluster_blocks = 1;     ///< GPU
+
+    std::int64_t flops = 0;              ///< multiply and add count 2; complex multiply-add counts 8
+    std::int64_t bytes = 0;              ///< read + written at the level that `level` names, factors included once
+    std::string level;                   ///< "memory", "L3", "L2", "L1": where input and output of the pass lie
+    double bound_seconds = 0;            ///< max(bytes / bandwidth of that level, flops / peak)
+    double predicted_seconds = 0;        ///< bound corrected by the kernel's modelled efficiency
+    std::string reason;                  ///< why the pass ends where it ends, for explain
+
+    friend bool operator==(const pass&, const pass&) = default;
+};
+
+/// A candidate that lost, for explain.
+struct rejected_candidate {
+    std::string what;             ///< e.g. "last factor first", "group F1 x F2 to 9 x 9"
+    std::string reason;           ///< e.g. "29.5 MFLOP instead of 8.2"
+    double predicted_seconds = 0;
+    friend bool operator==(const rejected_candidate&, const rejected_candidate&) = default;
+};
+
+/// How a program is evaluated. Made by `make_plan`; see the file comment.
+struct plan {
+    program source;                ///< what it evaluates: the signature that `run` demands
+    otimes::options wishes;        ///< the options it was made with
+    otimes::placement where = otimes::placement::cpu;
+    std::string machine_name;      ///< of the machine that it was made for
+    std::int32_t threads = 1;
+
+    std::vector<pass> passes;
+    std::int64_t slab_extent = 0;  ///< indices of the slab mode per slab; 0: no slabs
+    std::int64_t slab_count = 1;
+    std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight
+    std::int64_t factor_elements = 0;           ///< packed factors
+    std::int64_t tile_elements = 0;             ///< on-chip tile buffers of one thread (CPU)
+
+    std::int64_t flops = 0;            ///< what the passes do
+    std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once
+    std::int64_t workspace_bytes = 0;  ///< exact
+    double bound_seconds = 0;          ///< max(bytes / memory bandwidth, least flops / peak)
+    double predicted_seconds = 0;
+    std::vector<rejected_candidate> rejected;
+    std::vector<std::string> notes;    ///< e.g. "F2 is 1 x 1: folded into F1"
+
+    friend bool operator==(const plan&, const plan&) = default;
+
+    /// Evaluates `destination = expression`. The expression must have the signature that the plan was made for (shapes,
+    /// scalar types, strides, operand kinds): operands and scalars are rebound, nothing is searched. `destination` has
+    /// the storage that the plan was made for (by default the plain matrix of the expression).
+    /// Cost: the passes; no heap allocation after the first call of a thread. Concurrent calls are allowed.
+    /// @throws unsupported_error another signature; the text says what differs.
+    /// @throws budget_error `workspace` smaller than `workspace_bytes`.
+    template <class Destination, class Expression>
+    void run(Destination&& destination, const Expression& expression) const {
+        run_bound_plan(*this, destination, expression, nullptr, std::int64_t{0});
+    }
+    /// The same with the caller's workspace of at least `workspace_bytes` bytes, aligned to 64 bytes.
+    template <class Destination, class Expression>
+    void run(Destination&& destination, const Expression& expression, void* workspace,
+             std::int64_t available_bytes) const {
+        run_bound_plan(*this, destination, expression, workspace, available_bytes);
+    }
+};
+
+}  // namespace otimes

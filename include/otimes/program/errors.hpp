@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+/// @file errors.hpp
+/// The exceptions of otimes. All derive from `otimes::error`, are raised in release builds too, and are raised before
+/// anything is written to a destination. Each text names the operand or the factor by position (factors count from 1, as
+/// in the formula), both shapes, the rule that is broken, and what to do. docs/errors.md lists every text.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace otimes {
+
+/// Base of every exception that otimes raises.
+class error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Shapes that do not fit together, or extents whose product does not fit in 64 bits.
+class shape_error : public error {
+public:
+    using error::error;
+};
+
+/// Operands that overlap where the caller promised that they do not.
+class alias_error : public error {
+public:
+    using error::error;
+};
+
+/// A memory budget that cannot be kept; the text names the least that would do.
+class budget_error : public error {
+public:
+    using error::error;
+};
+
+/// A device, driver, communicator or rank that failed.
+class device_error : public error {
+public:
+    using error::error;
+};
+
+/// A request that this build or this executor cannot carry out (a plan of another signature, an unknown scalar type on
+/// a GPU, a foreign plan text).
+class unsupported_error : public error {
+public:
+    using error::error;
+};
+
+}  // namespace otimes

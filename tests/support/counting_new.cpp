@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "support/counting_new.hpp"
 
 #include <atomic>
@@ -33,12 +34,12 @@ constinit std::atomic<std::size_t> total_bytes{0};
 namespace {
 
 void note(std::size_t bytes) {
-  if (!counting.load(std::memory_order_relaxed)) return;
-  count.fetch_add(1, std::memory_order_relaxed);
-  total_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  std::size_t largest = largest_bytes.load(std::memory_order_relaxed);
-  while (bytes > largest && !largest_bytes.compare_exchange_weak(largest, bytes, std::memory_order_relaxed)) {
-  }
+    if (!counting.load(std::memory_order_relaxed)) return;
+    count.fetch_add(1, std::memory_order_relaxed);
+    total_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    std::size_t largest = largest_bytes.load(std::memory_order_relaxed);
+    while (bytes > largest && !largest_bytes.compare_exchange_weak(largest, bytes, std::memory_order_relaxed)) {
+    }
 }
 
 }  // namespace
@@ -52,31 +53,31 @@ void* __libc_realloc(void* old, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) noexcept {
-  note(bytes);
-  return __libc_malloc(bytes);
+    note(bytes);
+    return __libc_malloc(bytes);
 }
 void* calloc(std::size_t items, std::size_t item_bytes) noexcept {
-  note(items * item_bytes);
-  return __libc_calloc(items, item_bytes);
+    note(items * item_bytes);
+    return __libc_calloc(items, item_bytes);
 }
 void* realloc(void* old, std::size_t bytes) noexcept {
-  note(bytes);
-  return __libc_realloc(old, bytes);
+    note(bytes);
+    return __libc_realloc(old, bytes);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
-  return __libc_memalign(alignment, bytes);
+    note(bytes);
+    return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
-  return __libc_memalign(alignment, bytes);
+    note(bytes);
+    return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
-  void* memory = __libc_memalign(alignment, bytes);
-  if (memory == nullptr) return ENOMEM;
-  *result = memory;
-  return 0;
+    note(bytes);
+    void* memory = __libc_memalign(alignment, bytes);
+    if (memory == nullptr) return ENOMEM;
+    *result = memory;
+    return 0;
 }
 }  // extern "C"
 
@@ -87,10 +88,10 @@ namespace support {
 bool allocations_are_counted() { return OTIMES_TEST_COUNTS_ALLOCATIONS != 0; }
 
 allocation_counter::allocation_counter() {
-  count = 0;
-  largest_bytes = 0;
-  total_bytes = 0;
-  counting = true;
+    count = 0;
+    largest_bytes = 0;
+    total_bytes = 0;
+    counting = true;
 }
 
 allocation_counter::~allocation_counter() { counting = false; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Counts heap allocations, by operator new and by malloc alike (Eigen uses malloc), of all threads of the process.
 //
 //   support::allocation_counter counter;
@@ -12,9 +13,9 @@
 namespace support {
 
 struct allocations {
-  std::int64_t count = 0;         // number of allocations
-  std::size_t largest_bytes = 0;  // the largest single one
-  std::size_t total_bytes = 0;    // all together, freed ones too
+    std::int64_t count = 0;         // number of allocations
+    std::size_t largest_bytes = 0;  // the largest single one
+    std::size_t total_bytes = 0;    // all together, freed ones too
 };
 
 // False where the C library is not glibc and under the address and thread sanitizers, which have a malloc of their own.
@@ -23,13 +24,13 @@ bool allocations_are_counted();
 
 // Counts from its construction on. One at a time: it resets the process-wide counts.
 class allocation_counter {
- public:
-  allocation_counter();
-  ~allocation_counter();
-  allocation_counter(const allocation_counter&) = delete;
-  allocation_counter& operator=(const allocation_counter&) = delete;
+public:
+    allocation_counter();
+    ~allocation_counter();
+    allocation_counter(const allocation_counter&) = delete;
+    allocation_counter& operator=(const allocation_counter&) = delete;
 
-  allocations seen() const;
+    allocations seen() const;
 };
 
 }  // namespace support

@@ -1,0 +1,16 @@
+# Code that must not compile, with the sentence the compiler must show: one test for each .cpp file in this folder.
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")
+set(flags -std=c++20 "-I${PROJECT_SOURCE_DIR}/include")
+foreach(folder IN LISTS OTIMES_EIGEN_INCLUDE_DIRS)
+  list(APPEND flags -isystem "${folder}")
+endforeach()
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  add_test(NAME compile_fail.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh" "${source}"
+                                             "${CMAKE_CXX_COMPILER}" ${flags})
+  set_tests_properties(compile_fail.${name} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
+endforeach()
+
+# The check itself must be able to fail.
+add_test(NAME compile_fail_self_test COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/self_test.sh"
+                                             "${CMAKE_CXX_COMPILER}")

@@ -1,0 +1,96 @@
+#!/bin/sh
+# layers.sh ROOT: prints every breach of the rules below as `file:line: rule` and fails if there is one.
+#
+#   expr     includes expr, program                 program  includes program
+#   plan     includes plan, program                 exec     includes exec, plan, program
+#   adapt    includes every room                    kernels/ includes kernels/ only, and nothing from elsewhere
+#
+# expr, program, plan and exec include no Eigen, CUDA, MPI or NCCL header. Eigen::internal is named by include/otimes/adapt/eigen*
+# alone. No .cu or .cuh file includes Eigen or doctest. Nothing in include/, backend/ or kernels/ calls exit, abort or
+# printf or writes to std::cout or std::cerr.
+set -u
+cd "$1" || exit 2
+
+files=$(find include backend kernels \( -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) \
+    2>/dev/null | sort)
+if [ -z "$files" ]; then
+    echo "layers.sh: no sources under $1"
+    exit 2
+fi
+
+# The names of files hold no blanks.
+# shellcheck disable=SC2086
+awk '
+function breach(rule) {
+    printf "%s:%d: %s\n", FILENAME, FNR, rule
+    failed = 1
+}
+BEGIN {
+    allowed["expr"] = " expr program "
+    allowed["program"] = " program "
+    allowed["plan"] = " plan program "
+    allowed["exec"] = " exec plan program "
+    rooms = " expr program plan exec adapt "
+}
+FNR == 1 {
+    parts = split(FILENAME, path, "/")
+    room = ""
+    if (FILENAME ~ /^include\/otimes\// && parts == 4) room = path[3]
+    if (FILENAME ~ /^kernels\//) room = "kernels"
+    if (FILENAME ~ /^include\/otimes\// && parts > 4) breach("a room has no folders of its own")
+    if (room != "" && room != "kernels" && index(rooms, " " room " ") == 0) breach("no such room: " room)
+    in_comment = 0
+}
+{
+    # Comments and the text of strings are not code. An include keeps its quotes.
+    line = $0
+    is_include = line ~ /^[ \t]*#[ \t]*include/
+    if (!is_include) gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+    if (in_comment) {
+        if (!sub(/^.*\*\//, "", line)) next
+        in_comment = 0
+    }
+    sub(/\/\/.*$/, "", line)
+    gsub(/\/\*[^*]*\*\//, "", line)
+    if (line ~ /\/\*/) {
+        sub(/\/\*.*$/, "", line)
+        in_comment = 1
+    }
+}
+is_include && line ~ /["<]/ {
+    quoted = line ~ /"/
+    name = line
+    sub(/^[^"<]*["<]/, "", name)
+    sub(/[">].*$/, "", name)
+
+    if (room == "kernels") {
+        if (!quoted || name ~ /\.\./ || name ~ /\//) breach("kernels/ includes only kernels/, by \"name.cuh\": " name)
+    } else if (room != "" && room != "adapt") {
+        target = ""
+        if (name ~ /^otimes\//) {
+            split(name, part, "/")
+            target = part[2]
+        } else if (name ~ /^\.\.\//) {
+            split(name, part, "/")
+            target = part[2]
+        } else if (quoted) {
+            target = room
+        }
+        if (target != "" && index(allowed[room], " " target " ") == 0) breach(room " must not include " target ": " name)
+        if (name ~ /^(unsupported\/)?Eigen\//) breach(room " must not include Eigen: " name)
+        if (name ~ /^(cuda|cublas|nccl|nvrtc|mpi|thrust|cub\/)/) breach(room " must not include a toolkit: " name)
+    }
+    if (FILENAME ~ /\.cuh?$/ && name ~ /(^|\/)(Eigen|doctest)(\/|\.|$)/) breach("device code must not include " name)
+    if (name ~ /(^|\/)doctest/) breach("library code must not include " name)
+    next
+}
+/Eigen/ && line ~ /Eigen::internal|namespace Eigen *(::|\{) *(namespace )?internal/ && FILENAME !~ /^include\/otimes\/adapt\/eigen/ {
+    breach("only include/otimes/adapt/eigen* names Eigen::internal")
+}
+room != "" && room != "adapt" && line ~ /(^|[^A-Za-z0-9_])Eigen::/ { breach(room " must not name Eigen::") }
+line ~ /(^|[^A-Za-z0-9_.>])(exit|_exit|quick_exit|abort|terminate|printf|fprintf|puts|fputs|putchar) *\(/ {
+    breach("library code neither ends the program nor prints")
+}
+line ~ /std::(cout|cerr|clog)/ { breach("library code neither ends the program nor prints") }
+END { exit failed }
+' $files

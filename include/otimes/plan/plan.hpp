@@ -12,6 +12,13 @@
 ///         for each tile of the pass:       all indices of the contracted modes x `lane_count` lanes of the lane mode
 ///           load, sweep, ..., sweep, store
 ///
+/// Slabs: `pass_mode` extents are those of the whole mode, also for the mode that is cut (its full extent is
+/// slab total x slab_scale). Slab s covers slab indices [s * slab_extent, min((s + 1) * slab_extent, total)): a pass works
+/// on pass-mode indices [begin * slab_scale, end * slab_scale). Addresses of program tensors advance by
+/// begin * slab_scale * stride; workspace buffers hold one slab and start at its first index. With slab_count > 1 each
+/// thread takes whole slabs (own buffers, no barriers); with slab_count == 1 the threads share the tiles of each pass, with
+/// a barrier between passes. A pass without sweeps copies.
+///
 /// A tile is laid out as [contracted modes, outermost first][lanes]. Modes never move: a sweep replaces mode k of extent P
 /// by one of extent Q where it stands, so nothing is transposed in memory. When the lane mode is contiguous in the
 /// input (output) the vectors are loaded (stored) directly, otherwise the load (store) of a tile transposes on chip.
@@ -46,7 +53,8 @@ enum class sweep_kernel : std::uint8_t {
     mma_f64      ///< GPU: double matrix products
 };
 
-/// One mode of a pass, outermost first in memory order. Strides in elements.
+/// One mode of a pass, outermost first in the memory order of the input (the output's order may differ; free modes of
+/// extent 1 are left out, neighbours that are nested in both are merged). Strides in elements.
 struct pass_mode {
     std::int64_t extent_in = 1;
     std::int64_t extent_out = 1;
@@ -80,7 +88,8 @@ struct pass {
     std::int32_t slab_mode = -1;   ///< the pass mode that the plan's slab cuts; -1: not cut
     std::int64_t slab_scale = 1;   ///< indices of that mode per slab index (free modes may have been merged)
 
-    std::int32_t lane_mode = -1;   ///< free mode whose indices are the vector lanes of a tile; -1: none
+    std::int32_t lane_mode = -1;   ///< free mode whose indices are the vector lanes of a tile; -1: none (then the
+                                   ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
     std::int64_t lane_count = 1;   ///< lanes of a full tile
 
     std::int32_t threads_per_block = 0;  ///< GPU
@@ -118,8 +127,15 @@ struct plan {
     std::int64_t slab_extent = 0;  ///< indices of the slab mode per slab; 0: no slabs
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight
-    std::int64_t factor_elements = 0;           ///< packed factors
-    std::int64_t tile_elements = 0;             ///< on-chip tile buffers of one thread (CPU)
+    std::int64_t factor_elements = 0;           ///< packed factors, each padded as workspace_layout.hpp says
+    std::int64_t tile_elements = 0;             ///< one on-chip tile buffer (CPU); each thread has two. Large enough for
+                                                ///< every stage of every pass with the lanes rounded up to whole vectors,
+                                                ///< plus one vector
+    std::int32_t vector_count = 1;              ///< real numbers in a vector register: the granule of that padding
+
+    /// Where the temporaries of `source` live, for plans with pass_kernel::step or more than one chain; empty otherwise.
+    std::vector<std::int32_t> tensor_buffers;   ///< per tensor: workspace buffer, or -1 (an operand, or never stored)
+    std::vector<mode> tensor_modes;             ///< `source.modes` with the strides of stored temporaries filled in
 
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once

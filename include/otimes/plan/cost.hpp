@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+/// @file cost.hpp
+/// The planner's cost model of a CPU. Times in seconds of one thread unless said otherwise. Each formula has a test with
+/// hand-computed values (tests/plan/cost.cpp); docs/planner.md explains where the constants come from.
+///
+///     sweep  = overlapped(flops * waste / (peak * efficiency(P, Q)), (in + out) * bytes / bandwidth of the tile's level)
+///     pass   = overlapped(sweeps + shuffles, (in + out) * bytes / (bandwidth of the level * run efficiency))
+///              * busiest thread's share + dispatch
+///     overlapped(compute, traffic) = max(compute + traffic / 2, traffic)
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/workspace_layout.hpp>
+
+namespace otimes::planning {
+
+/// Where data lies. Ordered from near to far.
+enum class level : std::uint8_t { l1, l2, l3, memory };
+
+constexpr const char* level_name(level l) noexcept {
+    switch (l) {
+        case level::l1: return "L1";
+        case level::l2: return "L2";
+        case level::l3: return "L3";
+        case level::memory: return "memory";
+    }
+    return "?";
+}
+
+/// The nearest level that holds `bytes` private to each of `sharers` threads. Half of a cache is counted on: the other
+/// half holds what streams through.
+constexpr level level_of(const cpu_description& cpu, double bytes, std::int32_t sharers) noexcept {
+    if (bytes <= 0.5 * static_cast<double>(cpu.l1_bytes)) {
+        return level::l1;
+    }
+    if (bytes <= 0.5 * static_cast<double>(cpu.l2_bytes)) {
+        return level::l2;
+    }
+    if (bytes * sharers <= 0.5 * static_cast<double>(cpu.l3_bytes)) {
+        return level::l3;
+    }
+    return level::memory;
+}
+
+/// Bytes per second (read + written) that one of `sharers` busy threads gets from a level.
+constexpr double bandwidth(const cpu_description& cpu, level l, std::int32_t sharers) noexcept {
+    switch (l) {
+        case level::l1: return cpu.l1_bytes_per_second;
+        case level::l2: return cpu.l2_bytes_per_second;
+        case level::l3: return cpu.l3_bytes_per_second;
+        case level::memory: return cpu.memory_bytes_per_second / sharers;
+    }
+    return cpu.memory_bytes_per_second;
+}
+
+/// Flops per second of one thread; complex types count their real flops.
+constexpr double peak_flops(const cpu_description& cpu, dtype type) noexcept {
+    return type == dtype::f32 || type == dtype::c64 ? cpu.flops_f32 : cpu.flops_f64;
+}
+
+/// Fraction of the peak that a sweep of full vectors reaches. A fibre of P vectors costs P Q multiply-adds, and P loads and
+/// Q stores that each take the time of four; the rest of the machine takes 15 %:
+///
+///     efficiency = 0.85 P Q / (P Q + 4 (P + Q))         P = Q:  2: 0.17   4: 0.28   8: 0.43   16: 0.57   32: 0.68   64: 0.76
+///
+/// Fitted to fused kernels on AVX-512 (0.43 at 8, 0.50 at 16, 0.68 at 32, 0.75 at 64, 0.78 at 128).
+constexpr double sweep_efficiency(std::int64_t P, std::int64_t Q) noexcept {
+    const double products = static_cast<double>(P) * static_cast<double>(Q);
+    return products <= 0 ? 1.0 : 0.85 * products / (products + 4.0 * (static_cast<double>(P) + static_cast<double>(Q)));
+}
+
+/// How many times more vector work a run of `run` elements takes than its share: ceil(run / W) W / run.
+constexpr double vector_waste(std::int64_t run, std::int64_t vector) noexcept {
+    return run <= 0 ? 1.0 : static_cast<double>((run + vector - 1) / vector * vector) / static_cast<double>(run);
+}
+
+/// Cost of one element that is moved across lanes when a tile is loaded or stored with transposition, in flops of the
+/// peak: a W x W block takes W log2(W) shuffles, one a cycle, in which 4 W flops could run; loads hide a quarter.
+inline double transpose_flops(std::int64_t vector) noexcept {
+    return vector <= 1 ? 0.0 : 3.0 * std::log2(static_cast<double>(vector));
+}
+
+/// Cost of one element that is moved alone (no mode of the tile is contiguous): a load and a store, one a cycle, 4 W flops.
+constexpr double gather_flops(std::int64_t vector) noexcept { return 4.0 * static_cast<double>(vector); }
+
+/// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach: bytes / (bytes + 64). A run costs about one
+/// more line than it holds (partial lines at both ends, prefetch that stops).
+constexpr double run_efficiency(double bytes) noexcept { return bytes <= 0 ? 1.0 : bytes / (bytes + 64.0); }
+
+/// How a tile is moved between memory and the on-chip buffer.
+enum class movement : std::uint8_t { direct, transposing, gathering };
+
+/// Movement of the tiles of a pass; `strides` says which side.
+inline movement movement_of(const pass& p, std::int64_t pass_mode::*strides) {
+    if (p.lane_mode >= 0 && p.modes[static_cast<std::size_t>(p.lane_mode)].*strides == 1) {
+        return movement::direct;
+    }
+    for (const sweep& s : p.sweeps) {
+        if (p.modes[static_cast<std::size_t>(s.mode)].*strides == 1) {
+            return p.lane_mode >= 0 && p.lane_count > 1 ? movement::transposing : movement::direct;
+        }
+    }
+    return movement::gathering;
+}
+
+/// Time of arithmetic and memory traffic together: prefetching hides about half of the traffic behind arithmetic.
+constexpr double overlapped(double compute, double traffic) noexcept {
+    return std::max(compute + 0.5 * traffic, traffic);
+}
+
+/// What a pass costs and why.
+struct pass_cost {
+    double compute_seconds = 0;   ///< sweeps and shuffles, one thread doing everything
+    double traffic_seconds = 0;   ///< input and output at their level, all threads together
+    double seconds = 0;           ///< prediction with `threads` threads, dispatch included
+    double bound_seconds = 0;     ///< max(bytes / bandwidth, flops / peak) with `threads` threads
+    double flops = 0;
+    double bytes = 0;
+};
+
+/// Elements of a tile before sweep `done` (0: as loaded; sweeps.size(): as stored), for one lane.
+inline double tile_stage_elements(const pass& p, std::size_t done) {
+    double elements = 1;
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        elements *= static_cast<double>(i < done ? p.sweeps[i].Q : p.sweeps[i].P);
+    }
+    return elements;
+}
+
+/// The largest stage of a tile, for one lane.
+inline double tile_peak_elements(const pass& p) {
+    double peak = 0;
+    for (std::size_t i = 0; i <= p.sweeps.size(); ++i) {
+        peak = std::max(peak, tile_stage_elements(p, i));
+    }
+    return peak;
+}
+
+/// Tiles of a pass over whole modes (all slabs).
+inline double tile_count(const pass& p) {
+    double tiles = 1;
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const bool contracted =
+            std::any_of(p.sweeps.begin(), p.sweeps.end(), [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
+        if (contracted) {
+            continue;
+        }
+        const auto extent = static_cast<double>(p.modes[k].extent_in);
+        tiles *= static_cast<std::int32_t>(k) == p.lane_mode ? std::ceil(extent / static_cast<double>(p.lane_count)) : extent;
+    }
+    return tiles;
+}
+
+/// Longest contiguous run of a tile on one side, in elements.
+inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides, std::int64_t pass_mode::*extents) {
+    double run = 1;
+    for (std::size_t k = p.modes.size(); k-- > 0;) {
+        const pass_mode& m = p.modes[k];
+        if (static_cast<double>(m.*strides) != run) {
+            break;
+        }
+        if (static_cast<std::int32_t>(k) == p.lane_mode) {
+            // neighbouring tiles run one after the other, so a chunk of lanes is part of a longer stream
+            run *= static_cast<double>(std::min(m.*extents, p.lane_count));
+            break;
+        }
+        const bool contracted =
+            std::any_of(p.sweeps.begin(), p.sweeps.end(), [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
+        if (!contracted) {
+            break;
+        }
+        run *= static_cast<double>(m.*extents);
+    }
+    return run;
+}
+
+/// Where a pass reads and writes, and by how many threads it is run.
+struct pass_setting {
+    level in = level::memory;
+    level out = level::memory;
+    std::int32_t threads = 1;
+    double slab_count = 1;  ///< slabs of the plan: > 1: threads take slabs, 1: threads share tiles
+};
+
+/// Largest share of the work that falls on one thread: ceil(n / threads) / n for n equal parts.
+inline double busiest_share(double parts, std::int32_t threads) {
+    return parts <= 0 ? 1.0 : std::ceil(parts / threads) / parts;
+}
+
+/// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
+inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
+    const std::int64_t vector = vector_count(cpu, type);
+    const auto bytes_each = static_cast<double>(element_bytes(type));
+    const auto weight = static_cast<double>(multiply_add_weight(type));
+    const double real_parts = is_complex(type) ? 2.0 : 1.0;
+    const double peak = peak_flops(cpu, type);
+    const double tiles = tile_count(p);
+    const auto lanes = static_cast<double>(p.lane_count);
+    double lane_fill = lanes;  // average lanes of a tile, the short last one included
+    if (p.lane_mode >= 0) {
+        const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
+        lane_fill = extent / std::max(1.0, std::ceil(extent / lanes));
+    }
+    const double tile_bytes = 2.0 * tile_peak_elements(p) * lanes * bytes_each;
+    const level tile_level = tile_bytes <= static_cast<double>(cpu.l1_bytes) ? level::l1
+                             : tile_bytes <= 0.75 * static_cast<double>(cpu.l2_bytes) ? level::l2
+                                                                                     : level_of(cpu, tile_bytes, where.threads);
+    const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
+
+    pass_cost cost;
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        const sweep& s = p.sweeps[i];
+        const double before = tile_stage_elements(p, i);
+        const double after = tile_stage_elements(p, i + 1);
+        const double multiply_adds = before * lane_fill * static_cast<double>(s.Q) * weight;
+        std::int64_t run = 0;
+        if (s.kernel == sweep_kernel::row) {
+            run = s.Q;
+        } else {
+            double inner = lane_fill;
+            for (std::size_t j = 0; j < p.sweeps.size(); ++j) {
+                if (p.sweeps[j].mode > s.mode) {
+                    inner *= static_cast<double>(j < i ? p.sweeps[j].Q : p.sweeps[j].P);
+                }
+            }
+            run = static_cast<std::int64_t>(inner);
+        }
+        const double arithmetic =
+            2.0 * multiply_adds * vector_waste(run, vector) / (peak * sweep_efficiency(s.P, s.Q));
+        // traffic to and from L1 is part of sweep_efficiency
+        const double traffic =
+            tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;
+        cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
+        cost.flops += 2.0 * multiply_adds * tiles;
+    }
+    const double loaded = tile_stage_elements(p, 0) * lane_fill * tiles;
+    const double stored = tile_stage_elements(p, p.sweeps.size()) * lane_fill * tiles;
+    const auto move_flops = [&](movement m) {
+        return m == movement::direct ? 0.0 : m == movement::transposing ? transpose_flops(vector) : gather_flops(vector);
+    };
+    cost.compute_seconds += (loaded * move_flops(movement_of(p, &pass_mode::stride_in)) +
+                             stored * move_flops(movement_of(p, &pass_mode::stride_out))) * real_parts / peak;
+    const double run_in = contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in) * bytes_each;
+    const double run_out = contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out) * bytes_each;
+    const double write = p.add ? 2.0 : 1.0;
+    const double bytes_in = loaded * bytes_each;
+    const double bytes_out = stored * bytes_each * write;
+    double factor_bytes = 0;
+    for (const sweep& s : p.sweeps) {
+        factor_bytes += static_cast<double>(s.P) * static_cast<double>(s.Q) * bytes_each;
+    }
+    cost.bytes = bytes_in + bytes_out + factor_bytes;
+    const double share = where.slab_count > 1 ? busiest_share(where.slab_count, where.threads)
+                                              : busiest_share(tiles, where.threads);
+    // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
+    const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
+    const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
+    cost.traffic_seconds =
+        share * (bytes_in * per_byte_in / run_efficiency(run_in) + bytes_out * per_byte_out / run_efficiency(run_out));
+    cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds;
+    cost.bound_seconds = std::max((bytes_in * per_byte_in + bytes_out * per_byte_out) / where.threads,
+                                  cost.flops / (peak * where.threads));
+    return cost;
+}
+
+}  // namespace otimes::planning

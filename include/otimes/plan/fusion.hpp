@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+/// @file fusion.hpp
+/// Passes: how many consecutive sweeps one trip through memory does, and which free mode gives the vector lanes. A dynamic
+/// program over the contiguous partitions of the ordered sweeps, with cost.hpp as its measure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <otimes/plan/chain.hpp>
+#include <otimes/plan/cost.hpp>
+
+namespace otimes::planning {
+
+/// Which chain mode the slabs cut, and how.
+struct slab_choice {
+    std::int32_t chain_mode = -1;   ///< position in chain::modes; -1: no slabs
+    std::int64_t extent = 0;        ///< indices per slab; 0: no slabs
+    std::int64_t count = 1;
+};
+
+/// Strides of a chain mode list: one number per chain mode.
+using strides = std::vector<std::int64_t>;
+
+/// Everything that stays fixed while the passes of a chain are chosen.
+struct fusion_setting {
+    const chain* source = nullptr;
+    std::span<const factor_group> groups;   ///< in the order of execution
+    const cpu_description* cpu = nullptr;
+    slab_choice slab;
+    std::int32_t threads = 1;
+    level outer_in = level::memory;         ///< where the chain's input lies
+    level outer_out = level::memory;
+    level inner = level::l2;                ///< where its intermediates lie
+    std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();  ///< a tight workspace limits the tile
+};
+
+/// Extent of chain mode k after the first `done` groups.
+inline std::int64_t extent_after(const fusion_setting& f, std::size_t k, std::size_t done) {
+    const chain_mode& m = f.source->modes[k];
+    if (!m.contracted()) {
+        return m.P;
+    }
+    for (std::size_t g = 0; g < done; ++g) {
+        const factor_group& group = f.groups[g];
+        if (static_cast<std::int32_t>(k) >= group.first && static_cast<std::int32_t>(k) < group.first + group.count) {
+            return m.Q;
+        }
+    }
+    return m.P;
+}
+
+/// Strides of the tensor after the first `done` groups: the input's, the output's, or those of a workspace buffer
+/// (contiguous in the memory order of the chain, the slab mode only one slab long).
+inline void strides_after(const fusion_setting& f, std::size_t done, strides& result) {
+    const std::vector<chain_mode>& modes = f.source->modes;
+    result.resize(modes.size());
+    if (done == 0 || done == f.groups.size()) {
+        for (std::size_t k = 0; k < modes.size(); ++k) {
+            result[k] = done == 0 ? modes[k].stride_in : modes[k].stride_out;
+        }
+        return;
+    }
+    std::int64_t next = 1;
+    for (std::size_t k = modes.size(); k-- > 0;) {
+        result[k] = next;
+        next *= static_cast<std::int32_t>(k) == f.slab.chain_mode ? f.slab.extent : extent_after(f, k, done);
+    }
+}
+
+/// Elements of a workspace buffer that holds the tensor after the first `done` groups (one slab of it).
+inline std::int64_t elements_after(const fusion_setting& f, std::size_t done) {
+    std::int64_t elements = 1;
+    for (std::size_t k = 0; k < f.source->modes.size(); ++k) {
+        elements *= static_cast<std::int32_t>(k) == f.slab.chain_mode ? f.slab.extent : extent_after(f, k, done);
+    }
+    return elements;
+}
+
+/// Writes modes and sweeps of the pass that does groups [begin, end), lanes not chosen yet. Reuses the memory of `p`.
+inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in, const strides& out,
+                         pass& p) {
+    const std::vector<chain_mode>& modes = f.source->modes;
+    p.kernel = pass_kernel::cpu_tiles;
+    p.modes.clear();
+    p.sweeps.resize(end - begin);
+    p.slab_mode = -1;
+    p.slab_scale = 1;
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    p.add = f.source->add && end == f.groups.size();
+    bool mergeable = false;  // the last pass mode is free and may be extended
+    for (std::size_t k = 0; k < modes.size();) {
+        const chain_mode& m = modes[k];
+        std::size_t hit = f.groups.size();
+        for (std::size_t g = 0; g < f.groups.size() && hit == f.groups.size(); ++g) {
+            if (f.groups[g].first == static_cast<std::int32_t>(k)) {
+                hit = g;
+            }
+        }
+        if (hit >= begin && hit < end) {
+            const factor_group& group = f.groups[hit];
+            const auto members = static_cast<std::size_t>(group.count);
+            pass_mode whole{group.P, group.Q, 0, 0};
+            for (std::size_t j = k; j < k + members; ++j) {  // the innermost member that has a stride gives it
+                if (modes[j].P > 1 || j + 1 == k + members) {
+                    whole.stride_in = modes[j].P > 1 || whole.stride_in == 0 ? in[j] : whole.stride_in;
+                }
+                if (modes[j].Q > 1 || j + 1 == k + members) {
+                    whole.stride_out = modes[j].Q > 1 || whole.stride_out == 0 ? out[j] : whole.stride_out;
+                }
+            }
+            sweep& s = p.sweeps[hit - begin];
+            s.mode = static_cast<std::int32_t>(p.modes.size());
+            s.kernel = sweep_kernel::fibre;
+            s.P = group.P;
+            s.Q = group.Q;
+            p.modes.push_back(whole);
+            mergeable = false;
+            k += members;
+            continue;
+        }
+        const std::int64_t extent = m.contracted() ? extent_after(f, k, begin) : m.P;
+        const bool cut = static_cast<std::int32_t>(k) == f.slab.chain_mode;
+        if (extent != 1 || cut) {
+            pass_mode* last = p.modes.empty() ? nullptr : &p.modes.back();
+            if (mergeable && !cut && last->stride_in == in[k] * extent && last->stride_out == out[k] * extent) {
+                last->extent_in *= extent;
+                last->extent_out = last->extent_in;
+                last->stride_in = in[k];
+                last->stride_out = out[k];
+                if (p.slab_mode == static_cast<std::int32_t>(p.modes.size()) - 1) {
+                    p.slab_scale *= extent;
+                }
+            } else {
+                if (cut) {
+                    p.slab_mode = static_cast<std::int32_t>(p.modes.size());
+                }
+                p.modes.push_back({extent, extent, in[k], out[k]});
+                mergeable = true;
+            }
+        }
+        ++k;
+    }
+    if (f.groups.empty() || p.sweeps.empty()) {
+        return;
+    }
+}
+
+/// Lanes of a tile when mode `k` gives them: as many as keep two tiles in L1, in whole vectors, at least one vector; fewer
+/// where threads share the tiles of a pass and would have too few.
+inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k) {
+    const std::int64_t vector = vector_count(*f.cpu, f.source->type);
+    std::int64_t extent = p.modes[static_cast<std::size_t>(k)].extent_in;
+    if (k == p.slab_mode && f.slab.extent > 0) {
+        extent = std::min(extent, f.slab.extent * p.slab_scale);
+    }
+    const double lane_bytes = 2.0 * tile_peak_elements(p) * static_cast<double>(element_bytes(f.source->type));
+    auto most = static_cast<std::int64_t>(static_cast<double>(f.cpu->l1_bytes) / lane_bytes);
+    most = std::max(vector, most / vector * vector);
+    most = std::min(most, f.most_lanes);
+    if (extent <= most) {
+        return extent;
+    }
+    const std::int64_t tiles = (extent + most - 1) / most;
+    return std::min(most, round_up((extent + tiles - 1) / tiles, vector));
+}
+
+/// Chooses the lane mode of an outlined pass by cost and returns that cost. @post p.lane_mode, p.lane_count and the sweep
+/// kernels are set.
+inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where, pass& p) {
+    const std::int64_t vector = vector_count(*f.cpu, f.source->type);
+    std::int32_t innermost = -1;
+    std::size_t innermost_sweep = 0;
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        if (p.sweeps[i].mode > innermost) {
+            innermost = p.sweeps[i].mode;
+            innermost_sweep = i;
+        }
+    }
+    pass_cost best;
+    std::int32_t best_mode = -1;
+    std::int64_t best_count = 1;
+    bool found = false;
+    const auto consider = [&](std::int32_t lane_mode, std::int64_t lane_count) {
+        p.lane_mode = lane_mode;
+        p.lane_count = lane_count;
+        if (!p.sweeps.empty()) {
+            p.sweeps[innermost_sweep].kernel = lane_mode < 0 ? sweep_kernel::row : sweep_kernel::fibre;
+        }
+        const pass_cost cost = cost_of(p, *f.cpu, f.source->type, where);
+        if (!found || cost.seconds < best.seconds) {
+            found = true;
+            best = cost;
+            best_mode = lane_mode;
+            best_count = lane_count;
+        }
+    };
+    consider(-1, 1);
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const auto mode = static_cast<std::int32_t>(k);
+        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(), [mode](const sweep& s) { return s.mode == mode; });
+        if (contracted) {
+            continue;
+        }
+        std::int64_t lanes = lanes_of(f, p, mode);
+        consider(mode, lanes);
+        if (where.slab_count <= 1 && where.threads > 1) {
+            while (lanes > 2 * vector && tile_count(p) < 4.0 * where.threads) {
+                lanes = round_up(lanes / 2, vector);
+                consider(mode, lanes);
+            }
+        }
+    }
+    p.lane_mode = best_mode;
+    p.lane_count = best_count;
+    if (!p.sweeps.empty()) {
+        p.sweeps[innermost_sweep].kernel = best_mode < 0 ? sweep_kernel::row : sweep_kernel::fibre;
+    }
+    return best;
+}
+
+/// Levels and threads of the pass that does groups [begin, end).
+inline pass_setting setting_of(const fusion_setting& f, std::size_t begin, std::size_t end) {
+    return {begin == 0 ? f.outer_in : f.inner, end == f.groups.size() ? f.outer_out : f.inner, f.threads,
+            static_cast<double>(f.slab.count)};
+}
+
+/// Predicted seconds of the pass that does groups [begin, end), lanes chosen. `scratch` is overwritten.
+inline double interval_seconds(const fusion_setting& f, std::size_t begin, std::size_t end, pass& scratch, strides& in,
+                               strides& out) {
+    strides_after(f, begin, in);
+    strides_after(f, end, out);
+    outline_pass(f, begin, end, in, out, scratch);
+    return choose_lanes(f, setting_of(f, begin, end), scratch).seconds;
+}
+
+/// Ends of the passes of the cheapest partition of the groups into contiguous passes, and its predicted seconds.
+/// Cost: groups (groups + 1) / 2 evaluations of interval_seconds.
+/// @post equals the minimum over all 2^(groups - 1) partitions (tests/plan/fusion.cpp).
+inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, double& seconds) {
+    const std::size_t count = f.groups.size();
+    std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
+    std::vector<std::size_t> from(count + 1, 0);
+    best[0] = 0;
+    pass scratch;
+    strides in;
+    strides out;
+    for (std::size_t end = 1; end <= count; ++end) {
+        for (std::size_t begin = 0; begin < end; ++begin) {
+            const double total = best[begin] + interval_seconds(f, begin, end, scratch, in, out);
+            if (total < best[end]) {
+                best[end] = total;
+                from[end] = begin;
+            }
+        }
+    }
+    seconds = best[count];
+    std::vector<std::size_t> ends;
+    for (std::size_t end = count; end > 0; end = from[end]) {
+        ends.insert(ends.begin(), end);
+    }
+    return ends;
+}
+
+}  // namespace otimes::planning

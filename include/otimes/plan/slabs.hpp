@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+/// @file slabs.hpp
+/// Slabs: a free mode is cut so that the intermediates of a slab stay in cache and the workspace stays small. Each thread
+/// runs whole slabs, so no barrier is needed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <otimes/plan/fusion.hpp>
+
+namespace otimes::planning {
+
+/// The chain mode that slabs may cut: the longest free one, the outermost of equals; -1: there is none of extent 2 or more.
+inline std::int32_t slab_mode_of(const chain& c) {
+    std::int32_t best = -1;
+    for (std::size_t k = 0; k < c.modes.size(); ++k) {
+        if (!c.modes[k].contracted() && c.modes[k].P > 1 &&
+            (best < 0 || c.modes[k].P > c.modes[static_cast<std::size_t>(best)].P)) {
+            best = static_cast<std::int32_t>(k);
+        }
+    }
+    return best;
+}
+
+/// Elements of the largest tensor between two groups of the chain, whole modes; 0 when there is only one group.
+inline double largest_intermediate(const fusion_setting& f) {
+    double largest = 0;
+    for (std::size_t done = 1; done < f.groups.size(); ++done) {
+        double elements = 1;
+        for (std::size_t k = 0; k < f.source->modes.size(); ++k) {
+            elements *= static_cast<double>(extent_after(f, k, done));
+        }
+        largest = std::max(largest, elements);
+    }
+    return largest;
+}
+
+/// Slabs of `extent` indices of mode `k`.
+inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
+    const std::int64_t total = c.modes[static_cast<std::size_t>(k)].P;
+    const std::int64_t count = (total + extent - 1) / extent;
+    return count <= 1 ? slab_choice{} : slab_choice{k, extent, count};
+}
+
+/// The slabs worth comparing: none; as many indices as keep two intermediates in half of L2; one whole vector of indices;
+/// one index. Near-equal slabs, and at least one for each thread.
+inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
+    std::vector<slab_choice> result{slab_choice{}};
+    const std::int32_t mode = slab_mode_of(*f.source);
+    const double largest = largest_intermediate(f);
+    if (mode < 0 || largest == 0) {
+        return result;
+    }
+    const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].P;
+    const std::int64_t vector = vector_count(*f.cpu, f.source->type);
+    const double index_bytes =
+        2.0 * largest / static_cast<double>(total) * static_cast<double>(element_bytes(f.source->type));
+    const auto add = [&](std::int64_t extent) {
+        extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
+        std::int64_t count = (total + extent - 1) / extent;
+        count = std::min(total, round_up(count, f.threads));
+        extent = (total + count - 1) / count;
+        const slab_choice choice = cut(*f.source, mode, extent);
+        if (choice.count > 1 && std::none_of(result.begin(), result.end(), [&](const slab_choice& s) { return s.extent == extent; })) {
+            result.push_back(choice);
+        }
+    };
+    const double fitting = 0.5 * static_cast<double>(f.cpu->l2_bytes) / index_bytes;
+    const auto in_cache = static_cast<std::int64_t>(std::min(fitting, static_cast<double>(total)));
+    add(in_cache >= vector ? in_cache / vector * vector : in_cache);
+    if (in_cache < vector) {
+        add(vector);
+    }
+    if (in_cache > 1) {
+        add(1);
+    }
+    return result;
+}
+
+/// Where the intermediates of a setting lie.
+inline level intermediate_level(const fusion_setting& f) {
+    double bytes = 2.0 * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
+    if (f.slab.count > 1) {
+        const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].P);
+        return std::max(level::l2, level_of(*f.cpu, bytes / total * static_cast<double>(f.slab.extent), f.threads));
+    }
+    if (f.threads == 1) {
+        return std::max(level::l2, level_of(*f.cpu, bytes, 1));
+    }
+    // threads share the intermediates: what another thread wrote comes at best from the shared cache
+    return bytes <= 0.5 * static_cast<double>(f.cpu->l3_bytes) ? level::l3 : level::memory;
+}
+
+}  // namespace otimes::planning

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/// @file workspace_layout.hpp
+/// Where a plan's workspace keeps what: byte offsets from a start that is aligned to 64 bytes.
+///
+///     [packed factor of sweep 0][packed factor of sweep 1] ...        shared by the threads, sweeps in plan order
+///     worker 0: [buffer 0][buffer 1] ...                               intermediates of the slab in flight
+///     worker 1: ...                                                    one worker unless the plan has slabs
+///     thread 0: [tile A][tile B]                                       on-chip tiles, two per thread
+///     thread 1: ...
+///
+/// Each region starts at a multiple of 64 bytes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <otimes/plan/plan.hpp>
+
+namespace otimes {
+
+/// Real numbers in a vector register: the granule to which packed factors and lanes are padded. Complex elements count
+/// like real ones (their kernels keep real and imaginary parts apart).
+constexpr std::int64_t vector_count(const cpu_description& cpu, dtype type) noexcept {
+    const std::int64_t real_bytes = is_complex(type) ? element_bytes(type) / 2 : element_bytes(type);
+    return real_bytes == 0 ? 1 : std::max<std::int64_t>(1, cpu.simd_bytes / real_bytes);
+}
+
+/// Elements set aside for the packed P x Q matrix of a sweep: P rows of Q rounded up to whole vectors. Kernels may pack
+/// it in any order within that.
+constexpr std::int64_t packed_factor_elements(const sweep& s, std::int64_t vector) noexcept {
+    return s.P * ((s.Q + vector - 1) / vector * vector);
+}
+
+/// Byte offsets of everything in the workspace of a plan.
+struct workspace_layout {
+    std::int64_t element_bytes = 0;              ///< of the plan's scalar type
+    std::vector<std::int64_t> factors;           ///< per sweep, in the order pass by pass, sweep by sweep
+    std::vector<std::int64_t> buffers;           ///< buffer b of worker w: buffers[b] + w * worker_stride
+    std::int64_t worker_count = 1;               ///< slabs in flight
+    std::int64_t worker_stride = 0;
+    std::int64_t tiles = 0;                      ///< tile A of thread t: tiles + t * tile_stride
+    std::int64_t tile_bytes = 0;                 ///< tile B lies this far behind tile A
+    std::int64_t tile_stride = 0;
+    std::int64_t total = 0;                      ///< == plan.workspace_bytes
+};
+
+namespace planning {
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t granule) noexcept {
+    return (value + granule - 1) / granule * granule;
+}
+/// Scalar bytes of the values that a plan computes with: those of its first tensor that is not a factor.
+inline std::int64_t plan_element_bytes(const program& source) noexcept {
+    for (const tensor& t : source.tensors) {
+        if (t.role == tensor_role::output) {
+            return t.scalar_bytes;
+        }
+    }
+    return source.tensors.empty() ? 0 : source.tensors.front().scalar_bytes;
+}
+}  // namespace planning
+
+/// The layout of `p`'s workspace. Pure; executors call it once per run. @post result.total == p.workspace_bytes.
+inline workspace_layout layout_of(const plan& p) {
+    constexpr std::int64_t line = 64;
+    workspace_layout layout;
+    layout.element_bytes = planning::plan_element_bytes(p.source);
+    std::int64_t offset = 0;
+    for (const pass& one : p.passes) {
+        for (const sweep& s : one.sweeps) {
+            layout.factors.push_back(offset);
+            offset += planning::round_up(packed_factor_elements(s, p.vector_count) * layout.element_bytes, line);
+        }
+    }
+    layout.worker_count = p.slab_count > 1 ? std::min<std::int64_t>(p.threads, p.slab_count) : 1;
+    for (const std::int64_t elements : p.buffer_elements) {
+        layout.buffers.push_back(offset + layout.worker_stride);
+        layout.worker_stride += planning::round_up(elements * layout.element_bytes, line);
+    }
+    offset += layout.worker_count * layout.worker_stride;
+    layout.tiles = offset;
+    layout.tile_bytes = planning::round_up(p.tile_elements * layout.element_bytes, line);
+    layout.tile_stride = 2 * layout.tile_bytes;
+    layout.total = offset + p.threads * layout.tile_stride;
+    return layout;
+}
+
+}  // namespace otimes

@@ -17,12 +17,12 @@ namespace otimes::planning {
 
 /// One mode of a chain: extent P before and Q after the whole chain (equal when free).
 struct chain_mode {
-    std::int32_t name = 0;         ///< mode number in the program's tensors
-    std::int32_t factor = -1;      ///< tensor number of its factor; -1: free
+    std::int32_t name = 0;     ///< mode number in the program's tensors
+    std::int32_t factor = -1;  ///< tensor number of its factor; -1: free
     std::int64_t P = 1;
     std::int64_t Q = 1;
-    std::int64_t stride_in = 0;    ///< in the chain's input, elements
-    std::int64_t stride_out = 0;   ///< in the chain's output, elements
+    std::int64_t stride_in = 0;   ///< in the chain's input, elements
+    std::int64_t stride_out = 0;  ///< in the chain's output, elements
     [[nodiscard]] bool contracted() const noexcept { return factor >= 0; }
 };
 
@@ -74,8 +74,8 @@ inline bool fits_a_chain(const program& source, const step& s) {
         return s.factor < 0;
     }
     const tensor& factor = source.at(s.factor);
-    return factor.kind == factor_kind::identity ||
-           (factor.kind == factor_kind::dense && factor.mode_count == 2 && factor.type == in.type && factor.binding >= 0);
+    return factor.kind == factor_kind::identity || (factor.kind == factor_kind::dense && factor.mode_count == 2 &&
+                                                    factor.type == in.type && factor.binding >= 0);
 }
 
 /// How often each tensor is read by the steps; a temporary that is read once can stay inside a pass.
@@ -150,7 +150,8 @@ inline chain chain_at(const program& source, std::int32_t first, std::span<const
             }
             continue;
         }
-        found.modes.push_back({static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride, out[k].stride});
+        found.modes.push_back(
+            {static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride, out[k].stride});
     }
     return found;
 }
@@ -158,7 +159,8 @@ inline chain chain_at(const program& source, std::int32_t first, std::span<const
 /// True when modes [first, first + count) are nested without gaps on both sides, so that they can be read and written as
 /// one mode. `*_stride` receive the stride of that mode.
 inline bool nested(std::span<const chain_mode> modes, std::int64_t& in_stride, std::int64_t& out_stride) {
-    const auto fold = [modes](std::int64_t chain_mode::*extent, std::int64_t chain_mode::*stride, std::int64_t& result) {
+    const auto fold = [modes](std::int64_t chain_mode::*extent, std::int64_t chain_mode::*stride,
+                              std::int64_t& result) {
         std::int64_t count = 1;
         result = modes.back().*stride;
         for (std::size_t k = modes.size(); k-- > 0;) {

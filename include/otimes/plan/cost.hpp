@@ -115,10 +115,10 @@ constexpr double overlapped(double compute, double traffic) noexcept {
 
 /// What a pass costs and why.
 struct pass_cost {
-    double compute_seconds = 0;   ///< sweeps and shuffles, one thread doing everything
-    double traffic_seconds = 0;   ///< input and output at their level, all threads together
-    double seconds = 0;           ///< prediction with `threads` threads, dispatch included
-    double bound_seconds = 0;     ///< max(bytes / bandwidth, flops / peak) with `threads` threads
+    double compute_seconds = 0;  ///< sweeps and shuffles, one thread doing everything
+    double traffic_seconds = 0;  ///< input and output at their level, all threads together
+    double seconds = 0;          ///< prediction with `threads` threads, dispatch included
+    double bound_seconds = 0;    ///< max(bytes / bandwidth, flops / peak) with `threads` threads
     double flops = 0;
     double bytes = 0;
 };
@@ -145,13 +145,14 @@ inline double tile_peak_elements(const pass& p) {
 inline double tile_count(const pass& p) {
     double tiles = 1;
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
-        const bool contracted =
-            std::any_of(p.sweeps.begin(), p.sweeps.end(), [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
+        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
+                                            [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
         if (contracted) {
             continue;
         }
         const auto extent = static_cast<double>(p.modes[k].extent_in);
-        tiles *= static_cast<std::int32_t>(k) == p.lane_mode ? std::ceil(extent / static_cast<double>(p.lane_count)) : extent;
+        tiles *= static_cast<std::int32_t>(k) == p.lane_mode ? std::ceil(extent / static_cast<double>(p.lane_count))
+                                                             : extent;
     }
     return tiles;
 }
@@ -169,8 +170,8 @@ inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides, st
             run *= static_cast<double>(std::min(m.*extents, p.lane_count));
             break;
         }
-        const bool contracted =
-            std::any_of(p.sweeps.begin(), p.sweeps.end(), [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
+        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
+                                            [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
         if (!contracted) {
             break;
         }
@@ -208,8 +209,9 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
     }
     const double tile_bytes = 2.0 * tile_peak_elements(p) * lanes * bytes_each;
     const level tile_level = tile_bytes <= static_cast<double>(cpu.l1_bytes) ? level::l1
-                             : tile_bytes <= 0.75 * static_cast<double>(cpu.l2_bytes) ? level::l2
-                                                                                     : level_of(cpu, tile_bytes, where.threads);
+                             : tile_bytes <= 0.75 * static_cast<double>(cpu.l2_bytes)
+                                 ? level::l2
+                                 : level_of(cpu, tile_bytes, where.threads);
     const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
 
     pass_cost cost;
@@ -230,8 +232,7 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
             }
             run = static_cast<std::int64_t>(inner);
         }
-        const double arithmetic =
-            2.0 * multiply_adds * vector_waste(run, vector) / (peak * sweep_efficiency(s.P, s.Q));
+        const double arithmetic = 2.0 * multiply_adds * vector_waste(run, vector) / (peak * sweep_efficiency(s.P, s.Q));
         // traffic to and from L1 is part of sweep_efficiency
         const double traffic =
             tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;
@@ -241,10 +242,13 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
     const double loaded = tile_stage_elements(p, 0) * lane_fill * tiles;
     const double stored = tile_stage_elements(p, p.sweeps.size()) * lane_fill * tiles;
     const auto move_flops = [&](movement m) {
-        return m == movement::direct ? 0.0 : m == movement::transposing ? transpose_flops(vector) : gather_flops(vector);
+        return m == movement::direct        ? 0.0
+               : m == movement::transposing ? transpose_flops(vector)
+                                            : gather_flops(vector);
     };
     cost.compute_seconds += (loaded * move_flops(movement_of(p, &pass_mode::stride_in)) +
-                             stored * move_flops(movement_of(p, &pass_mode::stride_out))) * real_parts / peak;
+                             stored * move_flops(movement_of(p, &pass_mode::stride_out))) *
+                            real_parts / peak;
     const double run_in = contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in) * bytes_each;
     const double run_out = contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out) * bytes_each;
     const double write = p.add ? 2.0 : 1.0;
@@ -255,8 +259,8 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
         factor_bytes += static_cast<double>(s.P) * static_cast<double>(s.Q) * bytes_each;
     }
     cost.bytes = bytes_in + bytes_out + factor_bytes;
-    const double share = where.slab_count > 1 ? busiest_share(where.slab_count, where.threads)
-                                              : busiest_share(tiles, where.threads);
+    const double share =
+        where.slab_count > 1 ? busiest_share(where.slab_count, where.threads) : busiest_share(tiles, where.threads);
     // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
     const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
     const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);

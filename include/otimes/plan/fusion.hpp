@@ -17,8 +17,8 @@ namespace otimes::planning {
 
 /// Which chain mode the slabs cut, and how.
 struct slab_choice {
-    std::int32_t chain_mode = -1;   ///< position in chain::modes; -1: no slabs
-    std::int64_t extent = 0;        ///< indices per slab; 0: no slabs
+    std::int32_t chain_mode = -1;  ///< position in chain::modes; -1: no slabs
+    std::int64_t extent = 0;       ///< indices per slab; 0: no slabs
     std::int64_t count = 1;
 };
 
@@ -28,13 +28,13 @@ using strides = std::vector<std::int64_t>;
 /// Everything that stays fixed while the passes of a chain are chosen.
 struct fusion_setting {
     const chain* source = nullptr;
-    std::span<const factor_group> groups;   ///< in the order of execution
+    std::span<const factor_group> groups;  ///< in the order of execution
     const cpu_description* cpu = nullptr;
     slab_choice slab;
     std::int32_t threads = 1;
-    level outer_in = level::memory;         ///< where the chain's input lies
+    level outer_in = level::memory;  ///< where the chain's input lies
     level outer_out = level::memory;
-    level inner = level::l2;                ///< where its intermediates lie
+    level inner = level::l2;                                               ///< where its intermediates lie
     std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();  ///< a tight workspace limits the tile
 };
 
@@ -81,8 +81,8 @@ inline std::int64_t elements_after(const fusion_setting& f, std::size_t done) {
 }
 
 /// Writes modes and sweeps of the pass that does groups [begin, end), lanes not chosen yet. Reuses the memory of `p`.
-inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in, const strides& out,
-                         pass& p) {
+inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
+                         const strides& out, pass& p) {
     const std::vector<chain_mode>& modes = f.source->modes;
     p.kernel = pass_kernel::cpu_tiles;
     p.modes.clear();
@@ -202,7 +202,8 @@ inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where
     consider(-1, 1);
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
         const auto mode = static_cast<std::int32_t>(k);
-        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(), [mode](const sweep& s) { return s.mode == mode; });
+        const bool contracted =
+            std::any_of(p.sweeps.begin(), p.sweeps.end(), [mode](const sweep& s) { return s.mode == mode; });
         if (contracted) {
             continue;
         }

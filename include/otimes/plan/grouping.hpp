@@ -27,7 +27,8 @@ inline double grouped_sweep_cost(std::int64_t P, std::int64_t Q, double elements
 /// The cheapest grouping of a run of neighbouring contracted modes [first, first + shapes.size()): a dynamic program over
 /// the contiguous partitions, each group swept in turn from the outermost. Appends the groups to `result`.
 /// @post equals the minimum over all partitions (tests/plan/grouping.cpp).
-inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first, std::vector<factor_group>& result) {
+inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first,
+                              std::vector<factor_group>& result) {
     const std::size_t count = modes.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
     std::vector<std::size_t> from(count + 1, 0);
@@ -57,7 +58,8 @@ inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t fi
     }
     const std::size_t at = result.size();
     for (std::size_t end = count; end > 0; end = from[end]) {
-        factor_group group{first + static_cast<std::int32_t>(from[end]), static_cast<std::int32_t>(end - from[end]), 1, 1};
+        factor_group group{first + static_cast<std::int32_t>(from[end]), static_cast<std::int32_t>(end - from[end]), 1,
+                           1};
         for (std::size_t k = from[end]; k < end; ++k) {
             group.P *= modes[k].P;
             group.Q *= modes[k].Q;

@@ -61,7 +61,7 @@ private:
 struct chain_decision {
     std::vector<factor_group> groups;  ///< in the order of execution
     slab_choice slab;
-    std::vector<std::size_t> ends;     ///< of the passes, in groups
+    std::vector<std::size_t> ends;  ///< of the passes, in groups
     double seconds = 0;
 };
 
@@ -245,7 +245,8 @@ inline plan make_plan(const program& source, const machine& target, const option
                     }
                 }
                 if (begin == 0 && !p.sweeps.empty()) {
-                    p.sweeps.front().factors.insert(p.sweeps.front().factors.end(), c.unit_factors.begin(), c.unit_factors.end());
+                    p.sweeps.front().factors.insert(p.sweeps.front().factors.end(), c.unit_factors.begin(),
+                                                    c.unit_factors.end());
                 }
                 const bool last = end == f.groups.size();
                 p.in = input;
@@ -267,7 +268,8 @@ inline plan make_plan(const program& source, const machine& target, const option
                     result.factor_elements += packed_factor_elements(s, result.vector_count);
                 }
                 const auto stage = static_cast<std::int64_t>(tile_peak_elements(p));
-                largest_tile = std::max(largest_tile, stage * round_up(p.lane_count, result.vector_count) + result.vector_count);
+                largest_tile =
+                    std::max(largest_tile, stage * round_up(p.lane_count, result.vector_count) + result.vector_count);
                 input = p.out;
                 begin = end;
                 result.flops += p.flops;

@@ -63,7 +63,8 @@ inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
         count = std::min(total, round_up(count, f.threads));
         extent = (total + count - 1) / count;
         const slab_choice choice = cut(*f.source, mode, extent);
-        if (choice.count > 1 && std::none_of(result.begin(), result.end(), [&](const slab_choice& s) { return s.extent == extent; })) {
+        if (choice.count > 1 &&
+            std::none_of(result.begin(), result.end(), [&](const slab_choice& s) { return s.extent == extent; })) {
             result.push_back(choice);
         }
     };

@@ -34,15 +34,15 @@ constexpr std::int64_t packed_factor_elements(const sweep& s, std::int64_t vecto
 
 /// Byte offsets of everything in the workspace of a plan.
 struct workspace_layout {
-    std::int64_t element_bytes = 0;              ///< of the plan's scalar type
-    std::vector<std::int64_t> factors;           ///< per sweep, in the order pass by pass, sweep by sweep
-    std::vector<std::int64_t> buffers;           ///< buffer b of worker w: buffers[b] + w * worker_stride
-    std::int64_t worker_count = 1;               ///< slabs in flight
+    std::int64_t element_bytes = 0;     ///< of the plan's scalar type
+    std::vector<std::int64_t> factors;  ///< per sweep, in the order pass by pass, sweep by sweep
+    std::vector<std::int64_t> buffers;  ///< buffer b of worker w: buffers[b] + w * worker_stride
+    std::int64_t worker_count = 1;      ///< slabs in flight
     std::int64_t worker_stride = 0;
-    std::int64_t tiles = 0;                      ///< tile A of thread t: tiles + t * tile_stride
-    std::int64_t tile_bytes = 0;                 ///< tile B lies this far behind tile A
+    std::int64_t tiles = 0;       ///< tile A of thread t: tiles + t * tile_stride
+    std::int64_t tile_bytes = 0;  ///< tile B lies this far behind tile A
     std::int64_t tile_stride = 0;
-    std::int64_t total = 0;                      ///< == plan.workspace_bytes
+    std::int64_t total = 0;  ///< == plan.workspace_bytes
 };
 
 namespace planning {

@@ -48,6 +48,7 @@ plant include/otimes/expr/planted.hpp "expr must not name Eigen::" 'using Eigen:
 plant include/otimes/adapt/mdspan_planted.hpp "Eigen::internal" 'template <> struct Eigen::internal::traits<int>;'
 plant include/otimes/planted.hpp "Eigen::internal" 'namespace Eigen::internal {}'
 plant include/otimes/helpers/planted.hpp "no such room" 'struct x;'
+plant include/otimes/exec/cpu/planted.hpp "only adapt has folders of its own" 'struct x;'
 plant kernels/planted.cuh "kernels/ includes only kernels/" '#include <cstdint>'
 plant kernels/planted.cuh "kernels/ includes only kernels/" '#include "../include/otimes/plan/plan.hpp"'
 plant backend/cuda/planted.cu "device code must not include" '#include <Eigen/Core>'
@@ -65,7 +66,7 @@ allow include/otimes/exec/planted.hpp '/* a comment
 struct x;'
 allow include/otimes/exec/planted.hpp \
     'const char* text = "call exit(1)"; auto n = std::snprintf(nullptr, 0, "x"); scope_exit(n);'
-allow include/otimes/adapt/eigen_planted.hpp 'namespace Eigen::internal {}'
+allow include/otimes/adapt/eigen/planted.hpp 'namespace Eigen::internal {}'
 allow include/otimes/exec/planted.hpp \
     '#include <otimes/program/program.hpp>
 #include <otimes/plan/plan.hpp>

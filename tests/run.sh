@@ -1,0 +1,122 @@
+#!/bin/sh
+# Builds and runs the tests, after installing what is missing.
+#
+#   sh tests/run.sh         the tests                                 (10 minutes at most on two cores)
+#   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, the suite under the address and undefined-behaviour
+#                           sanitizers, by clang++ optimised and without assertions; examples and benchmarks with warnings as
+#                           errors; format and lint (45 minutes at most)
+#   sh tests/run.sh added   only what `full` adds
+#
+# OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.
+# OTIMES_EIGEN_DIR, OTIMES_DOCTEST_DIR: another Eigen, another doctest. Further arguments go to ctest, e.g. -R laws.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. cmake/prerequisites.sh
+
+mode=default
+case ${1:-} in
+    full | added | default)
+        mode=$1
+        shift
+        ;;
+    -* | "") ;;
+    *) fail "usage: sh tests/run.sh [full | added] [argument of ctest...]" ;;
+esac
+
+require_tools doctest
+jobs=$(job_count)
+builds=${OTIMES_BUILD_DIR:-build}
+failed=""
+launcher=""
+if command -v ccache >/dev/null 2>&1; then launcher="-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"; fi
+
+# section TITLE...: a heading in the output.
+section() { printf '\n== %s ==\n' "$*"; }
+
+# build PRESET [ARGUMENT...]: configures and builds a preset of CMakePresets.json in $builds/PRESET.
+build() {
+    preset=$1
+    shift
+    section "build: $preset"
+    # shellcheck disable=SC2086
+    cmake --preset "$preset" -G "$(generator)" -B "$builds/$preset" $launcher \
+        ${OTIMES_EIGEN_DIR:+"-DOTIMES_EIGEN_DIR=$OTIMES_EIGEN_DIR"} \
+        ${OTIMES_DOCTEST_DIR:+"-DOTIMES_DOCTEST_DIR=$OTIMES_DOCTEST_DIR"} "$@" >"$builds/$preset.log" 2>&1 ||
+        {
+            cat "$builds/$preset.log"
+            failed="$failed configure:$preset"
+            return 1
+        }
+    grep -E '^-- (otimes|The CXX compiler)|^CMake Warning' "$builds/$preset.log"
+    cmake --build "$builds/$preset" -j "$jobs" || {
+        failed="$failed build:$preset"
+        return 1
+    }
+}
+
+# check PRESET [ARGUMENT OF CTEST...]: runs the tests of a built preset.
+check() {
+    preset=$1
+    shift
+    section "test: $preset $*"
+    ctest --test-dir "$builds/$preset" --output-on-failure -j "$jobs" "$@" || failed="$failed test:$preset"
+}
+
+# check_format: clang-format's releases differ in what they write; the sources follow the 14th.
+check_format() {
+    formatter=""
+    for candidate in clang-format-14 clang-format; do
+        if "$candidate" --version 2>/dev/null | grep -q 'version 14\.'; then formatter=$candidate; fi
+    done
+    if [ -z "$formatter" ]; then
+        section "format: skipped, there is no clang-format 14"
+        return
+    fi
+    section "format"
+    find include backend kernels tests examples bench \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) \
+        2>/dev/null | sort | {
+        status=0
+        while IFS= read -r file; do
+            if ! "$formatter" "$file" | cmp -s - "$file"; then
+                echo "not formatted: $file    (clang-format -i $file)"
+                status=1
+            fi
+        done
+        exit $status
+    } || failed="$failed format"
+}
+
+mkdir -p "$builds"
+
+if [ "$mode" != added ]; then
+    build tests && check tests -LE long --no-tests=error "$@"
+fi
+
+if [ "$mode" != default ]; then
+    check_format
+    if [ "$mode" = added ]; then build tests; fi
+    check tests -L long "$@"
+
+    if command -v clang-tidy >/dev/null 2>&1 && [ -e include/otimes/otimes.hpp ]; then
+        section "lint: clang-tidy on the umbrella header and the tests' support"
+        clang-tidy --quiet -p "$builds/tests" tests/support_test/compare.cpp tests/install/consumer/main.cpp ||
+            failed="$failed lint"
+    else
+        section "lint: skipped, there is no clang-tidy"
+    fi
+
+    build release -DOTIMES_BUILD_TESTS=OFF
+
+    build asan-ubsan && check asan-ubsan -LE long "$@"
+
+    if command -v clang++ >/dev/null 2>&1; then
+        build clang-release && check clang-release -LE long "$@"
+    else
+        section "clang++: skipped, there is none"
+    fi
+fi
+
+if [ -n "$failed" ]; then
+    section "failed:$failed"
+    exit 1
+fi

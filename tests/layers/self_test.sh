@@ -48,7 +48,9 @@ plant include/otimes/expr/planted.hpp "expr must not name Eigen::" 'using Eigen:
 plant include/otimes/adapt/mdspan_planted.hpp "Eigen::internal" 'template <> struct Eigen::internal::traits<int>;'
 plant include/otimes/planted.hpp "Eigen::internal" 'namespace Eigen::internal {}'
 plant include/otimes/helpers/planted.hpp "no such room" 'struct x;'
-plant include/otimes/exec/cpu/planted.hpp "only adapt has folders of its own" 'struct x;'
+plant include/otimes/exec/folder/planted.hpp "exec must not include expr" '#include "../../expr/kron.hpp"'
+plant include/otimes/exec/planted.hpp "exec must not include expr" '#include "../expr/kron.hpp"'
+plant include/otimes/plan/planted.hpp "outside include/otimes" '#include "../../../kernels/scalars.cuh"'
 plant kernels/planted.cuh "kernels/ includes only kernels/" '#include <cstdint>'
 plant kernels/planted.cuh "kernels/ includes only kernels/" '#include "../include/otimes/plan/plan.hpp"'
 plant backend/cuda/planted.cu "device code must not include" '#include <Eigen/Core>'
@@ -58,6 +60,8 @@ plant include/otimes/planted.hpp "neither ends the program nor prints" 'inline v
 plant kernels/planted.cuh "neither ends the program nor prints" '__device__ void f() { printf("x"); }'
 plant backend/core/planted.cpp "neither ends the program nor prints" 'void f() { std::cerr << 1; }'
 
+allow include/otimes/exec/folder/planted.hpp '#include "../executor.hpp"'
+allow include/otimes/exec/folder/planted.hpp '#include "neighbour.hpp"'
 allow kernels/planted.cuh '#include "contract.cuh"'
 allow include/otimes/exec/planted.hpp '// never calls abort() or printf("x"), nor names Eigen::internal'
 allow include/otimes/exec/planted.hpp '/* a comment

@@ -22,7 +22,7 @@ struct workspace_view {
 /// Runs plans. Immutable after construction as far as its users can see: any thread may call `run` at any time.
 class executor {
 public:
-    executor() = default;
+    executor() noexcept : id_(next_id()) {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
     virtual ~executor() = default;
@@ -37,6 +37,16 @@ public:
     /// @throws unsupported_error a plan that was made for another kind of executor.
     /// @throws budget_error a workspace smaller than `p.workspace_bytes`.
     virtual void run(const plan& p, const bindings& b, workspace_view workspace) const = 0;
+
+    /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys.
+    [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+
+private:
+    static std::uint64_t next_id() noexcept {
+        static std::atomic<std::uint64_t> counter{1};
+        return counter.fetch_add(1, std::memory_order_relaxed);
+    }
+    std::uint64_t id_;
 };
 
 namespace detail {

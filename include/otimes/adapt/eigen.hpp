@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+/// @file eigen.hpp
+/// Kronecker products over Eigen matrices: the expressions that users write. See docs/architecture.md for what happens
+/// between `Y = X * kron(A, B)` and the kernels.
+#pragma once
+
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/eigen/operators.hpp>
+#include <otimes/adapt/eigen/run.hpp>

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+/// @file internal.hpp
+/// Everything that otimes asks of Eigen's internals, in one place: the traits of its two kinds of nodes, the evaluator that
+/// evaluates a lazy node once when it is nested in an Eigen expression, and the assignment that evaluates it straight
+/// into its destination. Only names that Eigen 3.4 and 5 share are used.
+///
+/// Two kinds of nodes. `lazy<Node>` is an Eigen dense expression (a product, a sum that contains one, an operator applied
+/// to a matrix). `kron_expr` and `operator_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
+/// iterative solvers take them, and never turn into a matrix silently.
+#pragma once
+
+#include <new>
+#include <type_traits>
+
+#include <Eigen/Core>
+
+#include <otimes/exec/target.hpp>
+
+namespace Eigen {
+template <class Derived>
+class SparseMatrixBase;
+template <class Derived>
+class PermutationBase;
+}  // namespace Eigen
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+template <class Node>
+class lazy;
+template <class Scalar>
+class kron_expr;
+template <class Left, class Right, class Scalar>
+class operator_expr;
+
+namespace eigen {
+
+/// Assigns a lazy expression to any Eigen destination; defined in lazy.hpp.
+template <class Functor, class Destination, class Node>
+void assign(Destination& destination, const lazy<Node>& source, const Functor& functor);
+
+/// How an assignment functor of Eigen changes the destination.
+enum class assignment { overwrite, add, subtract, other };
+
+template <class Functor>
+inline constexpr assignment assignment_of = assignment::other;
+template <class To, class From>
+inline constexpr assignment assignment_of<Eigen::internal::assign_op<To, From>> = assignment::overwrite;
+template <class To, class From>
+inline constexpr assignment assignment_of<Eigen::internal::add_assign_op<To, From>> = assignment::add;
+template <class To, class From>
+inline constexpr assignment assignment_of<Eigen::internal::sub_assign_op<To, From>> = assignment::subtract;
+
+/// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it.
+template <class Expression>
+inline constexpr bool has_direct_access = bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::DirectAccessBit);
+
+/// True for what owns its memory: Matrix and nothing else here.
+template <class Expression>
+inline constexpr bool is_plain = std::is_base_of_v<Eigen::PlainObjectBase<Expression>, Expression>;
+
+template <class Expression>
+inline constexpr bool is_transpose_of_plain = false;
+template <class Nested>
+inline constexpr bool is_transpose_of_plain<Eigen::Transpose<Nested>> = is_plain<std::remove_const_t<Nested>>;
+
+/// True when an assignment may change the shape.
+template <class Expression>
+inline constexpr bool is_resizable = (is_plain<Expression> || is_transpose_of_plain<Expression>) &&
+                                     (int(Eigen::internal::traits<Expression>::RowsAtCompileTime) == Eigen::Dynamic ||
+                                      int(Eigen::internal::traits<Expression>::ColsAtCompileTime) == Eigen::Dynamic);
+
+/// `MatrixXd::Identity(n, n)`: recognised by type, so that it costs nothing as a factor.
+template <class Expression>
+inline constexpr bool is_identity_expression = false;
+template <class Scalar, class Plain>
+inline constexpr bool
+    is_identity_expression<Eigen::CwiseNullaryOp<Eigen::internal::scalar_identity_op<Scalar>, Plain>> = true;
+
+/// A scalar multiple of an expression, as in `2.0 * X`: what it multiplies and by how much, so that `2.0 * X * K` is one
+/// chain with a scalar and X is not copied.
+template <class Expression>
+struct scalar_multiple {
+    static constexpr bool value = false;
+};
+template <class To, class From, class Constant, class Plain, class Matrix>
+struct scalar_multiple<Eigen::CwiseBinaryOp<
+    Eigen::internal::scalar_product_op<To, From>,
+    const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>, Matrix>> {
+    static constexpr bool value = true;
+    template <class Expression>
+    static Constant amount(const Expression& e) {
+        return e.lhs().functor().m_other;
+    }
+    template <class Expression>
+    static const auto& matrix(const Expression& e) {
+        return e.rhs();
+    }
+};
+template <class To, class From, class Constant, class Plain, class Matrix>
+struct scalar_multiple<Eigen::CwiseBinaryOp<
+    Eigen::internal::scalar_product_op<To, From>, Matrix,
+    const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>>> {
+    static constexpr bool value = true;
+    template <class Expression>
+    static Constant amount(const Expression& e) {
+        return e.rhs().functor().m_other;
+    }
+    template <class Expression>
+    static const auto& matrix(const Expression& e) {
+        return e.lhs();
+    }
+};
+template <class Constant, class Matrix>
+struct scalar_multiple<Eigen::CwiseUnaryOp<Eigen::internal::scalar_opposite_op<Constant>, Matrix>> {
+    static constexpr bool value = true;
+    template <class Expression>
+    static Constant amount(const Expression&) {
+        return Constant(-1);
+    }
+    template <class Expression>
+    static const auto& matrix(const Expression& e) {
+        return e.nestedExpression();
+    }
+};
+
+/// Assigns an Eigen expression without a temporary and with Eigen's own functor.
+template <class Destination, class Source, class Functor>
+void assign_without_alias(Destination& destination, const Source& source, const Functor& functor) {
+    Eigen::internal::call_assignment_no_alias(destination, source, functor);
+}
+
+template <class Scalar>
+using add_functor = Eigen::internal::add_assign_op<Scalar, Scalar>;
+template <class Scalar>
+using overwrite_functor = Eigen::internal::assign_op<Scalar, Scalar>;
+
+}  // namespace eigen
+}  // namespace OTIMES_TARGET
+}  // namespace otimes
+
+namespace Eigen {
+namespace internal {
+
+template <class Node>
+struct traits<otimes::lazy<Node>> {
+    using Scalar = typename Node::scalar_type;
+    using StorageKind = Dense;
+    using XprKind = MatrixXpr;
+    using StorageIndex = Index;
+    static constexpr int RowsAtCompileTime = Node::rows_at_compile_time;
+    static constexpr int ColsAtCompileTime = Node::cols_at_compile_time;
+    static constexpr int MaxRowsAtCompileTime = RowsAtCompileTime;
+    static constexpr int MaxColsAtCompileTime = ColsAtCompileTime;
+    static constexpr int Flags = Node::row_major ? int(RowMajorBit) : 0;
+};
+
+/// What Eigen's solvers read of an operator. There is deliberately no IsVectorAtCompileTime: with it the solvers would
+/// try to make a Ref of the operator.
+template <class OperatorScalar>
+struct operator_traits {
+    using Scalar = OperatorScalar;
+    using StorageKind = Sparse;
+    using XprKind = MatrixXpr;
+    using StorageIndex = Index;
+    static constexpr int RowsAtCompileTime = Dynamic;
+    static constexpr int ColsAtCompileTime = Dynamic;
+    static constexpr int MaxRowsAtCompileTime = Dynamic;
+    static constexpr int MaxColsAtCompileTime = Dynamic;
+    static constexpr int Flags = 0;
+};
+template <class Scalar>
+struct traits<otimes::kron_expr<Scalar>> : operator_traits<Scalar> {};
+template <class Left, class Right, class Scalar>
+struct traits<otimes::operator_expr<Left, Right, Scalar>> : operator_traits<Scalar> {};
+
+/// Nested in an Eigen expression, a lazy node is evaluated once into a plain object: EvalBeforeNestingBit keeps Eigen from
+/// evaluating it per coefficient.
+template <class Node>
+struct evaluator<otimes::lazy<Node>> : evaluator<typename otimes::lazy<Node>::PlainObject> {
+    using XprType = otimes::lazy<Node>;
+    using PlainObject = typename XprType::PlainObject;
+    using Base = evaluator<PlainObject>;
+    static constexpr int Flags = int(Base::Flags) | int(EvalBeforeNestingBit);
+
+    explicit evaluator(const XprType& expression) : value_(expression) { ::new (static_cast<Base*>(this)) Base(value_); }
+
+protected:
+    PlainObject value_;
+};
+
+template <class Destination, class Node, class Functor>
+struct Assignment<Destination, otimes::lazy<Node>, Functor, Dense2Dense, void> {
+    static void run(Destination& destination, const otimes::lazy<Node>& source, const Functor& functor) {
+        otimes::eigen::assign(destination, source, functor);
+    }
+};
+
+}  // namespace internal
+}  // namespace Eigen

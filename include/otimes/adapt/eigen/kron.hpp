@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+/// @file kron.hpp
+/// `kron(...)` over Eigen matrices: the operator that users hold. The mathematics is in expr/kron.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/expr/kron.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+/// The identity matrix of an order, as a factor: no storage, no flops.
+struct identity_factor {
+    std::int64_t order = 0;
+};
+/// The identity of whatever order fits, as in `K + s * identity()`.
+struct identity_operator {};
+/// `s * identity()`.
+template <class Scalar>
+struct scaled_identity {
+    Scalar scale;
+};
+
+/// Identity factor of the given order (>= 0). @throws shape_error for a negative order.
+inline identity_factor identity(std::int64_t order) {
+    if (order < 0) {
+        throw shape_error("otimes: identity(" + std::to_string(order) + "): the order must not be negative.");
+    }
+    return {order};
+}
+/// The identity of the order that the other operand has.
+inline identity_operator identity() { return {}; }
+
+template <class Scalar>
+    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
+scaled_identity<Scalar> operator*(const Scalar& scale, identity_operator) {
+    return {scale};
+}
+template <class Scalar>
+    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
+scaled_identity<Scalar> operator*(identity_operator, const Scalar& scale) {
+    return {scale};
+}
+
+/// Copies a matrix or evaluates an expression; given as an argument the copy is moved into the expression.
+template <class Derived>
+typename Derived::PlainObject own(const Eigen::MatrixBase<Derived>& m) {
+    return typename Derived::PlainObject(m.derived());
+}
+
+inline namespace OTIMES_TARGET {
+
+/// kron(F1, ..., FN) over `ScalarType`, lazy. Copying it is cheap; its type does not depend on the number or the types of
+/// the factors, so it can be a class member.
+///
+/// Shape: rows() x cols(), the products of the factors' extents. Lifetime: lvalue matrices and views are borrowed, rvalues
+/// and computed expressions owned (expr/leaf.hpp). It never turns into a matrix unless `toDenseMatrix()` says so.
+template <class ScalarType>
+class kron_expr : public Eigen::EigenBase<kron_expr<ScalarType>> {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<ScalarType>;
+    using StorageIndex = Eigen::Index;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    enum {
+        ColsAtCompileTime = Eigen::Dynamic,
+        RowsAtCompileTime = Eigen::Dynamic,
+        MaxRowsAtCompileTime = Eigen::Dynamic,
+        MaxColsAtCompileTime = Eigen::Dynamic,
+        IsRowMajor = false
+    };
+
+    kron_expr() = default;
+    explicit kron_expr(kron_node<Scalar> node) : node_(std::move(node)) {}
+
+    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
+    [[nodiscard]] std::size_t factor_count() const noexcept { return node_.factors().size(); }
+    [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
+
+    /// Factor i (from 0) as an Eigen expression with coefficient access; it shares the factor's lifetime rule.
+    /// @throws shape_error when there is no factor i.
+    [[nodiscard]] auto factor(std::size_t i) const {
+        if (i >= factor_count()) {
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".factor(" + std::to_string(i) +
+                              "): there are " + std::to_string(factor_count()) + " factors, counted from 0.");
+        }
+        const leaf f = node_.factors()[i];
+        return DenseMatrix::NullaryExpr(
+            static_cast<Eigen::Index>(f.rows()), static_cast<Eigen::Index>(f.cols()),
+            [f](Eigen::Index r, Eigen::Index c) { return kron_node<Scalar>::element(f, f.view(), r, c); });
+    }
+
+    /// Element (i, j), by the index formula. Cost: O(N). @throws shape_error outside the matrix.
+    [[nodiscard]] Scalar operator()(Eigen::Index i, Eigen::Index j) const {
+        if (i < 0 || j < 0 || i >= rows() || j >= cols()) {
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + "(" + std::to_string(i) + ", " +
+                              std::to_string(j) + "): the product is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        return node_.coefficient(i, j);
+    }
+    [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
+
+    /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
+    [[nodiscard]] DenseMatrix toDenseMatrix() const {
+        std::int64_t ignored = 0;
+        if (!checked_multiply(rows(), cols(), ignored)) {
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".toDenseMatrix(): " +
+                              detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
+        }
+        DenseMatrix result = DenseMatrix::Constant(1, 1, node_.alpha());
+        for (const leaf& f : node_.factors()) {
+            const matrix_view view = f.view();
+            DenseMatrix next(result.rows() * view.rows, result.cols() * view.cols);
+            for (Eigen::Index j = 0; j < next.cols(); ++j) {
+                for (Eigen::Index i = 0; i < next.rows(); ++i) {
+                    next(i, j) = result(i / view.rows, j / view.cols) *
+                                 kron_node<Scalar>::element(f, view, i % view.rows, j % view.cols);
+                }
+            }
+            result.swap(next);
+        }
+        return result;
+    }
+
+    /// kron(F1^T, ..., FN^T): the factors are transposed where they stand, their order does not change.
+    [[nodiscard]] kron_expr transpose() const {
+        kron_expr result(*this);
+        result.node_.transpose();
+        return result;
+    }
+    [[nodiscard]] kron_expr conjugate() const {
+        kron_expr result(*this);
+        result.node_.conjugate();
+        return result;
+    }
+    [[nodiscard]] kron_expr adjoint() const { return transpose().conjugate(); }
+
+    /// @name A kron does not become a matrix by itself.
+    /// @{
+    template <class Destination>
+    void evalTo(Destination&) const {
+        static_assert(eigen::always_false<Destination>,
+                      "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
+                      "it, or multiply it with a matrix.");
+    }
+    template <class Destination>
+    void addTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    template <class Destination>
+    void subTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    /// @}
+
+private:
+    kron_node<Scalar> node_;
+};
+
+namespace eigen {
+
+template <class Type>
+inline constexpr bool is_kron = false;
+template <class Scalar>
+inline constexpr bool is_kron<kron_expr<Scalar>> = true;
+
+/// Scalar of an argument of kron(); void for an identity, which fits any.
+template <class Argument>
+struct argument_scalar {
+    static_assert(dense<Argument>,
+                  "otimes: kron() takes dense Eigen matrices and expressions, otimes::identity(n) and other krons. For an "
+                  "array write .matrix(); a sparse, diagonal or triangular matrix must be made dense first.");
+    using type = scalar_of<Argument>;
+};
+template <>
+struct argument_scalar<identity_factor> {
+    using type = void;
+};
+template <class Scalar>
+struct argument_scalar<kron_expr<Scalar>> {
+    using type = Scalar;
+};
+
+template <class First, class Second>
+struct combined_scalar {
+    static_assert(detail::scalars_mix<First, Second>,
+                  "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
+                  "with .cast<Scalar>().");
+    using type = detail::common_scalar<First, Second>;
+};
+template <class Second>
+struct combined_scalar<void, Second> {
+    using type = Second;
+};
+template <class First>
+struct combined_scalar<First, void> {
+    using type = First;
+};
+template <>
+struct combined_scalar<void, void> {
+    using type = void;
+};
+
+template <class... Scalars>
+struct scalar_of_all {
+    using type = void;
+};
+template <class First, class... Rest>
+struct scalar_of_all<First, Rest...> {
+    using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
+};
+
+template <class Scalar, class Argument>
+void append_argument(kron_node<Scalar>& node, Argument&& argument) {
+    using type = bare<Argument>;
+    if constexpr (std::is_same_v<type, identity_factor>) {
+        node.append(leaf::identity(argument.order));
+    } else if constexpr (is_kron<type>) {
+        node.append(argument.node());
+    } else {
+        node.append(make_leaf_for<Scalar>(std::forward<Argument>(argument)));
+    }
+}
+
+template <class Type>
+inline constexpr bool is_factor_range = false;
+template <class Matrix, class Allocator>
+inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
+
+}  // namespace eigen
+
+/// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
+/// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
+/// Scalar: the common one; double when no argument has one. Cost: O(N). @throws shape_error when extents overflow.
+template <class... Factors>
+    requires(!(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+[[nodiscard]] auto kron(Factors&&... factors) {
+    using combined =
+        typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
+    using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
+    kron_node<scalar> node;
+    (eigen::append_argument(node, std::forward<Factors>(factors)), ...);
+    node.check_extents();
+    return kron_expr<scalar>(std::move(node));
+}
+
+/// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
+/// a whole; of an lvalue vector or a span each element is borrowed.
+template <class Range>
+    requires eigen::is_factor_range<eigen::bare<Range>>
+[[nodiscard]] auto kron(Range&& factors) {
+    using element = std::remove_cv_t<typename eigen::bare<Range>::value_type>;
+    using scalar = typename eigen::argument_scalar<element>::type;
+    using known_scalar = std::conditional_t<std::is_void_v<scalar>, double, scalar>;
+    kron_node<known_scalar> node;
+    constexpr bool owned = !std::is_reference_v<Range> && !std::is_const_v<Range> &&
+                           requires { factors.get_allocator(); };
+    if constexpr (owned) {
+        for (auto& factor : factors) {
+            eigen::append_argument(node, std::move(factor));
+        }
+    } else {
+        for (const auto& factor : factors) {
+            eigen::append_argument(node, factor);
+        }
+    }
+    node.check_extents();
+    return kron_expr<known_scalar>(std::move(node));
+}
+
+/// kron(F, F, ..., F) with `count` factors; count 0 is the 1 x 1 one. An rvalue F is stored once.
+/// @throws shape_error for a negative count or when extents overflow.
+template <class Factor>
+[[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
+    if (count < 0) {
+        throw shape_error("otimes: kron_power(F, " + std::to_string(count) + "): the power must not be negative.");
+    }
+    const auto one = kron(std::forward<Factor>(factor));
+    using scalar = typename std::remove_const_t<decltype(one)>::Scalar;
+    kron_node<scalar> node;
+    for (std::int64_t k = 0; k < count; ++k) {
+        node.append(one.node());
+    }
+    node.check_extents();
+    return kron_expr<scalar>(std::move(node));
+}
+
+/// @name Scalar multiples of a kron: the scalar is kept beside the factors.
+/// @{
+template <class Scalar, class Amount>
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const Amount& amount) {
+    using result_scalar = detail::scaled_scalar<Amount, Scalar>;
+    kron_node<result_scalar> node;
+    node.append(k.node());
+    node.set_alpha(node.alpha() * static_cast<result_scalar>(amount));
+    return kron_expr<result_scalar>(std::move(node));
+}
+template <class Scalar, class Amount>
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) {
+    return k * amount;
+}
+template <class Scalar, class Amount>
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator/(const kron_expr<Scalar>& k, const Amount& amount) {
+    using result_scalar = detail::scaled_scalar<Amount, Scalar>;
+    kron_node<result_scalar> node;
+    node.append(k.node());
+    node.set_alpha(node.alpha() / static_cast<result_scalar>(amount));
+    return kron_expr<result_scalar>(std::move(node));
+}
+template <class Scalar>
+[[nodiscard]] kron_expr<Scalar> operator-(const kron_expr<Scalar>& k) {
+    kron_node<Scalar> node = k.node();
+    node.set_alpha(-node.alpha());
+    return kron_expr<Scalar>(std::move(node));
+}
+/// @}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT
+/// @file lazy.hpp
+/// The dense expressions of otimes inside Eigen: `lazy<Node>`, with the nodes for a product and for a sum, and how they are
+/// assigned: shapes first, then overlap, only then the destination is resized and written.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/exec/evaluate.hpp>
+#include <otimes/expr/lower.hpp>
+#include <otimes/expr/product.hpp>
+#include <otimes/program/overlap.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// A dense Eigen expression that otimes evaluates. `Node` is what it computes; the node protocol is
+///
+///     scalar_type, rows_at_compile_time, cols_at_compile_time, row_major
+///     rows(), cols()                          as they are now
+///     check()                                 throws shape_error
+///     reads(view, element_bytes)              may it read memory of that view
+///     evaluate(destination, add, scale)       destination (+)= scale * node; right shape, no overlap
+///     lower(lowering, view, add, scale, kept) the same as steps of a program
+///
+/// It converts to a matrix on assignment and where Eigen needs its coefficients (once); it has no coefficients itself.
+template <class NodeType>
+class lazy : public Eigen::MatrixBase<lazy<NodeType>> {
+public:
+    using Base = Eigen::MatrixBase<lazy>;
+    using node_type = NodeType;
+    EIGEN_GENERIC_PUBLIC_INTERFACE(lazy)
+
+    explicit lazy(NodeType node) : node_(std::move(node)) {}
+
+    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
+    [[nodiscard]] const NodeType& node() const noexcept { return node_; }
+
+    /// @name A product has no coefficients before it is evaluated.
+    /// @{
+    template <class... Indices>
+    Scalar operator()(const Indices&...) const {
+        static_assert(sizeof...(Indices) == 0 && eigen::always_false<NodeType>,
+                      "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
+                      "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
+        return Scalar();
+    }
+    template <class AnyIndex>
+    Scalar operator[](const AnyIndex&) const {
+        return (*this)(0, 0);
+    }
+    template <class... Indices>
+    Scalar coeff(const Indices&... indices) const {
+        return (*this)(indices...);
+    }
+    /// @}
+
+private:
+    NodeType node_;
+};
+
+namespace eigen {
+
+/// alpha * L * X * R with the compile-time sizes of X on the sides that no kron touches.
+template <class Scalar, int Rows, int Cols, bool RowMajor>
+struct product {
+    using scalar_type = Scalar;
+    static constexpr int rows_at_compile_time = Rows;
+    static constexpr int cols_at_compile_time = Cols;
+    static constexpr bool row_major = (RowMajor && Cols != 1) || (Rows == 1 && Cols != 1);
+    static constexpr bool holds_dense_term = false;
+
+    product_node<Scalar> node;
+
+    [[nodiscard]] std::int64_t rows() const { return node.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return node.cols(); }
+    void check() const { node.check(); }
+
+    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
+        const auto meets = [&](const leaf& operand) {
+            const std::int64_t bytes = static_cast<std::int64_t>(
+                operand.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+            return !operand.is_identity() && overlap(memory_of(operand.view(), bytes), memory_of(written, written_bytes));
+        };
+        return meets(node.x) || std::any_of(node.left.begin(), node.left.end(), meets) ||
+               std::any_of(node.right.begin(), node.right.end(), meets);
+    }
+
+    template <class Destination>
+    void evaluate(Destination& destination, bool add, const Scalar& scale) const {
+        lowering_scratch scratch;
+        lowering<Scalar> low(scratch.program(), scratch.bindings());
+        low.add_product(node, view_of(destination), add, scale);
+        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+    }
+
+    template <class Kept>
+    void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
+        low.add_product(node, y, add, scale);
+    }
+};
+
+/// scale * y for a lazy y that is not a product.
+template <class Node, class Scalar>
+struct scaled_node {
+    using scalar_type = Scalar;
+    static constexpr int rows_at_compile_time = Node::rows_at_compile_time;
+    static constexpr int cols_at_compile_time = Node::cols_at_compile_time;
+    static constexpr bool row_major = Node::row_major;
+    static constexpr bool holds_dense_term = Node::holds_dense_term;
+    static_assert(std::is_same_v<Scalar, typename Node::scalar_type>,
+                  "otimes: a real sum cannot be scaled by a complex number; scale its terms, or .cast<>() them.");
+
+    lazy<Node> inner;
+    Scalar factor;
+
+    [[nodiscard]] std::int64_t rows() const { return inner.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return inner.cols(); }
+    void check() const { inner.node().check(); }
+    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t bytes) const {
+        return inner.node().reads(written, bytes);
+    }
+    template <class Destination>
+    void evaluate(Destination& destination, bool add, const Scalar& scale) const {
+        inner.node().evaluate(destination, add, scale * factor);
+    }
+    template <class Kept>
+    void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept& kept) const {
+        inner.node().lower(low, y, add, scale * factor, kept);
+    }
+};
+
+/// How an operand of a sum is held: plain lvalues by reference, everything else by value.
+template <class Operand>
+using held = std::conditional_t<is_plain<bare<Operand>> && std::is_lvalue_reference_v<Operand>, const bare<Operand>&,
+                                bare<Operand>>;
+
+/// First + sign * Second, at least one of them lazy: one assignment, then one accumulation, no temporary.
+template <class First, class Second>
+struct sum {
+    using first_type = bare<First>;
+    using second_type = bare<Second>;
+    using scalar_type = detail::common_scalar<scalar_of<First>, scalar_of<Second>>;
+    static constexpr int rows_at_compile_time = first_type::RowsAtCompileTime != Eigen::Dynamic
+                                                    ? int(first_type::RowsAtCompileTime)
+                                                    : int(second_type::RowsAtCompileTime);
+    static constexpr int cols_at_compile_time = first_type::ColsAtCompileTime != Eigen::Dynamic
+                                                    ? int(first_type::ColsAtCompileTime)
+                                                    : int(second_type::ColsAtCompileTime);
+    static constexpr bool row_major = rows_at_compile_time == 1 && cols_at_compile_time != 1
+                                          ? true
+                                          : bool(first_type::IsRowMajor) && cols_at_compile_time != 1;
+    template <class Term>
+    static constexpr bool has_dense() {
+        if constexpr (lazy_node<Term>) {
+            return Term::node_type::holds_dense_term;
+        } else {
+            return true;
+        }
+    }
+    static constexpr bool holds_dense_term = has_dense<first_type>() || has_dense<second_type>();
+
+    held<First> first;
+    held<Second> second;
+    scalar_type sign;
+
+    [[nodiscard]] std::int64_t rows() const { return first.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return first.cols(); }
+
+    void check() const {
+        check_term(first);
+        check_term(second);
+        if (first.rows() != second.rows() || first.cols() != second.cols()) {
+            throw shape_error("otimes: sum: the first term is " + detail::shape_text(first.rows(), first.cols()) +
+                              ", the second " + detail::shape_text(second.rows(), second.cols()) +
+                              ". Terms of a sum must have equal shapes.");
+        }
+    }
+
+    /// The branch with dense terms goes first, so that `Y = Y + X * K` needs no temporary. Whatever goes second must not
+    /// read what the first has written.
+    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t bytes) const {
+        return term_reads(first, written, bytes) || term_reads(second, written, bytes) ||
+               (has_dense<first_type>() && has_dense<second_type>() && may_read_dense(second, written, bytes));
+    }
+
+    template <class Destination>
+    void evaluate(Destination& destination, bool add, const scalar_type& scale) const {
+        if constexpr (has_dense<second_type>() && !has_dense<first_type>()) {
+            evaluate_term(second, destination, add, scale * sign);
+            evaluate_term(first, destination, true, scale);
+        } else {
+            evaluate_term(first, destination, add, scale);
+            evaluate_term(second, destination, true, scale * sign);
+        }
+    }
+
+    template <class Kept>
+    void lower(lowering<scalar_type>& low, const matrix_view& y, bool add, const scalar_type& scale, Kept& kept) const {
+        lower_term(first, low, y, add, scale, kept);
+        lower_term(second, low, y, true, scale * sign, kept);
+    }
+
+private:
+    template <class Term>
+    static void check_term(const Term& term) {
+        if constexpr (lazy_node<Term>) {
+            term.node().check();
+        }
+    }
+    template <class Term>
+    static bool term_reads(const Term& term, const matrix_view& written, std::int64_t bytes) {
+        if constexpr (lazy_node<Term>) {
+            return term.node().reads(written, bytes);
+        } else if constexpr (has_direct_access<Term>) {
+            // Reading exactly the elements that are written, one by one, is what coefficient-wise evaluation allows.
+            const matrix_view view = view_of(term);
+            return view != written &&
+                   overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))), memory_of(written, bytes));
+        } else {
+            return false;
+        }
+    }
+    template <class Term>
+    static bool may_read_dense(const Term& term, const matrix_view& written, std::int64_t bytes) {
+        if constexpr (!lazy_node<Term> && has_direct_access<Term>) {
+            return overlap(memory_of(view_of(term), static_cast<std::int64_t>(sizeof(scalar_of<Term>))),
+                           memory_of(written, bytes));
+        } else {
+            return true;  // an expression does not tell what it reads
+        }
+    }
+    template <class Term, class Destination>
+    static void evaluate_term(const Term& term, Destination& destination, bool add, const scalar_type& scale) {
+        if constexpr (lazy_node<Term>) {
+            if constexpr (std::is_same_v<scalar_of<Term>, scalar_type>) {
+                term.node().evaluate(destination, add, scale);
+            } else {
+                const typename Term::PlainObject value(term);
+                evaluate_term(value, destination, add, scale);
+            }
+        } else if (scale == scalar_type(1)) {
+            if (add) {
+                destination += term.template cast<scalar_type>();
+            } else {
+                destination = term.template cast<scalar_type>();
+            }
+        } else {
+            if (add) {
+                destination += scale * term.template cast<scalar_type>();
+            } else {
+                destination = scale * term.template cast<scalar_type>();
+            }
+        }
+    }
+    template <class Term, class Kept>
+    static void lower_term(const Term& term, lowering<scalar_type>& low, const matrix_view& y, bool add,
+                           const scalar_type& scale, Kept& kept) {
+        if constexpr (lazy_node<Term> && std::is_same_v<scalar_of<Term>, scalar_type>) {
+            term.node().lower(low, y, add, scale, kept);
+        } else if constexpr (!lazy_node<Term> && has_direct_access<Term> && std::is_same_v<scalar_of<Term>, scalar_type>) {
+            low.add_dense(view_of(term), y, scale, add);
+        } else {
+            using plain = Eigen::Matrix<scalar_type, Eigen::Dynamic, Eigen::Dynamic>;
+            auto value = std::make_shared<const plain>(term.template cast<scalar_type>());
+            low.add_dense(view_of(*value), y, scale, add);
+            kept.push_back(std::move(value));
+        }
+    }
+};
+
+/// May a destination be resized to that shape?
+template <class Destination>
+bool takes_shape(Eigen::Index rows, Eigen::Index cols) {
+    constexpr int fixed_rows = Destination::RowsAtCompileTime;
+    constexpr int fixed_cols = Destination::ColsAtCompileTime;
+    constexpr int most_rows = Destination::MaxRowsAtCompileTime;
+    constexpr int most_cols = Destination::MaxColsAtCompileTime;
+    return is_resizable<Destination> && (fixed_rows == Eigen::Dynamic || fixed_rows == rows) &&
+           (fixed_cols == Eigen::Dynamic || fixed_cols == cols) && (most_rows == Eigen::Dynamic || rows <= most_rows) &&
+           (most_cols == Eigen::Dynamic || cols <= most_cols);
+}
+
+/// Destination (op)= source. The order is: check the shapes, test for overlap, resize, write.
+template <class Functor, class Destination, class Node>
+void assign(Destination& destination, const lazy<Node>& source, const Functor& functor) {
+    using scalar = typename Node::scalar_type;
+    using plain = typename lazy<Node>::PlainObject;
+    constexpr assignment how = assignment_of<Functor>;
+    source.node().check();
+    const bool fits = destination.rows() == source.rows() && destination.cols() == source.cols();
+    if (!fits && how != assignment::overwrite) {
+        throw shape_error("otimes: Y " + std::string(how == assignment::add ? "+=" : how == assignment::subtract ? "-=" : "op=") +
+                          " expression: Y is " + detail::shape_text(destination.rows(), destination.cols()) +
+                          ", the expression " + detail::shape_text(source.rows(), source.cols()) +
+                          ". Only a plain assignment resizes.");
+    }
+    if (!fits && !takes_shape<Destination>(source.rows(), source.cols())) {
+        throw shape_error("otimes: Y = expression: Y is " + detail::shape_text(destination.rows(), destination.cols()) +
+                          " and cannot be resized, the expression is " +
+                          detail::shape_text(source.rows(), source.cols()) + ".");
+    }
+    const auto resize = [&] {
+        if constexpr (is_resizable<Destination>) {
+            if (!fits) {
+                destination.resize(source.rows(), source.cols());
+            }
+        }
+    };
+    if constexpr (!has_direct_access<Destination> || how == assignment::other ||
+                  !std::is_same_v<scalar_of<Destination>, scalar>) {
+        const plain value(source);
+        resize();
+        assign_without_alias(destination, value, functor);
+    } else if (source.node().reads(view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+        plain value(source.rows(), source.cols());
+        source.node().evaluate(value, false, scalar(1));
+        if constexpr (how == assignment::overwrite && std::is_same_v<Destination, plain>) {
+            destination.swap(value);
+        } else {
+            resize();
+            assign_without_alias(destination, value, functor);
+        }
+    } else {
+        resize();
+        source.node().evaluate(destination, how != assignment::overwrite, how == assignment::subtract ? scalar(-1) : scalar(1));
+    }
+}
+
+template <class Node>
+inline constexpr bool is_product_node = false;
+template <class Scalar, int Rows, int Cols, bool RowMajor>
+inline constexpr bool is_product_node<product<Scalar, Rows, Cols, RowMajor>> = true;
+
+/// The node of `K * m`, `m * K`: m becomes a leaf.
+template <class Scalar, int Rows, int Cols, class Matrix>
+product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> start_product(Matrix&& m) {
+    product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> result;
+    result.node.x = make_leaf_for<Scalar>(std::forward<Matrix>(m));
+    return result;
+}
+
+template <class Scalar, class Other>
+void attach_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
+    kron_node<Scalar> converted;
+    converted.append(k.node());
+    node.right = converted.factors();
+    node.has_right = true;
+    node.alpha = node.alpha * converted.alpha();
+}
+template <class Scalar, class Other>
+void attach_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
+    kron_node<Scalar> converted;
+    converted.append(k.node());
+    node.left = converted.factors();
+    node.has_left = true;
+    node.alpha = node.alpha * converted.alpha();
+}
+
+/// The same product over a scalar that contains the old one.
+template <class Scalar, class Other>
+product_node<Scalar> promote(const product_node<Other>& from) {
+    if constexpr (std::is_same_v<Scalar, Other>) {
+        return from;
+    } else {
+        product_node<Scalar> to;
+        to.x = from.x;
+        to.left = from.left;
+        to.right = from.right;
+        to.has_left = from.has_left;
+        to.has_right = from.has_right;
+        to.alpha = Scalar(from.alpha);
+        to.x.set_real_elements(true);
+        for (leaf& f : to.left) {
+            f.set_real_elements(true);
+        }
+        for (leaf& f : to.right) {
+            f.set_real_elements(true);
+        }
+        return to;
+    }
+}
+
+template <class First, class Second>
+concept summands = (lazy_node<First> && dense<Second>) || (dense<First> && lazy_node<Second>);
+
+template <class Matrix, class Scalar>
+constexpr void require_same_line() {
+    static_assert(detail::scalars_mix<scalar_of<Matrix>, Scalar>,
+                  "otimes: the matrix and the Kronecker product have different scalar types. Only a real type and its own "
+                  "complex type mix; convert one of them with .cast<Scalar>().");
+}
+
+}  // namespace eigen
+
+/// @name Scalar multiples. They stay products: one chain with a scalar.
+/// @{
+template <class Node, class Amount>
+    requires eigen::amount<Amount, typename Node::scalar_type>
+[[nodiscard]] auto operator*(const lazy<Node>& y, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, typename Node::scalar_type>;
+    if constexpr (eigen::is_product_node<Node>) {
+        eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
+        result.node = eigen::promote<scalar>(y.node().node);
+        result.node.alpha = result.node.alpha * static_cast<scalar>(amount);
+        return lazy<decltype(result)>(std::move(result));
+    } else {
+        auto result = eigen::scaled_node<Node, scalar>{y, static_cast<scalar>(amount)};
+        return lazy<decltype(result)>(std::move(result));
+    }
+}
+template <class Node, class Amount>
+    requires eigen::amount<Amount, typename Node::scalar_type>
+[[nodiscard]] auto operator*(const Amount& amount, const lazy<Node>& y) {
+    return y * amount;
+}
+template <class Node, class Amount>
+    requires eigen::amount<Amount, typename Node::scalar_type>
+[[nodiscard]] auto operator/(const lazy<Node>& y, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, typename Node::scalar_type>;
+    if constexpr (eigen::is_product_node<Node>) {
+        eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
+        result.node = eigen::promote<scalar>(y.node().node);
+        result.node.alpha = result.node.alpha / static_cast<scalar>(amount);
+        return lazy<decltype(result)>(std::move(result));
+    } else {
+        return y * (scalar(1) / static_cast<scalar>(amount));
+    }
+}
+template <class Node>
+[[nodiscard]] auto operator-(const lazy<Node>& y) {
+    return y * typename Node::scalar_type(-1);
+}
+/// @}
+
+/// @name Products. X: any dense expression; shapes are checked here and again at evaluation.
+/// @{
+
+namespace eigen {
+
+/// X * K or K * X for an X that is not lazy; `2.0 * X` gives its scalar to the product.
+template <bool FromLeft, class Matrix, class Scalar>
+auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
+    using type = bare<Matrix>;
+    if constexpr (scalar_multiple<type>::value) {
+        return multiply<FromLeft>(scalar_multiple<type>::matrix(x), k) * scalar_multiple<type>::amount(x);
+    } else {
+        using scalar = detail::common_scalar<scalar_of<Matrix>, Scalar>;
+        constexpr int rows = FromLeft ? Eigen::Dynamic : int(type::RowsAtCompileTime);
+        constexpr int cols = FromLeft ? int(type::ColsAtCompileTime) : Eigen::Dynamic;
+        auto result = start_product<scalar, rows, cols>(std::forward<Matrix>(x));
+        if constexpr (FromLeft) {
+            attach_left(result.node, k);
+        } else {
+            attach_right(result.node, k);
+        }
+        result.check();
+        return lazy<decltype(result)>(std::move(result));
+    }
+}
+
+}  // namespace eigen
+
+/// X * K. @throws shape_error when cols(X) != rows(K).
+template <class Matrix, class Scalar>
+    requires(eigen::dense<Matrix>)
+[[nodiscard]] auto operator*(Matrix&& x, const kron_expr<Scalar>& k) {
+    using type = eigen::bare<Matrix>;
+    eigen::require_same_line<Matrix, Scalar>();
+    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
+    if constexpr (eigen::lazy_node<Matrix>) {
+        using old = typename type::node_type;
+        if constexpr (eigen::is_product_node<old>) {
+            using joined = eigen::product<scalar, old::rows_at_compile_time, Eigen::Dynamic, old::row_major>;
+            if (!x.node().node.has_right) {  // K1 * X * K2 is one product
+                joined result;
+                result.node = eigen::promote<scalar>(x.node().node);
+                eigen::attach_right(result.node, k);
+                result.check();
+                return lazy<joined>(std::move(result));
+            }
+            joined result;
+            result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+            eigen::attach_right(result.node, k);
+            result.check();
+            return lazy<joined>(std::move(result));
+        } else {
+            return typename type::PlainObject(x) * k;
+        }
+    } else {
+        return eigen::multiply<false>(std::forward<Matrix>(x), k);
+    }
+}
+
+/// K * X, K * v. @throws shape_error when cols(K) != rows(X).
+template <class Scalar, class Matrix>
+    requires(eigen::dense<Matrix>)
+[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& x) {
+    using type = eigen::bare<Matrix>;
+    eigen::require_same_line<Matrix, Scalar>();
+    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
+    if constexpr (eigen::lazy_node<Matrix>) {
+        using old = typename type::node_type;
+        if constexpr (eigen::is_product_node<old>) {
+            using joined = eigen::product<scalar, Eigen::Dynamic, old::cols_at_compile_time, old::row_major>;
+            if (!x.node().node.has_left) {
+                joined result;
+                result.node = eigen::promote<scalar>(x.node().node);
+                eigen::attach_left(result.node, k);
+                result.check();
+                return lazy<joined>(std::move(result));
+            }
+            joined result;
+            result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+            eigen::attach_left(result.node, k);
+            result.check();
+            return lazy<joined>(std::move(result));
+        } else {
+            return k * typename type::PlainObject(x);
+        }
+    } else {
+        return eigen::multiply<true>(std::forward<Matrix>(x), k);
+    }
+}
+/// @}
+
+/// @name Sums with any dense expression: evaluated as an assignment and an accumulation.
+/// @{
+template <class First, class Second>
+    requires eigen::summands<First, Second>
+[[nodiscard]] auto operator+(First&& first, Second&& second) {
+    eigen::require_same_line<First, eigen::scalar_of<Second>>();
+    using node = eigen::sum<First, Second>;
+    node result{std::forward<First>(first), std::forward<Second>(second), typename node::scalar_type(1)};
+    result.check();
+    return lazy<node>(std::move(result));
+}
+template <class First, class Second>
+    requires eigen::summands<First, Second>
+[[nodiscard]] auto operator-(First&& first, Second&& second) {
+    eigen::require_same_line<First, eigen::scalar_of<Second>>();
+    using node = eigen::sum<First, Second>;
+    node result{std::forward<First>(first), std::forward<Second>(second), typename node::scalar_type(-1)};
+    result.check();
+    return lazy<node>(std::move(result));
+}
+/// @}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT
+/// @file operators.hpp
+/// Kronecker products between sparse, diagonal and permutation matrices, with a shift: `W * K * W.transpose() + s *
+/// identity()`, the operator of Gaussian processes with interpolated kernels. It is applied factor by factor and handed to
+/// Eigen's iterative solvers as it is. <Eigen/SparseCore> is needed only by who uses a sparse matrix.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+namespace eigen {
+
+/// No matrix on that side.
+struct absent {};
+
+/// A sparse, diagonal or permutation matrix beside a kron. Lvalue plain objects are borrowed, everything else is held by
+/// value (a Transpose of an lvalue holds a reference to it, as in Eigen).
+template <class Matrix>
+class side_matrix {
+public:
+    explicit side_matrix(const Matrix& m, std::true_type /*borrow*/) : borrowed_(std::addressof(m)) {}
+    template <class Value>
+    side_matrix(Value&& m, std::false_type /*borrow*/) : owned_(std::make_shared<const Matrix>(std::forward<Value>(m))) {}
+    [[nodiscard]] const Matrix& get() const { return borrowed_ != nullptr ? *borrowed_ : *owned_; }
+
+private:
+    const Matrix* borrowed_ = nullptr;
+    std::shared_ptr<const Matrix> owned_;
+};
+
+template <class Matrix>
+auto make_side(Matrix&& m) {
+    return side_matrix<bare<Matrix>>(std::forward<Matrix>(m), std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
+}
+
+/// op * x as a lazy expression.
+template <class Operator, class Matrix>
+struct applied {
+    using scalar_type = typename Operator::Scalar;
+    static constexpr int rows_at_compile_time = Eigen::Dynamic;
+    static constexpr int cols_at_compile_time = bare<Matrix>::ColsAtCompileTime;
+    static constexpr bool row_major = false;
+    static constexpr bool holds_dense_term = false;
+
+    Operator op;
+    held<Matrix> x;
+
+    [[nodiscard]] std::int64_t rows() const { return op.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return x.cols(); }
+    void check() const {
+        if (op.cols() != x.rows()) {
+            throw shape_error("otimes: operator * X: X is " + detail::shape_text(x.rows(), x.cols()) +
+                              ", but the operator is " + detail::shape_text(op.rows(), op.cols()) +
+                              ". The rows of X must equal the columns of the operator.");
+        }
+    }
+    /// The parts of an operator are applied one after the other; only a destination that no operand can see is safe.
+    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t bytes) const {
+        if constexpr (has_direct_access<bare<Matrix>>) {
+            return overlap(memory_of(view_of(x), static_cast<std::int64_t>(sizeof(scalar_of<Matrix>))),
+                           memory_of(written, bytes)) ||
+                   op.kron_reads(written, bytes);
+        } else {
+            return true;
+        }
+    }
+    template <class Destination>
+    void evaluate(Destination& destination, bool add, const scalar_type& scale) const {
+        op.apply(destination, x, add, scale);
+    }
+    template <class Kept>
+    void lower(lowering<scalar_type>& low, const matrix_view& y, bool add, const scalar_type& scale, Kept& kept) const {
+        using plain = Eigen::Matrix<scalar_type, Eigen::Dynamic, Eigen::Dynamic>;
+        auto value = std::make_shared<plain>(rows(), cols());
+        op.apply(*value, x, false, scalar_type(1));
+        low.add_dense(view_of(*value), y, scale, add);
+        kept.push_back(std::shared_ptr<const void>(std::move(value)));
+    }
+};
+
+}  // namespace eigen
+
+/// Left * K * Right + shift * I, with either side absent. An Eigen operator: `op * X`, `op * v`, and Eigen's iterative
+/// solvers (`ConjugateGradient<decltype(op), Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>`).
+/// Shape: rows() x cols(). Memory: two intermediates of cols(K) and rows(K) rows, kept with the operator between
+/// applications; concurrent applications allocate their own.
+template <class Left, class Right, class ScalarType>
+class operator_expr : public Eigen::EigenBase<operator_expr<Left, Right, ScalarType>> {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<ScalarType>;
+    using StorageIndex = Eigen::Index;
+    enum {
+        ColsAtCompileTime = Eigen::Dynamic,
+        RowsAtCompileTime = Eigen::Dynamic,
+        MaxRowsAtCompileTime = Eigen::Dynamic,
+        MaxColsAtCompileTime = Eigen::Dynamic,
+        IsRowMajor = false
+    };
+    static constexpr bool has_left = !std::is_same_v<Left, eigen::absent>;
+    static constexpr bool has_right = !std::is_same_v<Right, eigen::absent>;
+
+    operator_expr(Left left, kron_expr<Scalar> k, Right right, Scalar scale, Scalar shift)
+        : left_(std::move(left)),
+          kron_(std::move(k)),
+          right_(std::move(right)),
+          scale_(scale),
+          shift_(shift),
+          scratch_(std::make_shared<scratch>()) {
+        check();
+    }
+
+    [[nodiscard]] Eigen::Index rows() const {
+        if constexpr (has_left) {
+            return left_.get().rows();
+        } else {
+            return kron_.rows();
+        }
+    }
+    [[nodiscard]] Eigen::Index cols() const {
+        if constexpr (has_right) {
+            return right_.get().cols();
+        } else {
+            return kron_.cols();
+        }
+    }
+    [[nodiscard]] const kron_expr<Scalar>& kron() const noexcept { return kron_; }
+    [[nodiscard]] const Left& left() const noexcept { return left_; }
+    [[nodiscard]] const Right& right() const noexcept { return right_; }
+    [[nodiscard]] Scalar scale() const noexcept { return scale_; }
+    [[nodiscard]] Scalar shift() const noexcept { return shift_; }
+
+    [[nodiscard]] bool kron_reads(const matrix_view& written, std::int64_t bytes) const {
+        for (const leaf& f : kron_.node().factors()) {
+            if (!f.is_identity() &&
+                overlap(memory_of(f.view(), static_cast<std::int64_t>(sizeof(Scalar))), memory_of(written, bytes))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /// y (+)= factor * op * x. Shapes checked by the caller; y must not overlap x.
+    template <class Destination, class Matrix>
+    void apply(Destination& y, const Matrix& x, bool add, Scalar factor) const {
+        const scratch_use use(*scratch_);
+        block& right_product = use.get().first;
+        block& kron_product = use.get().second;
+        const Scalar total = factor * scale_;
+        if constexpr (has_right) {
+            right_product.noalias() = right_.get() * x;
+        }
+        const auto middle = [&]() -> const auto& {
+            if constexpr (has_right) {
+                return right_product;
+            } else {
+                return x;
+            }
+        };
+        if constexpr (has_left) {
+            kron_product.noalias() = kron_ * middle();
+            if (add) {
+                y.noalias() += total * (left_.get() * kron_product);
+            } else {
+                y.noalias() = left_.get() * kron_product;
+                if (total != Scalar(1)) {
+                    y *= total;
+                }
+            }
+        } else if (add) {
+            y.noalias() += kron_ * middle() * total;
+        } else {
+            y.noalias() = kron_ * middle() * total;
+        }
+        if (shift_ != Scalar(0)) {
+            y += (factor * shift_) * x;
+        }
+    }
+
+    template <class Destination>
+    void evalTo(Destination&) const {
+        static_assert(eigen::always_false<Destination>,
+                      "otimes: an operator with a Kronecker product does not turn into a matrix by itself. Multiply it "
+                      "with a matrix.");
+    }
+    template <class Destination>
+    void addTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    template <class Destination>
+    void subTo(Destination& destination) const {
+        evalTo(destination);
+    }
+
+private:
+    using block = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    struct scratch {
+        std::atomic_flag busy = ATOMIC_FLAG_INIT;
+        std::pair<block, block> blocks;
+    };
+    /// The operator's own intermediates, or fresh ones when another thread uses those.
+    class scratch_use {
+    public:
+        explicit scratch_use(scratch& shared) : shared_(shared), held_(!shared.busy.test_and_set(std::memory_order_acquire)) {}
+        scratch_use(const scratch_use&) = delete;
+        scratch_use& operator=(const scratch_use&) = delete;
+        ~scratch_use() {
+            if (held_) {
+                shared_.busy.clear(std::memory_order_release);
+            }
+        }
+        [[nodiscard]] std::pair<block, block>& get() const { return held_ ? shared_.blocks : own_; }
+
+    private:
+        scratch& shared_;
+        bool held_;
+        mutable std::pair<block, block> own_;
+    };
+
+    void check() const {
+        if constexpr (has_left) {
+            if (left_.get().cols() != kron_.rows()) {
+                throw shape_error(mismatch("W * ", "", left_.get().rows(), left_.get().cols(), "columns", "rows"));
+            }
+        }
+        if constexpr (has_right) {
+            if (right_.get().rows() != kron_.cols()) {
+                throw shape_error(mismatch("", " * W", right_.get().rows(), right_.get().cols(), "rows", "columns"));
+            }
+        }
+        if (shift_ != Scalar(0) && rows() != cols()) {
+            throw shape_error("otimes: operator + s * identity(): the operator is " + detail::shape_text(rows(), cols()) +
+                              "; only a square operator can be shifted.");
+        }
+    }
+    [[nodiscard]] std::string mismatch(const char* before, const char* after, Eigen::Index w_rows, Eigen::Index w_cols,
+                                       const char* side_of_w, const char* side_of_k) const {
+        const std::string name = detail::kron_text(kron_.factor_count());
+        return "otimes: " + (before + name + after) + ": W is " + detail::shape_text(w_rows, w_cols) + ", but " + name +
+               " is " + detail::shape_text(kron_.rows(), kron_.cols()) + ". The " + side_of_w + " of W must equal the " +
+               side_of_k + " of the Kronecker product.";
+    }
+
+    Left left_;
+    kron_expr<Scalar> kron_;
+    Right right_;
+    Scalar scale_;
+    Scalar shift_;
+    std::shared_ptr<scratch> scratch_;
+};
+
+/// @name Sparse, diagonal and permutation matrices on either side of a kron.
+/// @{
+template <class Matrix, class Scalar>
+    requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(Matrix&& w, const kron_expr<Scalar>& k) {
+    auto side = eigen::make_side(std::forward<Matrix>(w));
+    return operator_expr<decltype(side), eigen::absent, Scalar>(std::move(side), k, {}, Scalar(1), Scalar(0));
+}
+template <class Scalar, class Matrix>
+    requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& w) {
+    auto side = eigen::make_side(std::forward<Matrix>(w));
+    return operator_expr<eigen::absent, decltype(side), Scalar>({}, k, std::move(side), Scalar(1), Scalar(0));
+}
+template <class Left, class Scalar, class Matrix>
+    requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(const operator_expr<Left, eigen::absent, Scalar>& op, Matrix&& w) {
+    auto side = eigen::make_side(std::forward<Matrix>(w));
+    if (op.shift() != Scalar(0)) {
+        throw unsupported_error(
+            "otimes: (operator + s * identity()) * W: the shift comes last; multiply first, then add s * identity().");
+    }
+    return operator_expr<Left, decltype(side), Scalar>(op.left(), op.kron(), std::move(side), op.scale(), Scalar(0));
+}
+template <class Matrix, class Right, class Scalar>
+    requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(Matrix&& w, const operator_expr<eigen::absent, Right, Scalar>& op) {
+    auto side = eigen::make_side(std::forward<Matrix>(w));
+    if (op.shift() != Scalar(0)) {
+        throw unsupported_error(
+            "otimes: W * (operator + s * identity()): the shift comes last; multiply first, then add s * identity().");
+    }
+    return operator_expr<decltype(side), Right, Scalar>(std::move(side), op.kron(), op.right(), op.scale(), Scalar(0));
+}
+/// @}
+
+/// @name Shifts and scalar multiples.
+/// @{
+template <class Left, class Right, class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const scaled_identity<Amount>& shift) {
+    return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), op.scale(),
+                                              op.shift() + static_cast<Scalar>(shift.scale));
+}
+template <class Left, class Right, class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
+    return op + shift;
+}
+template <class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const kron_expr<Scalar>& k, const scaled_identity<Amount>& shift) {
+    return operator_expr<eigen::absent, eigen::absent, Scalar>({}, k, {}, Scalar(1), static_cast<Scalar>(shift.scale));
+}
+template <class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const kron_expr<Scalar>& k) {
+    return k + shift;
+}
+template <class Left, class Right, class Scalar, class Amount>
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {
+    const Scalar s = static_cast<Scalar>(amount);
+    return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), s * op.scale(), s * op.shift());
+}
+template <class Left, class Right, class Scalar, class Amount>
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, const Amount& amount) {
+    return amount * op;
+}
+/// @}
+
+/// op * X. @throws shape_error when cols(op) != rows(X).
+template <class Left, class Right, class Scalar, class Matrix>
+    requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, Matrix&& x) {
+    using node = eigen::applied<operator_expr<Left, Right, Scalar>, Matrix>;
+    node result{op, std::forward<Matrix>(x)};
+    result.check();
+    return lazy<node>(std::move(result));
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

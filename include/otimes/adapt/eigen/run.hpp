@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+/// @file run.hpp
+/// What users do with a lazy expression besides assigning it: plan it, have the plan explained, run a plan, name the
+/// executor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/exec/evaluate.hpp>
+#include <otimes/plan/explain.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/program/signature.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+namespace eigen {
+
+/// Lowers `expression` as an assignment to memory at `destination` and calls `use(program, bindings)`.
+template <class Node, class Use>
+void with_program(const lazy<Node>& expression, const matrix_view& destination, const Use& use) {
+    using scalar = typename Node::scalar_type;
+    expression.node().check();
+    lowering_scratch scratch;
+    lowering<scalar> low(scratch.program(), scratch.bindings());
+    std::vector<std::shared_ptr<const void>> kept;  // values of terms that are no operands in memory
+    expression.node().lower(low, destination, false, scalar(1), kept);
+    use(scratch.program(), scratch.bindings());
+}
+
+/// The destination of the plain matrix that the expression would become.
+template <class Node>
+matrix_view plain_destination(const lazy<Node>& expression) {
+    const std::int64_t rows = expression.rows();
+    const std::int64_t cols = expression.cols();
+    return {nullptr, rows, cols, lazy<Node>::PlainObject::IsRowMajor ? cols : 1,
+            lazy<Node>::PlainObject::IsRowMajor ? 1 : rows};
+}
+
+}  // namespace eigen
+
+/// The plan for evaluating `expression` into the plain matrix of its type, for the machine of the current executor.
+/// Cost: some microseconds to milliseconds, once. @throws shape_error, budget_error (the least workspace is named).
+template <class Node>
+[[nodiscard]] plan make_plan(const lazy<Node>& expression, const options& wishes, const machine& where) {
+    plan result;
+    eigen::with_program(expression, eigen::plain_destination(expression),
+                        [&](const program& p, const bindings&) { result = make_plan(p, where, wishes); });
+    return result;
+}
+template <class Node>
+[[nodiscard]] plan make_plan(const lazy<Node>& expression, const options& wishes = {}) {
+    options decided = wishes;
+    if (decided.placement == placement::automatic) {
+        decided.placement = current_executor().where();
+    }
+    return make_plan(expression, decided, current_executor().target());
+}
+/// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for.
+template <class Destination, class Node>
+    requires(eigen::dense<Destination> && eigen::has_direct_access<Destination>)
+[[nodiscard]] plan make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
+    options decided = wishes;
+    if (decided.placement == placement::automatic) {
+        decided.placement = current_executor().where();
+    }
+    plan result;
+    eigen::with_program(expression, eigen::view_of(destination), [&](const program& p, const bindings&) {
+        result = make_plan(p, current_executor().target(), decided);
+    });
+    return result;
+}
+
+/// The plan of an expression as text: passes, costs, bounds, and what was rejected and why.
+template <class Node>
+[[nodiscard]] std::string explain(const lazy<Node>& expression, const options& wishes = {}) {
+    return explain(make_plan(expression, wishes));
+}
+template <class Node>
+[[nodiscard]] std::string explain(const lazy<Node>& expression, const options& wishes, const machine& where) {
+    return explain(make_plan(expression, wishes, where));
+}
+
+/// Body of plan::run; see there.
+template <class Destination, class Node>
+void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& expression, void* workspace,
+                    std::int64_t available_bytes) {
+    using scalar = typename Node::scalar_type;
+    static_assert(eigen::dense<Destination> && eigen::has_direct_access<eigen::bare<Destination>>,
+                  "otimes: plan::run writes to a matrix, Map, Block or Ref.");
+    static_assert(std::is_same_v<eigen::scalar_of<Destination>, scalar>,
+                  "otimes: plan::run: the destination and the expression have different scalar types.");
+    expression.node().check();
+    if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
+        if (!eigen::takes_shape<eigen::bare<Destination>>(expression.rows(), expression.cols())) {
+            throw shape_error("otimes: plan::run: the destination is " +
+                              detail::shape_text(destination.rows(), destination.cols()) +
+                              " and cannot be resized, the expression is " +
+                              detail::shape_text(expression.rows(), expression.cols()) + ".");
+        }
+        if constexpr (eigen::is_resizable<eigen::bare<Destination>>) {
+            if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+                throw alias_error("otimes: plan::run: the destination is an operand of the expression and would be resized. "
+                                  "Run into another matrix, or write Y = expression.");
+            }
+            destination.resize(expression.rows(), expression.cols());
+        }
+    }
+    if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+        throw alias_error("otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
+                          "for it; run into another matrix, or write Y = expression.");
+    }
+    eigen::with_program(expression, eigen::view_of(destination), [&](const program& given, const bindings& b) {
+        if (!(given == p.source)) {
+            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                    describe_difference(p.source, given) + ". Make a plan for this one.");
+        }
+        if constexpr (dtype_of<scalar>() == dtype::other) {
+            reference_run<scalar>(given, b);
+        } else {
+            const executor& chosen = current_executor();
+            const executor& e = chosen.where() == p.where ? chosen : cpu();
+            if (e.where() != p.where) {
+                throw unsupported_error("otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
+                                        "default; see otimes::set_default_executor.");
+            }
+            e.run(p, b, {workspace, available_bytes});
+        }
+    });
+}
+
+/// `on(executor, Y) = expression`; also += and -=. Y may be a view.
+template <class Destination>
+class on_executor {
+public:
+    on_executor(const executor& e, Destination destination) : executor_(e), destination_(std::forward<Destination>(destination)) {}
+    on_executor(const on_executor&) = delete;
+
+    template <class Expression>
+    void operator=(const Expression& expression) {
+        const scoped_executor scope(executor_);
+        destination_ = expression;
+    }
+    template <class Expression>
+    void operator+=(const Expression& expression) {
+        const scoped_executor scope(executor_);
+        destination_ += expression;
+    }
+    template <class Expression>
+    void operator-=(const Expression& expression) {
+        const scoped_executor scope(executor_);
+        destination_ -= expression;
+    }
+
+private:
+    const executor& executor_;
+    Destination destination_;
+};
+
+/// Names the executor of one assignment. The executor must be able to reach the operands' memory.
+template <class Destination>
+    requires eigen::dense<Destination>
+[[nodiscard]] on_executor<Destination> on(const executor& e, Destination&& destination) {
+    return on_executor<Destination>(e, std::forward<Destination>(destination));
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

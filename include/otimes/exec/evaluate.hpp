@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+/// @file evaluate.hpp
+/// From a lowered expression to its value: choose the executor, look up the plan, run.
+#pragma once
+
+#include <otimes/exec/cpu.hpp>
+#include <otimes/exec/executor.hpp>
+#include <otimes/exec/plan_cache.hpp>
+#include <otimes/exec/reference.hpp>
+#include <otimes/exec/target.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// The program and bindings that a thread lowers into, kept so that a second evaluation allocates nothing. An evaluation
+/// inside another (a scalar type that itself uses otimes) gets its own.
+class lowering_scratch {
+public:
+    lowering_scratch() : held_(!busy()) {
+        busy() = true;
+        if (!held_) {
+            own_ = std::make_unique<contents>();
+        }
+    }
+    lowering_scratch(const lowering_scratch&) = delete;
+    lowering_scratch& operator=(const lowering_scratch&) = delete;
+    ~lowering_scratch() {
+        if (held_) {
+            shared().bound.clear();  // no address outlives the evaluation
+            busy() = false;
+        }
+    }
+    [[nodiscard]] otimes::program& program() { return held_ ? shared().lowered : own_->lowered; }
+    [[nodiscard]] otimes::bindings& bindings() { return held_ ? shared().bound : own_->bound; }
+
+private:
+    struct contents {
+        otimes::program lowered;
+        otimes::bindings bound;
+    };
+    static contents& shared() {
+        thread_local contents c;
+        return c;
+    }
+    static bool& busy() {
+        thread_local bool b = false;
+        return b;
+    }
+    bool held_;
+    std::unique_ptr<contents> own_;
+};
+
+/// The executor of an expression that names none: the one that was set, else this file's `cpu()`.
+inline const executor& current_executor() {
+    const executor* const chosen = default_executor();
+    return chosen != nullptr ? *chosen : cpu();
+}
+
+/// Evaluates a lowered expression of `Scalar` on the current executor. Scalars that no executor knows run through the
+/// reference loops of the calling translation unit.
+template <class Scalar>
+void evaluate_program(const program& p, const bindings& b) {
+    if constexpr (dtype_of<Scalar>() == dtype::other) {
+        if (default_executor() != nullptr && default_executor()->where() != placement::cpu) {
+            throw unsupported_error("otimes: executor '" + std::string(default_executor()->name()) +
+                                    "' does not know this scalar type; only the CPU's reference path does. "
+                                    "Evaluate with otimes::on(otimes::cpu(), Y) = expression.");
+        }
+        reference_run<Scalar>(p, b);
+    } else {
+        const executor& e = current_executor();
+        e.run(cached_plan_for(p, e), b, {});
+    }
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+/// @file plan_cache.hpp
+/// Plans of expressions that were evaluated before. Two levels: a few entries of the calling thread, found without a
+/// lock, and a bounded table of the process behind a mutex. An entry is found by the hash of its program and the executor
+/// and used only if the whole program is equal.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include <otimes/exec/executor.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+namespace detail {
+
+struct cached_plan {
+    std::uint64_t key = 0;
+    std::uint64_t executor_id = 0;
+    std::shared_ptr<const plan> value;
+
+    [[nodiscard]] bool holds(std::uint64_t wanted, std::uint64_t id, const program& p) const {
+        return key == wanted && executor_id == id && value && value->source == p;
+    }
+};
+
+/// The table of the process: direct-mapped, a newer plan replaces an older one of the same slot.
+class plan_table {
+public:
+    std::shared_ptr<const plan> find(std::uint64_t key, std::uint64_t id, const program& p) {
+        const std::lock_guard lock(mutex_);
+        const cached_plan& entry = entries_[slot(key)];
+        return entry.holds(key, id, p) ? entry.value : nullptr;
+    }
+    void keep(cached_plan entry) {
+        const std::lock_guard lock(mutex_);
+        entries_[slot(entry.key)] = std::move(entry);
+    }
+    void clear() {
+        const std::lock_guard lock(mutex_);
+        entries_.fill({});
+    }
+
+    static constexpr std::size_t capacity = 512;
+
+private:
+    static std::size_t slot(std::uint64_t key) noexcept { return static_cast<std::size_t>(key >> 20) % capacity; }
+
+    std::mutex mutex_;
+    std::array<cached_plan, capacity> entries_;
+};
+
+inline plan_table& process_plans() {
+    static plan_table table;
+    return table;
+}
+
+}  // namespace detail
+
+/// The plan that `e` runs for `p` with default options, made on first use. The plan stays valid for this thread until 16
+/// other plans have been looked up in it. Thread-safe.
+/// Cost: a hash and a comparison of the program when it was seen before, else `make_plan`.
+inline const plan& cached_plan_for(const program& p, const executor& e) {
+    thread_local std::array<detail::cached_plan, 16> recent;
+    const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
+    detail::cached_plan& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
+    if (!entry.holds(key, e.id(), p)) {
+        std::shared_ptr<const plan> found = detail::process_plans().find(key, e.id(), p);
+        if (!found) {
+            options wishes;
+            wishes.placement = e.where();
+            found = std::make_shared<const plan>(make_plan(p, e.target(), wishes));
+            detail::process_plans().keep({key, e.id(), found});
+        }
+        entry = {key, e.id(), std::move(found)};
+    }
+    return *entry.value;
+}
+
+}  // namespace otimes

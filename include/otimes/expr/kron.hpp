@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+/// @file kron.hpp
+/// The Kronecker product of any number of matrices, as a list of factors that is never multiplied out.
+///
+/// Mathematics. For F_k of P_k rows and Q_k columns, k = 1..N,
+///
+///     kron(F1, ..., FN)[i, j] = alpha * F1[i1, j1] * F2[i2, j2] * ... * FN[iN, jN]
+///
+///     i = ((i1 * P2 + i2) * P3 + ...) * PN + iN          the last factor's index runs fastest
+///     j = ((j1 * Q2 + j2) * Q3 + ...) * QN + jN
+///
+/// Shape: rows = P1 * ... * PN, cols = Q1 * ... * QN; no factors: the 1 x 1 matrix (alpha).
+///
+/// Laws, each a test of tests/laws: kron(A, kron(B, C)) = kron(A, B, C); kron(A, B)^T = kron(A^T, B^T), the order of the
+/// factors stays; kron(A, B) * kron(C, D) = kron(A C, B D) where the shapes fit; kron(1, A) = A; linear in each factor.
+///
+/// Scalar: the factors' common one; a complex kron may hold real factors. Lifetime: see leaf.hpp, per factor.
+/// Cost: O(N) words, whatever the factors' sizes. Errors: shape_error where rows or columns exceed 2^63 - 1, or a factor
+/// has a negative extent.
+/// See also: product.hpp (X * K and K * X), docs/conventions.md (which kron is this).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/expr/scalar.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+/// Factors of one Kronecker product, first to last.
+using factor_list = inline_vector<leaf, 6>;
+
+namespace detail {
+
+enum class side : std::uint8_t { rows, cols };
+
+inline std::int64_t extent_of(const leaf& factor, side which) {
+    const matrix_view view = factor.view();
+    return which == side::rows ? view.rows : view.cols;
+}
+
+/// The factors' extents on one side, for messages.
+inline inline_vector<std::int64_t, 8> extents_of(const factor_list& factors, side which) {
+    inline_vector<std::int64_t, 8> extents;
+    for (const leaf& factor : factors) {
+        extents.push_back(extent_of(factor, which));
+    }
+    return extents;
+}
+
+/// Product of the factors' extents on one side. @throws shape_error where it does not fit in 64 bits.
+inline std::int64_t extent_product(const factor_list& factors, side which) {
+    std::int64_t product = 1;
+    for (const leaf& factor : factors) {
+        if (extent_of(factor, which) == 0) {
+            return 0;  // a zero extent makes the product zero, however large the others are
+        }
+    }
+    std::size_t position = 0;
+    for (const leaf& factor : factors) {
+        ++position;
+        if (!checked_multiply(product, extent_of(factor, which), product)) {
+            const char* const name = which == side::rows ? "rows" : "columns";
+            throw shape_error("otimes: " + kron_text(factors.size()) + ": the product of the factors' " + name +
+                              " exceeds 2^63 - 1 at factor " + std::to_string(position) + ", which is " +
+                              shape_text(factor.rows(), factor.cols()) + ". Extents are 64-bit; use fewer or smaller factors.");
+        }
+    }
+    return product;
+}
+
+}  // namespace detail
+
+/// The factors and the scalar of a Kronecker product over `Scalar`; see the file comment.
+template <class Scalar>
+class kron_node {
+public:
+    using scalar_type = Scalar;
+
+    kron_node() = default;
+
+    /// Appends a factor on the right; `check_extents` follows once all are there.
+    void append(leaf factor) { factors_.push_back(std::move(factor)); }
+    /// @throws shape_error when the rows or the columns exceed 2^63 - 1.
+    void check_extents() const {
+        detail::extent_product(factors_, detail::side::rows);
+        detail::extent_product(factors_, detail::side::cols);
+    }
+    /// Appends all factors of another kron (flattening); its scalar multiplies this one's.
+    template <class Other>
+    void append(const kron_node<Other>& other) {
+        for (leaf factor : other.factors()) {
+            if constexpr (!std::is_same_v<Other, Scalar>) {
+                factor.set_real_elements(true);
+            }
+            append(std::move(factor));
+        }
+        alpha_ = alpha_ * Scalar(other.alpha());
+    }
+
+    [[nodiscard]] std::int64_t rows() const { return detail::extent_product(factors_, detail::side::rows); }
+    [[nodiscard]] std::int64_t cols() const { return detail::extent_product(factors_, detail::side::cols); }
+    [[nodiscard]] const factor_list& factors() const noexcept { return factors_; }
+    [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
+    void set_alpha(Scalar alpha) { alpha_ = std::move(alpha); }
+
+    /// kron(F1, ..)^T = kron(F1^T, ..): each factor is transposed, their order stays.
+    void transpose() {
+        for (leaf& factor : factors_) {
+            factor.transpose();
+        }
+    }
+    /// conj(kron(F1, ..)) = kron(conj F1, ..).
+    void conjugate() {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            for (leaf& factor : factors_) {
+                factor.conjugate();
+            }
+            alpha_ = detail::conjugate_of(alpha_);
+        }
+    }
+
+    /// Element (i, j) by the formula above. Cost: O(N). @pre 0 <= i < rows, 0 <= j < cols.
+    [[nodiscard]] Scalar coefficient(std::int64_t i, std::int64_t j) const {
+        Scalar value = alpha_;
+        std::size_t k = factors_.size();
+        Scalar product = Scalar(1);
+        while (k-- > 0) {
+            const leaf& factor = factors_[k];
+            const matrix_view view = factor.view();
+            product = element(factor, view, i % view.rows, j % view.cols) * product;
+            i /= view.rows;
+            j /= view.cols;
+        }
+        return value * product;
+    }
+
+    /// Element (i, j) of one factor.
+    static Scalar element(const leaf& factor, const matrix_view& view, std::int64_t i, std::int64_t j) {
+        if (factor.is_identity()) {
+            return Scalar(i == j ? 1 : 0);
+        }
+        const std::int64_t at = i * view.row_stride + j * view.col_stride;
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            if (factor.real_elements()) {
+                return Scalar(static_cast<const detail::real_of<Scalar>*>(view.data)[at]);
+            }
+            const Scalar value = static_cast<const Scalar*>(view.data)[at];
+            return factor.conjugated() ? detail::conjugate_of(value) : value;
+        } else {
+            return static_cast<const Scalar*>(view.data)[at];
+        }
+    }
+
+private:
+    factor_list factors_;
+    Scalar alpha_ = Scalar(1);
+};
+
+}  // namespace otimes

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+/// @file lower.hpp
+/// From nodes to programs. A product becomes a chain of contract steps, one per factor that is not an identity; a sum
+/// becomes its terms' chains one after the other, the later ones adding.
+///
+/// Scalars. A complex X with real factors and a real scalar is a real problem of twice the innermost extent: the program
+/// is real, with one more free mode of extent 2. Otherwise a complex program takes real factors as they are (they are
+/// promoted when packed) and promotes a real X once, by an accumulate step into a temporary.
+#pragma once
+
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <otimes/expr/product.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+/// Writes terms into a program and its bindings. Use: construct, `add_product` / `add_dense` per term, done.
+/// The operands and this object must outlive the use of the bindings, which hold addresses of both.
+template <class Scalar>
+class lowering {
+public:
+    lowering(program& target, bindings& bound) : program_(target), bindings_(bound) {
+        program_.clear();
+        bindings_.clear();
+    }
+
+    /// y (+)= scale * node. `y` must have the node's shape. Cost: O(N^2) words for N factors, no allocation once the
+    /// program's vectors have grown.
+    void add_product(const product_node<Scalar>& node, const matrix_view& y, bool add, const Scalar& scale = Scalar(1)) {
+        const Scalar alpha = scale * node.alpha;
+        const bool doubled = is_real_problem(node, alpha);
+        const dtype type = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
+        const matrix_view x = node.x.view();
+        const bool promote_x = detail::is_complex_scalar<Scalar> && node.x.real_elements();
+
+        std::int32_t current = describe_matrix(node, x, promote_x ? dtype_of<detail::real_of<Scalar>>() : type,
+                                               tensor_role::input, /*of_result=*/false, doubled);
+        program_.tensors.back().conjugate = node.x.conjugated();
+        bind(x.data);
+        if (promote_x) {
+            const std::int32_t promoted = add_temporary(current, type, -1, 0);
+            program_.steps.push_back(make_step(step_kind::accumulate, current, -1, promoted, -1));
+            current = promoted;
+        }
+
+        std::int32_t position = 0;
+        std::int32_t last_step = -1;
+        const auto contract_all = [&](const factor_list& factors, bool from_left) {
+            for (const leaf& factor : factors) {
+                if (!factor.is_identity()) {
+                    const matrix_view f = factor.view();
+                    const std::int32_t matrix = describe_factor(factor, f, from_left);
+                    const std::int32_t out = add_temporary(current, type, position, from_left ? f.rows : f.cols);
+                    last_step = static_cast<std::int32_t>(program_.steps.size());
+                    program_.steps.push_back(make_step(step_kind::contract, current, matrix, out, position));
+                    current = out;
+                }
+                ++position;
+            }
+        };
+        if (node.has_left) {
+            contract_all(node.left, true);
+        }
+        if (!node.has_left || node.left.empty()) {
+            ++position;
+        }
+        if (node.has_right) {
+            contract_all(node.right, false);
+        }
+
+        if (last_step >= 0) {
+            // The temporary of the last step was described last but for nothing: the result takes its number.
+            const std::int32_t replaced = current;
+            program_.modes.resize(static_cast<std::size_t>(program_.at(replaced).first_mode));
+            program_.tensors.pop_back();
+        }
+        const std::int32_t result = describe_matrix(node, y, type, tensor_role::output, /*of_result=*/true, doubled);
+        bind(y.data);
+        step& final_step = last_step >= 0 ? program_.steps[static_cast<std::size_t>(last_step)]
+                                          : program_.steps.emplace_back(
+                                                make_step(step_kind::accumulate, current, -1, result, -1));
+        final_step.out = result;
+        final_step.add = add;
+        final_step.scalar = add_scalar(alpha);
+    }
+
+    /// y (+)= alpha * x for a matrix in memory. Shapes equal.
+    void add_dense(const matrix_view& x, const matrix_view& y, const Scalar& alpha, bool add) {
+        const std::int32_t in = describe_plain(x, tensor_role::input);
+        const std::int32_t out = describe_plain(y, tensor_role::output);
+        program_.steps.push_back(make_step(step_kind::accumulate, in, -1, out, -1));
+        program_.steps.back().add = add;
+        program_.steps.back().scalar = add_scalar(alpha);
+    }
+
+private:
+    static constexpr std::uint8_t alignment_log2_of(std::size_t bytes) noexcept {
+        return static_cast<std::uint8_t>(bytes == 0 || bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
+    }
+
+    /// All operands complex but the factors, and a real scalar: see the file comment.
+    static bool is_real_problem(const product_node<Scalar>& node, const Scalar& alpha) {
+        if constexpr (!detail::is_complex_scalar<Scalar>) {
+            static_cast<void>(node);
+            static_cast<void>(alpha);
+            return false;
+        } else {
+            if (node.x.real_elements() || node.x.conjugated() || alpha.imag() != detail::real_of<Scalar>(0)) {
+                return false;
+            }
+            for (const factor_list* list : {&node.left, &node.right}) {
+                for (const leaf& factor : *list) {
+                    if (!factor.is_identity() && !factor.real_elements()) {
+                        return false;
+                    }
+                }
+            }
+            return true;
+        }
+    }
+
+    static tensor make_tensor(dtype type, tensor_role role) {
+        tensor t;
+        t.type = type;
+        t.role = role;
+        t.scalar_bytes = static_cast<std::uint16_t>(type == dtype::other ? sizeof(Scalar)
+                                                                         : static_cast<std::size_t>(element_bytes(type)));
+        t.alignment_log2 = alignment_log2_of(type == dtype::other ? alignof(Scalar)
+                                             : is_complex(type)   ? sizeof(detail::real_of<Scalar>)
+                                                                  : t.scalar_bytes);
+        return t;
+    }
+
+    static step make_step(step_kind kind, std::int32_t in, std::int32_t factor, std::int32_t out, std::int32_t mode_number) {
+        step s;
+        s.kind = kind;
+        s.in = in;
+        s.factor = factor;
+        s.out = out;
+        s.mode = mode_number;
+        return s;
+    }
+
+    void bind(const void* data) {
+        program_.tensors.back().binding = static_cast<std::int32_t>(bindings_.pointers.size());
+        bindings_.pointers.push_back(const_cast<void*>(data));
+    }
+
+    /// X or Y of a product as the tensor [left factors | rows][right factors | columns][2 if doubled].
+    std::int32_t describe_matrix(const product_node<Scalar>& node, const matrix_view& m, dtype type, tensor_role role,
+                                 bool of_result, bool doubled) {
+        const std::int32_t id = program_.add_tensor(make_tensor(type, role));
+        const std::int64_t unit = doubled ? 2 : 1;
+        add_side_modes(node.has_left, node.left, m.rows, m.row_stride * unit, of_result ? detail::side::rows : detail::side::cols);
+        add_side_modes(node.has_right, node.right, m.cols, m.col_stride * unit,
+                       of_result ? detail::side::cols : detail::side::rows);
+        if (doubled) {
+            program_.add_mode(2, 1);
+        }
+        return id;
+    }
+
+    void add_side_modes(bool has_kron, const factor_list& factors, std::int64_t extent, std::int64_t stride,
+                        detail::side which) {
+        if (!has_kron || factors.empty()) {
+            program_.add_mode(extent, stride);
+            return;
+        }
+        for (const leaf& factor : factors) {
+            program_.add_mode(detail::extent_of(factor, which), 0);
+        }
+        std::size_t at = program_.modes.size();
+        for (std::size_t k = factors.size(); k-- > 0;) {
+            mode& m = program_.modes[--at];
+            m.stride = stride;
+            stride *= m.extent;  // no overflow: the node has checked the whole matrix
+        }
+    }
+
+    std::int32_t describe_plain(const matrix_view& m, tensor_role role) {
+        const std::int32_t id = program_.add_tensor(make_tensor(dtype_of<Scalar>(), role));
+        program_.add_mode(m.rows, m.row_stride);
+        program_.add_mode(m.cols, m.col_stride);
+        bind(m.data);
+        return id;
+    }
+
+    /// A factor as (p, q): contracted index first. On the left of X the columns are contracted.
+    std::int32_t describe_factor(const leaf& factor, const matrix_view& f, bool from_left) {
+        const bool real = detail::is_complex_scalar<Scalar> && factor.real_elements();
+        const std::int32_t id = program_.add_tensor(
+            make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(), tensor_role::factor));
+        program_.tensors.back().kind = factor.kind();
+        program_.tensors.back().conjugate = factor.conjugated() && !real;
+        if (from_left) {
+            program_.add_mode(f.cols, f.col_stride);
+            program_.add_mode(f.rows, f.row_stride);
+        } else {
+            program_.add_mode(f.rows, f.row_stride);
+            program_.add_mode(f.cols, f.col_stride);
+        }
+        bind(f.data);
+        return id;
+    }
+
+    /// A temporary shaped like `like`, with the extent of one mode replaced (none for position -1).
+    std::int32_t add_temporary(std::int32_t like, dtype type, std::int32_t position, std::int64_t extent) {
+        const std::int32_t first = program_.at(like).first_mode;
+        const std::int32_t count = program_.at(like).mode_count;
+        const std::int32_t id = program_.add_tensor(make_tensor(type, tensor_role::temporary));
+        for (std::int32_t k = 0; k < count; ++k) {
+            const std::int64_t old = program_.modes[static_cast<std::size_t>(first + k)].extent;
+            program_.add_mode(k == position ? extent : old, 0);
+        }
+        return id;
+    }
+
+    std::int32_t add_scalar(const Scalar& alpha) {
+        if constexpr (dtype_of<Scalar>() == dtype::other) {
+            kept_.push_back(std::make_unique<Scalar>(alpha));
+            bindings_.opaque_scalars.push_back(kept_.back().get());
+        } else if constexpr (detail::is_complex_scalar<Scalar>) {
+            bindings_.scalars.push_back({static_cast<double>(alpha.real()), static_cast<double>(alpha.imag())});
+        } else {
+            bindings_.scalars.push_back({static_cast<double>(alpha), 0.0});
+        }
+        return program_.scalar_count++;
+    }
+
+    program& program_;
+    bindings& bindings_;
+    std::vector<std::unique_ptr<Scalar>> kept_;  // scalars of dtype::other, whose addresses are bound
+};
+
+}  // namespace otimes

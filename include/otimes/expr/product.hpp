@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+/// @file product.hpp
+/// The product of a dense matrix with Kronecker products on either side.
+///
+/// Mathematics. With L = kron(L1, ..., La) and R = kron(R1, ..., Rb), either of which may be absent,
+///
+///     Y (+)= alpha * L * X * R
+///
+/// X seen as the tensor X[(p1..pa), (r1..rb)] by the index formula of kron.hpp, every factor replaces its own mode:
+///
+///     Y[.., q, ..] = sum_p L_k[q, p] * X[.., p, ..]     and     Y[.., s, ..] = sum_r X[.., r, ..] * R_k[r, s]
+///
+/// Call syntaxes: `X * K`, `K * X`, `K * v`, `v.transpose() * K`, `K1 * X * K2`, each times a scalar anywhere.
+/// Shape rule: cols(L) = rows(X), rows(R) = cols(X); Y is rows(L) x cols(R), or the rows / columns of X where a side is absent.
+/// Scalar rule: the common one of X and the factors. Lifetime: X like a factor (leaf.hpp).
+/// Cost: the planner's; at most 2 * sum of the mode products' flops, no Y-sized memory beyond the plan's workspace.
+/// Errors: shape_error with both shapes and the rule.
+/// See also: lower.hpp (how it becomes a program).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <otimes/expr/kron.hpp>
+#include <otimes/expr/leaf.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+/// L * X * R with a scalar; see the file comment.
+template <class Scalar>
+struct product_node {
+    using scalar_type = Scalar;
+
+    leaf x;
+    factor_list left;            ///< factors of L
+    factor_list right;           ///< factors of R
+    bool has_left = false;       ///< L is there (it may have no factors: the 1 x 1 one)
+    bool has_right = false;
+    Scalar alpha = Scalar(1);
+
+    [[nodiscard]] std::int64_t rows() const {
+        return has_left ? detail::extent_product(left, detail::side::rows) : x.rows();
+    }
+    [[nodiscard]] std::int64_t cols() const {
+        return has_right ? detail::extent_product(right, detail::side::cols) : x.cols();
+    }
+
+    /// @throws shape_error when X does not fit a kron beside it, or X or Y has more than 2^63 - 1 elements.
+    void check() const {
+        const matrix_view view = x.view();
+        std::int64_t ignored = 0;
+        if (has_left && detail::extent_product(left, detail::side::cols) != view.rows) {
+            throw shape_error(mismatch(view, left, true));
+        }
+        if (has_right && detail::extent_product(right, detail::side::rows) != view.cols) {
+            throw shape_error(mismatch(view, right, false));
+        }
+        if (!checked_multiply(view.rows, view.cols, ignored) || !checked_multiply(rows(), cols(), ignored) ||
+            !intermediates_fit(view)) {
+            throw shape_error("otimes: " + formula() + ": X is " + detail::shape_text(view.rows, view.cols) +
+                              " and the result " + detail::shape_text(rows(), cols()) +
+                              "; an operand or an intermediate has more than 2^63 - 1 elements.");
+        }
+    }
+
+    /// "kron(F1, F2) * X * kron(F1, F2, F3)"
+    [[nodiscard]] std::string formula() const {
+        return (has_left ? detail::kron_text(left.size()) + " * " : std::string()) + "X" +
+               (has_right ? " * " + detail::kron_text(right.size()) : std::string());
+    }
+
+private:
+    /// Whatever the order of the steps, an intermediate has at most prod max(P, Q) elements.
+    [[nodiscard]] bool intermediates_fit(const matrix_view& view) const {
+        std::int64_t count = has_left ? 1 : view.rows;
+        bool empty = view.rows == 0 || view.cols == 0 || rows() == 0 || cols() == 0;
+        bool fits = has_right || checked_multiply(count, view.cols, count);
+        for (const factor_list* list : {&left, &right}) {
+            for (const leaf& factor : *list) {
+                const matrix_view f = factor.view();
+                fits = fits && checked_multiply(count, f.rows > f.cols ? f.rows : f.cols, count);
+            }
+        }
+        return fits || empty;
+    }
+
+    static std::string mismatch(const matrix_view& x, const factor_list& factors, bool from_left) {
+        const detail::side contracted = from_left ? detail::side::cols : detail::side::rows;
+        const detail::side kept = from_left ? detail::side::rows : detail::side::cols;
+        const std::int64_t expected = detail::extent_product(factors, contracted);
+        const std::int64_t other = detail::extent_product(factors, kept);
+        const std::string name = detail::kron_text(factors.size());
+        const std::int64_t given = from_left ? x.rows : x.cols;
+        std::string text = "otimes: " + (from_left ? name + " * X" : "X * " + name) + ": X is " +
+                           detail::shape_text(x.rows, x.cols) + ", but " + name + " is " +
+                           (from_left ? detail::shape_text(other, expected) : detail::shape_text(expected, other)) +
+                           ". The " + (from_left ? "rows" : "columns") +
+                           " of X must equal the product of the factors' " + (from_left ? "columns" : "rows") + ", " +
+                           detail::product_text(detail::extents_of(factors, contracted), expected) + ".";
+        if (given == other) {
+            text += " They equal the product of the factors' other extents: did you mean " + name + ".transpose()?";
+        }
+        return text;
+    }
+};
+
+}  // namespace otimes

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+/// @file scalar.hpp
+/// Which scalar an expression has when its operands differ: a complex type absorbs the real type that it is made of,
+/// nothing else mixes (as in Eigen).
+#pragma once
+
+#include <complex>
+#include <type_traits>
+
+namespace otimes {
+
+namespace detail {
+
+template <class Scalar>
+struct complex_parts {
+    static constexpr bool is_complex = false;
+    using real = Scalar;
+};
+template <class Real>
+struct complex_parts<std::complex<Real>> {
+    static constexpr bool is_complex = true;
+    using real = Real;
+};
+
+template <class Scalar>
+using real_of = typename complex_parts<Scalar>::real;
+template <class Scalar>
+inline constexpr bool is_complex_scalar = complex_parts<Scalar>::is_complex;
+
+/// True when an expression may combine the two: equal, or a complex type and its own real type.
+template <class First, class Second>
+inline constexpr bool scalars_mix = std::is_same_v<real_of<First>, real_of<Second>>;
+
+template <class First, class Second>
+using common_scalar = std::conditional_t<is_complex_scalar<First>, First, Second>;
+
+/// True when an `Amount` may scale an expression of `Scalar`: what converts to the scalar without leaving the real line,
+/// or the complex type of a real scalar.
+template <class Amount, class Scalar>
+inline constexpr bool scales = std::is_convertible_v<Amount, Scalar> ||
+                               (is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>);
+
+/// Scalar of `amount * expression`.
+template <class Amount, class Scalar>
+using scaled_scalar = std::conditional_t<is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>, Amount,
+                                         Scalar>;
+
+template <class Scalar>
+constexpr Scalar conjugate_of(const Scalar& value) {
+    if constexpr (is_complex_scalar<Scalar>) {
+        return Scalar(value.real(), -value.imag());
+    } else {
+        return value;
+    }
+}
+
+}  // namespace detail
+}  // namespace otimes

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+/// @file overlap.hpp
+/// Do two strided matrices share a byte? Decided from addresses, extents and strides, not from object identity.
+#pragma once
+
+#include <cstdint>
+
+namespace otimes {
+
+/// The bytes of a strided matrix: element (i, j) at `address + i * row_stride + j * col_stride`, all in bytes.
+struct strided_memory {
+    std::intptr_t address = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t row_stride = 0;
+    std::int64_t col_stride = 0;
+    std::int64_t element_bytes = 0;
+};
+
+/// The memory of anything with data, rows, cols and strides in elements.
+template <class View>
+strided_memory memory_of(const View& view, std::int64_t element_bytes) {
+    return {reinterpret_cast<std::intptr_t>(view.data), view.rows, view.cols, view.row_stride * element_bytes,
+            view.col_stride * element_bytes, element_bytes};
+}
+
+/// True when the two may share a byte. Exact for two blocks of one matrix (equal strides, one of them nested in the other)
+/// and for disjoint address ranges; otherwise overlapping ranges count as overlap. Strides >= 0. Cost: a few divisions.
+inline bool overlap(const strided_memory& a, const strided_memory& b) {
+    if (a.rows == 0 || a.cols == 0 || b.rows == 0 || b.cols == 0) {
+        return false;
+    }
+    const auto last = [](const strided_memory& m) {
+        return m.address + (m.rows - 1) * m.row_stride + (m.cols - 1) * m.col_stride + m.element_bytes;
+    };
+    if (last(a) <= b.address || last(b) <= a.address) {
+        return false;
+    }
+    if (a.row_stride != b.row_stride || a.col_stride != b.col_stride || a.element_bytes != b.element_bytes) {
+        return true;
+    }
+    const bool rows_inner = a.row_stride <= a.col_stride;
+    const std::int64_t inner = rows_inner ? a.row_stride : a.col_stride;
+    const std::int64_t outer = rows_inner ? a.col_stride : a.row_stride;
+    const std::int64_t a_inner = rows_inner ? a.rows : a.cols;
+    const std::int64_t b_inner = rows_inner ? b.rows : b.cols;
+    const std::int64_t a_outer = rows_inner ? a.cols : a.rows;
+    const std::int64_t b_outer = rows_inner ? b.cols : b.rows;
+    if (inner < a.element_bytes || outer < inner * (a_inner > b_inner ? a_inner : b_inner)) {
+        return true;  // broadcast or interleaved strides: no unique position
+    }
+    // b's first element sits at (d_outer, d_inner) of a's lattice, if it sits on it at all; the inner offset may be
+    // counted forwards from one outer index or backwards from the next.
+    const std::int64_t distance = b.address - a.address;
+    std::int64_t d_outer = distance / outer;
+    std::int64_t rest = distance % outer;
+    if (rest < 0) {
+        rest += outer;
+        --d_outer;
+    }
+    const auto meet = [&](std::int64_t at_outer, std::int64_t at_inner) {
+        const std::int64_t i = at_inner / inner;
+        return at_inner % inner != 0 ||  // off the lattice: the elements themselves may interleave
+               (at_outer < a_outer && -at_outer < b_outer && i < a_inner && -i < b_inner);
+    };
+    return meet(d_outer, rest) || meet(d_outer + 1, rest - outer);
+}
+
+}  // namespace otimes

@@ -1,0 +1,66 @@
+#!/bin/sh
+# docs.sh ROOT: for README.md and docs/**/*.md,
+#
+# * a block of C++ is either preceded by a line `<!-- from FILE NAME -->` and then equals the lines of FILE between `// [NAME]`
+#   and `// [/NAME]`, less their common indentation; or by `<!-- not compiled: reason -->`;
+# * a relative link leads to a file that exists.
+set -u
+cd "$1" || exit 2
+files=$({ ls README.md && find docs -name '*.md'; } 2>/dev/null | sort)
+status=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# region FILE NAME: the lines between the markers, less the indentation of the first marker.
+region() {
+    awk -v open="// [$2]" -v close_="// [/$2]" '
+        index($0, close_) { inside = 0; closed = 1 }
+        inside { print substr($0, 1, indent) ~ /^ *$/ ? substr($0, indent + 1) : $0 }
+        index($0, open) { inside = 1; match($0, /^ */); indent = RLENGTH }
+        END { exit !closed }' "$1"
+}
+
+for document in $files; do
+    # Writes each C++ block to a numbered file, its first line the line number and the marker before it.
+    rm -f "$folder"/*
+    awk -v folder="$folder" '
+        /^```(cpp|c\+\+)/ { inside = 1; block = sprintf("%s/%03d", folder, ++count); print FNR " " marker >block; next }
+        /^```/ && inside { inside = 0; close(block); next }
+        inside { print >block; next }
+        /^<!-- (from|not compiled)/ { marker = $0; next }
+        NF { marker = "" }' "$document"
+    for block in "$folder"/*; do
+        [ -e "$block" ] || continue
+        read -r line marker <"$block"
+        case $marker in
+            "<!-- not compiled: "*) continue ;;
+            "<!-- from "*) ;;
+            *)
+                echo "$document:$line: this C++ is not copied from compiled code (<!-- from FILE NAME -->)"
+                status=1
+                continue
+                ;;
+        esac
+        # shellcheck disable=SC2086
+        set -- $marker
+        if ! region "$3" "$4" >"$folder/region" 2>/dev/null; then
+            echo "$document:$line: $3 has no lines between // [$4] and // [/$4]"
+            status=1
+        elif ! tail -n +2 "$block" | cmp -s - "$folder/region"; then
+            echo "$document:$line: differs from $3, $4:"
+            tail -n +2 "$block" | diff - "$folder/region"
+            status=1
+        fi
+        rm -f "$folder/region"
+    done
+
+    base=$(dirname "$document")
+    targets=$(sed '/^```/,/^```/d' "$document" | grep -oE '\]\([^)# ]+' | sed 's/^](//' | grep -vE '^(https?|mailto):')
+    for target in $targets; do
+        if [ ! -e "$base/$target" ]; then
+            echo "$document: the link to $target leads nowhere"
+            status=1
+        fi
+    done
+done
+exit $status

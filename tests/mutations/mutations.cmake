@@ -1,0 +1,16 @@
+# Each .sed file in this folder breaks one comparison or formula of the library; the tests of the room it names must notice.
+file(GLOB mutations CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/mutations/*.sed")
+set(flags -std=c++20 -O1 -w "-I${CMAKE_CURRENT_SOURCE_DIR}" -isystem "${OTIMES_DOCTEST_DIR}"
+          "-DOTIMES_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+foreach(folder IN LISTS OTIMES_EIGEN_INCLUDE_DIRS)
+  list(APPEND flags -isystem "${folder}")
+endforeach()
+foreach(mutation IN LISTS mutations)
+  cmake_path(GET mutation STEM name)
+  add_test(
+    NAME mutation.${name}
+    COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/mutations/mutate.sh" "${PROJECT_SOURCE_DIR}" "${mutation}"
+            "${CMAKE_CXX_COMPILER}" ${flags} $<TARGET_OBJECTS:otimes_test_support>
+    COMMAND_EXPAND_LISTS)
+  set_tests_properties(mutation.${name} PROPERTIES LABELS long TIMEOUT 900)
+endforeach()

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+// Measures the fused device kernels, each case under each of its plans:
+//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--small]
+// The kernels' text is compiled at run time, exactly for the shape, with no include path. A plan is checked first (every output entry
+// by projection, sampled entries against their definition in double, outputs poisoned with NaN) and then timed:
+//   cold   consecutive runs rotate over more than 120 MB of operands;
+//   warm   one operand set;  graph: 20 warm runs captured, replayed.
+// bound: max(cold device copy of the same bytes in this run, least flops / 102 (float) or 66 (double) TFLOP/s).
+#include <cuda.h>
+#include <nvrtc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "cases.hpp"
+#include "pass_choice.hpp"
+
+using namespace otimes::bench;
+
+#define CU(call)                                                                                  \
+    do {                                                                                          \
+        const CUresult code = (call);                                                             \
+        if (code != CUDA_SUCCESS) {                                                               \
+            const char* text = nullptr;                                                           \
+            cuGetErrorString(code, &text);                                                        \
+            throw std::runtime_error(std::string(#call) + ": " + (text ? text : "unknown error")); \
+        }                                                                                         \
+    } while (0)
+
+namespace {
+
+std::string read_text(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) throw std::runtime_error("cannot read " + path);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+const char* const headers[] = {"device_language.cuh", "async_copy.cuh", "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh", "multiply_add_trip.cuh",
+                               "matrix_trip.cuh", "fused_pass.cuh", "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh", "generic_sliced_multiply.cuh"};
+std::map<std::string, std::string> header_text;
+
+struct compiled { std::string log; std::vector<char> cubin; std::string lowered; double seconds = 0; };
+
+compiled compile(const std::string& source, const std::string& expression, bool with_headers) {
+    const auto start = std::chrono::steady_clock::now();
+    compiled result;
+    nvrtcProgram program;
+    std::vector<const char*> names, texts;
+    if (with_headers)
+        for (const auto& [name, text] : header_text) { names.push_back(name.c_str()); texts.push_back(text.c_str()); }
+    nvrtcCreateProgram(&program, source.c_str(), "pass.cu", int(names.size()), texts.data(), names.data());
+    if (!expression.empty()) nvrtcAddNameExpression(program, expression.c_str());
+    const char* options[] = {"-arch=sm_90", "-std=c++20", "--ptxas-options=-v", "-default-device"};
+    const nvrtcResult code = nvrtcCompileProgram(program, 4, options);
+    std::size_t size = 0;
+    nvrtcGetProgramLogSize(program, &size);
+    result.log.resize(size);
+    nvrtcGetProgramLog(program, result.log.data());
+    if (code != NVRTC_SUCCESS) {
+        nvrtcDestroyProgram(&program);
+        throw std::runtime_error("compile " + expression + ": " + result.log);
+    }
+    nvrtcGetCUBINSize(program, &size);
+    result.cubin.resize(size);
+    nvrtcGetCUBIN(program, result.cubin.data());
+    if (!expression.empty()) {
+        const char* lowered = nullptr;
+        nvrtcGetLoweredName(program, expression.c_str(), &lowered);
+        result.lowered = lowered;
+    }
+    nvrtcDestroyProgram(&program);
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+}
+
+constexpr int max_modes = 12;
+template <class T>
+struct group_arguments {  // as in kernels/tile_memory.cuh
+    const T* x; T* y;
+    const T* factor[max_modes];
+    long long factor_p_stride[max_modes], factor_q_stride[max_modes];
+    T alpha, beta;
+    long long lines, parts_per_line, x_line_stride, y_line_stride, inner, x_inner, y_inner;
+};
+struct chain { int modes; int p[16]; int q[16]; };
+
+struct kernel_entry { CUfunction function = nullptr; int occupancy = 0; std::string report; };
+struct job { std::string key, source, expression; compiled result; std::string error; };
+
+std::string short_report(const std::string& log) {
+    std::string registers = "?", spill = "";
+    auto at = log.find("Used ");
+    if (at != std::string::npos) registers = std::to_string(std::atoi(log.c_str() + at + 5));
+    at = log.find("bytes stack frame, ");
+    if (at != std::string::npos) { const int n = std::atoi(log.c_str() + at + 19); if (n) spill = " spill " + std::to_string(n); }
+    return registers + " regs" + spill;
+}
+
+struct machine {
+    CUdevice device; CUcontext context; CUstream stream, second; int multiprocessors = 132;
+    std::map<std::string, kernel_entry> kernels;
+    CUfunction fill[2], project[2], entry[2];
+};
+
+struct planned { const kron_case* c; int type; pass_plan plan; std::string text; };
+
+double median(std::vector<double> v) { std::sort(v.begin(), v.end()); return v[v.size() / 2]; }
+
+template <class T>
+struct runner {
+    machine& m; const planned& pl; std::int64_t rows, K, L; CUdeviceptr factors; std::vector<std::int64_t> factor_at;
+    struct launch { CUfunction f; unsigned grid, block, shared; group_arguments<T> a; bool reads_x; };
+
+    void run(CUdeviceptr x, CUdeviceptr y, CUstream stream, CUstream second, CUevent fork, CUevent join) {
+        const auto& plan = pl.plan;
+        const std::int64_t slab = plan.slab_rows ? plan.slab_rows : rows;
+        const bool two = plan.streams == 2 && rows > slab;
+        if (two) { CU(cuEventRecord(fork, stream)); CU(cuStreamWaitEvent(second, fork, 0)); }
+        int turn = 0;
+        for (std::int64_t first = 0; first < rows; first += slab, ++turn) {
+            const std::int64_t count = std::min(slab, rows - first);
+            CUstream s = two && turn % 2 ? second : stream;
+            std::int64_t row_in = K;
+            CUdeviceptr from = x + first * K * sizeof(T);
+            CUdeviceptr to = y + first * L * sizeof(T);
+            for (const auto& pass : plan.passes) {
+                const kernel_entry& k = m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double"));
+                group_arguments<T> a{};
+                a.x = reinterpret_cast<const T*>(from); a.y = reinterpret_cast<T*>(to);
+                for (int i = 0; i < pass.modes(); ++i) {
+                    a.factor[i] = reinterpret_cast<const T*>(factors + factor_at[pass.first_mode + i] * sizeof(T));
+                    a.factor_p_stride[i] = pl.c->q[pass.first_mode + i];
+                    a.factor_q_stride[i] = 1;
+                }
+                a.alpha = 1; a.beta = 0; a.lines = count;
+                const std::int64_t row_out = row_in / pass.count_p() * pass.count_q();
+                a.x_line_stride = row_in; a.y_line_stride = row_out;
+                std::int64_t tiles;
+                if (pass.outer) {
+                    std::int64_t inner = 1;  // modes behind the group
+                    for (int i = pass.first_mode + pass.modes(); i < int(pl.c->p.size()); ++i) inner *= pl.c->p[i];
+                    a.inner = a.x_inner = a.y_inner = inner;
+                    a.parts_per_line = row_in / (pass.count_p() * inner);
+                    tiles = count * a.parts_per_line * ((inner + pass.run - 1) / pass.run);
+                } else {
+                    a.parts_per_line = row_in / pass.count_p();
+                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) { a.lines = count * a.parts_per_line; a.parts_per_line = 1; a.x_line_stride = pass.count_p(); a.y_line_stride = pass.count_q(); }
+                    tiles = (a.lines * a.parts_per_line + pass.rows - 1) / pass.rows;
+                }
+                const std::int64_t resident = std::int64_t(m.multiprocessors) * k.occupancy;
+                void* parameters[] = {&a};
+                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1, unsigned(pass.shared_bytes(sizeof(T))), s, parameters, nullptr));
+                from = to;
+                row_in = row_out;
+            }
+        }
+        if (two) { CU(cuEventRecord(join, second)); CU(cuStreamWaitEvent(stream, join, 0)); }
+    }
+};
+
+template <class T>
+void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
+    const int type = sizeof(T) == 4 ? 0 : 1;
+    const kron_case& c = *pl.c;
+    const std::int64_t rows = type ? c.rows_f64 : c.rows_f32;
+    std::int64_t K = 1, L = 1;
+    for (int e : c.p) K *= e;
+    for (int e : c.q) L *= e;
+    // Least flops over all orders: sorted by 1/Q - 1/P, descending.
+    double flops = 0;
+    {
+        std::vector<int> order(c.p.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = int(i);
+        std::sort(order.begin(), order.end(), [&](int a, int b) { return 1.0 / c.q[a] - 1.0 / c.p[a] > 1.0 / c.q[b] - 1.0 / c.p[b]; });
+        double k = double(K);
+        for (int i : order) { flops += 2.0 * rows * k * c.q[i]; k = k / c.p[i] * c.q[i]; }
+    }
+    const double bytes = double(rows) * (K + L) * sizeof(T);
+    const int sets = std::max(1, int(std::min(4096.0, std::ceil(130e6 / bytes) + (bytes < 130e6 ? 1 : 0))));
+    const std::int64_t x_bytes = (rows * K * sizeof(T) + 255) / 256 * 256, y_bytes = (rows * L * sizeof(T) + 255) / 256 * 256;
+    CUdeviceptr x, y, factors, table, sums, samples;
+    CU(cuMemAlloc(&x, x_bytes * sets)); CU(cuMemAlloc(&y, y_bytes * sets));
+    runner<T> r{m, pl, rows, K, L, 0, {}};
+    std::int64_t total = 0;
+    std::vector<T> host_factors;
+    std::mt19937_64 random(12345);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    chain ch{}; ch.modes = int(c.p.size());
+    std::vector<double> w, u;
+    for (std::size_t i = 0; i < c.p.size(); ++i) {
+        ch.p[i] = c.p[i]; ch.q[i] = c.q[i];
+        r.factor_at.push_back(total);
+        std::vector<double> wi(c.q[i]);
+        for (double& e : wi) e = uniform(random) / std::sqrt(double(c.q[i]) / 3);
+        const double scale = 1 / std::sqrt(c.p[i] / 3.0);
+        for (int p = 0; p < c.p[i]; ++p) {
+            double dot = 0;
+            for (int q = 0; q < c.q[i]; ++q) { const T f = T(scale * uniform(random)); host_factors.push_back(f); dot += double(f) * wi[q]; }
+            u.push_back(dot);
+        }
+        w.insert(w.end(), wi.begin(), wi.end());
+        total += std::int64_t(c.p[i]) * c.q[i];
+    }
+    constexpr int sample_count = 1024;
+    CU(cuMemAlloc(&factors, total * sizeof(T))); CU(cuMemcpyHtoD(factors, host_factors.data(), total * sizeof(T)));
+    r.factors = factors;
+    CU(cuMemAlloc(&table, (w.size() + u.size()) * 8)); CU(cuMemAlloc(&sums, rows * 16)); CU(cuMemAlloc(&samples, sample_count * 16));
+    CU(cuMemcpyHtoD(table, w.data(), w.size() * 8)); CU(cuMemcpyHtoD(table + w.size() * 8, u.data(), u.size() * 8));
+    long long n = x_bytes * sets / sizeof(T); unsigned long long seed = 7; double one = 1;
+    { void* p[] = {&x, &n, &seed, &one}; CU(cuLaunchKernel(m.fill[type], 1024, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+    CU(cuMemsetD8Async(y, 0xff, y_bytes * sets, m.stream));  // NaN
+    CU(cuMemsetD8Async(sums, 0, rows * 16, m.stream));
+
+    CUevent fork, join, begin, end;
+    CU(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING)); CU(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    CU(cuEventCreate(&begin, 0)); CU(cuEventCreate(&end, 0));
+    const auto run = [&](int set) { r.run(x + set * x_bytes, y + set * y_bytes, m.stream, m.second, fork, join); };
+
+    run(sets - 1);
+    const CUdeviceptr last_x = x + (sets - 1) * x_bytes, last_y = y + (sets - 1) * y_bytes;
+    double residual = 0, error = 0;
+    {
+        long long count = L; int use_q = 1; CUdeviceptr t = table, s = sums, data = last_y;
+        const unsigned chunks = unsigned(std::max<std::int64_t>(1, std::min<std::int64_t>(64, std::max(K, L) / 1024)));
+        for (std::int64_t first = 0; first < rows; first += 32768) {
+            const unsigned some = unsigned(std::min<std::int64_t>(32768, rows - first));
+            count = L; use_q = 1; t = table; s = sums + first * 8; data = last_y + first * L * sizeof(T);
+            { void* p[] = {&data, &count, &ch, &use_q, &t, &s}; CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+            count = K; use_q = 0; t = table + w.size() * 8; s = sums + (rows + first) * 8; data = last_x + first * K * sizeof(T);
+            { void* p[] = {&data, &count, &ch, &use_q, &t, &s}; CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+        }
+        long long rr = rows, kk = K, ll = L; unsigned long long sample_seed = 99;
+        const unsigned sampled = K > (1 << 20) ? 256 : sample_count;
+        { void* p[] = {const_cast<CUdeviceptr*>(&last_x), const_cast<CUdeviceptr*>(&last_y), &factors, &rr, &kk, &ll, &ch, &sample_seed, &samples};
+          CU(cuLaunchKernel(m.entry[type], sampled, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+        CU(cuStreamSynchronize(m.stream));
+        std::vector<double> h(2 * rows), e(2 * sampled);
+        CU(cuMemcpyDtoH(h.data(), sums, rows * 16)); CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
+        double d2 = 0, n2 = 0;
+        for (std::int64_t i = 0; i < rows; ++i) { d2 += (h[i] - h[rows + i]) * (h[i] - h[rows + i]); n2 += h[rows + i] * h[rows + i]; }
+        residual = std::sqrt(d2 / n2);
+        d2 = n2 = 0;
+        for (unsigned i = 0; i < sampled; ++i) { d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]); n2 += e[2 * i + 1] * e[2 * i + 1]; }
+        error = std::sqrt(d2 / n2);
+    }
+    const double tolerance = type ? 1e-14 : 5e-6;
+    const bool right = residual < tolerance && error < tolerance;
+    std::string reports;
+    for (const auto& pass : pl.plan.passes) reports += " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? "double" : "float")).report + "]";
+    double cold = 0, warm = 0, graph_time = 0, copy = 0;
+    if (timed && right) {
+        const auto time = [&](int count, auto&& body) {
+            CU(cuEventRecord(begin, m.stream));
+            for (int i = 0; i < count; ++i) body(i);
+            CU(cuEventRecord(end, m.stream));
+            CU(cuEventSynchronize(end));
+            float ms;
+            CU(cuEventElapsedTime(&ms, begin, end));
+            return double(ms) / count;
+        };
+        const auto repeat = [&](int count, int times, auto&& body) {
+            std::vector<double> v;
+            time(count, body);
+            for (int i = 0; i < times; ++i) v.push_back(time(count, body));
+            return median(v);
+        };
+        const double guess = bytes / 3e12 * 1e3 + 0.003;  // ms
+        const int count = std::max(sets, int(std::min(64.0, std::ceil(2.0 / guess))));
+        cold = repeat(count, 7, [&](int i) { run(i % sets); });
+        const std::int64_t half = (x_bytes + y_bytes) / 2;
+        (void)half;
+        copy = repeat(count, 7, [&](int i) {
+            const int s = i % sets;
+            if (x_bytes == y_bytes) CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, rows * K * sizeof(T), m.stream));
+            else CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, std::min(x_bytes, y_bytes), m.stream));
+        });
+        warm = repeat(count, 7, [&](int) { run(0); });
+        CUgraph graph; CUgraphExec exec;
+        const int nodes = bytes < 2e8 ? 20 : 2;
+        CU(cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        for (int i = 0; i < nodes; ++i) run(0);
+        CU(cuStreamEndCapture(m.stream, &graph));
+        CU(cuGraphInstantiate(&exec, graph, 0));
+        graph_time = repeat(std::max(1, count / nodes), 5, [&](int) { CU(cuGraphLaunch(exec, m.stream)); }) / nodes;
+        CU(cuGraphExecDestroy(exec)); CU(cuGraphDestroy(graph));
+    }
+    const double bound = std::max(copy, flops / (type ? 66e12 : 102e12) * 1e3);
+    std::printf("%-12s %s %s cold %9.5f warm %9.5f graph %9.5f copy %9.5f bound %9.5f x %5.2f  res %.1e err %.2e%s | %s\n", c.id.c_str(), type ? "f64" : "f32", right ? "ok   " : "WRONG", cold, warm,
+                graph_time, copy, bound, bound > 0 ? cold / bound : 0, residual, error, reports.c_str(), pl.text.c_str());
+    std::fflush(stdout);
+    if (csv && right && timed) {
+        const auto line = [&](const char* peer, double ms) {
+            std::fprintf(csv, "%s,%s,%s,%.5f,%.1f,%.1f,%.2e,%.5f,%.3f,\"%s\"\n", c.id.c_str(), type ? "f64" : "f32", peer, ms, flops / ms * 1e-6, bytes / ms * 1e-6, error, bound, ms / bound, pl.text.c_str());
+        };
+        line("otimes", cold); line("otimes_warm", warm); line("otimes_graph", graph_time);
+        std::fflush(csv);
+    }
+    CU(cuEventDestroy(fork)); CU(cuEventDestroy(join)); CU(cuEventDestroy(begin)); CU(cuEventDestroy(end));
+    for (CUdeviceptr p : {x, y, factors, table, sums, samples}) CU(cuMemFree(p));
+}
+
+int program(int argc, char** argv) {
+    const std::string root = argc > 1 ? argv[1] : ".";
+    std::string plans = root + "/bench/gpu/plans.txt", csv_path, only;
+    bool compile_only = false, timed = true;
+    for (int i = 2; i < argc; ++i) {
+        const std::string a = argv[i];
+        if (a == "--plans") plans = argv[++i];
+        else if (a == "--csv") csv_path = argv[++i];
+        else if (a == "--only") only = argv[++i];
+        else if (a == "--compile-only") compile_only = true;
+        else if (a == "--check-only") timed = false;
+        else throw std::runtime_error("unknown option " + a);
+    }
+    for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
+    const auto cases = kron_cases();
+    std::vector<planned> work;
+    std::istringstream lines(read_text(plans));
+    std::string line;
+    while (std::getline(lines, line)) {
+        if (line.empty() || line[0] == '#') continue;
+        std::istringstream words(line);
+        std::string id, type;
+        words >> id >> type;
+        std::string rest;
+        std::getline(words, rest);
+        if (!only.empty() && line.find(only) == std::string::npos) continue;
+        bool known = false;
+        for (const auto& c : cases)
+            if (c.id == id) {
+                known = true;
+                for (int t = 0; t < 2; ++t)
+                    if (type == "*" || type == (t ? "f64" : "f32")) work.push_back({&c, t, parse_pass_plan(rest, c.p, c.q), rest});
+            }
+        if (!known) throw std::runtime_error("plans: unknown case " + id);
+    }
+    std::vector<job> jobs;
+    std::map<std::string, int> known;
+    for (const auto& w : work)
+        for (const auto& pass : w.plan.passes) {
+            const std::string type = pass.type_expression(w.type ? "double" : "float"), key = pass.kernel() + type;
+            if (known.emplace(key, 1).second)
+                jobs.push_back({key, "#include \"" + pass.kernel() + ".cuh\"\n__device__ int contract_shared_bytes = " + type + "::shared_bytes;\n", "otimes::kernels::" + pass.kernel() + "<" + type + ">", {}, {}});
+        }
+    jobs.push_back({"check", read_text(root + "/bench/gpu/check_kernels.cuh"), "", {}, {}});
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> workers;
+    const auto start = std::chrono::steady_clock::now();
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+        workers.emplace_back([&] {
+            for (std::size_t j; (j = next++) < jobs.size();) {
+                try { jobs[j].result = compile(jobs[j].source, jobs[j].expression, jobs[j].key != "check"); } catch (const std::exception& e) { jobs[j].error = e.what(); }
+            }
+        });
+    for (auto& t : workers) t.join();
+    std::printf("%zu kernels compiled in %.1f s\n", jobs.size(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (compile_only) {
+        for (const auto& j : jobs) std::printf("%-16s %.2f s  %s%s\n", short_report(j.result.log).c_str(), j.result.seconds, j.key.c_str(), j.error.substr(0, 600).c_str());
+        return 0;
+    }
+
+    machine m;
+    CU(cuInit(0)); CU(cuDeviceGet(&m.device, 0)); CU(cuDevicePrimaryCtxRetain(&m.context, m.device)); CU(cuCtxSetCurrent(m.context));
+    CU(cuDeviceGetAttribute(&m.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, m.device));
+    CU(cuStreamCreate(&m.stream, CU_STREAM_NON_BLOCKING)); CU(cuStreamCreate(&m.second, CU_STREAM_NON_BLOCKING));
+    for (auto& j : jobs) {
+        if (!j.error.empty()) { std::printf("COMPILE FAILED %s\n", j.error.substr(0, 1200).c_str()); continue; }
+        CUmodule module;
+        CU(cuModuleLoadData(&module, j.result.cubin.data()));
+        if (j.key == "check") {
+            for (int t = 0; t < 2; ++t) {
+                const std::string s = t ? "_f64" : "_f32";
+                CU(cuModuleGetFunction(&m.fill[t], module, ("fill" + s).c_str()));
+                CU(cuModuleGetFunction(&m.project[t], module, ("project" + s).c_str()));
+                CU(cuModuleGetFunction(&m.entry[t], module, ("entry" + s).c_str()));
+            }
+            continue;
+        }
+        kernel_entry k;
+        CU(cuModuleGetFunction(&k.function, module, j.result.lowered.c_str()));
+        CUdeviceptr at; std::size_t size; int bytes = 0;
+        CU(cuModuleGetGlobal(&at, &size, module, "contract_shared_bytes"));
+        CU(cuMemcpyDtoH(&bytes, at, 4));
+        int threads = 0;
+        for (const auto& w : work)
+            for (const auto& pass : w.plan.passes)
+                if (pass.kernel() + pass.type_expression(w.type ? "double" : "float") == j.key) {
+                    threads = pass.threads;
+                    if (pass.shared_bytes(w.type ? 8 : 4) != bytes) throw std::runtime_error("pass_choice and mode_group disagree on shared bytes of " + j.key + ": " + std::to_string(pass.shared_bytes(w.type ? 8 : 4)) + " / " + std::to_string(bytes));
+                }
+        const CUresult fits = cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+        if (fits == CUDA_SUCCESS) CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&k.occupancy, k.function, threads, bytes));
+        k.report = short_report(j.result.log) + ", " + std::to_string(bytes / 1024) + " KiB, x" + std::to_string(k.occupancy);
+        m.kernels[j.key] = k;
+    }
+    FILE* csv = csv_path.empty() ? nullptr : std::fopen(csv_path.c_str(), "w");
+    if (csv) std::fprintf(csv, "id,dtype,peer,ms,gflops,gbps_min,relerr,bound_ms,x_bound,plan\n");
+    for (const auto& w : work) {
+        bool can_run = true;
+        for (const auto& pass : w.plan.passes) {
+            const auto k = m.kernels.find(pass.kernel() + pass.type_expression(w.type ? "double" : "float"));
+            if (k == m.kernels.end() || k->second.occupancy < 1) can_run = false;
+        }
+        if (!can_run) { std::printf("%s %s does not fit or compile | %s\n", w.c->id.c_str(), w.type ? "f64" : "f32", w.text.c_str()); continue; }
+        if (w.type) measure<double>(m, w, csv, timed); else measure<float>(m, w, csv, timed);
+    }
+    if (csv) std::fclose(csv);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try { return program(argc, argv); } catch (const std::exception& e) { std::fprintf(stderr, "gpu_kernels: %s\n", e.what()); return 1; }
+}

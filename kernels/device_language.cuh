@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// The few words every kernel shares. Nothing here needs a header: the text compiles under nvcc and, with no include
+// path at all, under run-time compilation.
+#pragma once
+
+namespace otimes::kernels {
+
+using index_t = long long;  // extents, strides and counts in memory; offsets inside a tile are int
+
+// A list of compile-time integers, read in constant expressions only.
+template <int... Values>
+struct extents {
+    static constexpr int count = sizeof...(Values);
+    __host__ __device__ static constexpr int at(int position) {
+        constexpr int values[count > 0 ? count : 1] = {Values...};
+        return values[position];
+    }
+};
+
+template <int Value>
+struct constant {
+    static constexpr int value = Value;
+};
+
+// Calls body(constant<First>{}), ..., body(constant<Last - 1>{}).
+template <int First, int Last, class Body>
+__device__ __forceinline__ void for_constants(Body&& body) {
+    if constexpr (First < Last) {
+        body(constant<First>{});
+        for_constants<First + 1, Last>(body);
+    }
+}
+
+// Size bytes that travel as one access when both addresses are multiples of Size.
+template <int Size>
+struct alignas(Size) packet {
+    unsigned int words[Size / 4];
+};
+
+template <class A, class B>
+constexpr bool is_same = false;
+template <class A>
+constexpr bool is_same<A, A> = true;
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ bool aligned_to(const void* pointer, int size) {
+    return (reinterpret_cast<unsigned long long>(pointer) & static_cast<unsigned long long>(size - 1)) == 0;
+}
+
+}  // namespace otimes::kernels

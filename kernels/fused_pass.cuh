@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// The body that both fused kernels share: place the factors, then tile after tile load, trips, store.
+// Blocks are persistent: tile b, b + gridDim.x, ...
+#pragma once
+#include "matrix_trip.cuh"
+
+namespace otimes::kernels {
+
+template <class Group>
+__device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sFactors) {
+    using scalar = typename Group::scalar;
+    for_constants<0, Group::steps::count>([&](auto s) {
+        constexpr int step = decltype(s)::value, first = Group::steps::first(step);
+        if constexpr (Group::steps::unit(step) == 1)
+            place_fragments<Group, step>(arguments, sFactors + Group::factor_offset(first));
+        else
+            for_constants<first, first + Group::steps::modes(step)>([&](auto l) {
+                constexpr int level = decltype(l)::value, pitch = Group::factor_pitch(level);
+                const scalar* gF = arguments.factor[level - 1];
+                const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+                scalar* sF = sFactors + Group::factor_offset(level);
+                for (int i = threadIdx.x; i < Group::p(level) * pitch; i += Group::threads) {
+                    const int p = i / pitch, q = i % pitch;
+                    sF[i] = q < Group::q(level) ? gF[p * p_stride + q * q_stride] : scalar(0);
+                }
+            });
+    });
+}
+
+template <class Group, int Step, int Part, bool ToY>
+__device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
+                                         const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
+                                         const group_arguments<typename Group::scalar>& arguments) {
+    if constexpr (Group::steps::unit(Step) == 1)
+        matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
+    else
+        multiply_add_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step);
+}
+
+// locate(tile) -> tile_place.
+template <class Group, class Locate>
+__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::scalar>& arguments, index_t tiles, bool y_wide, Locate&& locate) {
+    using scalar = typename Group::scalar;
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each level)
+    scalar* const sMain = sFactors + Group::main_offset;               // (Rows, D_1, .., D_n, Run)
+    scalar* const sStage = sFactors + Group::stage_offset;             // (Slots, one part of the tile)
+    constexpr int steps = Group::steps::count;
+    constexpr int last = steps - 1;
+    // Runs that the last trip can write to Y directly: at least a 32-byte sector.
+    constexpr int last_level = Group::steps::first(last) + Group::steps::modes(last) - 1;
+    constexpr int below = Group::extent_product(steps, last_level + 1, Group::modes) * Group::run;
+    constexpr bool direct = below * int(sizeof(scalar)) >= 32 || Group::steps::unit(last) == 1;
+
+    const epilogue<scalar> epilogue_step{arguments.alpha, arguments.beta, !(arguments.beta == scalar(0)), y_wide};
+    const auto middle_and_last = [&](auto from, const tile_place<scalar>& place) {
+        for_constants<decltype(from)::value, steps>([&](auto s) {
+            constexpr int step = decltype(s)::value;
+            __syncthreads();
+            run_trip<Group, step, 1, step == last && direct>(sMain, sMain, sFactors, place, epilogue_step, arguments);
+        });
+        if constexpr (!direct) {
+            __syncthreads();
+            store_tile<Group>(place, sMain, epilogue_step);
+        }
+    };
+
+    if constexpr (Group::slots == 0) {
+        place_factors<Group>(arguments, sFactors);
+#pragma unroll 1
+        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            const tile_place<scalar> place = locate(tile);
+            load_part<Group>(place, sMain, 0);
+            commit_copies();
+            wait_for_copies<0>();
+            middle_and_last(constant<0>{}, place);
+            __syncthreads();
+        }
+    } else {
+        // Parts of this block's tiles in one sequence; `slots` of them are on their way at any time.
+        constexpr int parts = Group::segments;
+        index_t coming_tile = blockIdx.x;
+        int coming_part = 0;
+        const auto start_next = [&](int slot) {
+            if (coming_tile < tiles) {
+                load_part<Group>(locate(coming_tile), sStage + slot * Group::slot_count, coming_part);
+                if (++coming_part == parts) {
+                    coming_part = 0;
+                    coming_tile += gridDim.x;
+                }
+            }
+            commit_copies();
+        };
+#pragma unroll 1
+        for (int slot = 0; slot < Group::slots; ++slot) start_next(slot);
+        place_factors<Group>(arguments, sFactors);
+        int slot = 0;
+#pragma unroll 1
+        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            const tile_place<scalar> place = locate(tile);
+#pragma unroll 1
+            for (int part = 0; part < parts; ++part) {
+                wait_for_copies<Group::slots - 1>();
+                __syncthreads();
+                if constexpr (steps == 1 && direct)
+                    run_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place, epilogue_step, arguments);
+                else
+                    run_trip<Group, 0, parts, false>(sStage + slot * Group::slot_count, sMain + part * (Group::p(1) / parts) * Group::stride(1), sFactors, place,
+                                                     epilogue_step, arguments);
+                __syncthreads();
+                start_next(slot);
+                slot = slot + 1 == Group::slots ? 0 : slot + 1;
+            }
+            middle_and_last(constant<1>{}, place);
+        }
+    }
+}
+
+}  // namespace otimes::kernels

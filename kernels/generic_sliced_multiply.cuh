@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Contract: one contracted mode, any shape, stride, type:
+//   Y[f, q] = alpha * sum_p op(X)[f, p] * op(F)[f, p, q] + beta * Y[f, q],   f = (f_1 .. f_k), op = identity or complex conjugate
+// X[f, p] stands at x + sum_i f_i * x_stride[i] + p * x_p_stride; Y and F likewise (a stride 0 in F: shared by all f_i).
+// Computed in Accumulator: a sum in order of p with multiply-adds.
+//
+// Requires: 0 <= free_count <= max_free_modes; extents >= 0 (an empty p gives beta * Y, an empty f or q nothing to do); strides any, also
+//   negative; 1-D grid and block of any size, no shared memory. beta = 0: Y is not read.
+// Alignment: that of the scalar. Aliasing: Y overlaps neither X nor F.
+// Called by: the GPU executor, for whatever no other kernel takes; the check of every other kernel.
+#pragma once
+#include "scalars.cuh"
+
+namespace otimes::kernels {
+
+constexpr int max_free_modes = 16;
+
+template <class Storage, class Accumulator>
+struct sliced_multiply_arguments {
+    const Storage* x;
+    const Storage* f;
+    Storage* y;
+    Accumulator alpha, beta;
+    index_t p_extent, q_extent;
+    index_t x_p_stride, f_p_stride, f_q_stride, y_q_stride;
+    index_t free_extent[max_free_modes];
+    index_t x_stride[max_free_modes], y_stride[max_free_modes], f_stride[max_free_modes];
+    int free_count;
+    int q_position;  // q counts between free modes q_position - 1 and q_position: its place in Y's order, so that stores coalesce
+    bool conjugate_x, conjugate_f;
+};
+
+template <class Storage, class Accumulator>
+__global__ void __launch_bounds__(256) generic_sliced_multiply(const __grid_constant__ sliced_multiply_arguments<Storage, Accumulator> arguments) {
+    index_t count = arguments.q_extent;
+    for (int i = 0; i < arguments.free_count; ++i) count *= arguments.free_extent[i];
+    for (index_t linear = index_t(blockIdx.x) * blockDim.x + threadIdx.x; linear < count; linear += index_t(gridDim.x) * blockDim.x) {
+        const Storage* gX = arguments.x;  // (p)
+        const Storage* gF = arguments.f;  // (p)
+        Storage* gY = arguments.y;        // ()
+        index_t rest = linear;
+        const auto digit = [&](index_t extent) {
+            const index_t above = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
+            const index_t value = rest - above * extent;
+            rest = above;
+            return value;
+        };
+        for (int i = arguments.free_count; i >= 0; --i) {
+            if (i == arguments.q_position) {
+                const index_t q = digit(arguments.q_extent);
+                gF += q * arguments.f_q_stride;
+                gY += q * arguments.y_q_stride;
+            }
+            if (i > 0) {
+                const index_t f = digit(arguments.free_extent[i - 1]);
+                gX += f * arguments.x_stride[i - 1];
+                gF += f * arguments.f_stride[i - 1];
+                gY += f * arguments.y_stride[i - 1];
+            }
+        }
+        Accumulator sum = Accumulator(0);
+        for (index_t p = 0; p < arguments.p_extent; ++p) {
+            Accumulator x = widen<Accumulator>(gX[p * arguments.x_p_stride]);
+            Accumulator f = widen<Accumulator>(gF[p * arguments.f_p_stride]);
+            if (arguments.conjugate_x) x = conjugate(x);
+            if (arguments.conjugate_f) f = conjugate(f);
+            sum += x * f;
+        }
+        sum = arguments.alpha * sum;
+        if (!(arguments.beta == Accumulator(0))) sum += arguments.beta * widen<Accumulator>(*gY);
+        *gY = narrow<Storage>(sum);
+    }
+}
+
+}  // namespace otimes::kernels

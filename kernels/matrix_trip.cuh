@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (float) or 16 (double).
+//
+// Which fibre stands in which row of the product, and which p (q) in which column, is free; it is chosen so that every lane's accesses
+// are 16 bytes wide and free of bank conflicts with the strides of mode_group:
+//   inner mode: row g (g + 8) of the first (second) product is fibre 4g + j, so a lane reads 4 (2) neighbouring fibres at p = 8k + t and
+//               8k + t + 4, and writes them at q = 8n + t and 8n + t + 4;
+//   last mode:  row = fibre g + 8j; float: a lane reads p = 8k + 2t, 8k + 2t + 1 and writes q = 8n + 2t, 8n + 2t + 1.
+#pragma once
+#include "matrix_unit.cuh"
+#include "multiply_add_trip.cuh"
+
+namespace otimes::kernels {
+
+template <class Group, int Step>
+struct matrix_trip_shape {
+    using scalar = typename Group::scalar;
+    static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
+    static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
+    static constexpr bool last_mode = stride == 1;
+    static constexpr int packs = Group::vector;           // fibres a lane holds: 4 float, 2 double
+    static constexpr int products = packs / 2;            // 16-row products a warp works on together
+    static constexpr int warps = Group::threads / 32;
+    static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
+    static constexpr bool permuted_q = !(last_mode && Group::words == 1);
+    static constexpr bool paired_p = last_mode && Group::words == 1;
+    static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
+};
+
+// F[p, q] -> fragments in shared memory, as matrix_trip reads them.
+template <class Group, int Step>
+__device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sF) {
+    using scalar = typename Group::scalar;
+    using shape = matrix_trip_shape<Group, Step>;
+    constexpr int level = shape::level, tiles_q = shape::Q / 8;
+    const scalar* gF = arguments.factor[level - 1];
+    const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+#pragma unroll 4
+    for (int slot = threadIdx.x; slot < shape::k_steps * tiles_q * 32; slot += Group::threads) {
+        const int lane = slot % 32, g = lane / 4, t = lane % 4, tile = slot / 32;
+        const int p = tile / tiles_q * 8 + (shape::paired_p ? 2 * t : t), p_next = p + (shape::paired_p ? 1 : 4);
+        const int q = tile % tiles_q * 8 + (shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
+        const scalar f0 = gF[p * p_stride + q * q_stride], f1 = gF[p_next * p_stride + q * q_stride];
+        if constexpr (Group::words == 2 || !Group::presplit(level)) {
+            sF[2 * slot] = f0;
+            sF[2 * slot + 1] = f1;
+        } else {
+            const split_float s0 = split(f0), s1 = split(f1);
+            reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+        }
+    }
+}
+
+// Contract: as multiply_add_trip, for one mode. A barrier inside when split > 1 and the trip works in place.
+template <class Group, int Step, int Part, bool ToY>
+__device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
+                                            const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
+                                            const group_arguments<typename Group::scalar>& arguments) {
+    using scalar = typename Group::scalar;
+    using shape = matrix_trip_shape<Group, Step>;
+    constexpr int level = shape::level, split = shape::split, packs = shape::packs, products = shape::products, P = shape::P, stride = shape::stride;
+    constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
+    constexpr int inner = Group::extent_product(Step, level + 1, Group::modes) * Group::run;
+    constexpr int outer = Group::rows * Group::extent_product(Step, 1, level - 1) / Part;
+    constexpr int fibres = inner * outer, per_item = 8 * packs, items = (fibres + per_item - 1) / per_item;
+    static_assert(shape::last_mode || inner % packs == 0);
+    constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int n_first = (warp % split) * n_tiles;
+    const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
+
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+        const int item = round * at_once + warp / split;
+        const bool works = item < items;
+        scalar rC[n_tiles][products][4];  // (n, product, row pair x column pair)
+        int offset[packs];                // last mode: of each fibre; inner mode: offset[0]
+        bool inside[packs];
+        int outer_index = 0, inner_index = 0;
+        if constexpr (shape::last_mode) {
+#pragma unroll
+            for (int j = 0; j < packs; ++j) {
+                const int fibre = item * per_item + g + 8 * j;
+                inside[j] = fibre < fibres;
+                offset[j] = inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre) : 0;
+            }
+        } else {
+            const int first = (item * 8 + g) * packs;
+            inside[0] = first < fibres;
+            outer_index = inside[0] ? first / inner : 0;
+            inner_index = inside[0] ? first % inner : 0;
+            offset[0] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index);
+        }
+        if (works) {
+#pragma unroll
+            for (int n = 0; n < n_tiles; ++n)
+#pragma unroll
+                for (int m = 0; m < products; ++m)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) rC[n][m][e] = scalar(0);
+
+            constexpr int unrolled = n_tiles * products >= 8 ? 2 : (k_steps < 4 ? k_steps : 4);
+#pragma unroll unrolled
+            for (int k = 0; k < k_steps; ++k) {
+                alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+                if constexpr (shape::last_mode) {
+#pragma unroll
+                    for (int j = 0; j < packs; ++j) {
+                        if constexpr (Group::words == 1) {
+                            const float2 pair = *reinterpret_cast<const float2*>(sFrom + offset[j] + 8 * k + 2 * t);
+                            rX[0][j] = pair.x;
+                            rX[1][j] = pair.y;
+                        } else {
+                            rX[0][j] = sFrom[offset[j] + 8 * k + t];
+                            rX[1][j] = sFrom[offset[j] + 8 * k + t + 4];
+                        }
+                    }
+                } else {
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+                        *reinterpret_cast<packet<16>*>(rX[h]) = *reinterpret_cast<const packet<16>*>(sFrom + offset[0] + (8 * k + t + 4 * h) * stride);
+                }
+                if constexpr (Group::words == 1) {
+                    unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
+#pragma unroll
+                    for (int m = 0; m < products; ++m)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) {
+                            const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
+                            rHigh[m][e] = parts.high;
+                            rLow[m][e] = parts.low;
+                        }
+#pragma unroll
+                    for (int n = 0; n < n_tiles; ++n) {
+                        const int tile = (k * (shape::Q / 8) + n_first + n) * 32 + lane;
+                        uint4 f;
+                        if constexpr (Group::presplit(level))
+                            f = reinterpret_cast<const uint4*>(sF)[tile];
+                        else {
+                            const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
+                            const split_float s0 = otimes::kernels::split(raw.x), s1 = otimes::kernels::split(raw.y);
+                            f = make_uint4(s0.high, s1.high, s0.low, s1.low);
+                        }
+#pragma unroll
+                        for (int m = 0; m < products; ++m) multiply_add_three_terms(rC[n][m], rHigh[m], rLow[m], f.x, f.y, f.z, f.w);
+                    }
+                } else {
+                    const double rA[4] = {rX[0][0], rX[0][1], rX[1][0], rX[1][1]};
+#pragma unroll
+                    for (int n = 0; n < n_tiles; ++n) {
+                        const double2 f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
+                        multiply_add_double(rC[n][0], rA, f.x, f.y);
+                    }
+                }
+            }
+
+            // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
+            // which it is.
+            if constexpr (Group::words == 1) {
+                float zero = 0.f;
+#pragma unroll
+                for (int n = 0; n < n_tiles; ++n)
+#pragma unroll
+                    for (int m = 0; m < products; ++m)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) zero += rC[n][m][e] * 0.f;
+                if (__any_sync(0xffffffffu, !(zero == 0.f))) {
+                    // Rolled, through a local array: rare, and the registers of the usual path stay free.
+                    const scalar* gF = arguments.factor[level - 1];
+                    const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+                    float rAgain[n_tiles * products * 4];  // (n, product, row pair x column pair)
+                    int at_fibre[packs];
+#pragma unroll
+                    for (int j = 0; j < packs; ++j) at_fibre[j] = shape::last_mode ? offset[shape::last_mode ? j : 0] : offset[0] + j;
+#pragma unroll 1
+                    for (int c = 0; c < n_tiles * products * 4; ++c) {
+                        const int e = c % 4, j = 2 * (c / 4 % products) + e / 2;
+                        const int q = 8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
+                        float sum = 0.f;
+#pragma unroll 1
+                        for (int p = 0; p < P; ++p) sum += sFrom[at_fibre[j] + p * stride] * gF[p * p_stride + q * q_stride];
+                        rAgain[c] = sum;
+                    }
+#pragma unroll
+                    for (int c = 0; c < n_tiles * products * 4; ++c) rC[c / (4 * products)][c / 4 % products][c % 4] = rAgain[c];
+                }
+            }
+        }
+        if constexpr (split > 1 && !ToY)
+            __syncthreads();
+        else
+            __syncwarp();
+        if (works) {
+            if constexpr (!ToY) {
+#pragma unroll
+                for (int n = 0; n < n_tiles; ++n) {
+                    const int q = 8 * (n_first + n);
+                    if constexpr (!shape::last_mode) {
+                        if (inside[0])
+#pragma unroll
+                            for (int h = 0; h < 2; ++h) {
+                                alignas(16) scalar rY[packs];  // (fibre)
+#pragma unroll
+                                for (int j = 0; j < packs; ++j) rY[j] = rC[n][j / 2][2 * (j % 2) + h];
+                                *reinterpret_cast<packet<16>*>(sTo + offset[0] + (q + t + 4 * h) * stride) = *reinterpret_cast<const packet<16>*>(rY);
+                            }
+                    } else {
+#pragma unroll
+                        for (int j = 0; j < packs; ++j)
+                            if (inside[j]) {
+                                scalar* row = sTo + offset[j] + q;
+                                if constexpr (Group::words == 1)
+                                    *reinterpret_cast<float2*>(row + 2 * t) = make_float2(rC[n][j / 2][2 * (j % 2)], rC[n][j / 2][2 * (j % 2) + 1]);
+                                else {
+                                    row[t] = rC[n][j / 2][2 * (j % 2)];
+                                    row[t + 4] = rC[n][j / 2][2 * (j % 2) + 1];
+                                }
+                            }
+                    }
+                }
+            } else if constexpr (!shape::last_mode) {
+                index_t step;
+                bool exists;
+                int run_left;
+                scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index, inner_index, step, exists, run_left);
+                if (exists && inside[0])
+#pragma unroll
+                    for (int n = 0; n < n_tiles; ++n)
+#pragma unroll
+                        for (int h = 0; h < 2; ++h) {
+                            scalar rY[packs];  // (fibre)
+#pragma unroll
+                            for (int j = 0; j < packs; ++j) rY[j] = rC[n][j / 2][2 * (j % 2) + h];
+                            scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
+                            if (run_left >= packs)
+                                last_step.store_vector(to, rY, true);
+                            else
+#pragma unroll
+                                for (int j = 0; j < packs; ++j)
+                                    if (j < run_left) last_step.store(to + j, rY[j]);
+                        }
+            } else {
+#pragma unroll
+                for (int j = 0; j < packs; ++j) {
+                    index_t step;
+                    bool exists;
+                    int run_left;
+                    scalar* gY = place.y + place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
+                    if (exists && inside[j])
+#pragma unroll
+                        for (int n = 0; n < n_tiles; ++n)
+#pragma unroll
+                            for (int h = 0; h < 2; ++h) {
+                                const int q = 8 * (n_first + n) + (shape::permuted_q ? t + 4 * h : 2 * t + h);
+                                last_step.store(gY + q * step, rC[n][j / 2][2 * (j % 2) + h]);
+                            }
+                }
+            }
+        }
+    }
+}
+
+}  // namespace otimes::kernels

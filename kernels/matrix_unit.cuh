@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// The matrix unit's 16 x 8 x 8 products of one warp, with g = lane / 4 and t = lane % 4:
+//
+// Contract: D[i, j] = C[i, j] + sum_k A[i, k] * B[k, j],  i < 16, j < 8, k < 8
+//   rA[0..3] = A[g, t], A[g + 8, t], A[g, t + 4], A[g + 8, t + 4]      rB[0..1] = B[t, g], B[t + 4, g]
+//   rC[0..3] = C[g, 2t], C[g, 2t + 1], C[g + 8, 2t], C[g + 8, 2t + 1]  (fragment layouts: PTX ISA, mma.m16n8k8)
+// Requires: all 32 lanes; tf32 from compute capability 8.0, double from 9.0.
+//
+// A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high
+// (exact) to nearest, so high + low misses x by at most 2^-24 |x|. Three products low*high + high*low + high*high then carry
+// float's accuracy; the fourth is below it. The unit truncates while it adds, so a sum over more than eight k
+// leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
+// the caller finds those and repeats the fibre with multiply-adds.
+#pragma once
+#include "device_language.cuh"
+
+namespace otimes::kernels {
+
+struct split_float {
+    unsigned high, low;  // tf32 bit patterns
+};
+
+__device__ __forceinline__ split_float split(float value) {
+    split_float parts;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(parts.high) : "f"(value));
+    // The unit ignores the 13 last bits: adding half of what it drops makes it round to nearest.
+    parts.low = __float_as_uint(value - __uint_as_float(parts.high)) + 0x1000u;
+    return parts;
+}
+
+__device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&rA)[4], unsigned b0, unsigned b1, const float (&rC)[4]) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(rD[0]), "=f"(rD[1]), "=f"(rD[2]), "=f"(rD[3])
+        : "r"(rA[0]), "r"(rA[1]), "r"(rA[2]), "r"(rA[3]), "r"(b0), "r"(b1), "f"(rC[0]), "f"(rC[1]), "f"(rC[2]), "f"(rC[3]));
+#else
+    __trap();
+#endif
+}
+
+// rC += A * B to float's accuracy, the eight-term sum outside the unit's accumulator.
+__device__ __forceinline__ void multiply_add_three_terms(float (&rC)[4], const unsigned (&rHigh)[4], const unsigned (&rLow)[4], unsigned high0,
+                                                         unsigned high1, unsigned low0, unsigned low1) {
+    const float zero[4] = {0.f, 0.f, 0.f, 0.f};
+    float rD[4];  // (2 rows, 2 columns)
+    multiply_tf32(rD, rLow, high0, high1, zero);
+    multiply_tf32(rD, rHigh, low0, low1, rD);
+    multiply_tf32(rD, rHigh, high0, high1, rD);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) rC[e] += rD[e];
+}
+
+__device__ __forceinline__ void multiply_add_double(double (&rC)[4], const double (&rA)[4], double b0, double b1) {
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+d"(rC[0]), "+d"(rC[1]), "+d"(rC[2]), "+d"(rC[3])
+        : "d"(rA[0]), "d"(rA[1]), "d"(rA[2]), "d"(rA[3]), "d"(b0), "d"(b1));
+#else
+    __trap();
+#endif
+}
+
+}  // namespace otimes::kernels

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// A group of modes that one pass over memory contracts on chip, as compile-time values: the tile's shape, where its elements
+// stand in shared memory, and the trips (register-to-register steps between two barriers) that replace the modes.
+//
+// The tile is a tensor [Rows, D_1, .., D_n, Run] with D_i = max(P_i, Q_i): mode i is replaced where it stands, so one buffer
+// serves. Level 0 is the rows, level i mode i, level n + 1 the run of neighbouring elements that no factor of the group touches.
+// Strides are rounded up where two threads of an access would otherwise meet in one bank of shared memory; stride() says how.
+#pragma once
+#include "device_language.cuh"
+
+namespace otimes::kernels {
+
+// One trip: the levels First .. First + Count - 1, by multiply-adds (Unit 0) or by the matrix unit (Unit 1).
+// Split > 1: that many threads (warps) share a fibre, each computes its part of the new index.
+template <int First, int Count, int Unit, int Split>
+struct trip {
+    static constexpr int first = First, count = Count, unit = Unit, split = Split;
+};
+
+template <class... Trips>
+struct trips {
+    static constexpr int count = sizeof...(Trips);
+    __host__ __device__ static constexpr int first(int i) { constexpr int v[] = {Trips::first...}; return v[i]; }
+    __host__ __device__ static constexpr int modes(int i) { constexpr int v[] = {Trips::count...}; return v[i]; }
+    __host__ __device__ static constexpr int unit(int i) { constexpr int v[] = {Trips::unit...}; return v[i]; }
+    __host__ __device__ static constexpr int split(int i) { constexpr int v[] = {Trips::split...}; return v[i]; }
+    __host__ __device__ static constexpr int of_level(int level) {
+        for (int i = 0; i < count; ++i)
+            if (level >= first(i) && level < first(i) + modes(i)) return i;
+        return -1;
+    }
+};
+
+template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots, class P, class Q, class Trips>
+struct mode_group {
+    using scalar = Scalar;
+    using steps = Trips;
+    static constexpr int rows = Rows, run = Run, threads = Threads, blocks_per_multiprocessor = BlocksPerMultiprocessor;
+    static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
+    static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
+    static constexpr int modes = P::count;
+    static constexpr int run_level = modes + 1;
+    static constexpr int words = sizeof(Scalar) / 4;           // of four bytes, an element
+    static constexpr int vector = 16 / int(sizeof(Scalar));    // elements of a 16-byte access
+
+    static_assert(P::count == Q::count && Threads % 32 == 0 && words >= 1);
+    static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && Run == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
+    static_assert(Slots > 0 || Segments == 1);
+
+    __host__ __device__ static constexpr int max(int a, int b) { return a > b ? a : b; }
+    __host__ __device__ static constexpr int p(int level) { return P::at(level - 1); }
+    __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1); }
+    __host__ __device__ static constexpr int allotted(int level) { return level == 0 ? Rows : level == run_level ? Run : max(p(level), q(level)); }
+
+    // Extents before trip `step`; step = Trips::count: after the last.
+    __host__ __device__ static constexpr int extent(int step, int level) {
+        if (level == 0) return Rows;
+        if (level == run_level) return Run;
+        return Trips::of_level(level) < step ? q(level) : p(level);
+    }
+
+    // Elements from one index of a level to the next.
+    //  - matrix unit on an inner mode: a quarter warp reads 2 neighbouring 16-byte pieces at 4 indices of the mode, so the
+    //    stride is 8 or 24 modulo the 32 banks; on the last mode the same holds for the stride from fibre to fibre;
+    //  - multiply-adds on the last modes: threads read neighbouring chunks by 16 bytes, so the chunk's stride is 4 modulo 8.
+    __host__ __device__ static constexpr int stride(int level) {
+        if (level == run_level) return 1;
+        int elements = allotted(level + 1) * stride(level + 1);
+        if (allotted(level) == 1) return elements;
+        const bool inner_matrix = level >= 1 && elements > 1 && Trips::unit(Trips::of_level(level)) == 1;
+        const bool last_matrix = level < modes && Run == 1 && level + 1 == modes && Trips::unit(Trips::of_level(modes)) == 1;
+        if (inner_matrix || last_matrix) {
+            while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) elements += elements % vector ? 1 : vector;
+            return elements;
+        }
+        if (level < modes && Run == 1) {
+            const int next = Trips::of_level(modes);
+            if (Trips::first(next) == level + 1 && Trips::unit(next) == 0 && (elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
+        }
+        return elements;
+    }
+
+    __host__ __device__ static constexpr int count_p() { int n = 1; for (int l = 1; l <= modes; ++l) n *= p(l); return n; }
+    __host__ __device__ static constexpr int count_q() { int n = 1; for (int l = 1; l <= modes; ++l) n *= q(l); return n; }
+    __host__ __device__ static constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
+    static constexpr int main_count = round_up(Rows * stride(0), vector);
+    static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
+
+    // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
+    // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB.
+    __host__ __device__ static constexpr bool matrix_level(int level) { return Trips::unit(Trips::of_level(level)) == 1; }
+    __host__ __device__ static constexpr bool presplit(int level) { return words == 1 && p(level) * q(level) <= 4096; }
+    __host__ __device__ static constexpr int factor_pitch(int level) { return round_up(q(level), vector); }
+    __host__ __device__ static constexpr int factor_count(int level) {
+        return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1) : round_up(p(level) * factor_pitch(level), vector);
+    }
+    __host__ __device__ static constexpr int factor_offset(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_count(l); return n; }
+
+    static constexpr int main_offset = factor_offset(modes + 1);
+    static constexpr int stage_offset = main_offset + main_count;
+    static constexpr int shared_bytes = (stage_offset + Slots * slot_count) * int(sizeof(Scalar));
+
+    // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
+    __host__ __device__ static constexpr int contiguous(int step) {
+        if (Run > 1) return Run;
+        int n = 1;
+        for (int l = modes; l >= 1 && stride(l) == n; --l) n *= extent(step, l);
+        return n;
+    }
+    __host__ __device__ static constexpr bool rows_contiguous(int step) { return Run == 1 && contiguous(step) == stride(0) && contiguous(step) == extent_product(step, 1, modes); }
+    __host__ __device__ static constexpr int extent_product(int step, int first, int last) { int n = 1; for (int l = first; l <= last; ++l) n *= extent(step, l); return n; }
+    // Elements of the widest access that divides n and every stride outside the stretch.
+    __host__ __device__ static constexpr int widest(int step, int n) {
+        int w = vector;
+        while (w > 1 && n % w) w /= 2;
+        for (int l = 0; l <= modes; ++l)
+            while (w > 1 && stride(l) >= contiguous(step) && allotted(l) > 1 && stride(l) % w) w /= 2;
+        return w;
+    }
+    // Every level's stride at and above `level` is a multiple of the vector.
+    __host__ __device__ static constexpr bool vector_strides(int level) {
+        for (int l = 0; l <= level; ++l)
+            if (allotted(l) > 1 && stride(l) % vector) return false;
+        return true;
+    }
+};
+
+// Linear index over levels First..Last (last fastest) -> offset in the tile, neighbouring levels that are contiguous merged.
+template <class Group, int Step, int Part, int First, int Last>
+struct merged_levels {
+    struct table {
+        int count = 0;
+        int extent[24] = {};
+        int stride[24] = {};
+    };
+    __host__ __device__ static constexpr table make() {
+        table t;
+        for (int l = Last; l >= First; --l) {
+            const int e = l == 1 ? Group::extent(Step, l) / Part : Group::extent(Step, l);
+            if (e == 1) continue;
+            if (t.count > 0 && Group::stride(l) == t.extent[t.count - 1] * t.stride[t.count - 1])
+                t.extent[t.count - 1] *= e;
+            else {
+                t.extent[t.count] = e;
+                t.stride[t.count] = Group::stride(l);
+                ++t.count;
+            }
+        }
+        return t;
+    }
+    static constexpr table value = make();
+};
+
+template <class Group, int Step, int Part, int First, int Last>
+__device__ __forceinline__ int tile_offset(int index) {
+    using levels = merged_levels<Group, Step, Part, First, Last>;
+    constexpr int count = levels::value.count;
+    int offset = 0;
+    if constexpr (count > 0) {
+        for_constants<0, count - 1>([&](auto i) {
+            constexpr int e = levels::value.extent[decltype(i)::value];
+            constexpr int s = levels::value.stride[decltype(i)::value];
+            const unsigned q = unsigned(index) / unsigned(e);
+            offset += int(unsigned(index) - q * unsigned(e)) * s;
+            index = int(q);
+        });
+        constexpr int s = levels::value.stride[count - 1];
+        offset += index * s;
+    }
+    return offset;
+}
+
+}  // namespace otimes::kernels

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// A trip by multiply-adds: a thread reads its fibres' elements into registers, replaces the trip's modes there, and writes them where
+// they stood (or to Y). Any extents; several modes in one trip when P = Q for each.
+#pragma once
+#include "tile_memory.cuh"
+
+namespace otimes::kernels {
+
+// 16 bytes of a factor, the same for all threads of a warp. Volatile, so that the compiler reads it again where it is used
+// instead of keeping a whole factor in registers.
+template <class Scalar, int Count>
+__device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count]) {
+    if constexpr (is_same<Scalar, float> && Count == 4)
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(rF[0]), "=f"(rF[1]), "=f"(rF[2]), "=f"(rF[3]) : "r"(shared_address(sF)));
+    else if constexpr (is_same<Scalar, double> && Count == 2)
+        asm volatile("ld.shared.v2.f64 {%0,%1}, [%2];" : "=d"(rF[0]), "=d"(rF[1]) : "r"(shared_address(sF)));
+    else {
+#pragma unroll
+        for (int e = 0; e < Count; ++e) rF[e] = sF[e];
+    }
+}
+
+// rX[a, p, b] -> rX[a, q, b] = sum_p rX[a, p, b] F[p, q], for a < A, b < B.
+template <class Group, int Level, int A, int B, int Size>
+__device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[Size], const typename Group::scalar* sF) {
+    using scalar = typename Group::scalar;
+    constexpr int P = Group::p(Level), Q = Group::q(Level), W = Group::vector, pitch = Group::factor_pitch(Level);
+    constexpr int fibres = A * B;
+    constexpr int budget = 32 / Group::words;                    // accumulators held at a time
+    constexpr int wanted = budget / Q < 1 ? 1 : budget / Q;
+    constexpr int together = wanted < fibres ? wanted : fibres;  // fibres that share one read of the factor
+#pragma unroll
+    for (int first = 0; first < fibres; first += together) {
+        scalar rY[together][Group::round_up(Q, W)];  // (fibre, q)
+#pragma unroll
+        for (int p = 0; p < P; ++p) {
+#pragma unroll
+            for (int q = 0; q < Q; q += W) {
+                scalar rF[W];  // (q)
+                read_factor(sF + p * pitch + q, rF);
+#pragma unroll
+                for (int j = 0; j < together; ++j) {
+                    const int fibre = first + j;
+                    if (fibre < fibres) {
+                        const scalar x = rX[((fibre / B) * (A > 1 ? P : 0) + p) * B + fibre % B];
+#pragma unroll
+                        for (int e = 0; e < W; ++e)
+                            if (q + e < Q) rY[j][q + e] = p == 0 ? x * rF[e] : rY[j][q + e] + x * rF[e];
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < together; ++j)
+            if (first + j < fibres)
+#pragma unroll
+                for (int q = 0; q < Q; ++q) rX[(((first + j) / B) * (A > 1 ? P : 0) + q) * B + (first + j) % B] = rY[j][q];
+    }
+}
+
+// Offset in Y of the trip's element with outer index o, new index 0, inner index i; the new index steps by `step`.
+template <class Group, int Step>
+__device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::scalar>& place, int o, int i, index_t& step, bool& exists, int& run_left) {
+    constexpr int first = Group::steps::first(Step), last = first + Group::steps::modes(Step) - 1, done = Group::steps::count;
+    constexpr int outer_modes = Group::extent_product(done, 1, first - 1);
+    constexpr int fresh = Group::extent_product(done, first, last);
+    constexpr int below = Group::extent_product(done, last + 1, Group::modes);
+    if constexpr (Group::run > 1) {
+        const int f = i / Group::run, s = i % Group::run;
+        step = index_t(below) * place.y_inner;
+        run_left = place.run - s;
+        exists = run_left > 0;
+        return (index_t(o) * fresh * below + f) * place.y_inner + s;
+    } else {
+        const int row = o / outer_modes, rest = o % outer_modes;
+        step = below;
+        run_left = Group::vector;
+        exists = row < place.rows;
+        return row * place.y_row_stride + index_t(rest) * (fresh * below) + i;
+    }
+}
+
+// Contract: sTo[o, q.., i] = sum_p sFrom[o, p.., i] * prod F, over the tile's (Part = segments: one part's) outer and inner indices;
+// with ToY the result goes to Y through the epilogue. sFrom = sTo is allowed. All threads call it; no barrier at either end.
+template <class Group, int Step, int Part, bool ToY>
+__device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
+                                                  const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step) {
+    using scalar = typename Group::scalar;
+    using steps = typename Group::steps;
+    constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1, split = steps::split(Step);
+    constexpr int N = Group::extent_product(Step, first, last), Q = Group::q(last);
+    constexpr int fibre_stride = Group::stride(last);
+    constexpr int inner = Group::extent_product(Step, last + 1, Group::modes) * Group::run;
+    constexpr int outer = Group::rows * Group::extent_product(Step, 1, first - 1) / Part;
+    constexpr int next = Group::steps::count == Step + 1 ? Step + 1 : Step;
+    (void)next;
+
+    if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
+        // Whole fibres in registers.
+        constexpr int size = modes > 1 ? N : Group::max(N, Q);
+        constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(last) && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
+                                    size * Group::vector * Group::words <= 64 && inner / Group::vector * outer >= Group::threads / 2;
+        constexpr int V = in_vectors ? Group::vector : 1;
+        constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N && Group::vector_strides(first - 1) && fibre_stride == 1 ? Group::vector : 1;
+        constexpr int items = outer * (inner / V);
+#pragma unroll 1
+        for (int item = threadIdx.x; item < items; item += Group::threads) {
+            const int i = inner / V == 1 ? 0 : (item % (inner / V)) * V, o = inner / V == 1 ? item : item / (inner / V);
+            const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
+            alignas(16) scalar rX[size * V];  // (p.., V)
+            if constexpr (V > 1) {
+#pragma unroll
+                for (int p = 0; p < N; ++p) *reinterpret_cast<packet<16>*>(rX + p * V) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p * fibre_stride);
+            } else if constexpr (W > 1) {
+#pragma unroll
+                for (int p = 0; p < N; p += W) *reinterpret_cast<packet<16>*>(rX + p) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p);
+            } else {
+#pragma unroll
+                for (int p = 0; p < N; ++p) rX[p] = sFrom[offset + p * fibre_stride];
+            }
+            for_constants<0, modes>([&](auto m) {
+                constexpr int level = last - decltype(m)::value;
+                constexpr int above = Group::extent_product(Step, first, level - 1), under = Group::extent_product(Step, level + 1, last);
+                contract_registers<Group, level, above, under * V>(rX, sFactors + Group::factor_offset(level));
+            });
+            constexpr int fresh = modes > 1 ? N : Q;
+            if constexpr (ToY) {
+                index_t step;
+                bool exists;
+                int run_left;
+                scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                if (exists) {
+#pragma unroll
+                    for (int q = 0; q < fresh; ++q) {
+                        if constexpr (V > 1) {
+                            scalar rY[V];  // (V)
+#pragma unroll
+                            for (int e = 0; e < V; ++e) rY[e] = rX[q * V + e];
+                            if (run_left >= V)
+                                last_step.store_vector(gY + q * step, rY, true);
+                            else
+#pragma unroll
+                                for (int e = 0; e < V; ++e)
+                                    if (e < run_left) last_step.store(gY + q * step + e, rY[e]);
+                        } else
+                            last_step.store(gY + q * step, rX[q]);
+                    }
+                }
+            } else if constexpr (V > 1) {
+#pragma unroll
+                for (int q = 0; q < fresh; ++q) *reinterpret_cast<packet<16>*>(sTo + offset + q * fibre_stride) = *reinterpret_cast<const packet<16>*>(rX + q * V);
+            } else if constexpr (W > 1 && fresh == N) {
+#pragma unroll
+                for (int q = 0; q < N; q += W) *reinterpret_cast<packet<16>*>(sTo + offset + q) = *reinterpret_cast<const packet<16>*>(rX + q);
+            } else {
+#pragma unroll
+                for (int q = 0; q < fresh; ++q) sTo[offset + q * fibre_stride] = rX[q];
+            }
+        }
+    } else {
+        // Long fibres: X streams past the accumulators. `split` threads share a fibre, so every thread of a round has read before
+        // one writes.
+        static_assert(modes == 1);
+        constexpr int part = (Q + split - 1) / split;  // new indices of one thread
+        constexpr int width = part % Group::vector == 0 ? Group::vector : 1;
+        constexpr int items = outer * inner, at_once = Group::threads / split, rounds = (items + at_once - 1) / at_once;
+        static_assert(Group::threads % split == 0);
+        const scalar* sF = sFactors + Group::factor_offset(first);
+        const int q_first = (int(threadIdx.x) / at_once) * part;
+#pragma unroll 1
+        for (int round = 0; round < rounds; ++round) {
+            const int item = round * at_once + int(threadIdx.x) % at_once;
+            const bool works = item < items && q_first < Q;
+            const int i = inner == 1 ? 0 : item % inner, o = inner == 1 ? item : item / inner;
+            const int offset = works ? tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i) : 0;
+            scalar rY[part];  // (q)
+#pragma unroll
+            for (int q = 0; q < part; ++q) rY[q] = scalar(0);
+            if (works) {
+#pragma unroll 2
+                for (int p = 0; p < N; ++p) {
+                    const scalar x = sFrom[offset + p * fibre_stride];
+                    const scalar* row = sF + p * Group::factor_pitch(first) + q_first;
+#pragma unroll
+                    for (int q = 0; q < part; q += width) {
+                        scalar rF[width];  // (q)
+                        if constexpr (width > 1)
+                            read_factor(row + q, rF);
+                        else
+                            rF[0] = (part * split == Q || q_first + q < Q) ? row[q] : scalar(0);
+#pragma unroll
+                        for (int e = 0; e < width; ++e) rY[q + e] += x * rF[e];
+                    }
+                }
+            }
+            if constexpr (split > 1) __syncthreads();
+            if (works) {
+                if constexpr (ToY) {
+                    index_t step;
+                    bool exists;
+                    int run_left;
+                    scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                    if (exists)
+#pragma unroll
+                        for (int q = 0; q < part; ++q)
+                            if (part * split == Q || q_first + q < Q) last_step.store(gY + (q_first + q) * step, rY[q]);
+                } else {
+#pragma unroll
+                    for (int q = 0; q < part; ++q)
+                        if (part * split == Q || q_first + q < Q) sTo[offset + (q_first + q) * fibre_stride] = rY[q];
+                }
+            }
+        }
+    }
+}
+
+}  // namespace otimes::kernels

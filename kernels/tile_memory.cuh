@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// The two faces of a tile: device memory -> shared memory (asynchronous) and back.
+#pragma once
+#include "async_copy.cuh"
+#include "mode_group.cuh"
+
+namespace otimes::kernels {
+
+constexpr int max_modes = 12;  // of one group
+
+// Contract of a fused pass, for every row r of the tensor and every run index s:
+//   Y[r, q_1 .. q_n, s] = alpha * sum_{p_1 .. p_n} X[r, p_1 .. p_n, s] * prod_i F_i[p_i, q_i] + beta * Y[r, q_1 .. q_n, s]
+// F_i[p, q] = factor[i][p * factor_p_stride[i] + q * factor_q_stride[i]] (a transposed factor has its strides exchanged).
+// beta = 0: Y is not read. Y may be X when every P_i = Q_i and both are placed alike; no other overlap.
+template <class Scalar>
+struct group_arguments {
+    const Scalar* x;
+    Scalar* y;
+    const Scalar* factor[max_modes];
+    index_t factor_p_stride[max_modes];
+    index_t factor_q_stride[max_modes];
+    Scalar alpha, beta;
+    index_t lines;            // rows of X, or batch entries
+    index_t parts_per_line;   // consecutive tensors in one line
+    index_t x_line_stride, y_line_stride;
+    index_t inner;            // outer groups: elements below the group's modes
+    index_t x_inner, y_inner; // outer groups: stride of the group's linear index (inner, when nothing is skipped)
+};
+
+// Where one tile lies in device memory.
+template <class Scalar>
+struct tile_place {
+    const Scalar* x;
+    Scalar* y;
+    index_t x_row_stride, y_row_stride;  // Run = 1: from row to row
+    index_t x_inner, y_inner;            // Run > 1: from one linear index of the group to the next
+    int rows, run;                       // how many of the tile's exist
+};
+
+// Part `part` of Parts (cut along mode 1) of the tile's X -> sPart, Width elements an access.
+template <class Group, int Parts, int Width>
+__device__ __forceinline__ void load_pieces(const tile_place<typename Group::scalar>& place, typename Group::scalar* sPart, int part) {
+    using scalar = typename Group::scalar;
+    constexpr int row_count = Group::count_p() / Parts;  // elements of one row (of one run index) in this part
+    constexpr int pieces = Group::rows * row_count * Group::run / Width;
+#pragma unroll 4
+    for (int piece = threadIdx.x; piece < pieces; piece += Group::threads) {
+        const int element = piece * Width;
+        const scalar* gX;
+        bool exists;
+        if constexpr (Group::run > 1) {
+            const int f = element / Group::run, s = element % Group::run;
+            gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
+            exists = s < place.run;
+        } else {
+            const int row = element / row_count, rest = element % row_count;
+            gX = place.x + row * place.x_row_stride + index_t(part) * row_count + rest;
+            exists = row < place.rows;
+        }
+        const int offset = tile_offset<Group, 0, Parts, 0, Group::run_level>(element);
+        if (exists) copy_async<Width * int(sizeof(scalar))>(sPart + offset, gX);
+    }
+}
+
+template <class Group>
+__device__ __forceinline__ void load_part(const tile_place<typename Group::scalar>& place, typename Group::scalar* sPart, int part) {
+    using scalar = typename Group::scalar;
+    constexpr int parts = Group::segments;
+    constexpr int row_count = Group::count_p();
+    constexpr bool whole_rows = parts == 1 && Group::rows_contiguous(0);
+    constexpr int width = Group::widest(0, whole_rows ? Group::rows * row_count : Group::contiguous(0));
+    constexpr int bytes = width * int(sizeof(scalar));
+    bool wide = width > 1 && aligned_to(place.x, bytes) && place.rows == Group::rows && place.run == Group::run;
+    if constexpr (Group::run > 1)
+        wide = wide && place.x_inner % width == 0;
+    else if constexpr (Group::rows > 1)
+        wide = wide && (whole_rows ? place.x_row_stride == row_count : place.x_row_stride % width == 0);
+    if (width > 1 && wide)
+        load_pieces<Group, parts, width>(place, sPart, part);
+    else if constexpr (sizeof(scalar) <= 16)
+        load_pieces<Group, parts, 1>(place, sPart, part);
+}
+
+template <class Scalar>
+struct epilogue {
+    Scalar alpha, beta;
+    bool reads_y;  // beta != 0
+    bool wide;     // 16-byte stores allowed: Y's base and strides are multiples of 16 bytes
+
+    __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
+        value = alpha * value;
+        if (reads_y) value += beta * *gY;
+        *gY = value;
+    }
+    // Count neighbouring elements; all 16 bytes at once where that is allowed.
+    template <int Count>
+    __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
+        if constexpr (Count * sizeof(Scalar) == 16) {
+            if (whole && wide) {
+                union { packet<16> bits; Scalar element[Count]; } out;
+                if (reads_y) {
+                    out.bits = *reinterpret_cast<const packet<16>*>(gY);
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) out.element[e] = alpha * values[e] + beta * out.element[e];
+                } else {
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) out.element[e] = alpha * values[e];
+                }
+                *reinterpret_cast<packet<16>*>(gY) = out.bits;
+                return;
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < Count; ++e) store(gY + e, values[e]);
+    }
+};
+
+// The finished tile -> Y, for groups whose last trip leaves runs too short to store directly.
+template <class Group, int Width>
+__device__ __forceinline__ void store_pieces(const tile_place<typename Group::scalar>& place, const typename Group::scalar* sTile,
+                                             const epilogue<typename Group::scalar>& last) {
+    using scalar = typename Group::scalar;
+    constexpr int done = Group::steps::count;
+    constexpr int row_count = Group::count_q();
+    constexpr int pieces = Group::rows * row_count * Group::run / Width;
+#pragma unroll 4
+    for (int piece = threadIdx.x; piece < pieces; piece += Group::threads) {
+        const int element = piece * Width;
+        scalar* gY;
+        bool exists;
+        if constexpr (Group::run > 1) {
+            const int f = element / Group::run, s = element % Group::run;
+            gY = place.y + f * place.y_inner + s;
+            exists = s < place.run;
+        } else {
+            const int row = element / row_count, rest = element % row_count;
+            gY = place.y + row * place.y_row_stride + rest;
+            exists = row < place.rows;
+        }
+        if (exists) {
+            const int offset = tile_offset<Group, done, 1, 0, Group::run_level>(element);
+            scalar rY[Width];  // (Width)
+            if constexpr (Width > 1)
+                *reinterpret_cast<packet<Width * int(sizeof(scalar))>*>(rY) = *reinterpret_cast<const packet<Width * int(sizeof(scalar))>*>(sTile + offset);
+            else
+                rY[0] = sTile[offset];
+            last.store_vector(gY, rY, true);
+        }
+    }
+}
+
+template <class Group>
+__device__ __forceinline__ void store_tile(const tile_place<typename Group::scalar>& place, const typename Group::scalar* sTile,
+                                           const epilogue<typename Group::scalar>& last) {
+    constexpr int done = Group::steps::count;
+    constexpr int row_count = Group::count_q();
+    constexpr bool whole_rows = Group::rows_contiguous(done);
+    constexpr int width = Group::widest(done, whole_rows ? Group::rows * row_count : Group::contiguous(done));
+    bool wide = width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows && place.run == Group::run;
+    if constexpr (Group::run > 1)
+        wide = wide && place.y_inner % width == 0;
+    else if constexpr (Group::rows > 1)
+        wide = wide && (whole_rows ? place.y_row_stride == row_count : place.y_row_stride % width == 0);
+    if (width > 1 && wide) {
+        epilogue<typename Group::scalar> aligned = last;
+        aligned.wide = true;
+        store_pieces<Group, width>(place, sTile, aligned);
+    } else
+        store_pieces<Group, 1>(place, sTile, last);
+}
+
+}  // namespace otimes::kernels

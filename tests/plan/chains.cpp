@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Every plan computes its program: plans are run element by element as plan.hpp describes them and compared bit by bit with
+// the reference loops, for all shapes, strides and orders of a random family.
+#include "plan/interpreter.hpp"
+#include "plan/programs.hpp"
+
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/random.hpp"
+
+namespace {
+
+using namespace planner_test;
+
+chain_spec random_spec(support::random_stream& random) {
+    chain_spec spec;
+    const auto count = static_cast<std::size_t>(random.integer(1, 5));
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::int64_t before = random.integer(1, 5);
+        spec.modes.push_back(random.integer(0, 2) == 0 ? free_mode(random.integer(1, 9))
+                                                       : factor(before, random.integer(1, 5)));
+    }
+    const auto shuffled = [&] {
+        std::vector<std::size_t> order(count);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        for (std::size_t k = count; k > 1; --k) {
+            std::swap(order[k - 1],
+                      order[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(k) - 1))]);
+        }
+        return order;
+    };
+    if (random.integer(0, 1) == 0) {
+        spec.order_in = shuffled();
+        spec.order_out = random.integer(0, 1) == 0 ? shuffled() : spec.order_in;
+    }
+    for (const std::size_t k : shuffled()) {
+        if (spec.modes[k].contracted) {
+            spec.step_order.push_back(k);
+        }
+    }
+    spec.gap = random.integer(0, 2);
+    spec.add = random.integer(0, 3) == 0;
+    spec.scalar = random.integer(0, 2) == 0;
+    return spec;
+}
+
+void check_random_chains(std::uint64_t seed, int count) {
+    support::random_stream random(seed);
+    for (int i = 0; i < count; ++i) {
+        const otimes::program p = chain_program(random_spec(random));
+        for (const std::int32_t threads : {1, 3}) {
+            for (const bool tiny : {false, true}) {
+                otimes::machine m = tiny ? tiny_caches(threads) : two_wide_cores();
+                m.cpu.threads = threads;
+                const otimes::plan made = otimes::make_plan(p, m);
+                CAPTURE(seed);
+                CAPTURE(i);
+                CAPTURE(threads);
+                CAPTURE(tiny);
+                REQUIRE(computes_the_program(made, random.bits()));
+                REQUIRE(made.workspace_bytes == otimes::layout_of(made).total);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("random chains: the plan computes the program") { check_random_chains(1, 1500); }
+TEST_CASE("[long] many random chains: the plan computes the program") { check_random_chains(2, 40000); }
+
+TEST_CASE("chains as expressions write them") {
+    for (const bool column_major : {false, true}) {
+        for (const std::int64_t M : {1, 2, 7, 40}) {
+            for (const auto& factors : std::vector<std::vector<mode_spec>>{
+                     {factor(2, 3)},
+                     {factor(1, 1)},
+                     {factor(1, 1), factor(1, 1)},
+                     {factor(1, 4), factor(3, 1)},
+                     {factor(3, 2), factor(1, 1), factor(4, 5)},
+                     {factor(4, 4), free_mode(3), factor(2, 5)},
+                     {free_mode(2), factor(4, 4), free_mode(1), free_mode(3)},
+                     {factor(2, 2), factor(2, 2), factor(2, 2), factor(2, 2), factor(2, 2)},
+                     {factor(8, 8), factor(8, 8), factor(8, 8)},
+                     {factor(20, 3), factor(5, 17)},
+                 }) {
+                for (const bool tiny : {false, true}) {
+                    const otimes::program p = rows_program(M, factors, dtype::f64, column_major);
+                    const otimes::plan made = otimes::make_plan(p, tiny ? tiny_caches(2) : two_wide_cores());
+                    CAPTURE(column_major);
+                    CAPTURE(M);
+                    CAPTURE(tiny);
+                    CHECK(computes_the_program(made));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("zero extents are legal") {
+    for (const auto& modes : std::vector<std::vector<mode_spec>>{
+             {free_mode(0), factor(2, 3)},
+             {free_mode(2), factor(0, 3)},
+             {free_mode(2), factor(3, 0)},
+             {free_mode(2), factor(0, 3), factor(2, 2)},
+             {free_mode(2), factor(2, 2), factor(0, 0)},
+         }) {
+        chain_spec spec;
+        spec.modes = modes;
+        for (const bool add : {false, true}) {
+            spec.add = add;
+            const otimes::plan made = otimes::make_plan(chain_program(spec), two_wide_cores());
+            CHECK(computes_the_program(made));
+        }
+    }
+}

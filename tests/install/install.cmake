@@ -1,6 +1,6 @@
 # A program outside the tree uses otimes in each of the ways that the README offers: installed, as a subdirectory, fetched, and
 # with an Eigen that is a bare include folder. Each test configures, builds and runs install/consumer.
-if(EXISTS "${PROJECT_SOURCE_DIR}/include/otimes/otimes.hpp" AND OTIMES_INSTALL)
+if(OTIMES_INSTALL)
   list(GET OTIMES_EIGEN_INCLUDE_DIRS 0 eigen_folder)
   foreach(way IN ITEMS package package_eigen_dir subdirectory fetch_content)
     add_test(
@@ -13,3 +13,9 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/include/otimes/otimes.hpp" AND OTIMES_INSTALL)
     set_tests_properties(install.${way} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
   endforeach()
 endif()
+
+# Which Eigen is accepted: 3.3 is too old, 3.4 and 5 serve.
+add_test(NAME install.eigen_version
+         COMMAND "${CMAKE_COMMAND}" -D "module=${PROJECT_SOURCE_DIR}/cmake/otimes_eigen.cmake" -D
+                 "folder=${CMAKE_CURRENT_BINARY_DIR}/install/eigen_version" -P
+                 "${CMAKE_CURRENT_SOURCE_DIR}/install/eigen_version.cmake")

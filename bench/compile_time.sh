@@ -1,0 +1,40 @@
+#!/bin/sh
+# compile_time.sh [COMPILER [FLAG...]]: what otimes adds to the time of compiling a file, as the least of five runs each:
+# the same file with a plain Eigen product and with a Kronecker product through the umbrella header.
+set -eu
+cd "$(dirname "$0")/.."
+if [ $# -eq 0 ]; then set -- "${CXX:-g++}" -O2; fi
+eigen=${OTIMES_EIGEN_DIR:-/usr/include/eigen3}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+cat >"$folder/plain.cpp" <<'EOF'
+#include <Eigen/Dense>
+Eigen::MatrixXd f(const Eigen::MatrixXd& x, const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) { return x * (a * b); }
+EOF
+cat >"$folder/otimes.cpp" <<'EOF'
+#include <Eigen/Dense>
+#include <otimes/otimes.hpp>
+Eigen::MatrixXd f(const Eigen::MatrixXd& x, const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) {
+    return x * otimes::kron(a, b);
+}
+EOF
+
+# milliseconds NAME COMPILER...: the least time of five.
+milliseconds() {
+    name=$1
+    shift
+    least=""
+    for _ in 1 2 3 4 5; do
+        start=$(date +%s%N)
+        "$@" -std=c++20 -Iinclude -isystem "$eigen" -c "$folder/$name.cpp" -o "$folder/$name.o"
+        spent=$((($(date +%s%N) - start) / 1000000))
+        if [ -z "$least" ] || [ "$spent" -lt "$least" ]; then least=$spent; fi
+    done
+    echo "$least"
+}
+
+plain=$(milliseconds plain "$@")
+with_otimes=$(milliseconds otimes "$@")
+echo "compiler,plain_ms,otimes_ms,ratio_percent"
+echo "$*,$plain,$with_otimes,$((with_otimes * 100 / plain))"

@@ -66,6 +66,8 @@ public:
     [[nodiscard]] bool is_identity() const noexcept { return kind_ == factor_kind::identity; }
     [[nodiscard]] bool conjugated() const noexcept { return conjugated_; }
     [[nodiscard]] bool real_elements() const noexcept { return real_elements_; }
+    /// Where the elements are; X and Y of a product share a space, factors may come from the host.
+    [[nodiscard]] memory_space space() const noexcept { return space_; }
     [[nodiscard]] std::int64_t rows() const { return view().rows; }
     [[nodiscard]] std::int64_t cols() const { return view().cols; }
 
@@ -78,6 +80,7 @@ public:
     void transpose() noexcept { transposed_ = !transposed_; }
     void conjugate() noexcept { conjugated_ = !conjugated_; }
     void set_real_elements(bool real) noexcept { real_elements_ = real; }
+    void set_space(memory_space space) noexcept { space_ = space; }
 
 private:
     matrix_view view_;
@@ -88,6 +91,7 @@ private:
     bool transposed_ = false;
     bool conjugated_ = false;
     bool real_elements_ = false;
+    memory_space space_ = memory_space::host;
 };
 
 }  // namespace otimes

@@ -43,6 +43,7 @@ public:
         std::int32_t current = describe_matrix(node, x, promote_x ? dtype_of<detail::real_of<Scalar>>() : type,
                                                tensor_role::input, /*of_result=*/false, doubled);
         program_.tensors.back().conjugate = node.x.conjugated();
+        program_.tensors.back().space = node.x.space();
         bind(x.data);
         if (promote_x) {
             const std::int32_t promoted = add_temporary(current, type, -1, 0);
@@ -82,6 +83,7 @@ public:
             program_.tensors.pop_back();
         }
         const std::int32_t result = describe_matrix(node, y, type, tensor_role::output, /*of_result=*/true, doubled);
+        program_.tensors.back().space = node.x.space();
         bind(y.data);
         step& final_step = last_step >= 0 ? program_.steps[static_cast<std::size_t>(last_step)]
                                           : program_.steps.emplace_back(
@@ -198,6 +200,7 @@ private:
         const std::int32_t id = program_.add_tensor(
             make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(), tensor_role::factor));
         program_.tensors.back().kind = factor.kind();
+        program_.tensors.back().space = factor.space();
         program_.tensors.back().conjugate = factor.conjugated() && !real;
         if (from_left) {
             program_.add_mode(f.cols, f.col_stride);

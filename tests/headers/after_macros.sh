@@ -16,7 +16,7 @@ trap 'rm -f "$source"' EXIT
         done
     echo '#define min(a, b) "a macro of the user"'
     echo '#define max(a, b) "a macro of the user"'
-    for name in A B C D E F G H I J K L M N O P Q R S T U V W X Y Z small near far; do
+    for name in A B C D E F G H I J K L M N O P Q R S T U V W X Y Z; do
         echo "#undef $name"
         echo "#define $name \"a macro of the user\""
     done
@@ -26,4 +26,14 @@ trap 'rm -f "$source"' EXIT
         done
 } >"$source"
 
-"$@" -fsyntax-only -x c++ "$source"
+if ! "$@" -fsyntax-only -x c++ "$source" >"$source.log" 2>&1; then
+    grep -E 'error' "$source.log" | head -n 10
+    echo "Names that a user's macro may take (write them in words; (std::min)(a, b) instead of std::min(a, b)):"
+    (cd "$folder" && find otimes -name '*.hpp' | sort) | while IFS= read -r header; do
+        sed 's|//.*||; s|"[^"]*"||g' "$folder/$header" |
+            grep -nE '(^|[^A-Za-z0-9_])[A-Z]([^A-Za-z0-9_]|$)|(^|[^A-Za-z0-9_])(min|max)\(' | sed "s|^|$header:|"
+    done | head -n 40
+    rm -f "$source.log"
+    exit 1
+fi
+rm -f "$source.log"

@@ -178,7 +178,8 @@ private:
         for (std::size_t k = 0; k < count; ++k) {
             lanes *= contracted[k] ? 1 : size[k];
         }
-        const std::int64_t padded = (p.lane_count + plan_.vector_count - 1) / plan_.vector_count * plan_.vector_count;
+        const std::int64_t vector = plan_.vector_count;
+        const std::int64_t padded = p.lane_mode < 0 ? 1 : (p.lane_count + vector - 1) / vector * vector;
         // the tile: index over all modes of the pass; the lane mode is moved last in memory, which only its size shows
         const auto elements = [&] {
             std::int64_t n = 1;

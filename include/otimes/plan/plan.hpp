@@ -36,21 +36,21 @@ namespace otimes {
 
 /// What evaluates a pass.
 enum class pass_kernel : std::uint8_t {
-    step,           ///< one program step by the reference loops (every kind of step has this)
-    cpu_tiles,      ///< SIMD tiles of the cpu executor
-    gpu_generic,    ///< generic sliced multiply: every shape, stride and type
-    gpu_trailing,   ///< fused trailing group: one contiguous segment per tile
-    gpu_outer,      ///< fused outer group: strided tiles with contiguous runs of `lane_count` elements
-    gpu_cluster     ///< trailing group spread over a cluster of blocks
+    step,          ///< one program step by the reference loops (every kind of step has this)
+    cpu_tiles,     ///< SIMD tiles of the cpu executor
+    gpu_generic,   ///< generic sliced multiply: every shape, stride and type
+    gpu_trailing,  ///< fused trailing group: one contiguous segment per tile
+    gpu_outer,     ///< fused outer group: strided tiles with contiguous runs of `lane_count` elements
+    gpu_cluster    ///< trailing group spread over a cluster of blocks
 };
 
 /// Arithmetic of a sweep.
 enum class sweep_kernel : std::uint8_t {
-    fibre,       ///< vectors along what is contiguous inside the mode; the factor's entries are broadcast
-    row,         ///< the mode itself is innermost: vectors along q, the tile's entries are broadcast
-    scalar,      ///< plain loops
-    mma_split,   ///< GPU: three TF32 matrix products
-    mma_f64      ///< GPU: double matrix products
+    fibre,      ///< vectors along what is contiguous inside the mode; the factor's entries are broadcast
+    row,        ///< the mode itself is innermost: vectors along q, the tile's entries are broadcast
+    scalar,     ///< plain loops
+    mma_split,  ///< GPU: three TF32 matrix products
+    mma_f64     ///< GPU: double matrix products
 };
 
 /// One mode of a pass, outermost first in the memory order of the input (the output's order may differ; free modes of
@@ -85,42 +85,42 @@ struct pass {
     std::vector<pass_mode> modes;  ///< outermost first; contracted ones are named by the sweeps
     std::vector<sweep> sweeps;     ///< in the order of execution
 
-    std::int32_t slab_mode = -1;   ///< the pass mode that the plan's slab cuts; -1: not cut
-    std::int64_t slab_scale = 1;   ///< indices of that mode per slab index (free modes may have been merged)
+    std::int32_t slab_mode = -1;  ///< the pass mode that the plan's slab cuts; -1: not cut
+    std::int64_t slab_scale = 1;  ///< indices of that mode per slab index (free modes may have been merged)
 
-    std::int32_t lane_mode = -1;   ///< free mode whose indices are the vector lanes of a tile; -1: none (then the
-                                   ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
-    std::int64_t lane_count = 1;   ///< lanes of a full tile
+    std::int32_t lane_mode = -1;  ///< free mode whose indices are the vector lanes of a tile; -1: none (then the
+                                  ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
+    std::int64_t lane_count = 1;  ///< lanes of a full tile
 
     std::int32_t threads_per_block = 0;  ///< GPU
     std::int32_t shared_bytes = 0;       ///< GPU: dynamic shared memory of a block
     std::int32_t rows_per_block = 0;     ///< GPU: segments that a block holds at a time
     std::int32_t cluster_blocks = 1;     ///< GPU
 
-    std::int64_t flops = 0;              ///< multiply and add count 2; complex multiply-add counts 8
-    std::int64_t bytes = 0;              ///< read + written at the level that `level` names, factors included once
-    std::string level;                   ///< "memory", "L3", "L2", "L1": where input and output of the pass lie
-    double bound_seconds = 0;            ///< max(bytes / bandwidth of that level, flops / peak)
-    double predicted_seconds = 0;        ///< bound corrected by the kernel's modelled efficiency
-    std::string reason;                  ///< why the pass ends where it ends, for explain
+    std::int64_t flops = 0;        ///< multiply and add count 2; complex multiply-add counts 8
+    std::int64_t bytes = 0;        ///< read + written at the level that `level` names, factors included once
+    std::string level;             ///< "memory", "L3", "L2", "L1": where input and output of the pass lie
+    double bound_seconds = 0;      ///< max(bytes / bandwidth of that level, flops / peak)
+    double predicted_seconds = 0;  ///< bound corrected by the kernel's modelled efficiency
+    std::string reason;            ///< why the pass ends where it ends, for explain
 
     friend bool operator==(const pass&, const pass&) = default;
 };
 
 /// A candidate that lost, for explain.
 struct rejected_candidate {
-    std::string what;             ///< e.g. "last factor first", "group F1 x F2 to 9 x 9"
-    std::string reason;           ///< e.g. "29.5 MFLOP instead of 8.2"
+    std::string what;    ///< e.g. "last factor first", "group F1 x F2 to 9 x 9"
+    std::string reason;  ///< e.g. "29.5 MFLOP instead of 8.2"
     double predicted_seconds = 0;
     friend bool operator==(const rejected_candidate&, const rejected_candidate&) = default;
 };
 
 /// How a program is evaluated. Made by `make_plan`; see the file comment.
 struct plan {
-    program source;                ///< what it evaluates: the signature that `run` demands
-    otimes::options wishes;        ///< the options it was made with
+    program source;          ///< what it evaluates: the signature that `run` demands
+    otimes::options wishes;  ///< the options it was made with
     otimes::placement where = otimes::placement::cpu;
-    std::string machine_name;      ///< of the machine that it was made for
+    std::string machine_name;  ///< of the machine that it was made for
     std::int32_t threads = 1;
 
     std::vector<pass> passes;
@@ -128,14 +128,14 @@ struct plan {
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight
     std::int64_t factor_elements = 0;           ///< packed factors, each padded as workspace_layout.hpp says
-    std::int64_t tile_elements = 0;             ///< one on-chip tile buffer (CPU); each thread has two. Large enough for
-                                                ///< every stage of every pass with the lanes rounded up to whole vectors,
-                                                ///< plus one vector
-    std::int32_t vector_count = 1;              ///< real numbers in a vector register: the granule of that padding
+    std::int64_t tile_elements = 0;  ///< one on-chip tile buffer (CPU); each thread has two. Large enough for
+        ///< every stage of every pass with the lanes (of a lane mode) rounded up to whole vectors,
+        ///< plus one vector
+    std::int32_t vector_count = 1;  ///< real numbers in a vector register: the granule of that padding
 
     /// Where the temporaries of `source` live, for plans with pass_kernel::step or more than one chain; empty otherwise.
-    std::vector<std::int32_t> tensor_buffers;   ///< per tensor: workspace buffer, or -1 (an operand, or never stored)
-    std::vector<mode> tensor_modes;             ///< `source.modes` with the strides of stored temporaries filled in
+    std::vector<std::int32_t> tensor_buffers;  ///< per tensor: workspace buffer, or -1 (an operand, or never stored)
+    std::vector<mode> tensor_modes;            ///< `source.modes` with the strides of stored temporaries filled in
 
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once
@@ -143,7 +143,7 @@ struct plan {
     double bound_seconds = 0;          ///< max(bytes / memory bandwidth, least flops / peak)
     double predicted_seconds = 0;
     std::vector<rejected_candidate> rejected;
-    std::vector<std::string> notes;    ///< e.g. "F2 is 1 x 1: folded into F1"
+    std::vector<std::string> notes;  ///< e.g. "F2 is 1 x 1: folded into F1"
 
     friend bool operator==(const plan&, const plan&) = default;
 

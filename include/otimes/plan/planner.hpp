@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: MIT
 /// @file planner.hpp
 /// make_plan: from what (program) to how (plan). A pure function of values: no hardware is asked, no clock is read, no
-/// operand is touched.
+/// operand is touched. docs/planner.md explains the decisions.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
+#include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/fusion.hpp>
+#include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/grouping.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/ordering.hpp>
+#include <otimes/plan/placement.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/slabs.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/plan/tuning.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
@@ -28,267 +34,257 @@ namespace otimes {
 
 namespace planning {
 
-/// Gives out workspace buffers: a value lives from the pass that writes it to the last pass that reads it; a buffer whose
-/// value is dead is taken again and grows to the larger of the two.
-class buffer_pool {
-public:
-    explicit buffer_pool(std::vector<std::int64_t>& elements) : elements_(elements) {}
-    /// A buffer of at least `count` elements, taken.
-    std::int32_t take(std::int64_t count) {
-        std::size_t best = elements_.size();
-        for (std::size_t b = 0; b < elements_.size(); ++b) {
-            if (!taken_[b] && (best == elements_.size() || elements_[b] > elements_[best])) {
-                best = b;
-            }
-        }
-        if (best == elements_.size()) {
-            elements_.push_back(count);
-            taken_.push_back(true);
-        } else {
-            elements_[best] = std::max(elements_[best], count);
-            taken_[best] = true;
-        }
-        return static_cast<std::int32_t>(best);
-    }
-    void release(std::int32_t buffer) { taken_[static_cast<std::size_t>(buffer)] = false; }
-
-private:
-    std::vector<std::int64_t>& elements_;
-    std::vector<bool> taken_;
+/// The plan with the prediction that decides between requests.
+struct cpu_candidate {
+    plan made;
+    std::vector<chain> chains;
+    chain_decision decision;
+    cpu_request request;
 };
 
-/// How one chain is evaluated on the CPU.
-struct chain_decision {
-    std::vector<factor_group> groups;  ///< in the order of execution
-    slab_choice slab;
-    std::vector<std::size_t> ends;  ///< of the passes, in groups
-    double seconds = 0;
-};
-
-/// Bytes of a chain's input and output.
-inline double outer_bytes(const chain& c) {
-    double in = 1;
-    double out = 1;
-    for (const chain_mode& m : c.modes) {
-        in *= static_cast<double>(m.P);
-        out *= static_cast<double>(m.Q);
-    }
-    return (in + out) * static_cast<double>(element_bytes(c.type));
+inline cpu_candidate try_request(const program& source, const cpu_description& cpu, const cpu_request& request) {
+    cpu_candidate candidate;
+    candidate.request = request;
+    candidate.chains = chains_of(source);
+    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
+    return candidate;
 }
 
-/// Decides groups, order, slabs and passes of a chain.
-inline chain_decision decide(const chain& c, const cpu_description& cpu, std::int32_t threads, bool slabs_allowed) {
-    chain_decision decision;
-    decision.groups = group_factors(c, true);
-    order_groups(decision.groups);
-    if (decision.groups.empty()) {
-        return decision;
-    }
-    fusion_setting f;
-    f.source = &c;
-    f.groups = decision.groups;
-    f.cpu = &cpu;
-    f.threads = threads;
-    f.outer_in = f.outer_out = std::max(level::l2, level_of(cpu, outer_bytes(c), 1));
-    decision.seconds = std::numeric_limits<double>::infinity();
-    for (const slab_choice& slab : slab_candidates(f)) {
-        if (slab.count > 1 && !slabs_allowed) {
-            continue;
-        }
-        f.slab = slab;
-        f.inner = intermediate_level(f);
-        double seconds = 0;
-        std::vector<std::size_t> ends = cheapest_partition(f, seconds);
-        if (seconds < decision.seconds) {
-            decision.seconds = seconds;
-            decision.ends = std::move(ends);
-            decision.slab = decision.ends.size() > 1 ? slab : slab_choice{};
+/// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
+/// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
+/// @throws budget_error none of them keeps the limit; the text names the least.
+inline cpu_candidate within_limit(const program& source, const cpu_description& cpu, const cpu_request& first,
+                                  std::int64_t limit) {
+    std::vector<std::int64_t> slab_extents{-1, 0};
+    const std::vector<chain> chains = chains_of(source);
+    if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
+        const std::int64_t total = chains.front().modes[static_cast<std::size_t>(slab_mode_of(chains.front()))].P;
+        for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
+            slab_extents.push_back(extent);
         }
     }
-    return decision;
+    const std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
+    std::optional<cpu_candidate> best;
+    std::int64_t least = unlimited;
+    for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
+        for (const bool multiply_out : {true, false}) {
+            for (const partition how : {partition::by_cost, partition::one_group_each, partition::one_pass}) {
+                for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
+                    for (const std::int64_t extent : slab_extents) {
+                        cpu_candidate next =
+                            try_request(source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how});
+                        least = std::min(least, next.made.workspace_bytes);
+                        if (next.made.workspace_bytes <= limit &&
+                            (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
+                            best = std::move(next);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if (!best) {
+        throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
+                           " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
+                           ". Raise the limit to that or more.");
+    }
+    return std::move(*best);
+}
+
+/// Multiply-adds of the best order of a chain with its factors kept apart: what any evaluation at least does.
+inline double least_flops(const chain& c, double& last_first) {
+    std::vector<factor_shape> shapes;
+    double free_count = 1;
+    for (const chain_mode& m : c.modes) {
+        if (m.contracted()) {
+            shapes.push_back({m.P, m.Q});
+        } else {
+            free_count *= static_cast<double>(m.P);
+        }
+    }
+    std::vector<std::int32_t> order = cheapest_order(shapes);
+    const std::int64_t weight = multiply_add_weight(c.type);
+    const double least = chain_flops(shapes, order, free_count, weight);
+    // the textbook order: the last factor of the formula first
+    std::vector<std::int32_t> names;
+    for (const chain_mode& m : c.modes) {
+        if (m.contracted()) {
+            names.push_back(m.name);
+        }
+    }
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        order[i] = static_cast<std::int32_t>(i);
+    }
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        return names[static_cast<std::size_t>(a)] > names[static_cast<std::size_t>(b)];
+    });
+    last_first = chain_flops(shapes, order, free_count, weight);
+    return least;
+}
+
+/// Totals that do not depend on how: least bytes, and the bound of a machine with this bandwidth and peak.
+inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second, double flops_per_second) {
+    double bytes = 0;
+    for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
+        const tensor& t = p.source.tensors[id];
+        if (t.binding >= 0) {
+            bytes += static_cast<double>(element_count(p.source, static_cast<std::int32_t>(id))) * t.scalar_bytes;
+        }
+    }
+    double flops = 0;
+    for (const chain& c : chains) {
+        double unused = 0;
+        flops += c.step_count > 0 ? least_flops(c, unused) : 0.0;
+    }
+    for (const step& s : p.source.steps) {
+        if (s.add && s.out >= 0 && p.source.at(s.out).binding >= 0) {
+            bytes += static_cast<double>(element_count(p.source, s.out)) * p.source.at(s.out).scalar_bytes;
+        }
+    }
+    p.bytes = static_cast<std::int64_t>(bytes);
+    p.bound_seconds = std::max(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
+}
+
+/// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
+inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
+    plan& p = winner.made;
+    if (winner.chains.size() != 1 || winner.chains.front().step_count == 0 || winner.decision.groups.empty()) {
+        return;
+    }
+    const chain& c = winner.chains.front();
+    const chain_decision& chosen = winner.decision;
+    double last_first = 0;
+    const double least = least_flops(c, last_first);
+    if (last_first > 1.005 * least) {
+        p.rejected.push_back({"last factor first", flops_text(last_first) + " instead of " + flops_text(least),
+                              chosen.seconds * last_first / least});
+    }
+    double seconds = 0;
+    const fusion_setting f = setting_for(c, chosen.groups, cpu, winner.request, chosen.slab);
+    if (chosen.ends.size() < chosen.groups.size()) {
+        partition_of(f, partition::one_group_each, seconds);
+        p.rejected.push_back({"no fusion: " + std::to_string(chosen.groups.size()) + " passes",
+                              three_digits(seconds / chosen.seconds) + "x the time", seconds});
+    }
+    if (chosen.ends.size() > 1) {
+        partition_of(f, partition::one_pass, seconds);
+        p.rejected.push_back(
+            {"everything in one pass", three_digits(seconds / chosen.seconds) + "x the time", seconds});
+    }
+    if (chosen.slab.count > 1 && chosen.seconds_without_slabs > 0) {
+        p.rejected.push_back({"no slabs", three_digits(chosen.seconds_without_slabs / chosen.seconds) + "x the time",
+                              chosen.seconds_without_slabs});
+    }
+    const bool grouped = std::ranges::any_of(chosen.groups, [](const factor_group& g) { return g.count > 1; });
+    if (grouped) {
+        std::vector<factor_group> apart = group_factors(c, false);
+        order_groups(apart);
+        const fusion_setting other = setting_for(c, apart, cpu, winner.request, chosen.slab);
+        partition_of(other, partition::by_cost, seconds);
+        p.rejected.push_back(
+            {"all factors kept apart", three_digits(seconds / chosen.seconds) + "x the time", seconds});
+    }
+}
+
+/// Notes about factors that are not swept by themselves.
+inline void note_factors(plan& p, const std::vector<chain>& chains) {
+    for (const chain& c : chains) {
+        if (c.step_count > 0 && !c.unit_factors.empty()) {
+            p.notes.push_back(counted(static_cast<std::int64_t>(c.unit_factors.size()), "factor") +
+                              " of 1 x 1 folded into the first sweep");
+        }
+        std::int64_t identities = 0;
+        for (std::int32_t i = c.first_step; i < c.first_step + c.step_count; ++i) {
+            const step& s = p.source.steps[static_cast<std::size_t>(i)];
+            identities += s.factor >= 0 && p.source.at(s.factor).kind == factor_kind::identity ? 1 : 0;
+        }
+        if (identities > 0) {
+            p.notes.push_back(counted(identities, "identity factor") + ": nothing to do");
+        }
+    }
+}
+
+/// The plan on the CPU. @throws budget_error
+inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
+    const cpu_description& cpu = target.cpu;
+    cpu_request request;
+    request.threads = std::max(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
+    if (!wishes.deterministic) {
+        request = tuned_request(target, source, request);
+    }
+    cpu_candidate chosen = try_request(source, cpu, request);
+    if (request.threads > 1 && chosen.made.predicted_seconds < 32 * cpu.fork_seconds) {
+        cpu_request alone = request;
+        alone.threads = 1;
+        cpu_candidate other = try_request(source, cpu, alone);
+        if (other.made.predicted_seconds <= chosen.made.predicted_seconds) {
+            other.made.notes.push_back("1 thread of " + std::to_string(request.threads) +
+                                       ": starting the others takes " + seconds_text(cpu.fork_seconds));
+            chosen = std::move(other);
+        }
+    }
+    if (chosen.made.workspace_bytes > wishes.workspace_limit_bytes) {
+        const std::int64_t wanted = chosen.made.workspace_bytes;
+        chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes);
+        chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
+                                    " instead of " + bytes_text(static_cast<double>(wanted)));
+    }
+    const dtype type =
+        chosen.chains.empty() || chosen.chains.front().step_count == 0 ? dtype::f64 : chosen.chains.front().type;
+    add_bounds(chosen.made, chosen.chains, cpu.memory_bytes_per_second, peak_flops(cpu, type) * request.threads);
+    note_factors(chosen.made, chosen.chains);
+    explain_losers(chosen, cpu);
+    return std::move(chosen.made);
 }
 
 }  // namespace planning
 
-/// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement (docs/planner.md).
-/// Pure; equal arguments give equal plans. Cost: tens of microseconds for a product of a few factors.
+/// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement.
+/// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
+/// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
-/// @throws unsupported_error a placement that the machine does not have.
+/// @throws unsupported_error a placement that the machine does not have, or the CPU for operands in device memory.
 inline plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
+    const residency where = residency_of(source);
+    placement chosen = wishes.placement;
+    if (chosen == placement::cpu && where.any_on_device) {
+        throw unsupported_error(
+            "otimes: placement::cpu, but an operand lies in device memory. Copy it to the host by "
+            "to_host(), or plan for the GPU.");
+    }
     plan result;
-    result.source = source;
+    if (chosen == placement::gpus) {
+        result = place_on_gpus(source, target, wishes);
+    } else if (chosen == placement::gpu || where.any_on_device) {
+        result = place_on_gpu(source, target, wishes);
+    } else {
+        result = place_on_cpu(source, target, wishes);
+        if (chosen == placement::automatic && !target.gpus.empty()) {
+            plan other = place_on_gpu(source, target, wishes);
+            const auto lost = [](const plan& loser, const plan& winner, const char* name) {
+                return rejected_candidate{
+                    name, three_digits(loser.predicted_seconds / winner.predicted_seconds) + "x the time",
+                    loser.predicted_seconds};
+            };
+            if (other.predicted_seconds < result.predicted_seconds) {
+                std::swap(other, result);
+                result.rejected.push_back(lost(other, result, "on the CPU"));
+            } else {
+                result.rejected.push_back(lost(other, result, "on the GPU, transfers included"));
+            }
+        }
+    }
+    if (result.where != placement::cpu) {
+        const gpu_description& gpu = target.gpus.front();
+        const std::vector<chain> chains = chains_of(source);
+        const dtype type = chains.empty() || chains.front().step_count == 0 ? dtype::f64 : chains.front().type;
+        const auto count = result.where == placement::gpus ? static_cast<double>(target.gpus.size()) : 1.0;
+        add_bounds(result, chains, gpu.memory_bytes_per_second * count,
+                   rate_of(gpu, type, wishes.precision, 8, 8).flops_per_second * count);
+        note_factors(result, chains);
+    }
     result.wishes = wishes;
-    result.machine_name = target.cpu.name;
-    result.threads = std::max(1, wishes.threads > 0 ? wishes.threads : target.cpu.threads);
-
-    const std::vector<std::int32_t> reads = read_counts(source);
-    const auto step_count = static_cast<std::int32_t>(source.steps.size());
-    std::vector<chain> chains;
-    for (std::int32_t i = 0; i < step_count;) {
-        chains.push_back(chain_at(source, i, reads));
-        i += std::max(1, chains.back().step_count);
-        if (chains.back().step_count == 0) {
-            chains.back().first_step = i - 1;
-        }
-    }
-    for (const tensor& t : source.tensors) {
-        if (t.role == tensor_role::output && has_tile_kernels(t.type)) {
-            result.vector_count = static_cast<std::int32_t>(vector_count(target.cpu, t.type));
-        }
-    }
-    const bool single = chains.size() == 1 && chains.front().step_count > 0;
-
-    // Temporaries at the ends of chains are stored whole, in the order of their modes' names.
-    buffer_pool pool(result.buffer_elements);
-    std::vector<mode> tensor_modes = source.modes;
-    std::vector<std::int32_t> tensor_buffers(source.tensors.size(), -1);
-    std::vector<std::int32_t> last_use(source.tensors.size(), -1);
-    for (std::size_t c = 0; c < chains.size(); ++c) {
-        const chain& one = chains[c];
-        for (std::int32_t i = one.first_step; i < one.first_step + std::max(1, one.step_count); ++i) {
-            const step& s = source.steps[static_cast<std::size_t>(i)];
-            for (const std::int32_t id : {s.in, s.factor, s.out}) {
-                if (id >= 0) {
-                    last_use[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(c);
-                }
-            }
-        }
-    }
-    const auto store = [&](std::int32_t id) {
-        const tensor& t = source.at(id);
-        if (t.binding >= 0 || tensor_buffers[static_cast<std::size_t>(id)] >= 0) {
-            return;
-        }
-        tensor_buffers[static_cast<std::size_t>(id)] = pool.take(element_count(source, id));
-        std::int64_t next = 1;
-        for (std::int32_t k = t.mode_count; k-- > 0;) {
-            mode& m = tensor_modes[static_cast<std::size_t>(t.first_mode + k)];
-            m.stride = next;
-            next *= std::max<std::int64_t>(1, m.extent);
-        }
-    };
-    const auto name_of = [&](std::int32_t id) {
-        const std::int32_t buffer = tensor_buffers[static_cast<std::size_t>(id)];
-        return buffer >= 0 ? -2 - buffer : id;
-    };
-    const auto stride_of = [&](std::int32_t id, std::int32_t k) {
-        return tensor_modes[static_cast<std::size_t>(source.at(id).first_mode + k)].stride;
-    };
-
-    std::int64_t largest_tile = 0;
-    strides in;
-    strides out;
-    for (std::size_t position = 0; position < chains.size(); ++position) {
-        chain& c = chains[position];
-        if (c.step_count == 0) {
-            const step& s = source.steps[static_cast<std::size_t>(c.first_step)];
-            if (s.out >= 0) {
-                store(s.out);
-            }
-            pass p;
-            p.kernel = pass_kernel::step;
-            p.step = c.first_step;
-            p.in = s.in >= 0 ? name_of(s.in) : -1;
-            p.out = s.out >= 0 ? name_of(s.out) : -1;
-            p.add = s.add;
-            p.scalar = s.scalar;
-            p.level = "memory";
-            p.reason = "reference loops";
-            result.passes.push_back(std::move(p));
-        } else {
-            store(c.out);
-            for (chain_mode& m : c.modes) {
-                m.stride_in = stride_of(c.in, m.name);
-                m.stride_out = stride_of(c.out, m.name);
-            }
-            sort_by_memory(c.modes);
-            const chain_decision decision = decide(c, target.cpu, result.threads, single);
-            fusion_setting f;
-            f.source = &c;
-            f.groups = decision.groups;
-            f.cpu = &target.cpu;
-            f.threads = result.threads;
-            f.slab = decision.slab;
-            f.outer_in = f.outer_out = std::max(level::l2, level_of(target.cpu, outer_bytes(c), 1));
-            f.inner = intermediate_level(f);
-            if (single) {
-                result.slab_count = decision.slab.count;
-                result.slab_extent = decision.slab.extent;
-            }
-            std::vector<std::size_t> ends = decision.ends;
-            if (ends.empty()) {
-                ends.push_back(0);
-            }
-            std::int32_t input = name_of(c.in);
-            std::size_t begin = 0;
-            for (const std::size_t end : ends) {
-                pass p;
-                strides_after(f, begin, in);
-                strides_after(f, end, out);
-                if (end == f.groups.size()) {
-                    for (std::size_t k = 0; k < c.modes.size(); ++k) {
-                        out[k] = c.modes[k].stride_out;
-                    }
-                }
-                outline_pass(f, begin, end, in, out, p);
-                if (f.groups.empty() && !c.unit_factors.empty()) {
-                    p.sweeps.push_back({static_cast<std::int32_t>(p.modes.size()), sweep_kernel::fibre, 1, 1, {}});
-                    p.modes.push_back({1, 1, 0, 0});
-                }
-                const pass_setting where = setting_of(f, begin, end);
-                const pass_cost cost = choose_lanes(f, where, p);
-                for (std::size_t i = begin; i < end; ++i) {
-                    const factor_group& group = f.groups[i];
-                    for (std::int32_t k = group.first; k < group.first + group.count; ++k) {
-                        p.sweeps[i - begin].factors.push_back(c.modes[static_cast<std::size_t>(k)].factor);
-                    }
-                }
-                if (begin == 0 && !p.sweeps.empty()) {
-                    p.sweeps.front().factors.insert(p.sweeps.front().factors.end(), c.unit_factors.begin(),
-                                                    c.unit_factors.end());
-                }
-                const bool last = end == f.groups.size();
-                p.in = input;
-                if (last) {
-                    p.out = name_of(c.out);
-                    p.scalar = c.scalar;
-                } else {
-                    p.out = -2 - pool.take(elements_after(f, end));
-                }
-                if (begin > 0) {
-                    pool.release(-2 - input);
-                }
-                p.flops = static_cast<std::int64_t>(cost.flops);
-                p.bytes = static_cast<std::int64_t>(cost.bytes);
-                p.level = level_name(std::max(where.in, where.out));
-                p.bound_seconds = cost.bound_seconds;
-                p.predicted_seconds = cost.seconds;
-                for (const sweep& s : p.sweeps) {
-                    result.factor_elements += packed_factor_elements(s, result.vector_count);
-                }
-                const auto stage = static_cast<std::int64_t>(tile_peak_elements(p));
-                largest_tile =
-                    std::max(largest_tile, stage * round_up(p.lane_count, result.vector_count) + result.vector_count);
-                input = p.out;
-                begin = end;
-                result.flops += p.flops;
-                result.predicted_seconds += p.predicted_seconds;
-                result.passes.push_back(std::move(p));
-            }
-        }
-        for (std::size_t id = 0; id < source.tensors.size(); ++id) {
-            if (tensor_buffers[id] >= 0 && last_use[id] == static_cast<std::int32_t>(position)) {
-                pool.release(tensor_buffers[id]);
-            }
-        }
-    }
-    result.tile_elements = largest_tile;
-    if (!single) {
-        result.tensor_buffers = std::move(tensor_buffers);
-        result.tensor_modes = std::move(tensor_modes);
-    }
-    result.workspace_bytes = layout_of(result).total;
     return result;
 }
 

@@ -44,39 +44,36 @@ inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
     return count <= 1 ? slab_choice{} : slab_choice{k, extent, count};
 }
 
-/// The slabs worth comparing: none; as many indices as keep two intermediates in half of L2; one whole vector of indices;
-/// one index. Near-equal slabs, and at least one for each thread.
+/// The slabs worth comparing, those of least workspace first: one index; one whole vector of indices; as many as keep two
+/// intermediates in half of L2; no slabs. Near-equal slabs, and at least one for each thread.
 inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
-    std::vector<slab_choice> result{slab_choice{}};
+    std::vector<slab_choice> result;
     const std::int32_t mode = slab_mode_of(*f.source);
     const double largest = largest_intermediate(f);
-    if (mode < 0 || largest == 0) {
-        return result;
-    }
-    const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].P;
-    const std::int64_t vector = vector_count(*f.cpu, f.source->type);
-    const double index_bytes =
-        2.0 * largest / static_cast<double>(total) * static_cast<double>(element_bytes(f.source->type));
-    const auto add = [&](std::int64_t extent) {
-        extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
-        std::int64_t count = (total + extent - 1) / extent;
-        count = std::min(total, round_up(count, f.threads));
-        extent = (total + count - 1) / count;
-        const slab_choice choice = cut(*f.source, mode, extent);
-        if (choice.count > 1 &&
-            std::none_of(result.begin(), result.end(), [&](const slab_choice& s) { return s.extent == extent; })) {
-            result.push_back(choice);
-        }
-    };
-    const double fitting = 0.5 * static_cast<double>(f.cpu->l2_bytes) / index_bytes;
-    const auto in_cache = static_cast<std::int64_t>(std::min(fitting, static_cast<double>(total)));
-    add(in_cache >= vector ? in_cache / vector * vector : in_cache);
-    if (in_cache < vector) {
-        add(vector);
-    }
-    if (in_cache > 1) {
+    if (mode >= 0 && largest > 0) {
+        const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].P;
+        const std::int64_t vector = vector_count(*f.cpu, f.source->type);
+        const double index_bytes =
+            2.0 * largest / static_cast<double>(total) * static_cast<double>(element_bytes(f.source->type));
+        const auto add = [&](std::int64_t extent) {
+            extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
+            const std::int64_t count = std::min(total, round_up((total + extent - 1) / extent, f.threads));
+            const slab_choice choice = cut(*f.source, mode, (total + count - 1) / count);
+            if (choice.count > 1 && (result.empty() || result.back().extent < choice.extent)) {
+                result.push_back(choice);
+            }
+        };
+        const double fitting = 0.5 * static_cast<double>(f.cpu->l2_bytes) / index_bytes;
+        const auto in_cache = static_cast<std::int64_t>(std::min(fitting, static_cast<double>(total)));
         add(1);
+        if (in_cache > vector) {
+            add(in_cache / vector * vector);
+        } else {
+            add(in_cache);
+            add(vector);
+        }
     }
+    result.push_back(slab_choice{});
     return result;
 }
 

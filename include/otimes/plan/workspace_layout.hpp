@@ -60,11 +60,14 @@ inline std::int64_t plan_element_bytes(const program& source) noexcept {
 }
 }  // namespace planning
 
-/// The layout of `p`'s workspace. Pure; executors call it once per run. @post result.total == p.workspace_bytes.
-inline workspace_layout layout_of(const plan& p) {
+/// Writes the layout of `p`'s workspace into `layout`, whose memory is reused: an executor that keeps one per thread
+/// allocates nothing. @post layout.total == p.workspace_bytes.
+inline void layout_into(const plan& p, workspace_layout& layout) {
     constexpr std::int64_t line = 64;
-    workspace_layout layout;
     layout.element_bytes = planning::plan_element_bytes(p.source);
+    layout.factors.clear();
+    layout.buffers.clear();
+    layout.worker_stride = 0;
     std::int64_t offset = 0;
     for (const pass& one : p.passes) {
         for (const sweep& s : one.sweeps) {
@@ -82,6 +85,12 @@ inline workspace_layout layout_of(const plan& p) {
     layout.tile_bytes = planning::round_up(p.tile_elements * layout.element_bytes, line);
     layout.tile_stride = 2 * layout.tile_bytes;
     layout.total = offset + p.threads * layout.tile_stride;
+}
+
+/// The same as a value.
+inline workspace_layout layout_of(const plan& p) {
+    workspace_layout layout;
+    layout_into(p, layout);
     return layout;
 }
 

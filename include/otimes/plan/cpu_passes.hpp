@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT
+/// @file cpu_passes.hpp
+/// The plan of a program on a CPU, for one request (threads, slabs, lanes, grouping): chains become fused passes, all other
+/// steps the reference loops. make_plan decides between requests.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/chain.hpp>
+#include <otimes/plan/cost.hpp>
+#include <otimes/plan/fusion.hpp>
+#include <otimes/plan/grouping.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/slabs.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// How the groups of a chain are cut into passes.
+enum class partition : std::uint8_t { by_cost, one_group_each, one_pass };
+
+/// What is prescribed to the planner; the defaults leave everything to the cost model.
+struct cpu_request {
+    std::int32_t threads = 1;
+    bool multiply_out = true;       ///< grouping allowed
+    std::int64_t slab_extent = -1;  ///< indices per slab; 0: no slabs, -1: by cost
+    std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();
+    planning::partition partition = planning::partition::by_cost;
+};
+
+/// Gives out workspace buffers: a value lives from the pass that writes it to the last pass that reads it; a buffer whose
+/// value is dead is taken again and grows to the larger of the two.
+class buffer_pool {
+public:
+    explicit buffer_pool(std::vector<std::int64_t>& elements) : elements_(elements) {}
+    /// A buffer of at least `count` elements, taken: of the free ones the largest.
+    std::int32_t take(std::int64_t count) {
+        std::size_t best = elements_.size();
+        for (std::size_t b = 0; b < elements_.size(); ++b) {
+            if (!taken_[b] && (best == elements_.size() || elements_[b] > elements_[best])) {
+                best = b;
+            }
+        }
+        if (best == elements_.size()) {
+            elements_.push_back(0);
+            taken_.push_back(false);
+        }
+        elements_[best] = std::max(elements_[best], count);
+        taken_[best] = true;
+        return static_cast<std::int32_t>(best);
+    }
+    void release(std::int32_t buffer) { taken_[static_cast<std::size_t>(buffer)] = false; }
+
+private:
+    std::vector<std::int64_t>& elements_;
+    std::vector<bool> taken_;
+};
+
+/// How one chain is evaluated on the CPU.
+struct chain_decision {
+    std::vector<factor_group> groups;  ///< in the order of execution
+    slab_choice slab;
+    std::vector<std::size_t> ends;  ///< of the passes, in groups
+    double seconds = 0;
+    double seconds_without_slabs = 0;
+};
+
+/// Bytes of a chain's input and output.
+inline double outer_bytes(const chain& c) {
+    double in = 1;
+    double out = 1;
+    for (const chain_mode& m : c.modes) {
+        in *= static_cast<double>(m.P);
+        out *= static_cast<double>(m.Q);
+    }
+    return (in + out) * static_cast<double>(element_bytes(c.type));
+}
+
+/// The setting in which the passes of a chain are weighed. Input and output that fit in cache are taken to be there: a
+/// product that small is rarely computed once.
+inline fusion_setting setting_for(const chain& c, std::span<const factor_group> groups, const cpu_description& cpu,
+                                  const cpu_request& request, const slab_choice& slab) {
+    fusion_setting f;
+    f.source = &c;
+    f.groups = groups;
+    f.cpu = &cpu;
+    f.slab = slab;
+    f.threads = request.threads;
+    f.outer_in = f.outer_out = std::max(level::l2, level_of(cpu, outer_bytes(c), 1));
+    f.inner = intermediate_level(f);
+    f.most_lanes = request.most_lanes;
+    return f;
+}
+
+/// Ends of the passes and their predicted seconds, as the request's partition says.
+inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::partition how, double& seconds) {
+    if (how == planning::partition::by_cost) {
+        return cheapest_partition(f, seconds);
+    }
+    std::vector<std::size_t> ends;
+    const std::size_t count = f.groups.size();
+    const std::size_t width = how == planning::partition::one_pass ? count : 1;
+    pass scratch;
+    strides in;
+    strides out;
+    seconds = 0;
+    for (std::size_t begin = 0; begin < count; begin += width) {
+        seconds += interval_seconds(f, begin, begin + width, scratch, in, out);
+        ends.push_back(begin + width);
+    }
+    return ends;
+}
+
+/// Decides groups, order, slabs and passes of a chain. Cost: a few dynamic programs over the groups.
+inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
+                             bool slabs_allowed) {
+    chain_decision decision;
+    decision.groups = group_factors(c, request.multiply_out);
+    order_groups(decision.groups);
+    if (decision.groups.empty()) {
+        return decision;
+    }
+    decision.seconds = std::numeric_limits<double>::infinity();
+    std::vector<slab_choice> candidates;
+    const fusion_setting whole = setting_for(c, decision.groups, cpu, request, slab_choice{});
+    if (request.slab_extent < 0 && slabs_allowed) {
+        candidates = slab_candidates(whole);
+    } else {
+        candidates.push_back(slab_choice{});
+        const std::int32_t mode = slab_mode_of(c);
+        if (request.slab_extent > 0 && slabs_allowed && mode >= 0) {
+            candidates.front() = cut(c, mode, request.slab_extent);
+        }
+    }
+    for (const slab_choice& slab : candidates) {
+        const fusion_setting f = setting_for(c, decision.groups, cpu, request, slab);
+        double seconds = 0;
+        std::vector<std::size_t> ends = partition_of(f, request.partition, seconds);
+        if (slab.count <= 1) {
+            decision.seconds_without_slabs = seconds;
+        }
+        if (seconds < 0.99 * decision.seconds) {  // more workspace must earn it
+            decision.seconds = seconds;
+            decision.slab = ends.size() > 1 ? slab : slab_choice{};
+            decision.ends = std::move(ends);
+        }
+    }
+    return decision;
+}
+
+/// Why the pass of groups [begin, end), predicted at `seconds`, does not take the next group too.
+inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
+                                 double seconds) {
+    if (end == f.groups.size()) {
+        return begin == 0 ? "everything in one pass" : "end of the chain";
+    }
+    pass scratch;
+    strides from;
+    strides to;
+    const double separate = seconds + interval_seconds(f, end, end + 1, scratch, from, to);
+    strides_after(f, end + 1, to);
+    outline_pass(f, begin, end + 1, in, to, scratch);
+    const double fused = choose_lanes(f, setting_of(f, begin, end + 1), scratch).seconds;
+    if (fused <= separate) {
+        return "the modes behind it are cheaper together";
+    }
+    const double tile = 2.0 * tile_peak_elements(scratch) * static_cast<double>(scratch.lane_count) *
+                        static_cast<double>(element_bytes(f.source->type));
+    return "with the next mode tiles take " + bytes_text(tile) +
+           (tile > static_cast<double>(f.cpu->l1_bytes)
+                ? " (L1 has " + bytes_text(static_cast<double>(f.cpu->l1_bytes)) + ")"
+                : "") +
+           ": " + three_digits(fused / separate) + "x the time";
+}
+
+/// The chains of a program in order; a step that fits none stands alone with step_count 0.
+inline std::vector<chain> chains_of(const program& source) {
+    std::vector<chain> chains;
+    const std::vector<std::int32_t> reads = read_counts(source);
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(source.steps.size());) {
+        chains.push_back(chain_at(source, i, reads));
+        i += std::max(1, chains.back().step_count);
+    }
+    return chains;
+}
+
+/// Elements of one tile buffer of a pass: its longest stage, the lanes of a lane mode rounded up to whole vectors, and one
+/// vector that a store at the end of a row may run over.
+inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector) {
+    const std::int64_t lanes = p.lane_mode < 0 ? 1 : round_up(p.lane_count, vector);
+    return static_cast<std::int64_t>(tile_peak_elements(p)) * lanes + vector;
+}
+
+/// Builds the passes of a program one chain after another, and lays out what lies between them.
+class cpu_plan_builder {
+public:
+    cpu_plan_builder(const program& source, const cpu_description& cpu, const cpu_request& request, plan& result)
+        : source_(source),
+          cpu_(cpu),
+          request_(request),
+          result_(result),
+          pool_(result.buffer_elements),
+          modes_(source.modes),
+          buffers_(source.tensors.size(), -1) {}
+
+    /// `single` receives the decision about the only chain, if the program is one chain.
+    void build(std::vector<chain>& chains, chain_decision& single) {
+        const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
+        const std::vector<std::int32_t> last_use = last_uses(chains);
+        for (std::size_t position = 0; position < chains.size(); ++position) {
+            chain& c = chains[position];
+            if (c.step_count == 0) {
+                add_step(c.first_step);
+            } else {
+                store(c.out);
+                for (chain_mode& m : c.modes) {
+                    m.stride_in = stride_of(c.in, m.name);
+                    m.stride_out = stride_of(c.out, m.name);
+                }
+                sort_by_memory(c.modes);
+                chain_decision decision = decide(c, cpu_, request_, one_chain);
+                if (one_chain) {
+                    result_.slab_count = decision.slab.count;
+                    result_.slab_extent = decision.slab.extent;
+                }
+                add_chain(c, decision);
+                if (one_chain) {
+                    single = std::move(decision);
+                }
+            }
+            for (std::size_t id = 0; id < buffers_.size(); ++id) {
+                if (buffers_[id] >= 0 && last_use[id] == static_cast<std::int32_t>(position)) {
+                    pool_.release(buffers_[id]);
+                }
+            }
+        }
+        if (!one_chain) {
+            result_.tensor_buffers = std::move(buffers_);
+            result_.tensor_modes = std::move(modes_);
+        }
+    }
+
+private:
+    [[nodiscard]] std::vector<std::int32_t> last_uses(const std::vector<chain>& chains) const {
+        std::vector<std::int32_t> last(source_.tensors.size(), -1);
+        for (std::size_t position = 0; position < chains.size(); ++position) {
+            const std::int32_t first = chains[position].first_step;
+            for (std::int32_t i = first; i < first + std::max(1, chains[position].step_count); ++i) {
+                const step& s = source_.steps[static_cast<std::size_t>(i)];
+                for (const std::int32_t id : {s.in, s.factor, s.out}) {
+                    if (id >= 0) {
+                        last[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(position);
+                    }
+                }
+            }
+        }
+        return last;
+    }
+
+    /// Gives a temporary that outlives its chain a buffer; whole, in the order of its modes' names.
+    void store(std::int32_t id) {
+        const tensor& t = source_.at(id);
+        if (t.type == dtype::other) {
+            return;  // only the reference executor runs it, with temporaries of its own
+        }
+        if (t.binding >= 0 || buffers_[static_cast<std::size_t>(id)] >= 0) {
+            return;
+        }
+        std::int64_t next = 1;
+        for (std::int32_t k = t.mode_count; k-- > 0;) {
+            mode& m = modes_[static_cast<std::size_t>(t.first_mode + k)];
+            m.stride = next;
+            next *= m.extent;
+        }
+        buffers_[static_cast<std::size_t>(id)] = pool_.take(next);
+    }
+    [[nodiscard]] std::int32_t name_of(std::int32_t id) const {
+        const std::int32_t buffer = id < 0 ? -1 : buffers_[static_cast<std::size_t>(id)];
+        return buffer >= 0 ? -2 - buffer : id;
+    }
+    [[nodiscard]] std::int64_t stride_of(std::int32_t id, std::int32_t k) const {
+        return modes_[static_cast<std::size_t>(source_.at(id).first_mode + k)].stride;
+    }
+
+    void add_step(std::int32_t number) {
+        const step& s = source_.steps[static_cast<std::size_t>(number)];
+        if (s.out >= 0) {
+            store(s.out);
+        }
+        pass p;
+        p.kernel = pass_kernel::step;
+        p.step = number;
+        p.in = name_of(s.in);
+        p.out = name_of(s.out);
+        p.add = s.add;
+        p.scalar = s.scalar;
+        p.level = level_name(level::memory);
+        p.reason = "reference loops";
+        const std::int64_t weight = s.out >= 0 ? multiply_add_weight(source_.at(s.out).type) : 1;
+        for (const std::int32_t id : {s.in, s.factor, s.out}) {
+            p.bytes += id < 0 ? 0 : element_count(source_, id) * source_.at(id).scalar_bytes;
+        }
+        if (s.kind == step_kind::contract && s.out >= 0) {
+            p.flops = 2 * weight * element_count(source_, s.out) *
+                      source_.modes_of(s.in)[static_cast<std::size_t>(s.mode)].extent;
+        }
+        p.bound_seconds = std::max(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
+                                   static_cast<double>(p.flops) / cpu_.flops_f64);
+        // plain loops: about one multiply-add in ten nanoseconds
+        p.predicted_seconds = std::max(p.bound_seconds, static_cast<double>(p.flops) * 0.5e-8) + cpu_.dispatch_seconds;
+        finish(std::move(p));
+    }
+
+    void add_chain(const chain& c, const chain_decision& decision) {
+        const fusion_setting f = setting_for(c, decision.groups, cpu_, request_, decision.slab);
+        std::int32_t input = name_of(c.in);
+        std::size_t begin = 0;
+        std::size_t position = 0;
+        do {
+            const std::size_t end = decision.ends.empty() ? 0 : decision.ends[position++];
+            const bool last = end == f.groups.size();
+            pass p;
+            strides_after(f, begin, in_);
+            strides_after(f, end, out_);
+            if (f.groups.empty()) {
+                std::ranges::transform(c.modes, out_.begin(), &chain_mode::stride_out);
+            }
+            outline_pass(f, begin, end, in_, out_, p);
+            if (f.groups.empty() && !c.unit_factors.empty()) {
+                p.sweeps.push_back({static_cast<std::int32_t>(p.modes.size()), sweep_kernel::fibre, 1, 1, {}});
+                p.modes.push_back({1, 1, 0, 0});
+            }
+            const pass_setting where = setting_of(f, begin, end);
+            const pass_cost cost = choose_lanes(f, where, p);
+            for (std::size_t i = begin; i < end; ++i) {
+                const factor_group& group = f.groups[i];
+                for (std::int32_t k = group.first; k < group.first + group.count; ++k) {
+                    p.sweeps[i - begin].factors.push_back(c.modes[static_cast<std::size_t>(k)].factor);
+                }
+            }
+            if (begin == 0 && !p.sweeps.empty()) {  // 1 x 1 factors only scale: any sweep may carry them
+                std::vector<std::int32_t>& carried = p.sweeps.front().factors;
+                carried.insert(carried.end(), c.unit_factors.begin(), c.unit_factors.end());
+            }
+            p.in = input;
+            p.out = last ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
+            p.scalar = last ? c.scalar : -1;
+            if (begin > 0) {
+                pool_.release(-2 - input);
+            }
+            p.flops = static_cast<std::int64_t>(cost.flops);
+            p.bytes = static_cast<std::int64_t>(cost.bytes);
+            p.level = level_name(std::max(where.in, where.out));
+            p.bound_seconds = cost.bound_seconds;
+            p.predicted_seconds = cost.seconds;
+            p.reason = reason_to_end(f, begin, end, in_, cost.seconds);
+            input = p.out;
+            begin = end;
+            finish(std::move(p));
+        } while (begin < f.groups.size());
+    }
+
+    void finish(pass p) {
+        for (const sweep& s : p.sweeps) {
+            result_.factor_elements += packed_factor_elements(s, result_.vector_count);
+        }
+        if (p.kernel == pass_kernel::cpu_tiles) {
+            result_.tile_elements = std::max(result_.tile_elements, tile_elements_of(p, result_.vector_count));
+        }
+        result_.flops += p.flops;
+        result_.predicted_seconds += p.predicted_seconds;
+        result_.passes.push_back(std::move(p));
+    }
+
+    const program& source_;
+    const cpu_description& cpu_;
+    const cpu_request& request_;
+    plan& result_;
+    buffer_pool pool_;
+    std::vector<mode> modes_;
+    std::vector<std::int32_t> buffers_;
+    strides in_;
+    strides out_;
+};
+
+/// The plan of `source` on `cpu` for one request: passes, buffers, workspace, prediction. `chains` from chains_of.
+inline plan plan_on_cpu(const program& source, const cpu_description& cpu, const cpu_request& request,
+                        std::vector<chain>& chains, chain_decision& single) {
+    plan result;
+    result.source = source;
+    result.where = placement::cpu;
+    result.machine_name = cpu.name;
+    result.threads = request.threads;
+    for (const tensor& t : source.tensors) {
+        if (t.role == tensor_role::output && has_tile_kernels(t.type)) {
+            result.vector_count = static_cast<std::int32_t>(vector_count(cpu, t.type));
+        }
+    }
+    cpu_plan_builder(source, cpu, request, result).build(chains, single);
+    if (request.threads > 1) {
+        result.predicted_seconds += cpu.fork_seconds;
+    }
+    result.workspace_bytes = layout_of(result).total;
+    return result;
+}
+
+}  // namespace otimes::planning

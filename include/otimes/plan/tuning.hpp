@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+/// @file tuning.hpp
+/// Measured choices: the text form of a request, and its lookup in a machine's tuning table. Only a tuning function writes
+/// entries; options.deterministic ignores them.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+#include <otimes/plan/cpu_passes.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// "threads 2 multiply_out 1 slab_extent 4 most_lanes 64 partition 0": what tuning_entry::choice holds.
+inline std::string choice_text(const cpu_request& r) {
+    return "threads " + std::to_string(r.threads) + " multiply_out " + std::to_string(r.multiply_out ? 1 : 0) +
+           " slab_extent " + std::to_string(r.slab_extent) + " most_lanes " + std::to_string(r.most_lanes) +
+           " partition " + std::to_string(static_cast<int>(r.partition));
+}
+
+/// Reads choice_text back; false (and `r` unchanged) for any other text, so that a foreign table is ignored.
+inline bool read_choice(const std::string& text, cpu_request& r) {
+    std::istringstream in(text);
+    in.imbue(std::locale::classic());
+    std::string names[5];
+    cpu_request read;
+    int multiply_out = 0;
+    int how = 0;
+    in >> names[0] >> read.threads >> names[1] >> multiply_out >> names[2] >> read.slab_extent >> names[3] >>
+        read.most_lanes >> names[4] >> how;
+    if (!in || names[0] != "threads" || names[1] != "multiply_out" || names[2] != "slab_extent" ||
+        names[3] != "most_lanes" || names[4] != "partition" || read.threads < 1 || how < 0 || how > 2 ||
+        read.most_lanes < 1 || read.slab_extent < -1) {
+        return false;
+    }
+    read.multiply_out = multiply_out != 0;
+    read.partition = static_cast<partition>(how);
+    r = read;
+    return true;
+}
+
+/// The request of the table's entry for this program, else `otherwise`. A tuned thread count never exceeds the wish.
+inline cpu_request tuned_request(const machine& target, const program& source, const cpu_request& otherwise) {
+    if (target.tuning.empty()) {
+        return otherwise;
+    }
+    const std::uint64_t hash = hash_value(source);
+    for (const tuning_entry& entry : target.tuning) {
+        cpu_request read;
+        if (entry.program_hash == hash && read_choice(entry.choice, read)) {
+            read.threads = std::min(read.threads, otherwise.threads);
+            return read;
+        }
+    }
+    return otherwise;
+}
+
+}  // namespace otimes::planning

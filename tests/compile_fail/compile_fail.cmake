@@ -1,9 +1,6 @@
 # Code that must not compile, with the sentence the compiler must show: one test for each .cpp file in this folder.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")
-set(flags -std=c++20 "-I${PROJECT_SOURCE_DIR}/include")
-foreach(folder IN LISTS OTIMES_EIGEN_INCLUDE_DIRS)
-  list(APPEND flags -isystem "${folder}")
-endforeach()
+set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include")
 foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)
   add_test(NAME compile_fail.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh" "${source}"

@@ -1,9 +1,6 @@
 # Every public header compiles alone, twice in a row, with warnings as errors; and all of them together after a user's macros.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/include/*.hpp")
-set(flags -std=c++20 "-I${PROJECT_SOURCE_DIR}/include" ${OTIMES_WARNING_FLAGS} -Werror)
-foreach(folder IN LISTS OTIMES_EIGEN_INCLUDE_DIRS)
-  list(APPEND flags -isystem "${folder}")
-endforeach()
+set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include" ${OTIMES_WARNING_FLAGS} -Werror)
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "^otimes/(.*)\\.hpp$" "\\1" name "${header}")
   add_test(NAME headers.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/alone.sh" ${header}

@@ -1,10 +1,7 @@
 # Each .sed file in this folder breaks one comparison or formula of the library; the tests of the room it names must notice.
 file(GLOB mutations CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/mutations/*.sed")
-set(flags -std=c++20 -O1 -w "-I${CMAKE_CURRENT_SOURCE_DIR}" -isystem "${OTIMES_DOCTEST_DIR}"
+set(flags ${OTIMES_COMPILE_FLAGS} -O1 -w "-I${CMAKE_CURRENT_SOURCE_DIR}"
           "-DOTIMES_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
-foreach(folder IN LISTS OTIMES_EIGEN_INCLUDE_DIRS)
-  list(APPEND flags -isystem "${folder}")
-endforeach()
 foreach(mutation IN LISTS mutations)
   cmake_path(GET mutation STEM name)
   add_test(

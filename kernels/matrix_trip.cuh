@@ -36,16 +36,16 @@ __device__ __forceinline__ void place_fragments(const group_arguments<typename G
     const scalar* gF = arguments.factor[level - 1];
     const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
 #pragma unroll 4
-    for (int slot = threadIdx.x; slot < shape::k_steps * tiles_q * 32; slot += Group::threads) {
-        const int lane = slot % 32, g = lane / 4, t = lane % 4, tile = slot / 32;
-        const int p = tile / tiles_q * 8 + (shape::paired_p ? 2 * t : t), p_next = p + (shape::paired_p ? 1 : 4);
-        const int q = tile % tiles_q * 8 + (shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
+    for (unsigned slot = threadIdx.x; slot < unsigned(shape::k_steps * tiles_q * 32); slot += Group::threads) {
+        const int g = int(slot / 4u % 8u), t = int(slot % 4u), tile = int(slot / 32u);
+        const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (shape::paired_p ? 2 * t : t), p_next = p + (shape::paired_p ? 1 : 4);
+        const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
         const scalar f0 = gF[p * p_stride + q * q_stride], f1 = gF[p_next * p_stride + q * q_stride];
         if constexpr (Group::words == 2 || !Group::presplit(level)) {
             sF[2 * slot] = f0;
             sF[2 * slot + 1] = f1;
         } else {
-            const split_float s0 = split(f0), s1 = split(f1);
+            const split_float s0 = split_factor(f0), s1 = split_factor(f1);
             reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
         }
     }
@@ -66,13 +66,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     static_assert(shape::last_mode || inner % packs == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
 
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int n_first = (warp % split) * n_tiles;
+    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u), t = int(threadIdx.x % 4u);
+    const int n_first = int(unsigned(warp) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
-        const int item = round * at_once + warp / split;
+        const int item = round * at_once + int(unsigned(warp) / unsigned(split));
         const bool works = item < items;
         scalar rC[n_tiles][products][4];  // (n, product, row pair x column pair)
         int offset[packs];                // last mode: of each fibre; inner mode: offset[0]
@@ -86,10 +86,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 offset[j] = inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre) : 0;
             }
         } else {
-            const int first = (item * 8 + g) * packs;
-            inside[0] = first < fibres;
-            outer_index = inside[0] ? first / inner : 0;
-            inner_index = inside[0] ? first % inner : 0;
+            const unsigned first = unsigned(item * 8 + g) * packs;
+            inside[0] = first < unsigned(fibres);
+            outer_index = inside[0] ? int(first / unsigned(inner)) : 0;
+            inner_index = inside[0] ? int(first % unsigned(inner)) : 0;
             offset[0] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index);
         }
         if (works) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int e = 0; e < 4; ++e) rC[n][m][e] = scalar(0);
 
-            constexpr int unrolled = n_tiles * products >= 8 ? 2 : (k_steps < 4 ? k_steps : 4);
+            constexpr int unrolled = n_tiles * products * k_steps <= 64 ? k_steps : n_tiles * products <= 8 ? 4 : 2;
 #pragma unroll unrolled
             for (int k = 0; k < k_steps; ++k) {
                 alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)

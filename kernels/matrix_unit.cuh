@@ -6,8 +6,8 @@
 //   rC[0..3] = C[g, 2t], C[g, 2t + 1], C[g + 8, 2t], C[g + 8, 2t + 1]  (fragment layouts: PTX ISA, mma.m16n8k8)
 // Requires: all 32 lanes; tf32 from compute capability 8.0, double from 9.0.
 //
-// A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high
-// (exact) to nearest, so high + low misses x by at most 2^-24 |x|. Three products low*high + high*low + high*high then carry
+// A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high,
+// exact but for its last bit (of either sign). Three products low*high + high*low + high*high then carry
 // float's accuracy; the fourth is below it. The unit truncates while it adds, so a sum over more than eight k
 // leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
 // the caller finds those and repeats the fibre with multiply-adds.
@@ -20,11 +20,18 @@ struct split_float {
     unsigned high, low;  // tf32 bit patterns
 };
 
+// Three instructions. An infinity or a NaN leaves a NaN in `low`, so that no such operand goes unnoticed.
 __device__ __forceinline__ split_float split(float value) {
     split_float parts;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(parts.high) : "f"(value));
-    // The unit ignores the 13 last bits: adding half of what it drops makes it round to nearest.
-    parts.low = __float_as_uint(value - __uint_as_float(parts.high)) + 0x1000u;
+    parts.high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
+    parts.low = __float_as_uint(value - __uint_as_float(parts.high));  // the unit ignores the 13 last bits
+    return parts;
+}
+
+// As split, low to nearest: for a factor, which is split once.
+__device__ __forceinline__ split_float split_factor(float value) {
+    split_float parts = split(value);
+    if ((parts.low & 0x7fffffffu) < 0x7f800000u) parts.low += 0x1000u;
     return parts;
 }
 

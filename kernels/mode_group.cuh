@@ -52,6 +52,8 @@ struct mode_group {
     __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1); }
     __host__ __device__ static constexpr int allotted(int level) { return level == 0 ? Rows : level == run_level ? Run : max(p(level), q(level)); }
 
+    __host__ __device__ static constexpr int allotted_product(int first) { int n = 1; for (int l = first; l <= run_level; ++l) n *= allotted(l); return n; }
+
     // Extents before trip `step`; step = Trips::count: after the last.
     __host__ __device__ static constexpr int extent(int step, int level) {
         if (level == 0) return Rows;
@@ -62,7 +64,8 @@ struct mode_group {
     // Elements from one index of a level to the next.
     //  - matrix unit on an inner mode: a quarter warp reads 2 neighbouring 16-byte pieces at 4 indices of the mode, so the
     //    stride is 8 or 24 modulo the 32 banks; on the last mode the same holds for the stride from fibre to fibre;
-    //  - multiply-adds on the last modes: threads read neighbouring chunks by 16 bytes, so the chunk's stride is 4 modulo 8.
+    //  - multiply-adds on the last modes: threads read neighbouring chunks by 16 bytes, so the chunk's stride is 4 modulo 8;
+    //  - multiply-adds above a short stretch: threads that differ in the index above it continue the stretch's banks.
     __host__ __device__ static constexpr int stride(int level) {
         if (level == run_level) return 1;
         int elements = allotted(level + 1) * stride(level + 1);
@@ -73,9 +76,13 @@ struct mode_group {
             while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) elements += elements % vector ? 1 : vector;
             return elements;
         }
-        if (level < modes && Run == 1) {
-            const int next = Trips::of_level(modes);
-            if (Trips::first(next) == level + 1 && Trips::unit(next) == 0 && (elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
+        const int above = level < modes ? Trips::of_level(level + 1) : -1;
+        if (above >= 0 && Trips::first(above) == level + 1 && Trips::unit(above) == 0) {
+            const int below = allotted_product(level + 1 + Trips::modes(above));  // elements under the trip's modes
+            if (below == 1) {
+                if ((elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
+            } else if (below * words < 32 && 32 % (below * words) == 0 && elements % vector == 0)
+                while ((elements * words) % 32 != below * words) elements += vector;
         }
         return elements;
     }

@@ -66,13 +66,13 @@ __device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::s
     constexpr int fresh = Group::extent_product(done, first, last);
     constexpr int below = Group::extent_product(done, last + 1, Group::modes);
     if constexpr (Group::run > 1) {
-        const int f = i / Group::run, s = i % Group::run;
+        const int f = int(unsigned(i) / unsigned(Group::run)), s = int(unsigned(i) % unsigned(Group::run));
         step = index_t(below) * place.y_inner;
         run_left = place.run - s;
         exists = run_left > 0;
         return (index_t(o) * fresh * below + f) * place.y_inner + s;
     } else {
-        const int row = o / outer_modes, rest = o % outer_modes;
+        const int row = int(unsigned(o) / unsigned(outer_modes)), rest = int(unsigned(o) % unsigned(outer_modes));
         step = below;
         run_left = Group::vector;
         exists = row < place.rows;
@@ -92,8 +92,6 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
     constexpr int fibre_stride = Group::stride(last);
     constexpr int inner = Group::extent_product(Step, last + 1, Group::modes) * Group::run;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, first - 1) / Part;
-    constexpr int next = Group::steps::count == Step + 1 ? Step + 1 : Step;
-    (void)next;
 
     if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
         // Whole fibres in registers.
@@ -104,8 +102,8 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N && Group::vector_strides(first - 1) && fibre_stride == 1 ? Group::vector : 1;
         constexpr int items = outer * (inner / V);
 #pragma unroll 1
-        for (int item = threadIdx.x; item < items; item += Group::threads) {
-            const int i = inner / V == 1 ? 0 : (item % (inner / V)) * V, o = inner / V == 1 ? item : item / (inner / V);
+        for (unsigned item = threadIdx.x; item < unsigned(items); item += Group::threads) {
+            const int i = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V, o = int(item / unsigned(inner / V));
             const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
             alignas(16) scalar rX[size * V];  // (p.., V)
             if constexpr (V > 1) {
@@ -166,12 +164,12 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         constexpr int items = outer * inner, at_once = Group::threads / split, rounds = (items + at_once - 1) / at_once;
         static_assert(Group::threads % split == 0);
         const scalar* sF = sFactors + Group::factor_offset(first);
-        const int q_first = (int(threadIdx.x) / at_once) * part;
+        const int q_first = int(threadIdx.x / unsigned(at_once)) * part;
 #pragma unroll 1
         for (int round = 0; round < rounds; ++round) {
-            const int item = round * at_once + int(threadIdx.x) % at_once;
-            const bool works = item < items && q_first < Q;
-            const int i = inner == 1 ? 0 : item % inner, o = inner == 1 ? item : item / inner;
+            const unsigned item = unsigned(round * at_once) + threadIdx.x % unsigned(at_once);
+            const bool works = item < unsigned(items) && q_first < Q;
+            const int i = inner == 1 ? 0 : int(item % unsigned(inner)), o = int(item / unsigned(inner));
             const int offset = works ? tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i) : 0;
             scalar rY[part];  // (q)
 #pragma unroll

@@ -44,20 +44,20 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
     constexpr int row_count = Group::count_p() / Parts;  // elements of one row (of one run index) in this part
     constexpr int pieces = Group::rows * row_count * Group::run / Width;
 #pragma unroll 4
-    for (int piece = threadIdx.x; piece < pieces; piece += Group::threads) {
-        const int element = piece * Width;
+    for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
+        const unsigned element = piece * Width;
         const scalar* gX;
         bool exists;
         if constexpr (Group::run > 1) {
-            const int f = element / Group::run, s = element % Group::run;
+            const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
             gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
             exists = s < place.run;
         } else {
-            const int row = element / row_count, rest = element % row_count;
+            const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
             gX = place.x + row * place.x_row_stride + index_t(part) * row_count + rest;
             exists = row < place.rows;
         }
-        const int offset = tile_offset<Group, 0, Parts, 0, Group::run_level>(element);
+        const int offset = tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
         if (exists) copy_async<Width * int(sizeof(scalar))>(sPart + offset, gX);
     }
 }
@@ -124,21 +124,21 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
     constexpr int row_count = Group::count_q();
     constexpr int pieces = Group::rows * row_count * Group::run / Width;
 #pragma unroll 4
-    for (int piece = threadIdx.x; piece < pieces; piece += Group::threads) {
-        const int element = piece * Width;
+    for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
+        const unsigned element = piece * Width;
         scalar* gY;
         bool exists;
         if constexpr (Group::run > 1) {
-            const int f = element / Group::run, s = element % Group::run;
+            const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
             gY = place.y + f * place.y_inner + s;
             exists = s < place.run;
         } else {
-            const int row = element / row_count, rest = element % row_count;
+            const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
             gY = place.y + row * place.y_row_stride + rest;
             exists = row < place.rows;
         }
         if (exists) {
-            const int offset = tile_offset<Group, done, 1, 0, Group::run_level>(element);
+            const int offset = tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
             scalar rY[Width];  // (Width)
             if constexpr (Width > 1)
                 *reinterpret_cast<packet<Width * int(sizeof(scalar))>*>(rY) = *reinterpret_cast<const packet<Width * int(sizeof(scalar))>*>(sTile + offset);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures the fused device kernels, each case under each of its plans:
-//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--small]
+//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--dump FOLDER]
 // The kernels' text is compiled at run time, exactly for the shape, with no include path. A plan is checked first (every output entry
 // by projection, sampled entries against their definition in double, outputs poisoned with NaN) and then timed:
 //   cold   consecutive runs rotate over more than 120 MB of operands;
@@ -119,7 +119,13 @@ double median(std::vector<double> v) { std::sort(v.begin(), v.end()); return v[v
 template <class T>
 struct runner {
     machine& m; const planned& pl; std::int64_t rows, K, L; CUdeviceptr factors; std::vector<std::int64_t> factor_at;
-    struct launch { CUfunction f; unsigned grid, block, shared; group_arguments<T> a; bool reads_x; };
+    struct resolved { const kernel_entry* kernel; std::int64_t count_p, count_q; unsigned shared; };
+    std::vector<resolved> passes;
+
+    void resolve() {
+        for (const auto& pass : pl.plan.passes)
+            passes.push_back({&m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double")), pass.count_p(), pass.count_q(), unsigned(pass.shared_bytes(sizeof(T)))});
+    }
 
     void run(CUdeviceptr x, CUdeviceptr y, CUstream stream, CUstream second, CUevent fork, CUevent join) {
         const auto& plan = pl.plan;
@@ -133,8 +139,10 @@ struct runner {
             std::int64_t row_in = K;
             CUdeviceptr from = x + first * K * sizeof(T);
             CUdeviceptr to = y + first * L * sizeof(T);
-            for (const auto& pass : plan.passes) {
-                const kernel_entry& k = m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double"));
+            for (std::size_t n = 0; n < plan.passes.size(); ++n) {
+                const fused_pass& pass = plan.passes[n];
+                const kernel_entry& k = *passes[n].kernel;
+                const std::int64_t in = passes[n].count_p, out = passes[n].count_q;
                 group_arguments<T> a{};
                 a.x = reinterpret_cast<const T*>(from); a.y = reinterpret_cast<T*>(to);
                 for (int i = 0; i < pass.modes(); ++i) {
@@ -143,23 +151,23 @@ struct runner {
                     a.factor_q_stride[i] = 1;
                 }
                 a.alpha = 1; a.beta = 0; a.lines = count;
-                const std::int64_t row_out = row_in / pass.count_p() * pass.count_q();
+                const std::int64_t row_out = row_in / in * out;
                 a.x_line_stride = row_in; a.y_line_stride = row_out;
                 std::int64_t tiles;
                 if (pass.outer) {
                     std::int64_t inner = 1;  // modes behind the group
                     for (int i = pass.first_mode + pass.modes(); i < int(pl.c->p.size()); ++i) inner *= pl.c->p[i];
                     a.inner = a.x_inner = a.y_inner = inner;
-                    a.parts_per_line = row_in / (pass.count_p() * inner);
+                    a.parts_per_line = row_in / (in * inner);
                     tiles = count * a.parts_per_line * ((inner + pass.run - 1) / pass.run);
                 } else {
-                    a.parts_per_line = row_in / pass.count_p();
-                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) { a.lines = count * a.parts_per_line; a.parts_per_line = 1; a.x_line_stride = pass.count_p(); a.y_line_stride = pass.count_q(); }
+                    a.parts_per_line = row_in / in;
+                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) { a.lines = count * a.parts_per_line; a.parts_per_line = 1; a.x_line_stride = in; a.y_line_stride = out; }
                     tiles = (a.lines * a.parts_per_line + pass.rows - 1) / pass.rows;
                 }
                 const std::int64_t resident = std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1, unsigned(pass.shared_bytes(sizeof(T))), s, parameters, nullptr));
+                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1, passes[n].shared, s, parameters, nullptr));
                 from = to;
                 row_in = row_out;
             }
@@ -190,7 +198,8 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     const std::int64_t x_bytes = (rows * K * sizeof(T) + 255) / 256 * 256, y_bytes = (rows * L * sizeof(T) + 255) / 256 * 256;
     CUdeviceptr x, y, factors, table, sums, samples;
     CU(cuMemAlloc(&x, x_bytes * sets)); CU(cuMemAlloc(&y, y_bytes * sets));
-    runner<T> r{m, pl, rows, K, L, 0, {}};
+    runner<T> r{m, pl, rows, K, L, 0, {}, {}};
+    r.resolve();
     std::int64_t total = 0;
     std::vector<T> host_factors;
     std::mt19937_64 random(12345);
@@ -311,7 +320,7 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
 
 int program(int argc, char** argv) {
     const std::string root = argc > 1 ? argv[1] : ".";
-    std::string plans = root + "/bench/gpu/plans.txt", csv_path, only;
+    std::string plans = root + "/bench/gpu/plans.txt", csv_path, only, dump;
     bool compile_only = false, timed = true;
     for (int i = 2; i < argc; ++i) {
         const std::string a = argv[i];
@@ -320,6 +329,7 @@ int program(int argc, char** argv) {
         else if (a == "--only") only = argv[++i];
         else if (a == "--compile-only") compile_only = true;
         else if (a == "--check-only") timed = false;
+        else if (a == "--dump") dump = argv[++i];
         else throw std::runtime_error("unknown option " + a);
     }
     for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
@@ -386,6 +396,7 @@ int program(int argc, char** argv) {
             }
             continue;
         }
+        if (!dump.empty()) std::ofstream(dump + "/" + std::to_string(m.kernels.size()) + ".cubin", std::ios::binary).write(j.result.cubin.data(), std::streamsize(j.result.cubin.size()));
         kernel_entry k;
         CU(cuModuleGetFunction(&k.function, module, j.result.lowered.c_str()));
         CUdeviceptr at; std::size_t size; int bytes = 0;

@@ -53,9 +53,14 @@ struct fused_pass {
             while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) elements += elements % vector ? 1 : vector;
             return elements;
         }
-        if (level < modes() && run == 1) {
-            const trip& next = trips[trip_of(modes())];
-            if (next.first == level + 1 && !next.matrix && (elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
+        const int above = level < modes() ? trip_of(level + 1) : -1;
+        if (above >= 0 && trips[above].first == level + 1 && !trips[above].matrix) {
+            std::int64_t below = 1;
+            for (int l = level + 1 + trips[above].count; l <= modes() + 1; ++l) below *= allotted(l);
+            if (below == 1) {
+                if ((elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
+            } else if (below * words < 32 && 32 % (below * words) == 0 && elements % vector == 0)
+                while ((elements * words) % 32 != below * words) elements += vector;
         }
         return elements;
     }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+/// @file cpu.hpp
+/// The cpu executor: SIMD for the instruction set that this translation unit is compiled for, OpenMP when it is compiled
+/// with it, header-only. It interprets the passes of a plan; kernels are in cpu/.
+///
+/// Kernels are compiled for the scalar types that a translation unit uses and for no others: whoever builds expressions of
+/// `Scalar` calls `enable_cpu<Scalar>()` first (a few stores), and the executor finds the kernels in a table.
+#pragma once
+
+#include <atomic>
+#include <complex>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <otimes/exec/cpu/host_machine.hpp>
+#include <otimes/exec/cpu/run_plan.hpp>
+#include <otimes/exec/executor.hpp>
+#include <otimes/exec/target.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/dtype.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+namespace detail {
+using cpu_runner = void (*)(const plan&, const bindings&, workspace_view);
+inline constexpr std::size_t cpu_runner_count = 8;
+/// For each dtype, kernels of whichever translation unit enabled it first: the last resort of an executor whose own
+/// instruction set has none.
+inline std::atomic<cpu_runner>& shared_cpu_runner(dtype type) noexcept {
+    static std::atomic<cpu_runner> runners[cpu_runner_count] = {};
+    return runners[static_cast<std::size_t>(type)];
+}
+}  // namespace detail
+
+inline namespace OTIMES_TARGET {
+
+namespace cpu_detail {
+inline std::atomic<detail::cpu_runner>& own_runner(dtype type) noexcept {
+    static std::atomic<detail::cpu_runner> runners[detail::cpu_runner_count] = {};
+    return runners[static_cast<std::size_t>(type)];
+}
+}  // namespace cpu_detail
+
+/// Makes the kernels for `Scalar` (float, double or their complex types) known to the cpu executor; nothing for other
+/// types. Cost after the first call: one load.
+template <class Scalar>
+void enable_cpu() noexcept {
+    constexpr dtype type = dtype_of<Scalar>();
+    if constexpr (type != dtype::other) {
+        std::atomic<detail::cpu_runner>& slot = cpu_detail::own_runner(type);
+        if (slot.load(std::memory_order_relaxed) == nullptr) {
+            slot.store(&cpu_detail::run_plan_as<Scalar>, std::memory_order_relaxed);
+            detail::cpu_runner none = nullptr;
+            detail::shared_cpu_runner(type).compare_exchange_strong(none, &cpu_detail::run_plan_as<Scalar>);
+        }
+    }
+}
+
+/// See the file comment. Immutable and without state of its own: scratch memory belongs to the calling thread.
+class cpu_executor final : public executor {
+public:
+    [[nodiscard]] std::string_view name() const noexcept override { return "cpu " OTIMES_TARGET_NAME; }
+    [[nodiscard]] const machine& target() const noexcept override { return host_machine(); }
+    [[nodiscard]] placement where() const noexcept override { return placement::cpu; }
+
+    /// Evaluates `p`. Cost: the passes, plus about 0.1 us per pass; no heap allocation after the first run of a thread.
+    /// Threads: p.threads when compiled with OpenMP and called outside a parallel region, else 1.
+    /// @throws unsupported_error a plan for a GPU, operands in device memory, or a scalar type that no translation unit
+    ///         enabled. @throws budget_error `workspace` is given and smaller than p.workspace_bytes.
+    void run(const plan& p, const bindings& b, workspace_view workspace) const override {
+        dtype type = dtype::other;
+        for (const tensor& t : p.source.tensors) {
+            if (t.space != memory_space::host) {
+                throw unsupported_error("otimes: the cpu executor runs on the host, but an operand lies in device memory. "
+                                        "Copy it to the host, or evaluate on a GPU executor.");
+            }
+            if (type == dtype::other || is_complex(t.type)) {
+                type = t.type;
+            }
+        }
+        detail::cpu_runner runner = cpu_detail::own_runner(type).load(std::memory_order_relaxed);
+        if (runner == nullptr) {
+            runner = detail::shared_cpu_runner(type).load(std::memory_order_acquire);
+        }
+        if (runner == nullptr) {
+            throw unsupported_error("otimes: no translation unit of this program has compiled kernels for " +
+                                    std::string(to_string(type)) +
+                                    ". Build an expression of that type, or call otimes::enable_cpu<Scalar>().");
+        }
+        runner(p, b, workspace);
+    }
+};
+
+/// The cpu executor of this translation unit's instruction set and threading.
+inline const executor& cpu() {
+    static const cpu_executor instance;
+    return instance;
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

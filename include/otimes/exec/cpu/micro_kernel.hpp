@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+/// @file micro_kernel.hpp
+/// The one inner kernel of the cpu executor: a block of `Rows` x `Vectors` registers of sums, one broadcast entry times
+/// `Vectors` registers for every row and every p.
+///
+///     c[r, v, lane] (+)= alpha * sum_p a[r, p] * b[p, v, lane]          p ascending
+///
+/// As a *fibre* kernel a is the packed factor (r = q) and b the tile (lanes along what lies inside the mode); as a *row*
+/// kernel a is the tile (r = rows of it) and b the packed factor (lanes along q). The sum over p is one chain in
+/// ascending order whatever the block, so the bits of a result depend on neither blocking nor threads.
+///
+/// Complex numbers are interleaved (re, im) and use the same loop: each complex row is a pair of real rows, one for the
+/// real and one for the imaginary part of a, and the pair is combined once after the sum:
+///     c = (re-row) + i * (im-row),   i * (x, y) = (-y, x).
+/// This costs the least number of multiply-adds, 4 real ones for each complex one.
+///
+/// Why these blocks: with R registers, Rows * Vectors sums + Vectors loaded + 1 broadcast must fit, and loads per
+/// multiply-add, (Rows + Vectors) / (Rows * Vectors), stay below what the load ports give.
+/// Source of the scheme: Goto and van de Geijn (2008), Van Zee and van de Geijn (2015); see docs/references.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <otimes/exec/cpu/simd.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+/// What happens to a finished sum.
+enum class epilogue : std::uint8_t { store, scale, scale_add };
+
+/// A grid of blocks for the kernel: n1 x n0 blocks, whose a, b, c move by the given steps. All strides count real
+/// elements (a complex element is two).
+template <class Real>
+struct block_grid {
+    const Real* a = nullptr;
+    const Real* b = nullptr;
+    Real* c = nullptr;
+    std::ptrdiff_t P = 0;
+    std::ptrdiff_t a_row = 0;     ///< row kernel: from one row of a to the next
+    std::ptrdiff_t b_p = 0;       ///< from p to p + 1 in b
+    std::ptrdiff_t b_vector = 0;  ///< from one register of a block to the next in b
+    std::ptrdiff_t c_row = 0;     ///< from one row to the next in c
+    std::ptrdiff_t c_vector = 0;  ///< from one register of a block to the next in c
+    std::ptrdiff_t n0 = 1, a0 = 0, b0 = 0, c0 = 0;  ///< inner loop over blocks
+    std::ptrdiff_t n1 = 1, a1 = 0, b1 = 0, c1 = 0;  ///< outer loop over blocks
+    std::ptrdiff_t valid = 0;     ///< elements of each register that are stored (all: the width)
+    epilogue finish = epilogue::store;
+    Real alpha_re = 1;
+    Real alpha_im = 0;
+};
+
+/// Copies the first `count` elements of a register image: pieces of halving size, each of which is one move.
+template <class Real>
+OTIMES_INLINE void copy_partial(Real* to, const Real* from, std::ptrdiff_t count) noexcept {
+    constexpr int width = simd<Real>::width;
+    if constexpr (width >= 16) {
+        if ((count & 8) != 0) {
+            std::memcpy(to, from, 8 * sizeof(Real));
+            to += 8;
+            from += 8;
+        }
+    }
+    if constexpr (width >= 8) {
+        if ((count & 4) != 0) {
+            std::memcpy(to, from, 4 * sizeof(Real));
+            to += 4;
+            from += 4;
+        }
+    }
+    if constexpr (width >= 4) {
+        if ((count & 2) != 0) {
+            std::memcpy(to, from, 2 * sizeof(Real));
+            to += 2;
+            from += 2;
+        }
+    }
+    if ((count & 1) != 0) {
+        *to = *from;
+    }
+}
+
+/// c (+)= alpha * sum_p a * b over a grid of blocks; see the file comment.
+/// @tparam Rows real rows of a block (complex: twice the complex rows)
+/// @tparam IsRow a is the tile (strides a_row, and 1 per p) instead of the packed factor (Rows entries per p)
+/// @pre every register of b may be loaded whole; `valid` elements of each register of c may be stored.
+template <class Real, int Rows, int Vectors, bool IsRow, int Components>
+OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
+    using simd_t = simd<Real>;
+    using vec = typename simd_t::type;
+    constexpr int width = simd_t::width;
+    constexpr int results = Rows / Components;
+    const std::ptrdiff_t P = g.P, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
+    const Real* a_outer = g.a;
+    const Real* b_outer = g.b;
+    Real* c_outer = g.c;
+    for (std::ptrdiff_t i1 = 0; i1 < g.n1; ++i1, a_outer += g.a1, b_outer += g.b1, c_outer += g.c1) {
+        const Real* a_block = a_outer;
+        const Real* b_block = b_outer;
+        Real* c = c_outer;
+        for (std::ptrdiff_t i0 = 0; i0 < g.n0; ++i0, a_block += g.a0, b_block += g.b0, c += g.c0) {
+            vec sum[Rows][Vectors];
+            const Real* a = a_block;
+            const Real* b = b_block;
+            // p = 0 starts the sums by a product, which rounds like a multiply-add to zero.
+            {
+                vec x[Vectors];
+                OTIMES_UNROLL
+                for (int v = 0; v < Vectors; ++v) {
+                    x[v] = simd_t::load(b + v * b_vector);
+                    simd_t::pin(x[v]);
+                }
+                OTIMES_UNROLL
+                for (int r = 0; r < Rows; ++r) {
+                    const vec f = simd_t::broadcast(IsRow ? a[(r / Components) * a_row + r % Components] : a[r]);
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        sum[r][v] = f * x[v];
+                    }
+                }
+            }
+            for (std::ptrdiff_t p = 1; p < P; ++p) {
+                a += IsRow ? Components : Rows;
+                b += b_p;
+                vec x[Vectors];
+                OTIMES_UNROLL
+                for (int v = 0; v < Vectors; ++v) {
+                    x[v] = simd_t::load(b + v * b_vector);
+                    simd_t::pin(x[v]);
+                }
+                OTIMES_UNROLL
+                for (int r = 0; r < Rows; ++r) {
+                    const vec f = simd_t::broadcast(IsRow ? a[(r / Components) * a_row + r % Components] : a[r]);
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        sum[r][v] += f * x[v];
+                    }
+                }
+            }
+            if constexpr (Components == 2) {
+                OTIMES_UNROLL
+                for (int r = 0; r < results; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        sum[r][v] = sum[2 * r][v] + simd_t::alternating() * simd_t::swap_pairs(sum[2 * r + 1][v]);
+                    }
+                }
+            }
+            if (g.finish != epilogue::store) {
+                const vec re = simd_t::broadcast(g.alpha_re);
+                [[maybe_unused]] vec im{};
+                if constexpr (Components == 2) {
+                    im = simd_t::alternating() * g.alpha_im;
+                }
+                OTIMES_UNROLL
+                for (int r = 0; r < results; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        if constexpr (Components == 2) {
+                            sum[r][v] = re * sum[r][v] + im * simd_t::swap_pairs(sum[r][v]);
+                        } else {
+                            sum[r][v] = re * sum[r][v];
+                        }
+                    }
+                }
+            }
+            if (g.valid == width) {
+                if (g.finish == epilogue::scale_add) {
+                    OTIMES_UNROLL
+                    for (int r = 0; r < results; ++r) {
+                        OTIMES_UNROLL
+                        for (int v = 0; v < Vectors; ++v) {
+                            sum[r][v] += simd_t::load(c + r * g.c_row + v * g.c_vector);
+                        }
+                    }
+                }
+                OTIMES_UNROLL
+                for (int r = 0; r < results; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        simd_t::store(c + r * g.c_row + v * g.c_vector, sum[r][v]);
+                    }
+                }
+            } else {
+                // Fewer than a register's worth of results lie side by side: out through the stack, in rolled loops,
+                // since this is rare and should not cost code.
+                Real image[results][Vectors][width];
+                OTIMES_UNROLL
+                for (int r = 0; r < results; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        simd_t::store(image[r][v], sum[r][v]);
+                    }
+                }
+                for (std::ptrdiff_t r = 0; r < results; ++r) {
+                    for (std::ptrdiff_t v = 0; v < Vectors; ++v) {
+                        Real* const to = c + r * g.c_row + v * g.c_vector;
+                        if (g.finish == epilogue::scale_add) {
+                            for (std::ptrdiff_t i = 0; i < g.valid; ++i) {
+                                image[r][v][i] += to[i];
+                            }
+                        }
+                        copy_partial<Real>(to, image[r][v], g.valid);
+                    }
+                }
+            }
+        }
+    }
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: MIT
+/// @file run_pass.hpp
+/// One pass of a plan: all its tiles, or a share of them. A tile goes through
+///
+///     load -> sweep -> ... -> sweep -> store
+///
+/// between two small buffers. The first sweep reads the operand itself where its vectors are contiguous there, and the last
+/// one writes the result itself, so that a pass of one sweep copies nothing. Where tiles are small, several neighbours are
+/// taken at once (`batch`).
+///
+/// Everything here works on values on the stack: no allocation, no exception.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <otimes/exec/cpu/factors.hpp>
+#include <otimes/exec/cpu/sweep.hpp>
+#include <otimes/exec/cpu/tile.hpp>
+#include <otimes/plan/plan.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+inline constexpr int most_pass_modes = 64;   ///< more non-trivial modes than a 64-bit extent can have
+inline constexpr int most_sweeps = 32;
+
+/// A contracted mode of a tile: its extent in the input and in the output, strides in real elements.
+struct tile_mode {
+    std::ptrdiff_t extent, in, out;
+};
+
+/// A pass as loops over tiles, for one slab. Strides count real elements.
+template <class Real>
+struct pass_shape {
+    int mode_count;
+    tile_mode modes[most_pass_modes];  ///< contracted, outermost first
+    int sweep_count;
+    int sweep_mode[most_sweeps];       ///< which of them a sweep replaces
+    std::ptrdiff_t P[most_sweeps];
+    std::ptrdiff_t Q[most_sweeps];
+    bool as_row[most_sweeps];
+    const Real* factors[most_sweeps];  ///< packed
+
+    bool has_lanes;
+    tile_loop lanes;                 ///< the whole lane mode
+    std::ptrdiff_t lane_count;       ///< of a full tile
+    std::ptrdiff_t lane_blocks;
+    tile_loop batch;                 ///< the innermost free loop
+    std::ptrdiff_t batch_count;      ///< indices of it in a full tile
+    std::ptrdiff_t batch_blocks;
+    int loop_count;
+    tile_loop loops[most_pass_modes];  ///< the other free loops, outermost first
+    std::ptrdiff_t tile_count;
+    std::ptrdiff_t offset_in, offset_out;  ///< of the slab
+
+    bool add;
+    bool conjugate;
+    Real alpha_re, alpha_im;
+    bool empty_sum;   ///< a contracted mode has no index: the result is zero
+};
+
+/// Lanes of a tile buffer: whole registers when they are fewer than one register's worth.
+template <class Real, int Components>
+constexpr std::ptrdiff_t padded_lanes(std::ptrdiff_t lanes) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    return lanes * Components >= width ? lanes : width / Components > 0 ? width / Components : 1;
+}
+
+/// Real elements of the largest stage of a tile of `lanes` lanes.
+template <class Real, int Components>
+std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
+    const bool has_lanes = p.lane_mode >= 0 && p.lane_count > 1;
+    std::ptrdiff_t now = (has_lanes ? padded_lanes<Real, Components>(lanes) : 1) * Components;
+    std::ptrdiff_t largest = 0;
+    // The extent of each contracted mode before its first sweep is that sweep's P.
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        bool first = true;
+        for (std::size_t k = 0; k < i; ++k) {
+            first = first && p.sweeps[k].mode != p.sweeps[i].mode;
+        }
+        now *= first ? static_cast<std::ptrdiff_t>(p.sweeps[i].P) : 1;
+    }
+    largest = now;
+    for (const sweep& s : p.sweeps) {
+        if (s.P == 0 || s.Q == 0) {
+            return 0;
+        }
+        now = now / static_cast<std::ptrdiff_t>(s.P) * static_cast<std::ptrdiff_t>(s.Q);
+        largest = now > largest ? now : largest;
+    }
+    return largest;
+}
+
+/// Slab `slab` of `p`, or all of it.
+/// @param capacity real elements of a tile buffer
+/// @param sharers threads that share the tiles
+template <class Real, int Components>
+void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdiff_t capacity, std::ptrdiff_t sharers,
+                pass_shape<Real>& shape) noexcept {
+    shape.mode_count = 0;
+    shape.loop_count = 0;
+    shape.has_lanes = p.lane_mode >= 0 && p.lane_count > 1;
+    shape.lanes = {1, 0, 0};
+    shape.lane_count = 1;
+    shape.offset_in = shape.offset_out = 0;
+    shape.empty_sum = false;
+    shape.add = p.add;
+    shape.sweep_count = static_cast<int>(p.sweeps.size());
+    int position[most_pass_modes];
+    const int modes = static_cast<int>(p.modes.size());
+    for (int m = 0; m < modes; ++m) {
+        position[m] = -1;
+    }
+    for (int i = 0; i < shape.sweep_count; ++i) {
+        position[p.sweeps[static_cast<std::size_t>(i)].mode] = 0;
+    }
+    std::ptrdiff_t free_tiles = 1;
+    for (int m = 0; m < modes; ++m) {
+        const pass_mode& from = p.modes[static_cast<std::size_t>(m)];
+        std::ptrdiff_t extent = static_cast<std::ptrdiff_t>(from.extent_in);
+        const std::ptrdiff_t in = static_cast<std::ptrdiff_t>(from.stride_in) * Components;
+        const std::ptrdiff_t out = static_cast<std::ptrdiff_t>(from.stride_out) * Components;
+        if (position[m] == 0) {
+            position[m] = shape.mode_count;
+            shape.modes[shape.mode_count++] = {extent, in, out};
+            shape.empty_sum = shape.empty_sum || extent == 0;
+            free_tiles = from.extent_out == 0 ? 0 : free_tiles;
+            continue;
+        }
+        if (m == p.slab_mode && whole.slab_extent > 0) {
+            const auto scale = static_cast<std::ptrdiff_t>(p.slab_scale);
+            const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(slab * whole.slab_extent) * scale;
+            const std::ptrdiff_t left = extent - begin;
+            extent = static_cast<std::ptrdiff_t>(whole.slab_extent) * scale;
+            extent = left < extent ? left : extent;
+            shape.offset_in = p.in >= 0 ? begin * in : 0;
+            shape.offset_out = p.out >= 0 ? begin * out : 0;
+        }
+        if (shape.has_lanes && m == p.lane_mode) {
+            shape.lanes = {extent, in, out};
+            shape.lane_count = static_cast<std::ptrdiff_t>(p.lane_count);
+            shape.lane_count = shape.lane_count < extent ? shape.lane_count : extent;
+        } else if (extent != 1) {
+            tile_loop* last = shape.loop_count > 0 ? &shape.loops[shape.loop_count - 1] : nullptr;
+            if (last != nullptr && last->in == extent * in && last->out == extent * out) {
+                *last = {last->extent * extent, in, out};
+            } else {
+                shape.loops[shape.loop_count++] = {extent, in, out};
+            }
+        }
+        free_tiles *= extent;
+    }
+    shape.lane_blocks = shape.lane_count > 0 ? (shape.lanes.extent + shape.lane_count - 1) / shape.lane_count : 0;
+    // The innermost free loop is taken in batches that fill the tile buffers.
+    shape.batch = {1, 0, 0};
+    shape.batch_count = 1;
+    if (shape.loop_count > 0 && shape.lane_blocks == 1) {
+        shape.batch = shape.loops[--shape.loop_count];
+        const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count);
+        const std::ptrdiff_t fit = (capacity - simd<Real>::width) / (one > 0 ? one : 1);
+        const std::ptrdiff_t fair = (shape.batch.extent + sharers - 1) / sharers;
+        shape.batch_count = fit < 1 ? 1 : fit < fair ? fit : fair;
+    }
+    shape.batch_blocks = shape.batch.extent == 0 ? 0 : (shape.batch.extent + shape.batch_count - 1) / shape.batch_count;
+    if (shape.batch_blocks > 0) {  // near-equal batches
+        shape.batch_count = (shape.batch.extent + shape.batch_blocks - 1) / shape.batch_blocks;
+    }
+    shape.tile_count = free_tiles == 0 ? 0 : shape.lane_blocks * shape.batch_blocks;
+    for (int k = 0; k < shape.loop_count; ++k) {
+        shape.tile_count *= shape.loops[k].extent;
+    }
+    std::ptrdiff_t extents[most_pass_modes];
+    for (int m = 0; m < shape.mode_count; ++m) {
+        extents[m] = shape.modes[m].extent;
+    }
+    for (int i = 0; i < shape.sweep_count; ++i) {
+        const sweep& s = p.sweeps[static_cast<std::size_t>(i)];
+        const int on = position[s.mode];
+        shape.sweep_mode[i] = on;
+        shape.P[i] = static_cast<std::ptrdiff_t>(s.P);
+        shape.Q[i] = static_cast<std::ptrdiff_t>(s.Q);
+        // No lanes, and nothing but single indices inside the mode at that stage: vectors run along q.
+        bool row = !shape.has_lanes;
+        for (int m = on + 1; row && m < shape.mode_count; ++m) {
+            row = extents[m] == 1;
+        }
+        shape.as_row[i] = row;
+        extents[on] = shape.Q[i];
+    }
+}
+
+/// Everything about one shape of tile (full or at an end) but the addresses.
+template <class Real>
+struct tile_job {
+    bool direct_in;
+    bool direct_out;
+    copy_job<Real> load;
+    copy_job<Real> store;
+    sweep_job<Real> sweeps[most_sweeps];
+};
+
+/// The tile's view of one side: strides of [batch][modes] and of the lanes, in real elements.
+struct stage_view {
+    std::ptrdiff_t batch;
+    std::ptrdiff_t lane;
+    std::ptrdiff_t modes[most_pass_modes];
+};
+
+/// The loops of sweep i between two views; false where the views do not suit the kernels.
+template <class Real, int Components>
+bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
+                std::ptrdiff_t ld, const stage_view& in, const stage_view& out, bool direct_in, bool direct_out,
+                sweep_job<Real>& job) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    const int on = shape.sweep_mode[i];
+    job.P = shape.P[i];
+    job.Q = shape.Q[i];
+    job.x_p = in.modes[on];
+    job.y_q = out.modes[on];
+    job.factor = shape.factors[i];
+    job.finish = epilogue::store;
+    job.alpha_re = 1;
+    job.alpha_im = 0;
+    job.stage_panels = false;
+    if (shape.has_lanes && (in.lane != Components || out.lane != Components)) {
+        return false;
+    }
+    std::ptrdiff_t run = ld * Components;
+    tile_loop found[sweep_job<Real>::most_loops];  // innermost first
+    int count = 0;
+    bool in_run = true;    // still extending the run
+    bool nests = false;    // the last loop may be extended
+    const auto add_loop = [&](std::ptrdiff_t extent, std::ptrdiff_t from, std::ptrdiff_t to) {
+        if (extent == 1) {
+            return true;
+        }
+        if (nests && found[count - 1].in * found[count - 1].extent == from &&
+            found[count - 1].out * found[count - 1].extent == to) {
+            found[count - 1].extent *= extent;
+            return true;
+        }
+        if (count == sweep_job<Real>::most_loops) {
+            return false;
+        }
+        found[count++] = {extent, from, to};
+        nests = true;
+        return true;
+    };
+    for (int m = shape.mode_count - 1; m >= 0; --m) {
+        if (m == on) {
+            in_run = false;
+            nests = false;
+            continue;
+        }
+        if (extents[m] != 1 && in_run && in.modes[m] == run && out.modes[m] == run) {
+            run *= extents[m];
+            continue;
+        }
+        in_run = in_run && extents[m] == 1;
+        if (!add_loop(extents[m], in.modes[m], out.modes[m])) {
+            return false;
+        }
+    }
+    if (!add_loop(batch, in.batch, out.batch)) {
+        return false;
+    }
+    job.loop_count = count;
+    for (int k = 0; k < count; ++k) {
+        job.loops[k] = found[count - 1 - k];
+    }
+    if (shape.as_row[i]) {
+        const std::ptrdiff_t length = job.Q * Components;
+        job.run = 0;
+        return in.modes[on] == Components && out.modes[on] == Components &&
+               !(direct_out && shape.add && length > width && length % width != 0);
+    }
+    job.run = run;
+    if (!shape.has_lanes && run == Components && Components < width) {
+        // Only single elements are contiguous inside the mode: possible between buffers only when they are.
+        for (int m = on + 1; m < shape.mode_count; ++m) {
+            if (extents[m] != 1) {
+                return false;
+            }
+        }
+    }
+    if (run < width) {
+        return !direct_in;
+    }
+    if (direct_out && shape.add && run % width != 0) {
+        return false;
+    }
+    if (job.Q >= 8 && rows_collide(job.P, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)))) {
+        job.stage_panels = job.P * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes;
+    }
+    return true;
+}
+
+/// Prepares a tile of `lanes` lanes and `batch` batch indices.
+template <class Real, int Components>
+void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch, tile_job<Real>& job) noexcept {
+    const std::ptrdiff_t ld = shape.has_lanes ? padded_lanes<Real, Components>(lanes) : 1;
+    const int n = shape.sweep_count;
+    std::ptrdiff_t extents[most_pass_modes];
+    const auto buffer_view = [&](stage_view& v) {
+        std::ptrdiff_t next = ld * Components;
+        for (int m = shape.mode_count - 1; m >= 0; --m) {
+            v.modes[m] = next;
+            next *= extents[m];
+        }
+        v.batch = next;
+        v.lane = Components;
+    };
+    const auto memory_view = [&](stage_view& v, bool input) {
+        for (int m = 0; m < shape.mode_count; ++m) {
+            v.modes[m] = input ? shape.modes[m].in : shape.modes[m].out;
+        }
+        v.batch = input ? shape.batch.in : shape.batch.out;
+        v.lane = input ? shape.lanes.in : shape.lanes.out;
+    };
+    const auto make_copy = [&](copy_job<Real>& c, bool input) {
+        stage_view memory, buffer;
+        memory_view(memory, input);
+        buffer_view(buffer);
+        c.lanes = lanes;
+        c.lane_stride = input ? shape.lanes.in : shape.lanes.out;
+        c.padded_lanes = ld;
+        c.loop_count = 0;
+        c.inner = {1, Components, ld * Components};
+        c.add = !input && shape.add;
+        c.conjugate = input && shape.conjugate;
+        bool first = true, nests = true;
+        tile_loop found[most_pass_modes + 1];
+        int count = 0;
+        const auto add_loop = [&](std::ptrdiff_t extent, std::ptrdiff_t from, std::ptrdiff_t to) {
+            if (extent == 1) {
+                return;
+            }
+            if (first) {
+                c.inner = {extent, from, to};
+                first = false;
+            } else if (count == 0 && nests && c.inner.in * c.inner.extent == from && c.inner.out * c.inner.extent == to) {
+                c.inner.extent *= extent;
+            } else if (count > 0 && found[count - 1].in * found[count - 1].extent == from &&
+                       found[count - 1].out * found[count - 1].extent == to) {
+                found[count - 1].extent *= extent;
+            } else {
+                found[count++] = {extent, from, to};
+            }
+        };
+        for (int m = shape.mode_count - 1; m >= 0; --m) {
+            add_loop(extents[m], memory.modes[m], buffer.modes[m]);
+        }
+        add_loop(batch, memory.batch, buffer.batch);
+        c.loop_count = count;
+        for (int k = 0; k < count; ++k) {
+            c.loops[k] = found[count - 1 - k];
+        }
+    };
+
+    for (int m = 0; m < shape.mode_count; ++m) {
+        extents[m] = shape.modes[m].extent;
+    }
+    stage_view before, after;
+    const bool whole_registers = !shape.has_lanes || lanes * Components >= simd<Real>::width;
+    job.direct_in = whole_registers && !shape.conjugate;
+    job.direct_out = whole_registers;
+    for (int i = 0; i < n; ++i) {
+        const int on = shape.sweep_mode[i];
+        bool in_direct = i == 0 && job.direct_in;
+        bool out_direct = i == n - 1 && job.direct_out;
+        // Try the operands themselves first, then one of them, then buffers on both sides.
+        for (int attempt = 0;; ++attempt) {
+            const bool from_memory = in_direct && attempt != 2 && attempt < 3;
+            const bool to_memory = out_direct && attempt != 1 && attempt < 3;
+            if (attempt > 0 && attempt < 3 && !(in_direct && out_direct)) {
+                continue;
+            }
+            from_memory ? memory_view(before, true) : buffer_view(before);
+            extents[on] = shape.Q[i];
+            to_memory ? memory_view(after, false) : buffer_view(after);
+            extents[on] = shape.P[i];
+            if (make_sweep<Real, Components>(shape, i, extents, batch, ld, before, after, from_memory, to_memory,
+                                             job.sweeps[i]) ||
+                attempt >= 3) {
+                in_direct = from_memory;
+                out_direct = to_memory;
+                break;
+            }
+        }
+        if (i == 0) {
+            job.direct_in = in_direct;
+            if (!in_direct) {
+                make_copy(job.load, true);
+            }
+        }
+        extents[on] = shape.Q[i];
+        if (i == n - 1) {
+            job.direct_out = out_direct;
+            job.sweeps[i].alpha_re = shape.alpha_re;
+            job.sweeps[i].alpha_im = shape.alpha_im;
+            job.sweeps[i].finish = shape.add && out_direct                              ? epilogue::scale_add
+                                   : shape.alpha_re != Real(1) || shape.alpha_im != 0 ? epilogue::scale
+                                                                                        : epilogue::store;
+            if (!out_direct) {
+                make_copy(job.store, false);
+            }
+        }
+    }
+}
+
+/// Tiles [begin, end) of a pass from x to y. @param a, b tile buffers of the calling thread
+template <class Real, int Components>
+void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff_t end, const Real* x, Real* y, Real* a,
+               Real* b) noexcept {
+    tile_job<Real> jobs[4];  // full and last lanes x full and last batch, made when first met
+    bool made[4] = {false, false, false, false};
+    std::ptrdiff_t at[most_pass_modes];
+    std::ptrdiff_t rest = begin;
+    std::ptrdiff_t lane_block = rest % shape.lane_blocks;
+    rest /= shape.lane_blocks;
+    std::ptrdiff_t batch_block = rest % shape.batch_blocks;
+    rest /= shape.batch_blocks;
+    const Real* x_loop = x + shape.offset_in;
+    Real* y_loop = y + shape.offset_out;
+    for (int k = shape.loop_count - 1; k >= 0; --k) {
+        at[k] = rest % shape.loops[k].extent;
+        rest /= shape.loops[k].extent;
+        x_loop += at[k] * shape.loops[k].in;
+        y_loop += at[k] * shape.loops[k].out;
+    }
+    for (std::ptrdiff_t tile = begin; tile < end; ++tile) {
+        const std::ptrdiff_t lane = lane_block * shape.lane_count;
+        const std::ptrdiff_t batch = batch_block * shape.batch_count;
+        const bool last_lanes = lane + shape.lane_count > shape.lanes.extent;
+        const bool last_batch = batch + shape.batch_count > shape.batch.extent;
+        const int kind = (last_lanes ? 1 : 0) + (last_batch ? 2 : 0);
+        tile_job<Real>& job = jobs[kind];
+        if (!made[kind]) {
+            make_job<Real, Components>(shape, last_lanes ? shape.lanes.extent - lane : shape.lane_count,
+                                       last_batch ? shape.batch.extent - batch : shape.batch_count, job);
+            made[kind] = true;
+        }
+        const Real* const from = x_loop + lane * shape.lanes.in + batch * shape.batch.in;
+        Real* const to = y_loop + lane * shape.lanes.out + batch * shape.batch.out;
+        const Real* now = from;
+        Real* next = a;
+        Real* other = b;
+        if (!job.direct_in) {
+            load_tile<Real, Components>(job.load, from, a);
+            now = a;
+            next = b;
+            other = a;
+        }
+        for (int i = 0; i < shape.sweep_count; ++i) {
+            Real* const target = job.direct_out && i == shape.sweep_count - 1 ? to : next;
+            run_sweep<Real, Components>(job.sweeps[i], now, target);
+            now = target;
+            next = other;
+            other = target;
+        }
+        if (!job.direct_out) {
+            store_tile<Real, Components>(job.store, now, to);
+        }
+        if (++lane_block < shape.lane_blocks) {
+            continue;
+        }
+        lane_block = 0;
+        if (++batch_block < shape.batch_blocks) {
+            continue;
+        }
+        batch_block = 0;
+        for (int k = shape.loop_count - 1; k >= 0; --k) {
+            x_loop += shape.loops[k].in;
+            y_loop += shape.loops[k].out;
+            if (++at[k] < shape.loops[k].extent) {
+                break;
+            }
+            x_loop -= shape.loops[k].extent * shape.loops[k].in;
+            y_loop -= shape.loops[k].extent * shape.loops[k].out;
+            at[k] = 0;
+        }
+    }
+}
+
+/// A pass that contracts nothing, or over nothing: y (+)= alpha * x, or y (+)= 0. Plain loops.
+template <class Real, int Components>
+void run_copy(const plan& whole, const pass& p, const pass_shape<Real>& shape, std::int64_t slab, const Real* x,
+              Real* y) noexcept {
+    if (shape.empty_sum && shape.add) {
+        return;
+    }
+    tile_loop loops[most_pass_modes];
+    std::ptrdiff_t at[most_pass_modes];
+    int count = 0;
+    for (std::size_t m = 0; m < p.modes.size(); ++m) {
+        std::ptrdiff_t extent = static_cast<std::ptrdiff_t>(p.modes[m].extent_out);
+        if (static_cast<std::int32_t>(m) == p.slab_mode && whole.slab_extent > 0) {
+            const auto scale = static_cast<std::ptrdiff_t>(p.slab_scale);
+            const std::ptrdiff_t slab_extent = static_cast<std::ptrdiff_t>(whole.slab_extent) * scale;
+            const std::ptrdiff_t left = extent - static_cast<std::ptrdiff_t>(slab) * slab_extent;
+            extent = left < slab_extent ? left : slab_extent;
+        }
+        if (extent == 0) {
+            return;
+        }
+        at[count] = 0;
+        loops[count++] = {extent, static_cast<std::ptrdiff_t>(p.modes[m].stride_in) * Components,
+                          static_cast<std::ptrdiff_t>(p.modes[m].stride_out) * Components};
+    }
+    x += shape.empty_sum ? 0 : shape.offset_in;
+    y += shape.offset_out;
+    const bool plain = shape.alpha_re == Real(1) && shape.alpha_im == 0;
+    for (;;) {
+        Real re = 0, im = 0;
+        if (!shape.empty_sum) {
+            re = x[0];
+            im = Components == 2 ? (shape.conjugate ? -x[Components - 1] : x[Components - 1]) : Real(0);
+            if (!plain) {
+                const Real scaled = Components == 2 ? shape.alpha_re * re - shape.alpha_im * im : shape.alpha_re * re;
+                im = Components == 2 ? shape.alpha_re * im + shape.alpha_im * re : Real(0);
+                re = scaled;
+            }
+        }
+        y[0] = shape.add ? y[0] + re : re;
+        if (Components == 2) {
+            y[1] = shape.add ? y[1] + im : im;
+        }
+        int k = count - 1;
+        for (; k >= 0; --k) {
+            x += shape.empty_sum ? 0 : loops[k].in;
+            y += loops[k].out;
+            if (++at[k] < loops[k].extent) {
+                break;
+            }
+            x -= shape.empty_sum ? 0 : loops[k].extent * loops[k].in;
+            y -= loops[k].extent * loops[k].out;
+            at[k] = 0;
+        }
+        if (k < 0) {
+            return;
+        }
+    }
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

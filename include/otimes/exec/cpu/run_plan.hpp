@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+/// @file run_plan.hpp
+/// A whole plan on the CPU: packs the factors, then runs the passes over slabs (each thread takes whole slabs, with
+/// intermediates of its own) or over shared tiles (a barrier between passes).
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include <otimes/exec/cpu/run_pass.hpp>
+#include <otimes/exec/cpu/workspace_pool.hpp>
+#include <otimes/exec/executor.hpp>
+#include <otimes/exec/reference.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+/// Where everything lies in the workspace of one run; the same regions in the same order as plan/workspace_layout.hpp,
+/// but without a heap allocation, and larger where a plan for narrower registers is run on wider ones. Offsets in bytes.
+struct run_layout {
+    std::ptrdiff_t element_bytes = 0;
+    std::ptrdiff_t buffers = 0;         ///< after the packed factors
+    std::ptrdiff_t worker_stride = 0;
+    std::ptrdiff_t workers = 1;
+    std::ptrdiff_t tiles = 0;
+    std::ptrdiff_t tile_bytes = 0;      ///< one buffer; each thread has two
+    std::ptrdiff_t total = 0;
+};
+
+constexpr std::ptrdiff_t to_lines(std::ptrdiff_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+/// Bytes of the packed factor of a sweep.
+template <class Real, int Components>
+std::ptrdiff_t packed_bytes(const plan& p, const sweep& s) noexcept {
+    const std::ptrdiff_t granule = p.vector_count > 1 ? p.vector_count : 1;
+    const std::ptrdiff_t planned = static_cast<std::ptrdiff_t>(s.P) *
+                                   ((static_cast<std::ptrdiff_t>(s.Q) + granule - 1) / granule * granule) * Components;
+    const std::ptrdiff_t needed =
+        packed_reals<Real, Components>(static_cast<std::ptrdiff_t>(s.P), static_cast<std::ptrdiff_t>(s.Q));
+    return to_lines((planned > needed ? planned : needed) * static_cast<std::ptrdiff_t>(sizeof(Real)));
+}
+
+template <class Real, int Components>
+run_layout layout_run(const plan& p) noexcept {
+    constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(Real)) * Components;
+    run_layout layout;
+    layout.element_bytes = element;
+    std::ptrdiff_t tile = static_cast<std::ptrdiff_t>(p.tile_elements) * Components;
+    for (const pass& one : p.passes) {
+        for (const sweep& s : one.sweeps) {
+            layout.buffers += packed_bytes<Real, Components>(p, s);
+        }
+        if (one.kernel == pass_kernel::cpu_tiles) {
+            const std::ptrdiff_t need =
+                stage_reals<Real, Components>(one, static_cast<std::ptrdiff_t>(one.lane_count)) + simd<Real>::width;
+            tile = need > tile ? need : tile;
+        }
+    }
+    for (const std::int64_t elements : p.buffer_elements) {
+        layout.worker_stride += to_lines(static_cast<std::ptrdiff_t>(elements) * element);
+    }
+    if (p.slab_count > 1) {
+        layout.workers = static_cast<std::ptrdiff_t>(p.threads < p.slab_count ? p.threads : p.slab_count);
+    }
+    layout.tiles = layout.buffers + layout.workers * layout.worker_stride;
+    layout.tile_bytes = to_lines(tile * static_cast<std::ptrdiff_t>(sizeof(Real)));
+    layout.total = layout.tiles + 2 * p.threads * layout.tile_bytes;
+    return layout;
+}
+
+/// Address of a pass's input or output: an operand, or a workspace buffer of a worker.
+template <class Real>
+Real* address_of(const plan& p, const bindings& b, const run_layout& layout, char* workspace, std::ptrdiff_t worker,
+                 std::int32_t id) noexcept {
+    if (id >= 0) {
+        const std::int32_t binding = p.source.at(id).binding;
+        return static_cast<Real*>(b.pointers[static_cast<std::size_t>(binding)]);
+    }
+    std::ptrdiff_t offset = layout.buffers + worker * layout.worker_stride;
+    for (std::int32_t buffer = 0; buffer < -2 - id; ++buffer) {
+        offset += to_lines(static_cast<std::ptrdiff_t>(p.buffer_elements[static_cast<std::size_t>(buffer)]) *
+                           layout.element_bytes);
+    }
+    return reinterpret_cast<Real*>(workspace + offset);
+}
+
+/// Fills in what make_shape leaves open.
+template <class Real, int Components>
+void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspace,
+                pass_shape<Real>& shape) noexcept {
+    shape.alpha_re = 1;
+    shape.alpha_im = 0;
+    if (one.scalar >= 0) {
+        const std::complex<double>& alpha = b.scalars[static_cast<std::size_t>(one.scalar)];
+        shape.alpha_re = static_cast<Real>(alpha.real());
+        shape.alpha_im = Components == 2 ? static_cast<Real>(alpha.imag()) : Real(0);
+    }
+    shape.conjugate = Components == 2 && one.in >= 0 && p.source.at(one.in).conjugate;
+    std::ptrdiff_t offset = 0;
+    for (const pass& before : p.passes) {
+        int i = 0;
+        for (const sweep& s : before.sweeps) {
+            if (&before == &one) {
+                shape.factors[i++] = reinterpret_cast<const Real*>(workspace + offset);
+            }
+            offset += packed_bytes<Real, Components>(p, s);
+        }
+        if (&before == &one) {
+            return;
+        }
+    }
+}
+
+/// One thread's part of a pass. @param share, shares its tiles are the share-th of `shares` equal parts
+template <class Real, int Components>
+void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_layout& layout, char* workspace,
+                   std::int64_t slab, std::ptrdiff_t worker, std::ptrdiff_t thread, std::ptrdiff_t share,
+                   std::ptrdiff_t shares) noexcept {
+    pass_shape<Real> shape;
+    const std::ptrdiff_t capacity = layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
+    make_shape<Real, Components>(p, one, slab, capacity, shares, shape);
+    if (shape.tile_count == 0) {
+        return;
+    }
+    bind_shape<Real, Components>(p, one, b, workspace, shape);
+    const Real* const x = address_of<Real>(p, b, layout, workspace, worker, one.in);
+    Real* const y = address_of<Real>(p, b, layout, workspace, worker, one.out);
+    if (shape.sweep_count == 0 || shape.empty_sum) {
+        if (share == 0) {
+            run_copy<Real, Components>(p, one, shape, slab, x, y);
+        }
+        return;
+    }
+    Real* const a = reinterpret_cast<Real*>(workspace + layout.tiles + 2 * thread * layout.tile_bytes);
+    Real* const other = reinterpret_cast<Real*>(workspace + layout.tiles + (2 * thread + 1) * layout.tile_bytes);
+    const std::ptrdiff_t begin = shape.tile_count * share / shares;
+    const std::ptrdiff_t end = shape.tile_count * (share + 1) / shares;
+    if (begin < end) {
+        run_tiles<Real, Components>(shape, begin, end, x, y, a, other);
+    }
+}
+
+/// One thread's part of a whole plan without steps.
+template <class Real, int Components>
+void run_share(const plan& p, const bindings& b, const run_layout& layout, char* workspace, std::ptrdiff_t thread,
+               std::ptrdiff_t threads) noexcept {
+    if (p.slab_count > 1) {
+        const auto slabs = static_cast<std::ptrdiff_t>(p.slab_count);
+        for (std::ptrdiff_t slab = slabs * thread / threads; slab < slabs * (thread + 1) / threads; ++slab) {
+            for (const pass& one : p.passes) {
+                run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1);
+            }
+        }
+        return;
+    }
+    bool first = true;
+    for (const pass& one : p.passes) {
+        if (!first && threads > 1) {
+#if defined(_OPENMP)
+#pragma omp barrier
+#endif
+        }
+        first = false;
+        run_tile_pass<Real, Components>(p, one, b, layout, workspace, 0, 0, thread, thread, threads);
+    }
+}
+
+/// One step by the reference loops. @throws unsupported_error
+template <class Scalar>
+void run_reference_step(const plan& p, const pass& one, const bindings& b, const run_layout& layout, char* workspace) {
+    const step& s = p.source.steps[static_cast<std::size_t>(one.step)];
+    const std::vector<mode>& modes = p.tensor_modes.empty() ? p.source.modes : p.tensor_modes;
+    const auto view_of = [&](std::int32_t id) {
+        reference_loops::view v;
+        if (id < 0) {
+            return v;
+        }
+        const tensor& t = p.source.at(id);
+        const std::int32_t buffer =
+            p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(id)];
+        v.data = buffer >= 0 ? address_of<char>(p, b, layout, workspace, 0, -2 - buffer)
+                             : b.pointers[static_cast<std::size_t>(t.binding)];
+        v.type = buffer >= 0 ? dtype_of<Scalar>() : t.type;
+        v.conjugate = t.conjugate;
+        v.modes = {modes.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
+        return v;
+    };
+    Scalar alpha(0);
+    reference_loops::run_step<Scalar>(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out),
+                                      reference_loops::scalar_of(s, b, alpha));
+}
+
+/// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it.
+inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
+#if defined(_OPENMP)
+    constexpr double flops_per_fork = 4e5;  // about two forks of 4 us
+    if (p.threads > 1 && static_cast<double>(p.flops) > flops_per_fork && omp_in_parallel() == 0) {
+        // A worker has buffers for one slab in flight, so there are no more threads than slabs.
+        return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < p.threads ? p.slab_count : p.threads);
+    }
+#endif
+    return 1;
+}
+
+/// Runs `p` in the arithmetic of `Scalar`.
+/// @throws budget_error `given` is smaller than p.workspace_bytes
+template <class Scalar>
+void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
+    using Real = decltype(std::real(Scalar()));
+    constexpr int components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
+    bool has_steps = false;
+    for (const pass& one : p.passes) {
+        has_steps = has_steps || one.kernel == pass_kernel::step;
+        if (one.modes.size() > static_cast<std::size_t>(most_pass_modes) ||
+            one.sweeps.size() > static_cast<std::size_t>(most_sweeps)) {
+            throw unsupported_error("otimes: a pass of " + std::to_string(one.modes.size()) + " modes and " +
+                                    std::to_string(one.sweeps.size()) +
+                                    " sweeps is more than the cpu executor takes (64 and 32). Plan with make_plan.");
+        }
+        if (one.kernel != pass_kernel::step && one.kernel != pass_kernel::cpu_tiles) {
+            throw unsupported_error("otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
+                                    "this executor's target().");
+        }
+    }
+    const run_layout layout = layout_run<Real, components>(p);
+    if (given.data != nullptr && given.bytes < p.workspace_bytes) {
+        throw budget_error("otimes: the workspace has " + std::to_string(given.bytes) + " bytes, but the plan needs " +
+                           std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+    }
+    // A plan made for another width may need more than it states: then the caller's memory is left alone.
+    const bool fits = given.data != nullptr && given.bytes >= layout.total;
+    const workspace_lease lease(fits ? 0 : static_cast<std::size_t>(layout.total));
+    char* const workspace = static_cast<char*>(fits ? given.data : lease.data());
+
+    {
+        std::ptrdiff_t offset = 0;
+        for (const pass& one : p.passes) {
+            if (one.sweeps.empty()) {
+                continue;
+            }
+            pass_shape<Real> shape;
+            make_shape<Real, components>(p, one, 0, 0, 1, shape);
+            for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
+                pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i],
+                                               reinterpret_cast<Real*>(workspace + offset));
+                offset += packed_bytes<Real, components>(p, one.sweeps[i]);
+            }
+        }
+    }
+
+    const std::ptrdiff_t threads = useful_threads(p);
+    if (has_steps) {
+        for (const pass& one : p.passes) {
+            if (one.kernel == pass_kernel::step) {
+                run_reference_step<Scalar>(p, one, b, layout, workspace);
+                continue;
+            }
+#if defined(_OPENMP)
+            if (threads > 1) {
+#pragma omp parallel num_threads(static_cast<int>(threads))
+                {
+                    const std::ptrdiff_t me = omp_get_thread_num();
+                    run_tile_pass<Real, components>(p, one, b, layout, workspace, 0, 0, me, me, omp_get_num_threads());
+                }
+                continue;
+            }
+#endif
+            run_tile_pass<Real, components>(p, one, b, layout, workspace, 0, 0, 0, 0, 1);
+        }
+        return;
+    }
+#if defined(_OPENMP)
+    if (threads > 1) {
+#pragma omp parallel num_threads(static_cast<int>(threads))
+        run_share<Real, components>(p, b, layout, workspace, omp_get_thread_num(), omp_get_num_threads());
+        return;
+    }
+#endif
+    run_share<Real, components>(p, b, layout, workspace, 0, 1);
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+/// @file simd.hpp
+/// One vector register of the target as a C++ type, by the vector extensions of GCC and clang; plain scalars (width 1)
+/// for other compilers. Loads and stores take any address that is aligned for the element.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <otimes/exec/target.hpp>
+
+#if defined(__clang__)
+#define OTIMES_UNROLL _Pragma("unroll")
+#define OTIMES_INLINE inline __attribute__((always_inline))
+#define OTIMES_NOINLINE __attribute__((noinline))
+#elif defined(__GNUC__)
+// At -O2 GCC unrolls a constant loop only on request, and without it an array of accumulators stays in memory.
+#define OTIMES_UNROLL _Pragma("GCC unroll 16")
+#define OTIMES_INLINE inline __attribute__((always_inline))
+#define OTIMES_NOINLINE __attribute__((noinline))
+#else
+#define OTIMES_UNROLL
+#define OTIMES_INLINE inline
+#define OTIMES_NOINLINE
+#endif
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+#if defined(__GNUC__) || defined(__clang__)
+/// A register of `Real` (float or double).
+template <class Real>
+struct simd {
+    static constexpr int width = OTIMES_TARGET_SIMD_BYTES / static_cast<int>(sizeof(Real));
+    typedef Real type __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES)));
+    typedef Real unaligned __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES), aligned(4), may_alias));
+
+    static OTIMES_INLINE type load(const Real* p) noexcept { return *reinterpret_cast<const unaligned*>(p); }
+    static OTIMES_INLINE void store(Real* p, type v) noexcept { *reinterpret_cast<unaligned*>(p) = v; }
+    static OTIMES_INLINE type broadcast(Real s) noexcept { return s - type{}; }  // s + 0 would cost an addition: -0
+    /// Keeps v in a register: GCC would rather load it again for each multiply-add that uses it, and the load ports are
+    /// what limits the kernels.
+    static OTIMES_INLINE void pin([[maybe_unused]] type& v) noexcept {
+#if defined(__AVX512F__)
+        asm("" : "+v"(v));
+#elif defined(__x86_64__)
+        asm("" : "+x"(v));
+#elif defined(__aarch64__)
+        asm("" : "+w"(v));
+#endif
+    }
+
+    /// (a0, a1, a2, a3, ...) -> (a1, a0, a3, a2, ...)
+    static OTIMES_INLINE type swap_pairs(type v) noexcept {
+        return swap_pairs(v, std::make_index_sequence<static_cast<std::size_t>(width)>());
+    }
+    /// (-1, +1, -1, +1, ...)
+    static OTIMES_INLINE type alternating() noexcept {
+        return alternating(std::make_index_sequence<static_cast<std::size_t>(width)>());
+    }
+    /// Interleaves blocks of `Block` elements of a and b: the lower halves into a, the upper halves into b.
+    template <int Block>
+    static OTIMES_INLINE void interleave(type& a, type& b) noexcept {
+        interleave<Block>(a, b, std::make_index_sequence<static_cast<std::size_t>(width)>());
+    }
+
+private:
+    template <std::size_t... I>
+    static OTIMES_INLINE type swap_pairs(type v, std::index_sequence<I...>) noexcept {
+        return __builtin_shufflevector(v, v, static_cast<int>(I ^ 1)...);
+    }
+    template <std::size_t... I>
+    static OTIMES_INLINE type alternating(std::index_sequence<I...>) noexcept {
+        return type{(I % 2 == 0 ? Real(-1) : Real(1))...};
+    }
+    // Element i of the results: the butterfly of distance Block. Index pattern: a keeps its even blocks and takes b's
+    // even blocks in place of its odd ones; b likewise with the odd blocks.
+    template <int Block, std::size_t... I>
+    static OTIMES_INLINE void interleave(type& a, type& b, std::index_sequence<I...>) noexcept {
+        const type x = __builtin_shufflevector(
+            a, b, ((static_cast<int>(I) & Block) == 0 ? static_cast<int>(I) : static_cast<int>(I) - Block + width)...);
+        const type y = __builtin_shufflevector(
+            a, b, ((static_cast<int>(I) & Block) == 0 ? static_cast<int>(I) + Block : static_cast<int>(I) + width)...);
+        a = x;
+        b = y;
+    }
+};
+#else
+template <class Real>
+struct simd {
+    static constexpr int width = 1;
+    using type = Real;
+    static type load(const Real* p) noexcept { return *p; }
+    static void store(Real* p, type v) noexcept { *p = v; }
+    static type broadcast(Real s) noexcept { return s; }
+    static void pin(type&) noexcept {}
+};
+#endif
+
+/// Transposes W registers of W elements: element j of v[i] and element i of v[j] change places.
+/// log2(W) rounds of W/2 butterflies (Eklundh 1972).
+template <class Real, int Block = simd<Real>::width / 2>
+OTIMES_INLINE void transpose_registers(typename simd<Real>::type* v) noexcept {
+    if constexpr (Block >= 1) {
+        constexpr int width = simd<Real>::width;
+        OTIMES_UNROLL
+        for (int i = 0; i < width; ++i) {
+            if ((i & Block) == 0) {
+                simd<Real>::template interleave<Block>(v[i], v[i + Block]);
+            }
+        }
+        transpose_registers<Real, Block / 2>(v);
+    }
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+/// @file sweep.hpp
+/// One sweep over one tile: replaces one mode of extent P by one of extent Q,
+///
+///     y[o, q, i] = sum_p x[o, p, i] * F[p, q]          o: loops outside the mode, i: what is contiguous inside it
+///
+/// by grids of blocks (micro_kernel.hpp). With i of a register or more the vectors run along i (*fibre*); with i shorter,
+/// several o form the registers of a block; with no i at all the vectors run along q (*row*). Which of these, the size of
+/// the blocks and so the order in which the factor is packed depend on P, Q and the tile's shape only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <otimes/exec/cpu/micro_kernel.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+/// A loop over tiles or over parts of one; strides count real elements.
+struct tile_loop {
+    std::ptrdiff_t extent, in, out;
+};
+
+/// n things in the fewest blocks of at most `largest`, of two sizes that differ by one: `big_count` of `small + 1`, then
+/// `small_count` of `small`.
+struct even_split {
+    std::ptrdiff_t big_count = 0;
+    std::ptrdiff_t small_count = 0;
+    int small = 0;
+    [[nodiscard]] int big() const noexcept { return small + 1; }
+};
+inline even_split split_evenly(std::ptrdiff_t n, int largest) noexcept {
+    even_split s;
+    if (n <= 0) {
+        return s;
+    }
+    const std::ptrdiff_t blocks = (n + largest - 1) / largest;
+    s.small = static_cast<int>(n / blocks);
+    s.big_count = n - blocks * s.small;
+    s.small_count = blocks - s.big_count;
+    return s;
+}
+
+/// The blocks that exist. Rows are real rows (a complex row is two).
+template <class Real, int Components>
+struct block_shapes {
+    static constexpr bool many_registers = OTIMES_TARGET_SIMD_REGISTERS >= 32;
+    static constexpr int most_vectors = 3;
+    static constexpr int most_rows = many_registers ? 8 : 6;
+
+    /// Registers along the vectors that a fibre block of `rows` takes at most.
+    static constexpr int vectors_for(int rows) noexcept { return many_registers || rows <= 4 ? 3 : 2; }
+    /// Most values of q in a fibre block. Measured: with 16 registers 4 x 3 and 4 x 2 reach 90 % of peak and 6 x 2 less
+    /// at P = 8, but one block of 5 or 6 beats two.
+    static constexpr int fibre_q(std::ptrdiff_t Q) noexcept {
+        if constexpr (Components == 2) {
+            return many_registers ? 4 : Q % 3 == 0 && Q % 2 != 0 ? 3 : 2;
+        } else {
+            return many_registers ? 8 : Q == 5 || Q == 10 ? 5 : Q == 6 ? 6 : 4;
+        }
+    }
+    /// Rows of the tile in a row block of `vectors` registers of q.
+    static constexpr int row_rows(int vectors) noexcept {
+        return (many_registers || vectors == 1 ? 8 : 4) / Components;
+    }
+
+    using kernel = void (*)(const block_grid<Real>&) noexcept;
+    /// Fibre kernel for `q` values of q and `vectors` registers.
+    static kernel fibre(int q, int vectors) noexcept { return fibre_table[static_cast<std::size_t>(q * Components - 1)][static_cast<std::size_t>(vectors - 1)]; }
+    /// Row kernel: the full block (`full`) or one row.
+    static kernel row(bool full, int vectors) noexcept { return row_table[full ? 1 : 0][static_cast<std::size_t>(vectors - 1)]; }
+
+private:
+    template <int Rows, int Vectors>
+    static constexpr kernel fibre_entry() noexcept {
+        if constexpr (Rows % Components == 0 && Vectors <= vectors_for(Rows)) {
+            return &block_kernel<Real, Rows, Vectors, false, Components>;
+        } else {
+            return nullptr;
+        }
+    }
+    template <int Rows>
+    static constexpr std::array<kernel, 3> fibre_entries() noexcept {
+        return {fibre_entry<Rows, 1>(), fibre_entry<Rows, 2>(), fibre_entry<Rows, 3>()};
+    }
+    template <int... R>
+    static constexpr std::array<std::array<kernel, 3>, sizeof...(R)> make_fibre(std::integer_sequence<int, R...>) noexcept {
+        return {fibre_entries<R + 1>()...};
+    }
+    template <int Rows, int Vectors>
+    static constexpr kernel row_entry() noexcept {
+        return &block_kernel<Real, Rows, Vectors, true, Components>;
+    }
+    static constexpr std::array<std::array<kernel, 3>, most_rows> fibre_table =
+        make_fibre(std::make_integer_sequence<int, most_rows>());
+    static constexpr std::array<std::array<kernel, 3>, 2> row_table = {
+        {{row_entry<Components, 1>(), row_entry<Components, 2>(), row_entry<Components, 3>()},
+         {row_entry<row_rows(1) * Components, 1>(), row_entry<row_rows(2) * Components, 2>(),
+          row_entry<row_rows(3) * Components, 3>()}}};
+};
+
+/// Everything about one sweep of one tile shape but the addresses. Made often and used only in part: not initialised.
+template <class Real>
+struct sweep_job {
+    static constexpr int most_loops = 8;
+    std::ptrdiff_t P, Q;
+    std::ptrdiff_t x_p;     ///< from p to p + 1
+    std::ptrdiff_t y_q;     ///< from q to q + 1
+    std::ptrdiff_t run;     ///< real elements that are contiguous inside the mode in x and y; 0: row sweep
+    int loop_count;
+    bool stage_panels;      ///< rows p of x fall on the same few cache sets: copy them before use
+    epilogue finish;
+    Real alpha_re, alpha_im;
+    const Real* factor;           ///< packed
+    tile_loop loops[most_loops];  ///< outermost first
+};
+
+/// Bytes of the stack that a sweep uses to bring colliding rows together.
+inline constexpr std::ptrdiff_t stage_bytes = 16 * 1024;
+
+/// True when P rows at a stride fall on so few sets of a first-level cache (64 sets of 64 bytes, 8 ways) that they evict
+/// each other before they are used again.
+inline bool rows_collide(std::ptrdiff_t P, std::ptrdiff_t stride_bytes) noexcept {
+    const std::ptrdiff_t lowest = stride_bytes & -stride_bytes;
+    const std::ptrdiff_t places = lowest >= 4096 ? 1 : 4096 / (lowest < 64 ? 64 : lowest);
+    return P > 8 && P > 6 * places;
+}
+
+/// Calls the fibre kernels for all q on `n` blocks of `vectors` registers.
+template <class Real, int Components>
+void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors, std::ptrdiff_t n) noexcept {
+    using shapes = block_shapes<Real, Components>;
+    const even_split q = split_evenly(j.Q, shapes::fibre_q(j.Q));
+    Real* const c = g.c;
+    g.n1 = n;
+    if (q.big_count > 0) {
+        g.a = j.factor;
+        g.n0 = q.big_count;
+        g.a0 = q.big() * j.P * Components;
+        g.c0 = q.big() * j.y_q;
+        shapes::fibre(q.big(), vectors)(g);
+    }
+    g.a = j.factor + q.big_count * q.big() * j.P * Components;
+    g.c = c + q.big_count * q.big() * j.y_q;
+    g.n0 = q.small_count;
+    g.a0 = q.small * j.P * Components;
+    g.c0 = q.small * j.y_q;
+    shapes::fibre(q.small, vectors)(g);
+    g.c = c;
+}
+
+/// `count` registers that lie `in` and `out` apart, in blocks.
+template <class Real, int Components>
+void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t count, std::ptrdiff_t in,
+                   std::ptrdiff_t out) noexcept {
+    using shapes = block_shapes<Real, Components>;
+    g.b_vector = in;
+    g.c_vector = out;
+    const even_split v = split_evenly(count, shapes::vectors_for(shapes::fibre_q(j.Q) * Components));
+    if (v.big_count > 0) {
+        g.b1 = v.big() * in;
+        g.c1 = v.big() * out;
+        fibre_blocks<Real, Components>(j, g, v.big(), v.big_count);
+        g.b += v.big_count * g.b1;
+        g.c += v.big_count * g.c1;
+    }
+    g.b1 = v.small * in;
+    g.c1 = v.small * out;
+    fibre_blocks<Real, Components>(j, g, v.small, v.small_count);
+}
+
+/// One contiguous run of x and y.
+/// The end of a run that is no multiple of the width is covered by a register that overlaps the one before it, in the
+/// same block, so nothing outside the run is touched.
+template <class Real, int Components>
+void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, std::ptrdiff_t x_p,
+               std::ptrdiff_t run) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    const std::ptrdiff_t whole = run / width;
+    const std::ptrdiff_t rest = run % width;
+    g.b_p = x_p;
+    const std::ptrdiff_t single = rest == 0 ? whole : whole - 1;
+    if (single > 0) {
+        g.b = x;
+        g.c = y;
+        fibre_vectors<Real, Components>(j, g, single, width, width);
+    }
+    if (rest > 0) {
+        g.b = x + single * width;
+        g.c = y + single * width;
+        g.b_vector = g.c_vector = rest;
+        g.b1 = g.c1 = 0;
+        fibre_blocks<Real, Components>(j, g, 2, 1);
+    }
+}
+
+/// Vectors along the run. @pre run >= width.
+template <class Real, int Components>
+void fibre_long(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (!j.stage_panels) {
+        fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run);
+        return;
+    }
+    alignas(64) Real stage[stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real))];
+    const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.P / width * width;
+    for (std::ptrdiff_t from = 0; from < j.run;) {
+        std::ptrdiff_t count = j.run - from < wide ? j.run - from : wide;
+        if (count < width) {  // end of the run: overlap what is done
+            from = j.run - width;
+            count = width;
+        }
+        for (std::ptrdiff_t p = 0; p < j.P; ++p) {
+            std::memcpy(stage + p * count, x + p * j.x_p + from, static_cast<std::size_t>(count) * sizeof(Real));
+        }
+        fibre_run<Real, Components>(j, g, stage, y + from, count, count);
+        from += count;
+    }
+}
+
+/// Vectors along q; the tile's entries are broadcast. @pre j.x_p == Components and j.y_q == Components.
+template <class Real, int Components>
+void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, const tile_loop& rows) noexcept {
+    using shapes = block_shapes<Real, Components>;
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    const std::ptrdiff_t length = j.Q * Components;
+    const std::ptrdiff_t whole = length / width;
+    const std::ptrdiff_t rest = length % width;
+    g.a_row = rows.in;
+    g.c_row = rows.out;
+    g.b_vector = g.c_vector = width;
+    g.valid = width;
+    const auto panels = [&](const Real* b, Real* c, int vectors, std::ptrdiff_t count) {
+        const int block = shapes::row_rows(vectors);
+        const std::ptrdiff_t blocks = rows.extent / block;
+        g.b_p = vectors * width;
+        g.n1 = count;
+        g.a1 = 0;
+        g.b1 = vectors * width * j.P;
+        g.c1 = vectors * width;
+        g.a = x;
+        g.b = b;
+        g.c = c;
+        if (blocks > 0) {
+            g.n0 = blocks;
+            g.a0 = block * rows.in;
+            g.c0 = block * rows.out;
+            shapes::row(true, vectors)(g);
+        }
+        if (blocks * block < rows.extent) {
+            g.n0 = rows.extent - blocks * block;
+            g.a = x + blocks * block * rows.in;
+            g.c = c + blocks * block * rows.out;
+            g.a0 = rows.in;
+            g.c0 = rows.out;
+            shapes::row(false, vectors)(g);
+        }
+    };
+    const even_split v = split_evenly(whole, shapes::most_vectors);
+    const Real* b = j.factor;
+    Real* c = y;
+    if (v.big_count > 0) {
+        panels(b, c, v.big(), v.big_count);
+        b += v.big_count * v.big() * width * j.P;
+        c += v.big_count * v.big() * width;
+    }
+    if (v.small_count > 0) {
+        panels(b, c, v.small, v.small_count);
+    }
+    if (rest > 0) {
+        // packed with the columns it overlaps, or alone and stored in part
+        g.valid = whole > 0 ? width : rest;
+        panels(j.factor + whole * width * j.P, whole > 0 ? y + length - width : y, 1, 1);
+    }
+}
+
+/// Does the sweep on one tile at x, writing the tile at y. The two do not overlap.
+/// @pre for 0 < run < width, a whole register may be loaded from every row of x.
+template <class Real, int Components>
+void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    block_grid<Real> g;
+    g.P = j.P;
+    g.c_row = j.y_q;
+    g.valid = width;
+    g.finish = j.finish;
+    g.alpha_re = j.alpha_re;
+    g.alpha_im = j.alpha_im;
+    const bool along_run = j.run > width || (j.run == width && j.loop_count == 0) || j.stage_panels;
+    const int outer = j.loop_count - (along_run || j.loop_count == 0 ? 0 : 1);
+    const tile_loop inner = outer < j.loop_count ? j.loops[outer] : tile_loop{1, 0, 0};
+    if (!along_run && j.run > 0) {
+        g.valid = j.run;
+        g.b_p = j.x_p;
+    }
+    std::ptrdiff_t at[sweep_job<Real>::most_loops];
+    for (int k = 0; k < outer; ++k) {
+        at[k] = 0;
+    }
+    for (;;) {
+        if (along_run) {
+            fibre_long<Real, Components>(j, g, x, y);
+        } else if (j.run > 0) {
+            g.b = x;
+            g.c = y;
+            fibre_vectors<Real, Components>(j, g, inner.extent, inner.in, inner.out);
+        } else {
+            row_rows<Real, Components>(j, g, x, y, inner);
+        }
+        int k = outer - 1;
+        for (; k >= 0; --k) {
+            x += j.loops[k].in;
+            y += j.loops[k].out;
+            if (++at[k] < j.loops[k].extent) {
+                break;
+            }
+            x -= j.loops[k].extent * j.loops[k].in;
+            y -= j.loops[k].extent * j.loops[k].out;
+            at[k] = 0;
+        }
+        if (k < 0) {
+            return;
+        }
+    }
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// The cpu executor against the reference loops: made plans on made machines, plans bent by hand so that every path of the
+// executor is met, operands with guard zones and gaps, poisoned results.
+#include <doctest/doctest.h>
+
+#include <otimes/exec/cpu.hpp>
+#include <otimes/exec/reference.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plan/programs.hpp"
+
+namespace {
+
+using otimes::dtype;
+using planner_test::chain_spec;
+using planner_test::factor;
+using planner_test::free_mode;
+
+template <class Scalar>
+using real_of = decltype(std::real(Scalar()));
+
+template <class Scalar>
+Scalar draw(std::mt19937& bits) {
+    std::uniform_real_distribution<double> between(-1, 1);
+    if constexpr (otimes::is_complex(otimes::dtype_of<Scalar>())) {
+        const double re = between(bits);
+        return Scalar(static_cast<real_of<Scalar>>(re), static_cast<real_of<Scalar>>(between(bits)));
+    } else {
+        return static_cast<Scalar>(between(bits));
+    }
+}
+
+// Storage of an operand: exactly the elements that its strides reach, with a guard zone on both sides.
+template <class Scalar>
+class guarded {
+public:
+    static constexpr std::size_t guard = 64;
+
+    guarded(const otimes::program& p, std::int32_t id) {
+        std::size_t last = 0;
+        bool empty = false;
+        for (const otimes::mode& m : p.modes_of(id)) {
+            last += static_cast<std::size_t>((m.extent - 1) * m.stride);
+            empty = empty || m.extent == 0;
+        }
+        size_ = empty ? 0 : last + 1;
+        storage_.assign(size_ + 2 * guard, poison());
+        reached_.assign(size_, false);
+        if (!empty) {
+            reach(p.modes_of(id), 0);
+        }
+    }
+    [[nodiscard]] Scalar* data() { return storage_.data() + guard; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] bool reached(std::size_t i) const { return reached_[i]; }
+    void fill(std::mt19937& bits) {
+        for (std::size_t i = 0; i < size_; ++i) {
+            if (reached_[i]) {
+                data()[i] = draw<Scalar>(bits);
+            }
+        }
+    }
+    // Everything that the strides do not reach still holds the poison.
+    [[nodiscard]] bool surroundings_intact() const {
+        const Scalar want = poison();
+        for (std::size_t i = 0; i < storage_.size(); ++i) {
+            const bool inside = i >= guard && i < guard + size_;
+            if (!(inside && reached_[i - guard]) && std::memcmp(&storage_[i], &want, sizeof(Scalar)) != 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+private:
+    static Scalar poison() { return Scalar(std::numeric_limits<real_of<Scalar>>::quiet_NaN()); }
+    void reach(std::span<const otimes::mode> modes, std::size_t at) {
+        if (modes.empty()) {
+            reached_[at] = true;
+            return;
+        }
+        for (std::int64_t i = 0; i < modes[0].extent; ++i) {
+            reach(modes.subspan(1), at + static_cast<std::size_t>(i * modes[0].stride));
+        }
+    }
+    std::vector<Scalar> storage_;
+    std::vector<bool> reached_;
+    std::size_t size_ = 0;
+};
+
+// Operands of a program, filled, and its result by the reference loops.
+template <class Scalar>
+struct fixture {
+    otimes::program source;
+    std::vector<guarded<Scalar>> operands;
+    std::vector<Scalar> before;    // the output before
+    std::vector<Scalar> expected;  // the output by the reference loops
+    otimes::bindings bound;
+    std::int32_t output = 0;
+
+    fixture(const chain_spec& spec, std::mt19937& bits) : source(planner_test::chain_program(spec)) {
+        for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+            const otimes::tensor& t = source.tensors[id];
+            if (t.binding < 0) {
+                continue;
+            }
+            operands.emplace_back(source, static_cast<std::int32_t>(id));
+            if (t.role == otimes::tensor_role::output) {
+                output = t.binding;
+            }
+            if (t.role != otimes::tensor_role::output || spec.add) {
+                operands.back().fill(bits);
+            }
+        }
+        for (guarded<Scalar>& o : operands) {
+            bound.pointers.push_back(o.data());
+        }
+        bound.scalars.push_back({0.75, otimes::is_complex(spec.type) ? -0.5 : 0.0});
+        guarded<Scalar>& y = result();
+        before.assign(y.data(), y.data() + y.size());
+        otimes::reference_run<Scalar>(source, bound);
+        expected.assign(y.data(), y.data() + y.size());
+        restore();
+    }
+    guarded<Scalar>& result() { return operands[static_cast<std::size_t>(output)]; }
+    void restore() { std::copy(before.begin(), before.end(), result().data()); }
+
+    // Largest difference, relative to the largest value; NaN counts as infinite.
+    double error() {
+        double largest = 1e-30, worst = 0;
+        guarded<Scalar>& y = result();
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            if (y.reached(i)) {
+                largest = std::max(largest, static_cast<double>(std::abs(expected[i])));
+                const auto off = static_cast<double>(std::abs(y.data()[i] - expected[i]));
+                worst = std::isnan(off) ? std::numeric_limits<double>::infinity() : std::max(worst, off);
+            }
+        }
+        return worst / largest;
+    }
+    void check(const otimes::plan& p, otimes::workspace_view workspace = {}) {
+        restore();
+        otimes::enable_cpu<Scalar>();
+        otimes::cpu().run(p, bound, workspace);
+        CHECK(error() <= 64 * static_cast<double>(std::numeric_limits<real_of<Scalar>>::epsilon()));
+        for (const guarded<Scalar>& o : operands) {
+            CHECK(o.surroundings_intact());
+        }
+    }
+};
+
+std::string describe(const chain_spec& spec, const otimes::plan& p) {
+    std::string text = std::string(to_string(spec.type)) + " [";
+    for (const auto& m : spec.modes) {
+        text += std::to_string(m.before) + (m.contracted ? ">" + std::to_string(m.after) : "") + " ";
+    }
+    text += "] gap " + std::to_string(spec.gap) + (spec.add ? " add" : "") + " threads " + std::to_string(p.threads) +
+            " slabs " + std::to_string(p.slab_count) + ":";
+    for (const otimes::pass& one : p.passes) {
+        text += " pass(";
+        for (const otimes::pass_mode& m : one.modes) {
+            text += std::to_string(m.extent_in) + ">" + std::to_string(m.extent_out) + "/" + std::to_string(m.stride_in) + "/" + std::to_string(m.stride_out) + " ";
+        }
+        text += "lane " + std::to_string(one.lane_mode) + " x " + std::to_string(one.lane_count) + ")";
+    }
+    return text;
+}
+
+chain_spec random_spec(std::mt19937& bits, dtype type, std::int64_t largest) {
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    chain_spec spec;
+    spec.type = type;
+    spec.add = pick(0, 2) == 0;
+    spec.scalar = pick(0, 1) == 0;
+    spec.gap = pick(0, 2) == 0 ? pick(1, 9) : 0;
+    const std::int64_t modes = pick(1, 5);
+    std::int64_t elements = 1;
+    for (std::int64_t k = 0; k < modes; ++k) {
+        const std::int64_t most = std::max<std::int64_t>(1, std::min<std::int64_t>(largest / elements, k == 0 ? 70 : 19));
+        const std::int64_t P = pick(1, most);
+        if (pick(0, 3) == 0) {
+            spec.modes.push_back(free_mode(P));
+            elements *= P;
+        } else {
+            const std::int64_t Q = pick(1, most);
+            spec.modes.push_back(factor(P, Q));
+            elements *= std::max(P, Q);
+        }
+        spec.order_in.push_back(static_cast<std::size_t>(k));
+        spec.order_out.push_back(static_cast<std::size_t>(k));
+    }
+    if (pick(0, 2) == 0) {
+        std::shuffle(spec.order_in.begin(), spec.order_in.end(), bits);
+    }
+    spec.order_out = pick(0, 2) == 0 ? spec.order_out : spec.order_in;
+    return spec;
+}
+
+otimes::machine random_machine(std::mt19937& bits) {
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    otimes::machine m = otimes::host_machine();
+    m.cpu.threads = static_cast<std::int32_t>(pick(1, 4));
+    m.cpu.l1_bytes = std::int64_t{256} << pick(0, 8);
+    m.cpu.l2_bytes = m.cpu.l1_bytes * (std::int64_t{1} << pick(1, 5));
+    m.cpu.simd_bytes = static_cast<std::int32_t>(16 << pick(0, 2));
+    return m;
+}
+
+// Lanes taken from any free mode in any number, tiles of any capacity: plans that no cost model would choose.
+void bend(otimes::plan& p, std::mt19937& bits) {
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    for (otimes::pass& one : p.passes) {
+        if (one.kernel != otimes::pass_kernel::cpu_tiles) {
+            continue;
+        }
+        std::vector<std::int32_t> candidates{-1};
+        for (std::size_t k = 0; k < one.modes.size(); ++k) {
+            if (std::none_of(one.sweeps.begin(), one.sweeps.end(),
+                             [&](const otimes::sweep& s) { return s.mode == static_cast<std::int32_t>(k); })) {
+                candidates.push_back(static_cast<std::int32_t>(k));
+            }
+        }
+        one.lane_mode = candidates[static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(candidates.size()) - 1))];
+        one.lane_count = one.lane_mode < 0 ? 1 : pick(1, 40);
+    }
+    p.flops = 1 << 30;  // threads are started whatever the size
+    if (pick(0, 1) == 0) {
+        p.tile_elements *= pick(1, 8);
+    }
+}
+
+template <class Scalar>
+void random_plans(unsigned seed, int count, std::int64_t largest) {
+    std::mt19937 bits(seed);
+    for (int i = 0; i < count; ++i) {
+        const chain_spec spec = random_spec(bits, otimes::dtype_of<Scalar>(), largest);
+        fixture<Scalar> f(spec, bits);
+        const otimes::machine m = random_machine(bits);
+        otimes::plan p = otimes::make_plan(f.source, m);
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        f.check(p);
+        p.flops = 1 << 30;
+        f.check(p);
+        for (int variant = 0; variant < 3; ++variant) {
+            bend(p, bits);
+            const std::string bent = describe(spec, p);
+            CAPTURE(bent);
+            f.check(p);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
+TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }
+TEST_CASE("cpu: random plans, complex float") { random_plans<std::complex<float>>(3, 1000, 4000); }
+TEST_CASE("cpu: random plans, complex double") { random_plans<std::complex<double>>(4, 1000, 4000); }

@@ -72,6 +72,7 @@ void evaluate_program(const program& p, const bindings& b) {
         }
         reference_run<Scalar>(p, b);
     } else {
+        enable_cpu<Scalar>();  // kernels are compiled for the types that are used
         const executor& e = current_executor();
         e.run(cached_plan_for(p, e), b, {});
     }

@@ -36,13 +36,16 @@ void with_program(const lazy<Node>& expression, const matrix_view& destination, 
     use(scratch.program(), scratch.bindings());
 }
 
+/// A destination without gaps that has no memory yet.
+template <class Destination>
+matrix_view packed_view(std::int64_t rows, std::int64_t cols) {
+    return {nullptr, rows, cols, Destination::IsRowMajor ? cols : 1, Destination::IsRowMajor ? 1 : rows};
+}
+
 /// The destination of the plain matrix that the expression would become.
 template <class Node>
 matrix_view plain_destination(const lazy<Node>& expression) {
-    const std::int64_t rows = expression.rows();
-    const std::int64_t cols = expression.cols();
-    return {nullptr, rows, cols, lazy<Node>::PlainObject::IsRowMajor ? cols : 1,
-            lazy<Node>::PlainObject::IsRowMajor ? 1 : rows};
+    return packed_view<typename lazy<Node>::PlainObject>(expression.rows(), expression.cols());
 }
 
 }  // namespace eigen
@@ -99,6 +102,18 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     static_assert(std::is_same_v<eigen::scalar_of<Destination>, scalar>,
                   "otimes: plan::run: the destination and the expression have different scalar types.");
     expression.node().check();
+    const auto demand_signature = [&](const program& given) {
+        if (!(given == p.source)) {
+            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                    describe_difference(p.source, given) + ". Make a plan for this one.");
+        }
+    };
+    const executor& chosen = current_executor();
+    const executor& e = chosen.where() == p.where ? chosen : cpu();
+    if (e.where() != p.where) {
+        throw unsupported_error("otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
+                                "default; see otimes::set_default_executor.");
+    }
     if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
         if (!eigen::takes_shape<eigen::bare<Destination>>(expression.rows(), expression.cols())) {
             throw shape_error("otimes: plan::run: the destination is " +
@@ -111,6 +126,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                 throw alias_error("otimes: plan::run: the destination is an operand of the expression and would be resized. "
                                   "Run into another matrix, or write Y = expression.");
             }
+            // A plan that refuses the expression leaves the destination as it was.
+            eigen::with_program(expression, eigen::packed_view<eigen::bare<Destination>>(expression.rows(), expression.cols()),
+                                [&](const program& given, const bindings&) { demand_signature(given); });
             destination.resize(expression.rows(), expression.cols());
         }
     }
@@ -119,19 +137,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                           "for it; run into another matrix, or write Y = expression.");
     }
     eigen::with_program(expression, eigen::view_of(destination), [&](const program& given, const bindings& b) {
-        if (!(given == p.source)) {
-            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
-                                    describe_difference(p.source, given) + ". Make a plan for this one.");
-        }
+        demand_signature(given);
         if constexpr (dtype_of<scalar>() == dtype::other) {
             reference_run<scalar>(given, b);
         } else {
-            const executor& chosen = current_executor();
-            const executor& e = chosen.where() == p.where ? chosen : cpu();
-            if (e.where() != p.where) {
-                throw unsupported_error("otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
-                                        "default; see otimes::set_default_executor.");
-            }
+            enable_cpu<scalar>();
             e.run(p, b, {workspace, available_bytes});
         }
     });

@@ -49,14 +49,13 @@ namespace planning {
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t granule) noexcept {
     return (value + granule - 1) / granule * granule;
 }
-/// Scalar bytes of the values that a plan computes with: those of its first tensor that is not a factor.
+/// Bytes of the scalar that a program computes in: the widest of its operands (indices of gather and scatter aside).
 inline std::int64_t plan_element_bytes(const program& source) noexcept {
+    std::int64_t bytes = 0;
     for (const tensor& t : source.tensors) {
-        if (t.role == tensor_role::output) {
-            return t.scalar_bytes;
-        }
+        bytes = std::max<std::int64_t>(bytes, t.type == dtype::other ? 0 : t.scalar_bytes);
     }
-    return source.tensors.empty() ? 0 : source.tensors.front().scalar_bytes;
+    return bytes;
 }
 }  // namespace planning
 

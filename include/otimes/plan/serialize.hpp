@@ -46,8 +46,8 @@ inline std::string hex_text(double value) {
         digits.pop_back();
     }
     const std::int64_t power = exponent == 0 ? -1022 : exponent - 1023;
-    return sign + (exponent == 0 ? "0x0" : "0x1") + (digits.empty() ? "" : "." + digits) + "p" + (power < 0 ? "" : "+") +
-           std::to_string(power);
+    return sign + (exponent == 0 ? "0x0" : "0x1") + (digits.empty() ? "" : "." + digits) + "p" +
+           (power < 0 ? "" : "+") + std::to_string(power);
 }
 
 /// FNV-1a of a text.
@@ -60,15 +60,16 @@ constexpr std::uint64_t checksum_of(std::string_view text) noexcept {
 }
 
 [[noreturn]] inline void refuse_text(std::string_view what) {
-    throw unsupported_error("otimes: this text is not a plan or machine that this version can read: " + std::string(what) +
-                            ". Make it again with to_text of this version.");
+    throw unsupported_error("otimes: this text is not a plan or machine that this version can read: " +
+                            std::string(what) + ". Make it again with to_text of this version.");
 }
 
 /// Writes fields separated by blanks; `line` starts a new line with a name.
 class text_writer {
 public:
     static constexpr bool reading = false;
-    explicit text_writer(std::string_view kind) : text_("otimes-" + std::string(kind) + " " + std::to_string(text_version)) {}
+    explicit text_writer(std::string_view kind)
+        : text_("otimes-" + std::string(kind) + " " + std::to_string(text_version)) {}
 
     void line(std::string_view name) { (text_ += "\n") += name; }
     void integer(std::int64_t value) { text_ += " " + std::to_string(value); }
@@ -87,7 +88,9 @@ public:
     requires std::is_integral_v<Integer>
     void field(Integer& value) { integer(static_cast<std::int64_t>(value)); }
     template <class Enum>
-    void choice(Enum& value, Enum /*last*/) { integer(static_cast<std::int64_t>(value)); }
+    void choice(Enum& value, Enum /*last*/) {
+        integer(static_cast<std::int64_t>(value));
+    }
     template <class Element>
     std::size_t count(std::vector<Element>& list) {
         integer(static_cast<std::int64_t>(list.size()));
@@ -253,7 +256,9 @@ private:
 };
 
 template <class Archive, class... Fields>
-void transfer_all(Archive& a, Fields&... fields) { (a.field(fields), ...); }
+void transfer_all(Archive& a, Fields&... fields) {
+    (a.field(fields), ...);
+}
 
 template <class Archive, class Number>
 void transfer_numbers(Archive& a, std::string_view name, std::vector<Number>& list) {

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT
+/// @file explain.hpp
+/// Plans for people: `explain` as a table of passes with totals, notes and the candidates that lost; `operator<<` as
+/// initialisers that can be pasted into a test.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+constexpr std::string_view to_string(pass_kernel k) noexcept {
+    switch (k) {
+        case pass_kernel::step: return "step";
+        case pass_kernel::cpu_tiles: return "cpu_tiles";
+        case pass_kernel::gpu_generic: return "gpu_generic";
+        case pass_kernel::gpu_trailing: return "gpu_trailing";
+        case pass_kernel::gpu_outer: return "gpu_outer";
+        case pass_kernel::gpu_cluster: return "gpu_cluster";
+    }
+    return "?";
+}
+
+constexpr std::string_view to_string(sweep_kernel k) noexcept {
+    switch (k) {
+        case sweep_kernel::fibre: return "fibre";
+        case sweep_kernel::row: return "row";
+        case sweep_kernel::scalar: return "scalar";
+        case sweep_kernel::mma_split: return "mma_split";
+        case sweep_kernel::mma_f64: return "mma_f64";
+    }
+    return "?";
+}
+
+constexpr std::string_view to_string(placement p) noexcept {
+    switch (p) {
+        case placement::automatic: return "automatic";
+        case placement::cpu: return "cpu";
+        case placement::gpu: return "gpu";
+        case placement::gpus: return "gpus";
+    }
+    return "?";
+}
+
+constexpr std::string_view to_string(precision p) noexcept {
+    switch (p) {
+        case precision::standard: return "standard";
+        case precision::ieee: return "ieee";
+        case precision::tf32: return "tf32";
+        case precision::bf16: return "bf16";
+    }
+    return "?";
+}
+
+constexpr std::string_view to_string(step_kind k) noexcept {
+    switch (k) {
+        case step_kind::contract: return "contract";
+        case step_kind::scale: return "scale";
+        case step_kind::gather: return "gather";
+        case step_kind::scatter: return "scatter";
+        case step_kind::solve: return "solve";
+        case step_kind::accumulate: return "accumulate";
+        case step_kind::reduce: return "reduce";
+        case step_kind::callback: return "callback";
+    }
+    return "?";
+}
+
+namespace planning {
+
+/// Columns of text, each as wide as its longest cell. Cells are UTF-8; a code point counts as one column.
+class text_table {
+public:
+    void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    /// Columns named in `right` are aligned right. Lines are indented by two blanks and carry no trailing ones.
+    [[nodiscard]] std::string text(const std::vector<bool>& right) const {
+        std::vector<std::size_t> widths;
+        for (const auto& cells : rows_) {
+            widths.resize(std::max(widths.size(), cells.size()), 0);
+            for (std::size_t c = 0; c < cells.size(); ++c) {
+                widths[c] = std::max(widths[c], columns(cells[c]));
+            }
+        }
+        std::string result;
+        for (const auto& cells : rows_) {
+            std::string line = "  ";
+            for (std::size_t c = 0; c < cells.size(); ++c) {
+                const std::string pad(widths[c] - columns(cells[c]), ' ');
+                line += (c == 0 ? "" : "  ") + (c < right.size() && right[c] ? pad + cells[c] : cells[c] + pad);
+            }
+            line.erase(line.find_last_not_of(' ') + 1);
+            result += line + "\n";
+        }
+        return result;
+    }
+
+private:
+    static std::size_t columns(std::string_view text) {
+        return static_cast<std::size_t>(std::count_if(
+            text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    }
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// Position of each factor in the formula, from 1; 0 for other tensors. Factors count by the mode that they replace, chain
+/// after chain; a factor that is used again keeps its number.
+inline std::vector<std::int32_t> factor_positions(const program& source) {
+    std::vector<std::int32_t> position(source.tensors.size(), 0);
+    std::int32_t next = 1;
+    std::vector<std::pair<std::int32_t, std::int32_t>> run;  // mode, factor
+    const auto flush = [&] {
+        std::stable_sort(run.begin(), run.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        for (const auto& [on, id] : run) {
+            if (position[static_cast<std::size_t>(id)] == 0) {
+                position[static_cast<std::size_t>(id)] = next++;
+            }
+        }
+        run.clear();
+    };
+    for (std::size_t i = 0; i < source.steps.size(); ++i) {
+        const step& s = source.steps[i];
+        if (i > 0 && s.in != source.steps[i - 1].out) {
+            flush();
+        }
+        if (s.factor >= 0 && source.at(s.factor).role == tensor_role::factor) {
+            run.emplace_back(s.mode, s.factor);
+        }
+    }
+    flush();
+    return position;
+}
+
+/// "256 x 8 x 8" of a tensor.
+inline std::string extents_text(const program& source, std::int32_t id) {
+    std::string text;
+    for (const mode& m : source.modes_of(id)) {
+        text += (text.empty() ? "" : " x ") + std::to_string(m.extent);
+    }
+    return text.empty() ? "scalar" : text;
+}
+
+/// "256 x [8] x 4096", "50 x [32->8] x [64->128]": contracted modes in brackets.
+inline std::string pass_shape_text(const pass& p) {
+    std::string text;
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const pass_mode& m = p.modes[k];
+        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
+                                            [k](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
+        std::string one = std::to_string(m.extent_in);
+        if (m.extent_out != m.extent_in) {
+            one += "->" + std::to_string(m.extent_out);
+        }
+        text += (k == 0 ? "" : " x ") + (contracted ? "[" + one + "]" : one);
+    }
+    return text.empty() ? "1" : text;
+}
+
+/// "F1, F2⊗F3 as 9 x 9": the sweeps of a pass in their order.
+inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& positions) {
+    std::string text;
+    for (const sweep& s : p.sweeps) {
+        text += text.empty() ? "" : ", ";
+        for (std::size_t i = 0; i < s.factors.size(); ++i) {
+            text += (i == 0 ? "F" : "⊗F") + std::to_string(positions[static_cast<std::size_t>(s.factors[i])]);
+        }
+        if (s.factors.size() > 1) {
+            text += " as " + shape_text(s.P, s.Q);
+        }
+    }
+    return text.empty() ? "copy" : text;
+}
+
+/// "X", "Y", "T" for program tensors; "W1" for workspace buffer 0.
+inline std::string place_text(const program& source, std::int32_t name) {
+    if (name <= -2) {
+        return "W" + std::to_string(-1 - name);
+    }
+    if (name < 0) {
+        return "-";
+    }
+    switch (source.at(name).role) {
+        case tensor_role::input: return "X";
+        case tensor_role::factor: return "F";
+        case tensor_role::output: return "Y";
+        case tensor_role::temporary: return "T";
+    }
+    return "?";
+}
+
+/// What a tile is: lanes, the way it is loaded and stored, and its bytes; or a block of a GPU.
+inline std::string tile_text(const plan& whole, const pass& p) {
+    switch (p.kernel) {
+        case pass_kernel::step:
+        case pass_kernel::gpu_generic: return "-";
+        case pass_kernel::gpu_trailing:
+        case pass_kernel::gpu_cluster:
+            return counted(p.rows_per_block, "segment") + ", " + bytes_text(p.shared_bytes) + " shared";
+        case pass_kernel::gpu_outer:
+            return "runs of " + std::to_string(p.lane_count) + ", " + bytes_text(p.shared_bytes) + " shared";
+        case pass_kernel::cpu_tiles: break;
+    }
+    double peak = 0;
+    double now = 1;
+    for (const sweep& s : p.sweeps) {
+        now *= static_cast<double>(s.P);
+    }
+    peak = now;
+    for (const sweep& s : p.sweeps) {
+        now = now / static_cast<double>(s.P) * static_cast<double>(s.Q);
+        peak = std::max(peak, now);
+    }
+    std::string text;
+    if (p.lane_mode < 0) {
+        text = "row kernel";
+    } else {
+        const pass_mode& lanes = p.modes[static_cast<std::size_t>(p.lane_mode)];
+        text = counted(p.lane_count, "lane");
+        if (lanes.stride_in != 1 || lanes.stride_out != 1) {
+            text += lanes.stride_in != 1 && lanes.stride_out != 1 ? ", transposed"
+                    : lanes.stride_in != 1                        ? ", transposed in"
+                                                                  : ", transposed out";
+        }
+    }
+    const double bytes =
+        peak * static_cast<double>(p.lane_count) * static_cast<double>(plan_element_bytes(whole.source));
+    return text + ", " + bytes_text(bytes);
+}
+
+}  // namespace planning
+
+/// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
+/// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula, [8] is a contracted extent.
+inline std::string explain(const plan& p) {
+    using namespace planning;
+    const program& source = p.source;
+    const std::vector<std::int32_t> positions = factor_positions(source);
+    std::int32_t input = -1;
+    std::int32_t output = -1;
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor_role role = source.tensors[id].role;
+        input = role == tensor_role::input && input < 0 ? static_cast<std::int32_t>(id) : input;
+        output = role == tensor_role::output ? static_cast<std::int32_t>(id) : output;
+    }
+    std::int64_t contractions = 0;
+    bool adds = false;
+    for (const step& s : source.steps) {
+        contractions += s.kind == step_kind::contract ? 1 : 0;
+        adds = adds || (s.add && s.out == output);
+    }
+    std::string text = "otimes plan: " + counted(contractions, "factor");
+    if (output >= 0) {
+        text += ", " + std::string(to_string(source.at(output).type));
+    }
+    text +=
+        " on " + std::string(p.where == placement::cpu ? counted(p.threads, "thread") + " of " : "") + p.machine_name;
+    text += p.where == placement::gpus ? " (several GPUs)\n" : "\n";
+    if (input >= 0 && output >= 0) {
+        text += "  X " + extents_text(source, input) + (adds ? " added to Y " : " to Y ") +
+                extents_text(source, output) + "\n";
+    }
+    if (p.wishes.precision != precision::standard || p.wishes.deterministic) {
+        text += "  options: precision " + std::string(to_string(p.wishes.precision)) +
+                (p.wishes.deterministic ? ", deterministic" : "") + "\n";
+    }
+    const double rate = p.predicted_seconds > 0 ? static_cast<double>(p.flops) / p.predicted_seconds : 0;
+    text += "  predicted " + seconds_text(p.predicted_seconds) + " (" + flops_text(rate) + "/s), bound " +
+            seconds_text(p.bound_seconds) + "\n";
+    if (p.slab_count > 1) {
+        text += "  " + counted(p.slab_count, "slab") + " of at most " + std::to_string(p.slab_extent) +
+                (p.where == placement::cpu ? ", each run through all passes by one thread\n" : ", one after another\n");
+    }
+    text += "\n";
+
+    text_table table;
+    table.row({"pass", "sweeps", "shape", "from", "to", "tile", "flops", "bytes", "level", "predicted", "bound",
+               "ends because"});
+    double predicted = 0;
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < p.passes.size(); ++i) {
+        const pass& one = p.passes[i];
+        std::string what = sweeps_text(one, positions);
+        std::string shape = pass_shape_text(one);
+        if (one.kernel == pass_kernel::step) {
+            const step& s = source.steps[static_cast<std::size_t>(one.step)];
+            what = std::string(to_string(s.kind)) +
+                   (s.factor >= 0 && positions[static_cast<std::size_t>(s.factor)] > 0
+                        ? " F" + std::to_string(positions[static_cast<std::size_t>(s.factor)])
+                        : "");
+            shape = s.in >= 0 ? extents_text(source, s.in) : "-";
+        }
+        table.row({std::to_string(i + 1), what, shape, place_text(source, one.in),
+                   (one.add ? "+" : "") + place_text(source, one.out), tile_text(p, one),
+                   flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"), one.level,
+                   seconds_text(one.predicted_seconds), seconds_text(one.bound_seconds), one.reason});
+        predicted += one.predicted_seconds;
+        bytes += one.bytes;
+    }
+    table.row({"", "total", "", "", "", "", flops_text(static_cast<double>(p.flops)),
+               quantity(static_cast<double>(bytes), "B"), "", seconds_text(predicted), seconds_text(p.bound_seconds),
+               ""});
+    text += table.text({true, false, false, false, false, false, true, true, false, true, true, false});
+
+    text += "\n  least traffic " + quantity(static_cast<double>(p.bytes), "B") + "; workspace " +
+            bytes_text(static_cast<double>(p.workspace_bytes));
+    const workspace_layout layout = layout_of(p);
+    const std::int64_t factor_bytes = layout.buffers.empty() ? layout.tiles : layout.buffers.front();
+    if (p.workspace_bytes > 0) {
+        text += " (factors " + bytes_text(static_cast<double>(factor_bytes)) + ", intermediates " +
+                std::to_string(layout.worker_count) + " x " + bytes_text(static_cast<double>(layout.worker_stride)) +
+                ", tiles " + std::to_string(p.threads) + " x " + bytes_text(static_cast<double>(layout.tile_stride)) +
+                ")";
+    }
+    text += "\n";
+    for (const std::string& note : p.notes) {
+        text += "  note: " + note + "\n";
+    }
+    if (!p.rejected.empty()) {
+        text += "\n  rejected\n";
+        text_table losers;
+        for (const rejected_candidate& r : p.rejected) {
+            losers.row({"  " + r.what, seconds_text(r.predicted_seconds), r.reason});
+        }
+        text += losers.text({false, true, false});
+    }
+    return text;
+}
+
+inline std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
+    return out << "{.extent_in = " << m.extent_in << ", .extent_out = " << m.extent_out
+               << ", .stride_in = " << m.stride_in << ", .stride_out = " << m.stride_out << '}';
+}
+
+inline std::ostream& operator<<(std::ostream& out, const sweep& s) {
+    out << "{.mode = " << s.mode << ", .kernel = otimes::sweep_kernel::" << to_string(s.kernel) << ", .P = " << s.P
+        << ", .Q = " << s.Q << ", .factors = {";
+    for (std::size_t i = 0; i < s.factors.size(); ++i) {
+        out << (i == 0 ? "" : ", ") << s.factors[i];
+    }
+    return out << "}}";
+}
+
+/// What decides how a pass runs, as a designated initialiser; predictions are left out.
+inline std::ostream& operator<<(std::ostream& out, const pass& p) {
+    out << "{.kernel = otimes::pass_kernel::" << to_string(p.kernel) << ", .step = " << p.step << ", .in = " << p.in
+        << ", .out = " << p.out << ", .add = " << (p.add ? "true" : "false") << ", .scalar = " << p.scalar
+        << ", .modes = {";
+    for (std::size_t i = 0; i < p.modes.size(); ++i) {
+        out << (i == 0 ? "" : ", ") << p.modes[i];
+    }
+    out << "}, .sweeps = {";
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        out << (i == 0 ? "" : ", ") << p.sweeps[i];
+    }
+    out << "}, .slab_mode = " << p.slab_mode << ", .slab_scale = " << p.slab_scale << ", .lane_mode = " << p.lane_mode
+        << ", .lane_count = " << p.lane_count;
+    if (p.kernel != pass_kernel::cpu_tiles && p.kernel != pass_kernel::step) {
+        out << ", .threads_per_block = " << p.threads_per_block << ", .shared_bytes = " << p.shared_bytes
+            << ", .rows_per_block = " << p.rows_per_block << ", .cluster_blocks = " << p.cluster_blocks;
+    }
+    return out << '}';
+}
+
+/// The table of explain.
+inline std::ostream& operator<<(std::ostream& out, const plan& p) { return out << explain(p); }
+
+}  // namespace otimes

@@ -230,7 +230,8 @@ private:
             return view != written &&
                    overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))), memory_of(written, bytes));
         } else {
-            return false;
+            // An expression does not tell what it reads; a destination that is resized first may be it.
+            return written.rows != term.rows() || written.cols != term.cols();
         }
     }
     template <class Term>
@@ -328,11 +329,13 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
         plain value(source.rows(), source.cols());
         source.node().evaluate(value, false, scalar(1));
         if constexpr (how == assignment::overwrite && std::is_same_v<Destination, plain>) {
-            destination.swap(value);
-        } else {
-            resize();
-            assign_without_alias(destination, value, functor);
+            if (!fits) {  // of the right shape it keeps its memory, on which the user may hold views
+                destination.swap(value);
+                return;
+            }
         }
+        resize();
+        assign_without_alias(destination, value, functor);
     } else {
         resize();
         source.node().evaluate(destination, how != assignment::overwrite, how == assignment::subtract ? scalar(-1) : scalar(1));
@@ -348,7 +351,11 @@ inline constexpr bool is_product_node<product<Scalar, Rows, Cols, RowMajor>> = t
 template <class Scalar, int Rows, int Cols, class Matrix>
 product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> start_product(Matrix&& m) {
     product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> result;
-    result.node.x = make_leaf_for<Scalar>(std::forward<Matrix>(m));
+    if constexpr (is_identity_expression<bare<Matrix>>) {  // a factor needs no elements, X does
+        result.node.x = make_leaf_for<Scalar>(typename bare<Matrix>::PlainObject(m));
+    } else {
+        result.node.x = make_leaf_for<Scalar>(std::forward<Matrix>(m));
+    }
     return result;
 }
 
@@ -430,6 +437,9 @@ template <class Node, class Amount>
     requires eigen::amount<Amount, typename Node::scalar_type>
 [[nodiscard]] auto operator/(const lazy<Node>& y, const Amount& amount) {
     using scalar = detail::scaled_scalar<Amount, typename Node::scalar_type>;
+    static_assert(!std::is_integral_v<scalar>,
+                  "otimes: a product of integers cannot be divided before it is evaluated, since 1 / n is 0. Write "
+                  "(X * K).eval() / n to divide each entry.");
     if constexpr (eigen::is_product_node<Node>) {
         eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
         result.node = eigen::promote<scalar>(y.node().node);

@@ -35,9 +35,10 @@ template <class First, class Second>
 using common_scalar = std::conditional_t<is_complex_scalar<First>, First, Second>;
 
 /// True when an `Amount` may scale an expression of `Scalar`: what converts to the scalar without leaving the real line,
-/// or the complex type of a real scalar.
+/// or the complex type of a real scalar. A fraction does not scale integers: it would be cut off.
 template <class Amount, class Scalar>
-inline constexpr bool scales = std::is_convertible_v<Amount, Scalar> ||
+inline constexpr bool scales = (std::is_convertible_v<Amount, Scalar> &&
+                                !(std::is_integral_v<real_of<Scalar>> && std::is_floating_point_v<Amount>)) ||
                                (is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>);
 
 /// Scalar of `amount * expression`.

@@ -267,11 +267,10 @@ template <class Range>
     using scalar = typename eigen::argument_scalar<element>::type;
     using known_scalar = std::conditional_t<std::is_void_v<scalar>, double, scalar>;
     kron_node<known_scalar> node;
-    constexpr bool owned = !std::is_reference_v<Range> && !std::is_const_v<Range> &&
-                           requires { factors.get_allocator(); };
+    constexpr bool owned = !std::is_reference_v<Range> && requires { factors.get_allocator(); };
     if constexpr (owned) {
         for (auto& factor : factors) {
-            eigen::append_argument(node, std::move(factor));
+            eigen::append_argument(node, std::move(factor));  // copies where the vector is const
         }
     } else {
         for (const auto& factor : factors) {
@@ -319,6 +318,9 @@ template <class Scalar, class Amount>
     requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator/(const kron_expr<Scalar>& k, const Amount& amount) {
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
+    static_assert(!std::is_integral_v<result_scalar>,
+                  "otimes: a Kronecker product of integers cannot be divided, since 1 / n is 0. Divide a factor, or the "
+                  "evaluated product.");
     kron_node<result_scalar> node;
     node.append(k.node());
     node.set_alpha(node.alpha() / static_cast<result_scalar>(amount));

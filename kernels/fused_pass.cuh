@@ -66,15 +66,23 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     };
 
     if constexpr (Group::slots == 0) {
+        // The first tile is on its way while the factors are placed.
+        index_t tile = blockIdx.x;
+        if (tile >= tiles) return;
+        tile_place<scalar> place = locate(tile);
+        load_part<Group>(place, sMain, 0);
+        commit_copies();
         place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
-        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const tile_place<scalar> place = locate(tile);
-            load_part<Group>(place, sMain, 0);
-            commit_copies();
+        while (true) {
             wait_for_copies<0>();
             middle_and_last(constant<0>{}, place);
+            tile += gridDim.x;
+            if (tile >= tiles) break;
             __syncthreads();
+            place = locate(tile);
+            load_part<Group>(place, sMain, 0);
+            commit_copies();
         }
     } else {
         // Parts of this block's tiles in one sequence; `slots` of them are on their way at any time.

@@ -93,17 +93,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
             offset[0] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index);
         }
         if (works) {
-#pragma unroll
-            for (int n = 0; n < n_tiles; ++n)
-#pragma unroll
-                for (int m = 0; m < products; ++m)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) rC[n][m][e] = scalar(0);
-
-            constexpr int unrolled = n_tiles * products * k_steps <= 64 ? k_steps : n_tiles * products <= 8 ? 4 : 2;
-#pragma unroll unrolled
-            for (int k = 0; k < k_steps; ++k) {
-                alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+            constexpr int chunk = Group::words == 1 && k_steps % 2 == 0 ? 2 : 1;  // k steps between two visits of rC
+            // This lane's elements at p = 8k + .. of its fibres.
+            const auto read = [&](int k, scalar (&rX)[2][packs]) {
                 if constexpr (shape::last_mode) {
 #pragma unroll
                     for (int j = 0; j < packs; ++j) {
@@ -121,39 +113,58 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     for (int h = 0; h < 2; ++h)
                         *reinterpret_cast<packet<16>*>(rX[h]) = *reinterpret_cast<const packet<16>*>(sFrom + offset[0] + (8 * k + t + 4 * h) * stride);
                 }
+            };
+            const auto multiply = [&](auto first, int k) {
                 if constexpr (Group::words == 1) {
-                    unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
+                    unsigned rHigh[products][chunk][4], rLow[products][chunk][4];  // (product, k, fragment)
 #pragma unroll
-                    for (int m = 0; m < products; ++m)
+                    for (int c = 0; c < chunk; ++c) {
+                        alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+                        read(k + c, rX);
 #pragma unroll
-                        for (int e = 0; e < 4; ++e) {
-                            const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
-                            rHigh[m][e] = parts.high;
-                            rLow[m][e] = parts.low;
-                        }
+                        for (int m = 0; m < products; ++m)
+#pragma unroll
+                            for (int e = 0; e < 4; ++e) {
+                                const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
+                                rHigh[m][c][e] = parts.high;
+                                rLow[m][c][e] = parts.low;
+                            }
+                    }
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
-                        const int tile = (k * (shape::Q / 8) + n_first + n) * 32 + lane;
-                        uint4 f;
-                        if constexpr (Group::presplit(level))
-                            f = reinterpret_cast<const uint4*>(sF)[tile];
-                        else {
-                            const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
-                            const split_float s0 = otimes::kernels::split(raw.x), s1 = otimes::kernels::split(raw.y);
-                            f = make_uint4(s0.high, s1.high, s0.low, s1.low);
+                        uint4 rF[chunk];  // (k)
+#pragma unroll
+                        for (int c = 0; c < chunk; ++c) {
+                            const int tile = ((k + c) * (shape::Q / 8) + n_first + n) * 32 + lane;
+                            if constexpr (Group::presplit(level))
+                                rF[c] = reinterpret_cast<const uint4*>(sF)[tile];
+                            else {
+                                const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
+                                const split_float s0 = otimes::kernels::split(raw.x), s1 = otimes::kernels::split(raw.y);
+                                rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+                            }
                         }
 #pragma unroll
-                        for (int m = 0; m < products; ++m) multiply_add_three_terms(rC[n][m], rHigh[m], rLow[m], f.x, f.y, f.z, f.w);
+                        for (int m = 0; m < products; ++m) multiply_add_three_terms<decltype(first)::value != 0, chunk>(rC[n][m], rHigh[m], rLow[m], rF);
                     }
                 } else {
+                    alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+                    read(k, rX);
                     const double rA[4] = {rX[0][0], rX[0][1], rX[1][0], rX[1][1]};
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
+                        if constexpr (decltype(first)::value != 0)
+                            for (int e = 0; e < 4; ++e) rC[n][0][e] = 0.;
                         const double2 f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
                         multiply_add_double(rC[n][0], rA, f.x, f.y);
                     }
                 }
-            }
+            };
+            constexpr int rest = k_steps - chunk;
+            constexpr int unrolled = n_tiles * products * k_steps <= 64 ? (rest > 0 ? rest / chunk : 1) : n_tiles * products <= 8 ? 2 : 1;
+            multiply(constant<1>{}, 0);
+#pragma unroll unrolled
+            for (int k = chunk; k < k_steps; k += chunk) multiply(constant<0>{}, k);
 
             // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
             // which it is.

@@ -8,8 +8,8 @@
 //
 // A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high,
 // exact but for its last bit (of either sign). Three products low*high + high*low + high*high then carry
-// float's accuracy; the fourth is below it. The unit truncates while it adds, so a sum over more than eight k
-// leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
+// float's accuracy; the fourth is below it. The unit truncates while it adds, so a long sum
+// leaves it every sixteen k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
 // the caller finds those and repeats the fibre with multiply-adds.
 #pragma once
 #include "device_language.cuh"
@@ -45,16 +45,20 @@ __device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&r
 #endif
 }
 
-// rC += A * B to float's accuracy, the eight-term sum outside the unit's accumulator.
-__device__ __forceinline__ void multiply_add_three_terms(float (&rC)[4], const unsigned (&rHigh)[4], const unsigned (&rLow)[4], unsigned high0,
-                                                         unsigned high1, unsigned low0, unsigned low1) {
-    const float zero[4] = {0.f, 0.f, 0.f, 0.f};
-    float rD[4];  // (2 rows, 2 columns)
-    multiply_tf32(rD, rLow, high0, high1, zero);
-    multiply_tf32(rD, rHigh, low0, low1, rD);
-    multiply_tf32(rD, rHigh, high0, high1, rD);
+// rC = A * B (First) or rC += A * B, over Steps times eight k, to float's accuracy. The small terms go first, so that the sum is
+// cut at full size only Steps times; what is already in rC is added outside the unit, to nearest.
+template <bool First, int Steps>
+__device__ __forceinline__ void multiply_add_three_terms(float (&rC)[4], const unsigned (&rHigh)[Steps][4], const unsigned (&rLow)[Steps][4], const uint4 (&rF)[Steps]) {
+    float rD[4] = {0.f, 0.f, 0.f, 0.f};  // (2 rows, 2 columns)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) rC[e] += rD[e];
+    for (int k = 0; k < Steps; ++k) {
+        multiply_tf32(rD, rLow[k], rF[k].x, rF[k].y, rD);
+        multiply_tf32(rD, rHigh[k], rF[k].z, rF[k].w, rD);
+    }
+#pragma unroll
+    for (int k = 0; k < Steps; ++k) multiply_tf32(rD, rHigh[k], rF[k].x, rF[k].y, rD);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) rC[e] = First ? rD[e] : rC[e] + rD[e];
 }
 
 __device__ __forceinline__ void multiply_add_double(double (&rC)[4], const double (&rA)[4], double b0, double b1) {

@@ -184,6 +184,11 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     std::int64_t K = 1, L = 1;
     for (int e : c.p) K *= e;
     for (int e : c.q) L *= e;
+    const auto in_plan = [&](int mode) {
+        for (const auto& pass : pl.plan.passes)
+            if (mode >= pass.first_mode && mode < pass.first_mode + pass.modes()) return true;
+        return false;
+    };
     // Least flops over all orders: sorted by 1/Q - 1/P, descending.
     double flops = 0;
     {
@@ -191,7 +196,7 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
         for (std::size_t i = 0; i < order.size(); ++i) order[i] = int(i);
         std::sort(order.begin(), order.end(), [&](int a, int b) { return 1.0 / c.q[a] - 1.0 / c.p[a] > 1.0 / c.q[b] - 1.0 / c.p[b]; });
         double k = double(K);
-        for (int i : order) { flops += 2.0 * rows * k * c.q[i]; k = k / c.p[i] * c.q[i]; }
+        for (int i : order) { if (in_plan(i)) flops += 2.0 * rows * k * c.q[i]; k = k / c.p[i] * c.q[i]; }
     }
     const double bytes = double(rows) * (K + L) * sizeof(T);
     const int sets = std::max(1, int(std::min(4096.0, std::ceil(130e6 / bytes) + (bytes < 130e6 ? 1 : 0))));
@@ -206,6 +211,10 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     std::uniform_real_distribution<double> uniform(-1, 1);
     chain ch{}; ch.modes = int(c.p.size());
     std::vector<double> w, u;
+    // A plan may leave modes out: those have the identity as their factor.
+    std::vector<bool> replaced(c.p.size(), false);
+    for (const auto& pass : pl.plan.passes)
+        for (int i = 0; i < pass.modes(); ++i) replaced[pass.first_mode + i] = true;
     for (std::size_t i = 0; i < c.p.size(); ++i) {
         ch.p[i] = c.p[i]; ch.q[i] = c.q[i];
         r.factor_at.push_back(total);
@@ -214,7 +223,7 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
         const double scale = 1 / std::sqrt(c.p[i] / 3.0);
         for (int p = 0; p < c.p[i]; ++p) {
             double dot = 0;
-            for (int q = 0; q < c.q[i]; ++q) { const T f = T(scale * uniform(random)); host_factors.push_back(f); dot += double(f) * wi[q]; }
+            for (int q = 0; q < c.q[i]; ++q) { const T f = replaced[i] ? T(scale * uniform(random)) : T(p == q); host_factors.push_back(f); dot += double(f) * wi[q]; }
             u.push_back(dot);
         }
         w.insert(w.end(), wi.begin(), wi.end());

@@ -67,41 +67,99 @@ OTIMES_INLINE void read_entry(const factor_view& v, std::ptrdiff_t p, std::ptrdi
     }
 }
 
-/// Column q of the multiplied-out P x Q matrix into to[p * step], p = 0 .. P - 1; `to` has Components reals an element.
-template <class Real, int Components>
-void read_column(const program& source, const bindings& b, const sweep& s, std::ptrdiff_t q, Real* to,
-                 std::ptrdiff_t step) noexcept {
+/// Reals of a row of a multiplied-out group that is built on the stack; longer rows are computed entry by entry.
+inline constexpr std::ptrdiff_t most_row_reals = 1024;
+inline constexpr std::size_t most_quick_members = 16;
+
+/// Entry (p, q) of the product of all members, as (re, im): one division per member and index.
+template <class Real>
+void read_product(const program& source, const bindings& b, const sweep& s, std::ptrdiff_t p, std::ptrdiff_t q,
+                  Real& re, Real& im) noexcept {
+    re = 1;
+    im = 0;
+    for (std::size_t k = s.factors.size(); k-- > 0;) {
+        const factor_view v = view_factor(source, b, s.factors[k]);
+        Real f_re, f_im;
+        read_entry<Real>(v, p % v.P, q % v.Q, f_re, f_im);
+        p /= v.P;
+        q /= v.Q;
+        const Real t = re * f_re - im * f_im;
+        im = re * f_im + im * f_re;
+        re = t;
+    }
+}
+
+/// Calls put(p, q, re, im) for every entry of the multiplied-out matrix. A row of a group is built by outer products,
+/// last member first, so that an entry costs about one multiplication.
+template <class Real, int Components, class Put>
+OTIMES_INLINE void for_each_entry(const program& source, const bindings& b, const sweep& s, Put&& put) noexcept {
     const std::size_t members = s.factors.size();
     if (members == 1) {
         const factor_view v = view_factor(source, b, s.factors[0]);
-        if (!v.identity && !v.complex_data && Components == 1) {
-            const Real* from = static_cast<const Real*>(v.data) + q * v.q_stride;
-            for (std::ptrdiff_t p = 0; p < s.P; ++p, from += v.p_stride, to += step) {
-                *to = *from;
+        if (!v.identity && !v.complex_data) {
+            for (std::ptrdiff_t p = 0; p < v.P; ++p) {
+                const Real* from = static_cast<const Real*>(v.data) + p * v.p_stride;
+                for (std::ptrdiff_t q = 0; q < v.Q; ++q, from += v.q_stride) {
+                    put(p, q, *from, Real(0));
+                }
             }
-            return;
+        } else {
+            for (std::ptrdiff_t p = 0; p < v.P; ++p) {
+                for (std::ptrdiff_t q = 0; q < v.Q; ++q) {
+                    Real re, im;
+                    read_entry<Real>(v, p, q, re, im);
+                    put(p, q, re, im);
+                }
+            }
         }
+        return;
     }
-    for (std::ptrdiff_t p = 0; p < s.P; ++p, to += step) {
-        Real re = 1, im = 0;
-        std::ptrdiff_t p_rest = p, q_rest = q;
-        for (std::size_t k = members; k-- > 0;) {
-            const factor_view v = view_factor(source, b, s.factors[k]);
-            Real f_re, f_im;
-            read_entry<Real>(v, p_rest % v.P, q_rest % v.Q, f_re, f_im);
-            p_rest /= v.P;
-            q_rest /= v.Q;
-            if constexpr (Components == 2) {
-                const Real t = re * f_re - im * f_im;
-                im = re * f_im + im * f_re;
-                re = t;
-            } else {
-                re *= f_re;
+    const auto P = static_cast<std::ptrdiff_t>(s.P);
+    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    if (members > most_quick_members || Q * Components > most_row_reals) {
+        for (std::ptrdiff_t p = 0; p < P; ++p) {
+            for (std::ptrdiff_t q = 0; q < Q; ++q) {
+                Real re, im;
+                read_product<Real>(source, b, s, p, q, re, im);
+                put(p, q, re, im);
             }
         }
-        to[0] = re;
-        if constexpr (Components == 2) {
-            to[1] = im;
+        return;
+    }
+    factor_view views[most_quick_members];
+    std::ptrdiff_t digit[most_quick_members];
+    for (std::size_t k = 0; k < members; ++k) {
+        views[k] = view_factor(source, b, s.factors[k]);
+        digit[k] = 0;
+    }
+    Real row_re[most_row_reals];
+    [[maybe_unused]] Real row_im[Components == 2 ? most_row_reals : 1];
+    for (std::ptrdiff_t p = 0; p < P; ++p) {
+        row_re[0] = 1;
+        row_im[0] = 0;
+        std::ptrdiff_t length = 1;
+        for (std::size_t k = members; k-- > 0;) {
+            // Entries j * length + i = F[p_k, j] * row[i]; from the last j down, so that row[i] is still there.
+            for (std::ptrdiff_t j = views[k].Q; j-- > 0;) {
+                Real f_re, f_im;
+                read_entry<Real>(views[k], digit[k], j, f_re, f_im);
+                for (std::ptrdiff_t i = 0; i < length; ++i) {
+                    if constexpr (Components == 2) {
+                        const Real re = row_re[i] * f_re - row_im[i] * f_im;
+                        row_im[j * length + i] = row_re[i] * f_im + row_im[i] * f_re;
+                        row_re[j * length + i] = re;
+                    } else {
+                        row_re[j * length + i] = row_re[i] * f_re;
+                    }
+                }
+            }
+            length *= views[k].Q;
+        }
+        for (std::ptrdiff_t q = 0; q < Q; ++q) {
+            put(p, q, row_re[q], Components == 2 ? row_im[Components == 2 ? q : 0] : Real(0));
+        }
+        for (std::size_t k = members; k-- > 0 && ++digit[k] == views[k].P;) {
+            digit[k] = 0;
         }
     }
 }
@@ -119,47 +177,61 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
     using shapes = block_shapes<Real, Components>;
     const auto P = static_cast<std::ptrdiff_t>(s.P);
     const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    const auto write = [](Real* at, Real re, [[maybe_unused]] Real im) {
+        at[0] = re;
+        if constexpr (Components == 2) {
+            at[1] = im;
+        }
+    };
     if (!as_row) {
         const even_split split = split_evenly(Q, shapes::fibre_q(Q));
-        std::ptrdiff_t q = 0;
-        for (std::ptrdiff_t block = 0; block < split.big_count + split.small_count; ++block) {
-            const int rows = block < split.big_count ? split.big() : split.small;
-            for (int r = 0; r < rows; ++r) {
-                read_column<Real, Components>(source, b, s, q + r, to + r * Components, rows * Components);
+        const std::ptrdiff_t big_end = split.big_count * split.big();
+        std::ptrdiff_t start = 0, rows = 1, in_block = 0;  // the block that q is in, followed as q advances
+        for_each_entry<Real, Components>(source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, Real re, Real im) {
+            if (q == 0) {
+                start = 0;
+                in_block = 0;
+                rows = big_end > 0 ? split.big() : split.small;
+            } else if (++in_block == rows) {
+                start += rows;
+                in_block = 0;
+                rows = start < big_end ? split.big() : split.small;
             }
-            to += rows * P * Components;
-            q += rows;
-        }
+            write(to + (start * P + p * rows + in_block) * Components, re, im);
+        });
         return;
     }
     constexpr std::ptrdiff_t width = simd<Real>::width;
     constexpr std::ptrdiff_t per_vector = width >= Components ? width / Components : 1;
     const std::ptrdiff_t whole = Q * Components / width;
-    const std::ptrdiff_t rest = Q * Components % width;
     const even_split split = split_evenly(whole, shapes::most_vectors);
-    std::ptrdiff_t q = 0;
-    for (std::ptrdiff_t panel = 0; panel < split.big_count + split.small_count; ++panel) {
-        const std::ptrdiff_t vectors = panel < split.big_count ? split.big() : split.small;
-        const std::ptrdiff_t columns = vectors * per_vector;
-        for (std::ptrdiff_t i = 0; i < columns; ++i) {
-            read_column<Real, Components>(source, b, s, q + i, to + i * Components, vectors * width);
-        }
-        to += vectors * width * P;
-        q += columns;
-    }
-    if (rest > 0) {
-        const std::ptrdiff_t first = whole > 0 ? Q - per_vector : 0;
-        for (std::ptrdiff_t i = 0; i < per_vector; ++i) {
-            if (first + i < Q) {
-                read_column<Real, Components>(source, b, s, first + i, to + i * Components, width);
-            } else {
-                for (std::ptrdiff_t p = 0; p < P; ++p) {
-                    to[p * width + i * Components] = 0;
-                    to[p * width + (i + 1) * Components - 1] = 0;
-                }
-            }
+    const std::ptrdiff_t big_end = split.big_count * split.big() * per_vector;
+    const std::ptrdiff_t whole_end = whole * per_vector;
+    const std::ptrdiff_t tail_first = whole > 0 ? Q - per_vector : 0;  // the last panel may repeat columns
+    Real* const tail = to + whole * width * P;
+    if (whole_end < Q) {
+        for (std::ptrdiff_t i = 0; i < width * P; ++i) {
+            tail[i] = 0;
         }
     }
+    std::ptrdiff_t start = 0, columns = 0, in_panel = 0;
+    for_each_entry<Real, Components>(source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, Real re, Real im) {
+        if (q == 0) {
+            start = 0;
+            in_panel = 0;
+            columns = (big_end > 0 ? split.big() : split.small) * per_vector;
+        } else if (++in_panel == columns) {
+            start += columns;
+            in_panel = 0;
+            columns = (start < big_end ? split.big() : split.small) * per_vector;
+        }
+        if (q < whole_end) {
+            write(to + (start * P + p * columns + in_panel) * Components, re, im);
+        }
+        if (whole_end < Q && q >= tail_first) {
+            write(tail + p * width + (q - tail_first) * Components, re, im);
+        }
+    });
 }
 
 }  // namespace cpu_detail

@@ -17,6 +17,7 @@
 #include <otimes/exec/cpu/run_plan.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/target.hpp>
+#include <otimes/plan/cpu_plan.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/dtype.hpp>
@@ -65,6 +66,8 @@ public:
     [[nodiscard]] std::string_view name() const noexcept override { return "cpu " OTIMES_TARGET_NAME; }
     [[nodiscard]] const machine& target() const noexcept override { return host_machine(); }
     [[nodiscard]] placement where() const noexcept override { return placement::cpu; }
+    /// The CPU's plan, without the candidates that lost: those are for `explain`.
+    [[nodiscard]] plan plan_for(const program& p) const override { return planning::default_cpu_plan(p, target().cpu); }
 
     /// Evaluates `p`. Cost: the passes, plus about 0.1 us per pass; no heap allocation after the first run of a thread.
     /// Threads: p.threads when compiled with OpenMP and called outside a parallel region, else 1.

@@ -33,6 +33,9 @@ public:
     [[nodiscard]] virtual const machine& target() const noexcept = 0;
     /// Where its plans run; what `placement::automatic` becomes.
     [[nodiscard]] virtual placement where() const noexcept = 0;
+    /// The plan for `p` on this executor with default options; what an expression is evaluated by. An executor makes
+    /// only plans of its own kind here, so that a file compiles no more of the planner than it uses. Deterministic.
+    [[nodiscard]] virtual plan plan_for(const program& p) const = 0;
     /// Evaluates `p` on the operands of `b`.
     /// @throws unsupported_error a plan that was made for another kind of executor.
     /// @throws budget_error a workspace smaller than `p.workspace_bytes`.

@@ -13,7 +13,6 @@
 
 #include <otimes/exec/executor.hpp>
 #include <otimes/plan/plan.hpp>
-#include <otimes/plan/planner.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -73,9 +72,7 @@ inline const plan& cached_plan_for(const program& p, const executor& e) {
     if (!entry.holds(key, e.id(), p)) {
         std::shared_ptr<const plan> found = detail::process_plans().find(key, e.id(), p);
         if (!found) {
-            options wishes;
-            wishes.placement = e.where();
-            found = std::make_shared<const plan>(make_plan(p, e.target(), wishes));
+            found = std::make_shared<const plan>(e.plan_for(p));
             detail::process_plans().keep({key, e.id(), found});
         }
         entry = {key, e.id(), std::move(found)};

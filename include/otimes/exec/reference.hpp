@@ -345,6 +345,12 @@ public:
     [[nodiscard]] std::string_view name() const noexcept override { return "reference"; }
     [[nodiscard]] const machine& target() const noexcept override { return target_; }
     [[nodiscard]] placement where() const noexcept override { return placement::cpu; }
+    /// It runs the program's steps as they are: nothing to plan.
+    [[nodiscard]] plan plan_for(const program& p) const override {
+        plan result;
+        result.source = p;
+        return result;
+    }
     void run(const plan& p, const bindings& b, workspace_view /*its temporaries are its own*/) const override {
         for (const tensor& t : p.source.tensors) {
             if (t.space == memory_space::device) {

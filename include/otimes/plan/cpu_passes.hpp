@@ -26,7 +26,7 @@
 namespace otimes::planning {
 
 /// How the groups of a chain are cut into passes.
-enum class partition : std::uint8_t { by_cost, one_group_each, one_pass };
+enum class partition : std::uint8_t { by_cost, one_group_each, one_pass, two_passes };
 
 /// What is prescribed to the planner; the defaults leave everything to the cost model.
 struct cpu_request {
@@ -108,7 +108,22 @@ inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::
     }
     std::vector<std::size_t> ends;
     const std::size_t count = f.groups.size();
-    const std::size_t width = how == planning::partition::one_pass ? count : 1;
+    if (how == planning::partition::two_passes && count > 1) {  // one intermediate, so one buffer
+        pass scratch;
+        strides in;
+        strides out;
+        seconds = std::numeric_limits<double>::infinity();
+        for (std::size_t middle = 1; middle < count; ++middle) {
+            const double both =
+                interval_seconds(f, 0, middle, scratch, in, out) + interval_seconds(f, middle, count, scratch, in, out);
+            if (both < seconds) {
+                seconds = both;
+                ends = {middle, count};
+            }
+        }
+        return ends;
+    }
+    const std::size_t width = how == planning::partition::one_group_each ? 1 : count;
     pass scratch;
     strides in;
     strides out;
@@ -125,7 +140,6 @@ inline chain_decision decide(const chain& c, const cpu_description& cpu, const c
                              bool slabs_allowed) {
     chain_decision decision;
     decision.groups = group_factors(c, request.multiply_out);
-    order_groups(decision.groups);
     if (decision.groups.empty()) {
         return decision;
     }
@@ -155,31 +169,6 @@ inline chain_decision decide(const chain& c, const cpu_description& cpu, const c
         }
     }
     return decision;
-}
-
-/// Why the pass of groups [begin, end), predicted at `seconds`, does not take the next group too.
-inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
-                                 double seconds) {
-    if (end == f.groups.size()) {
-        return begin == 0 ? "everything in one pass" : "end of the chain";
-    }
-    pass scratch;
-    strides from;
-    strides to;
-    const double separate = seconds + interval_seconds(f, end, end + 1, scratch, from, to);
-    strides_after(f, end + 1, to);
-    outline_pass(f, begin, end + 1, in, to, scratch);
-    const double fused = choose_lanes(f, setting_of(f, begin, end + 1), scratch).seconds;
-    if (fused <= separate) {
-        return "the modes behind it are cheaper together";
-    }
-    const double tile = 2.0 * tile_peak_elements(scratch) * static_cast<double>(scratch.lane_count) *
-                        static_cast<double>(element_bytes(f.source->type));
-    return "with the next mode tiles take " + bytes_text(tile) +
-           (tile > static_cast<double>(f.cpu->l1_bytes)
-                ? " (L1 has " + bytes_text(static_cast<double>(f.cpu->l1_bytes)) + ")"
-                : "") +
-           ": " + three_digits(fused / separate) + "x the time";
 }
 
 /// The chains of a program in order; a step that fits none stands alone with step_count 0.
@@ -362,7 +351,6 @@ private:
             p.level = level_name(std::max(where.in, where.out));
             p.bound_seconds = cost.bound_seconds;
             p.predicted_seconds = cost.seconds;
-            p.reason = reason_to_end(f, begin, end, in_, cost.seconds);
             input = p.out;
             begin = end;
             finish(std::move(p));

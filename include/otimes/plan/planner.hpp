@@ -15,6 +15,7 @@
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/cpu_passes.hpp>
+#include <otimes/plan/cpu_plan.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/grouping.hpp>
@@ -34,20 +35,29 @@ namespace otimes {
 
 namespace planning {
 
-/// The plan with the prediction that decides between requests.
-struct cpu_candidate {
-    plan made;
-    std::vector<chain> chains;
-    chain_decision decision;
-    cpu_request request;
-};
-
-inline cpu_candidate try_request(const program& source, const cpu_description& cpu, const cpu_request& request) {
-    cpu_candidate candidate;
-    candidate.request = request;
-    candidate.chains = chains_of(source);
-    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
-    return candidate;
+/// Why the pass of groups [begin, end), predicted at `seconds`, does not take the next group too.
+inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
+                                 double seconds) {
+    if (end == f.groups.size()) {
+        return begin == 0 ? "everything in one pass" : "end of the chain";
+    }
+    pass scratch;
+    strides from;
+    strides to;
+    const double separate = seconds + interval_seconds(f, end, end + 1, scratch, from, to);
+    strides_after(f, end + 1, to);
+    outline_pass(f, begin, end + 1, in, to, scratch);
+    const double fused = choose_lanes(f, setting_of(f, begin, end + 1), scratch).seconds;
+    if (fused <= separate) {
+        return "the modes behind it are cheaper together";
+    }
+    const double tile = 2.0 * tile_peak_elements(scratch) * static_cast<double>(scratch.lane_count) *
+                        static_cast<double>(element_bytes(f.source->type));
+    return "with the next mode tiles take " + bytes_text(tile) +
+           (tile > static_cast<double>(f.cpu->l1_bytes)
+                ? " (L1 has " + bytes_text(static_cast<double>(f.cpu->l1_bytes)) + ")"
+                : "") +
+           ": " + three_digits(fused / separate) + "x the time";
 }
 
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
@@ -68,7 +78,8 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
     std::int64_t least = unlimited;
     for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
         for (const bool multiply_out : {true, false}) {
-            for (const partition how : {partition::by_cost, partition::one_group_each, partition::one_pass}) {
+            for (const partition how :
+                 {partition::by_cost, partition::one_group_each, partition::one_pass, partition::two_passes}) {
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
                     for (const std::int64_t extent : slab_extents) {
                         cpu_candidate next =
@@ -178,11 +189,27 @@ inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
     const bool grouped = std::ranges::any_of(chosen.groups, [](const factor_group& g) { return g.count > 1; });
     if (grouped) {
         std::vector<factor_group> apart = group_factors(c, false);
-        order_groups(apart);
         const fusion_setting other = setting_for(c, apart, cpu, winner.request, chosen.slab);
         partition_of(other, partition::by_cost, seconds);
         p.rejected.push_back(
             {"all factors kept apart", three_digits(seconds / chosen.seconds) + "x the time", seconds});
+    }
+}
+
+/// Writes into the passes of the only chain why each ends where it ends.
+inline void explain_passes(cpu_candidate& winner, const cpu_description& cpu) {
+    if (winner.chains.size() != 1 || winner.chains.front().step_count == 0) {
+        return;
+    }
+    const fusion_setting f =
+        setting_for(winner.chains.front(), winner.decision.groups, cpu, winner.request, winner.decision.slab);
+    strides in;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < winner.decision.ends.size(); ++i) {
+        pass& one = winner.made.passes[i];
+        strides_after(f, begin, in);
+        one.reason = reason_to_end(f, begin, winner.decision.ends[i], in, one.predicted_seconds);
+        begin = winner.decision.ends[i];
     }
 }
 
@@ -212,16 +239,10 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
     if (!wishes.deterministic) {
         request = tuned_request(target, source, request);
     }
-    cpu_candidate chosen = try_request(source, cpu, request);
-    if (request.threads > 1 && chosen.made.predicted_seconds < 32 * cpu.fork_seconds) {
-        cpu_request alone = request;
-        alone.threads = 1;
-        cpu_candidate other = try_request(source, cpu, alone);
-        if (other.made.predicted_seconds <= chosen.made.predicted_seconds) {
-            other.made.notes.push_back("1 thread of " + std::to_string(request.threads) +
-                                       ": starting the others takes " + seconds_text(cpu.fork_seconds));
-            chosen = std::move(other);
-        }
+    cpu_candidate chosen = with_cheapest_threads(source, cpu, request);
+    if (chosen.request.threads < request.threads) {
+        chosen.made.notes.push_back("1 thread of " + std::to_string(request.threads) + ": starting the others takes " +
+                                    seconds_text(cpu.fork_seconds));
     }
     if (chosen.made.workspace_bytes > wishes.workspace_limit_bytes) {
         const std::int64_t wanted = chosen.made.workspace_bytes;
@@ -233,6 +254,7 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
         chosen.chains.empty() || chosen.chains.front().step_count == 0 ? dtype::f64 : chosen.chains.front().type;
     add_bounds(chosen.made, chosen.chains, cpu.memory_bytes_per_second, peak_flops(cpu, type) * request.threads);
     note_factors(chosen.made, chosen.chains);
+    explain_passes(chosen, cpu);
     explain_losers(chosen, cpu);
     return std::move(chosen.made);
 }

@@ -162,7 +162,7 @@ inline otimes::machine tiny_caches(std::int32_t threads = 1) {
     m.cpu.l2_bytes = 2048;
     m.cpu.l3_bytes = 8192;
     m.cpu.dispatch_seconds = 1e-10;
-    m.cpu.fork_seconds = 1e-10;
+    m.cpu.fork_seconds = 1e-8;
     return m;
 }
 

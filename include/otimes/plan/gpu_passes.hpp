@@ -222,7 +222,6 @@ inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const
         }
         sort_by_memory(c.modes);
         std::vector<factor_group> groups = group_factors(c, false);
-        order_groups(groups);
         cpu_request request;
         slab_choice slab;
         if (slab_extent > 0 && chains.size() == 1 && slab_mode_of(c) >= 0) {

@@ -5,9 +5,12 @@
 /// Depends on the factors only, never on the number of rows, so that a row's bits do not either.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <otimes/plan/chain.hpp>
@@ -24,37 +27,48 @@ inline double grouped_sweep_cost(std::int64_t P, std::int64_t Q, double elements
     return 2.0 * elements * static_cast<double>(Q) / sweep_efficiency(P, Q);
 }
 
-/// The cheapest grouping of a run of neighbouring contracted modes [first, first + shapes.size()): a dynamic program over
-/// the contiguous partitions, each group swept in turn from the outermost. Appends the groups to `result`.
+/// Elements before the group [begin, end) is swept, relative to those before the first: the modes on the side that is
+/// swept earlier have become Q.
+inline double elements_before(std::span<const chain_mode> modes, std::size_t begin, std::size_t end,
+                              bool outermost_first) {
+    double elements = 1;
+    for (std::size_t k = outermost_first ? 0 : end; k < (outermost_first ? begin : modes.size()); ++k) {
+        elements = elements / static_cast<double>(modes[k].P) * static_cast<double>(modes[k].Q);
+    }
+    return elements;
+}
+
+/// The cheapest grouping of a run of neighbouring contracted modes, of which the first is mode `first` of the chain, if
+/// the groups were swept one after another from the outermost (or the innermost) on: a dynamic program over the
+/// contiguous partitions. Appends the groups to `result`, outermost first.
 /// @post equals the minimum over all partitions (tests/plan/grouping.cpp).
-inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first,
+inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first, bool outermost_first,
                               std::vector<factor_group>& result) {
     const std::size_t count = modes.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
     std::vector<std::size_t> from(count + 1, 0);
     best[0] = 0;
-    double before = 1;  // elements, relative, when the modes outside [0, begin) are still P
     for (std::size_t begin = 0; begin < count; ++begin) {
         std::int64_t P = 1;
         std::int64_t Q = 1;
         for (std::size_t end = begin + 1; end <= count; ++end) {
             P *= modes[end - 1].P;
             Q *= modes[end - 1].Q;
-            if (end > begin + 1 && (P > most_grouped_extent || Q > most_grouped_extent)) {
-                break;
+            if (end > begin + 1) {
+                std::int64_t unused_in = 0;
+                std::int64_t unused_out = 0;
+                if (P > most_grouped_extent || Q > most_grouped_extent ||
+                    !nested(modes.subspan(begin, end - begin), unused_in, unused_out)) {
+                    break;
+                }
             }
-            std::int64_t unused_in = 0;
-            std::int64_t unused_out = 0;
-            if (end > begin + 1 && !nested(modes.subspan(begin, end - begin), unused_in, unused_out)) {
-                break;
-            }
-            const double total = best[begin] + grouped_sweep_cost(P, Q, before);
+            const double total =
+                best[begin] + grouped_sweep_cost(P, Q, elements_before(modes, begin, end, outermost_first));
             if (total < best[end]) {
                 best[end] = total;
                 from[end] = begin;
             }
         }
-        before = before / static_cast<double>(modes[begin].P) * static_cast<double>(modes[begin].Q);
     }
     const std::size_t at = result.size();
     for (std::size_t end = count; end > 0; end = from[end]) {
@@ -68,34 +82,66 @@ inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t fi
     }
 }
 
-/// Groups of a whole chain in memory order; `multiply_out` false: each factor its own group.
-inline std::vector<factor_group> group_factors(const chain& c, bool multiply_out) {
-    std::vector<factor_group> groups;
-    const std::size_t count = c.modes.size();
-    for (std::size_t k = 0; k < count;) {
-        if (!c.modes[k].contracted()) {
-            ++k;
-            continue;
-        }
-        std::size_t end = k + 1;
-        while (multiply_out && end < count && c.modes[end].contracted()) {
-            ++end;
-        }
-        if (end == k + 1) {
-            groups.push_back({static_cast<std::int32_t>(k), 1, c.modes[k].P, c.modes[k].Q});
-        } else {
-            cheapest_grouping(std::span(c.modes).subspan(k, end - k), static_cast<std::int32_t>(k), groups);
-        }
-        k = end;
-    }
-    return groups;
-}
-
 /// Puts groups into the order of least multiply-adds; ties stay outermost first.
 inline void order_groups(std::vector<factor_group>& groups) {
     std::stable_sort(groups.begin(), groups.end(), [](const factor_group& a, const factor_group& b) {
         return contracts_before({a.P, a.Q}, {b.P, b.Q});
     });
+}
+
+/// Cost of sweeping groups in their order: what grouping is decided by.
+inline double ordered_cost(std::span<const factor_group> groups) {
+    double cost = 0;
+    double elements = 1;
+    for (const factor_group& g : groups) {
+        cost += grouped_sweep_cost(g.P, g.Q, elements);
+        elements = elements / static_cast<double>(g.P) * static_cast<double>(g.Q);
+    }
+    return cost;
+}
+
+/// The groups of a chain in the order of execution. `multiply_out` false: each factor its own group. Otherwise the cheapest
+/// of three: all apart, and the groupings that are best when swept from either end (a group gives up the freedom to sweep
+/// its members in the best order, which only the ordered cost sees).
+inline std::vector<factor_group> group_factors(const chain& c, bool multiply_out) {
+    enum class way : std::uint8_t { apart, from_outermost, from_innermost };
+    const auto grouped = [&c](way how) {
+        std::vector<factor_group> groups;
+        const std::size_t count = c.modes.size();
+        for (std::size_t k = 0; k < count;) {
+            if (!c.modes[k].contracted()) {
+                ++k;
+                continue;
+            }
+            std::size_t end = k + 1;
+            while (how != way::apart && end < count && c.modes[end].contracted()) {
+                ++end;
+            }
+            if (end == k + 1) {
+                groups.push_back({static_cast<std::int32_t>(k), 1, c.modes[k].P, c.modes[k].Q});
+            } else {
+                cheapest_grouping(std::span(c.modes).subspan(k, end - k), static_cast<std::int32_t>(k),
+                                  how == way::from_outermost, groups);
+            }
+            k = end;
+        }
+        order_groups(groups);
+        return groups;
+    };
+    std::vector<factor_group> best = grouped(way::apart);
+    if (!multiply_out || best.size() < 2) {
+        return best;
+    }
+    double least = ordered_cost(best);
+    for (const way how : {way::from_outermost, way::from_innermost}) {
+        std::vector<factor_group> other = grouped(how);
+        const double cost = ordered_cost(other);
+        if (cost < least) {
+            least = cost;
+            best = std::move(other);
+        }
+    }
+    return best;
 }
 
 }  // namespace otimes::planning

@@ -32,7 +32,7 @@ inline bool read_choice(const std::string& text, cpu_request& r) {
     in >> names[0] >> read.threads >> names[1] >> multiply_out >> names[2] >> read.slab_extent >> names[3] >>
         read.most_lanes >> names[4] >> how;
     if (!in || names[0] != "threads" || names[1] != "multiply_out" || names[2] != "slab_extent" ||
-        names[3] != "most_lanes" || names[4] != "partition" || read.threads < 1 || how < 0 || how > 2 ||
+        names[3] != "most_lanes" || names[4] != "partition" || read.threads < 1 || how < 0 || how > 3 ||
         read.most_lanes < 1 || read.slab_extent < -1) {
         return false;
     }

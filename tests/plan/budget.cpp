@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// The workspace: stated exactly, kept under the limit, and refused with a limit that works.
+#include "plan/interpreter.hpp"
+#include "plan/programs.hpp"
+
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace planner_test;
+
+// The least workspace that the error text names.
+std::int64_t least_workspace(const otimes::program& p, const otimes::machine& m, otimes::placement where) {
+    try {
+        (void)otimes::make_plan(p, m, {.workspace_limit_bytes = 0, .placement = where});
+    } catch (const otimes::budget_error& refused) {
+        const std::string text = refused.what();
+        const std::string before = "a workspace of at least ";
+        const std::size_t at = text.find(before);
+        REQUIRE(at != std::string::npos);
+        CHECK(text.find("workspace_limit_bytes is 0") != std::string::npos);
+        return std::stoll(text.substr(at + before.size()));
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("every limit from the least up is kept, and the plan still computes the program") {
+    const otimes::machine m = tiny_caches(3);
+    for (const otimes::program& p : {rows_program(5, {factor(2, 3), factor(4, 2), factor(3, 3)}, dtype::f64),
+                                     rows_program(7, {factor(3, 5), factor(5, 3)}, dtype::f64, true),
+                                     rows_program(1, {factor(6, 4), factor(4, 6), factor(2, 2)}, dtype::f64)}) {
+        const std::int64_t free_choice = otimes::make_plan(p, m).workspace_bytes;
+        const std::int64_t least = least_workspace(p, m, otimes::placement::automatic);
+        REQUIRE(least > 0);
+        REQUIRE(least <= free_choice);
+        CHECK_THROWS_AS(otimes::make_plan(p, m, {.workspace_limit_bytes = least - 1}), otimes::budget_error);
+        double before = 1e300;
+        for (std::int64_t limit = least; limit <= free_choice; limit += 64) {
+            const otimes::plan made = otimes::make_plan(p, m, {.workspace_limit_bytes = limit});
+            REQUIRE(made.workspace_bytes <= limit);
+            REQUIRE(made.workspace_bytes == otimes::layout_of(made).total);
+            REQUIRE(computes_the_program(made));
+            // more room never makes it slower, but for the last step: without a limit fewer candidates are tried
+            REQUIRE(made.predicted_seconds <= before * 1.1);
+            before = made.predicted_seconds;
+        }
+    }
+}
+
+TEST_CASE("large products shrink their slabs to fit") {
+    const otimes::program p = rows_power(256, 8, 5);
+    const otimes::plan free_choice = otimes::make_plan(p, two_wide_cores());
+    const otimes::plan tight =
+        otimes::make_plan(p, two_wide_cores(), {.workspace_limit_bytes = free_choice.workspace_bytes / 3});
+    CHECK(tight.workspace_bytes <= free_choice.workspace_bytes / 3);
+    CHECK(tight.predicted_seconds >= free_choice.predicted_seconds);
+}
+
+TEST_CASE("a GPU plan cuts rows to keep the limit") {
+    const otimes::program p = rows_power(16, 64, 4);
+    const otimes::machine m = otimes::gpu_machine(otimes::h200());
+    const std::int64_t whole = 16ll * 64 * 64 * 64 * 64 * 4;
+    CHECK(otimes::make_plan(p, m, {.placement = otimes::placement::gpu}).workspace_bytes > whole);
+    const otimes::plan tight =
+        otimes::make_plan(p, m, {.workspace_limit_bytes = whole / 4, .placement = otimes::placement::gpu});
+    CHECK(tight.workspace_bytes <= whole / 4);
+    CHECK(tight.slab_count == 8);
+    const std::int64_t least = least_workspace(p, m, otimes::placement::gpu);
+    CHECK(otimes::make_plan(p, m, {.workspace_limit_bytes = least, .placement = otimes::placement::gpu})
+              .workspace_bytes == least);
+}
+
+TEST_CASE("the workspace is laid out without overlap in lines of 64 bytes") {
+    for (const std::int32_t threads : {1, 2, 5}) {
+        otimes::machine m = tiny_caches(threads);
+        const otimes::plan p = otimes::make_plan(rows_program(50, {factor(7, 5), factor(3, 4), factor(5, 6)}), m);
+        const otimes::workspace_layout layout = otimes::layout_of(p);
+        std::int64_t end = 0;
+        std::size_t i = 0;
+        for (const otimes::pass& one : p.passes) {
+            for (const otimes::sweep& s : one.sweeps) {
+                REQUIRE(layout.factors[i] == end);
+                end = (layout.factors[i] + otimes::packed_factor_elements(s, p.vector_count) * 4 + 63) / 64 * 64;
+                ++i;
+            }
+        }
+        REQUIRE(layout.buffers.size() == p.buffer_elements.size());
+        for (std::int64_t worker = 0; worker < layout.worker_count; ++worker) {
+            for (std::size_t b = 0; b < layout.buffers.size(); ++b) {
+                REQUIRE(layout.buffers[b] + worker * layout.worker_stride == end);
+                end += (p.buffer_elements[b] * 4 + 63) / 64 * 64;
+            }
+        }
+        REQUIRE(layout.tiles == end);
+        CHECK(layout.total == end + p.threads * 2 * layout.tile_bytes);
+        CHECK(p.workspace_bytes == layout.total);
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// Grouping and fusion against brute force over all partitions.
+#include "plan/programs.hpp"
+
+#include <otimes/plan/cpu_passes.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "support/random.hpp"
+
+namespace {
+
+using namespace planner_test;
+using namespace otimes::planning;
+
+std::vector<chain_mode> contiguous_modes(const std::vector<factor_shape>& shapes) {
+    std::vector<chain_mode> modes;
+    for (std::size_t k = 0; k < shapes.size(); ++k) {
+        modes.push_back(
+            {static_cast<std::int32_t>(k), static_cast<std::int32_t>(k) + 1, shapes[k].P, shapes[k].Q, 1, 1});
+    }
+    for (std::size_t k = shapes.size(); k-- > 1;) {
+        modes[k - 1].stride_in = modes[k].stride_in * modes[k].P;
+        modes[k - 1].stride_out = modes[k].stride_out * modes[k].Q;
+    }
+    return modes;
+}
+
+// Cost of the partition whose cuts are the set bits of `cuts`; infinite when a group is larger than allowed.
+double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cuts, bool outermost_first) {
+    double cost = 0;
+    double before = 1;
+    if (!outermost_first) {
+        for (const factor_shape& s : shapes) {
+            before = before / static_cast<double>(s.P) * static_cast<double>(s.Q);
+        }
+    }
+    for (std::size_t begin = 0; begin < shapes.size();) {
+        std::int64_t P = shapes[begin].P;
+        std::int64_t Q = shapes[begin].Q;
+        std::size_t end = begin + 1;
+        for (; end < shapes.size() && (cuts >> (end - 1) & 1) == 0; ++end) {
+            P *= shapes[end].P;
+            Q *= shapes[end].Q;
+        }
+        if (end > begin + 1 && (P > most_grouped_extent || Q > most_grouped_extent)) {
+            return std::numeric_limits<double>::infinity();
+        }
+        const double ratio = static_cast<double>(Q) / static_cast<double>(P);
+        before = outermost_first ? before : before / ratio;
+        cost += grouped_sweep_cost(P, Q, before);
+        before = outermost_first ? before * ratio : before;
+        begin = end;
+    }
+    return cost;
+}
+
+}  // namespace
+
+TEST_CASE("the grouping is the cheapest of all partitions") {
+    support::random_stream random(3);
+    for (int i = 0; i < 400; ++i) {
+        std::vector<factor_shape> shapes(static_cast<std::size_t>(random.integer(1, 8)));
+        for (factor_shape& s : shapes) {
+            s = {random.integer(1, 6), random.integer(1, 6)};
+        }
+        double best = std::numeric_limits<double>::infinity();
+        for (std::uint32_t cuts = 0; cuts < 1u << (shapes.size() - 1); ++cuts) {
+            best = std::min(best, partition_cost(shapes, cuts, i % 2 == 0));
+        }
+        std::vector<factor_group> groups;
+        cheapest_grouping(contiguous_modes(shapes), 0, i % 2 == 0, groups);
+        std::uint32_t cuts = 0;
+        std::int32_t next = 0;
+        for (const factor_group& g : groups) {
+            REQUIRE(g.first == next);
+            next += g.count;
+            cuts |= next < static_cast<std::int32_t>(shapes.size()) ? 1u << (next - 1) : 0u;
+        }
+        REQUIRE(next == static_cast<std::int32_t>(shapes.size()));
+        REQUIRE(partition_cost(shapes, cuts, i % 2 == 0) == doctest::Approx(best).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("known groupings: 2^3 becomes 8 x 8, 8 x 8 stays apart, gaps are not grouped over") {
+    const auto groups_of = [](const std::vector<factor_shape>& shapes) {
+        std::vector<factor_group> groups;
+        cheapest_grouping(contiguous_modes(shapes), 0, true, groups);
+        return groups;
+    };
+    CHECK(groups_of({{2, 2}, {2, 2}, {2, 2}}) == std::vector<factor_group>{{0, 3, 8, 8}});
+    CHECK(groups_of({{8, 8}, {8, 8}}) == std::vector<factor_group>{{0, 1, 8, 8}, {1, 1, 8, 8}});
+    CHECK(groups_of({{64, 64}, {2, 2}}) == std::vector<factor_group>{{0, 1, 64, 64}, {1, 1, 2, 2}});
+    std::vector<chain_mode> gap = contiguous_modes({{2, 2}, {2, 2}});
+    gap[0].stride_in = 3;  // rows of two elements with one unused behind them
+    std::vector<factor_group> groups;
+    cheapest_grouping(gap, 0, true, groups);
+    CHECK(groups.size() == 2);
+}
+
+TEST_CASE("grouping never costs more than keeping all factors apart") {
+    support::random_stream random(9);
+    for (int i = 0; i < 400; ++i) {
+        std::vector<mode_spec> factors(static_cast<std::size_t>(random.integer(2, 7)));
+        for (mode_spec& f : factors) {
+            f = factor(random.integer(1, 6), random.integer(1, 6));
+        }
+        const std::vector<chain> chains = chains_of(rows_program(3, factors));
+        REQUIRE(ordered_cost(group_factors(chains.front(), true)) <=
+                ordered_cost(group_factors(chains.front(), false)));
+    }
+}
+
+TEST_CASE("the passes are the cheapest of all partitions of the sweeps") {
+    support::random_stream random(5);
+    for (int i = 0; i < 60; ++i) {
+        std::vector<mode_spec> factors(static_cast<std::size_t>(random.integer(1, 6)));
+        for (mode_spec& f : factors) {
+            f = factor(random.integer(1, 12), random.integer(1, 12));
+        }
+        const otimes::program p = rows_program(random.integer(1, 40), factors, dtype::f32, random.integer(0, 1) != 0);
+        const otimes::machine m = i % 2 == 0 ? two_wide_cores() : tiny_caches(2);
+        std::vector<chain> chains = chains_of(p);
+        chain& c = chains.front();
+        sort_by_memory(c.modes);
+        std::vector<factor_group> groups = group_factors(c, i % 3 != 0);
+        if (groups.empty()) {
+            continue;
+        }
+        cpu_request request;
+        request.threads = m.cpu.threads;
+        const fusion_setting unsliced = setting_for(c, groups, m.cpu, request, slab_choice{});
+        for (const slab_choice& slab : slab_candidates(unsliced)) {
+            const fusion_setting f = setting_for(c, groups, m.cpu, request, slab);
+            double best = std::numeric_limits<double>::infinity();
+            otimes::pass scratch;
+            strides in;
+            strides out;
+            for (std::uint32_t cuts = 0; cuts < 1u << (groups.size() - 1); ++cuts) {
+                double seconds = 0;
+                for (std::size_t begin = 0; begin < groups.size();) {
+                    std::size_t end = begin + 1;
+                    while (end < groups.size() && (cuts >> (end - 1) & 1) == 0) {
+                        ++end;
+                    }
+                    seconds += interval_seconds(f, begin, end, scratch, in, out);
+                    begin = end;
+                }
+                best = std::min(best, seconds);
+            }
+            double planned = 0;
+            const std::vector<std::size_t> ends = cheapest_partition(f, planned);
+            REQUIRE(planned == doctest::Approx(best).epsilon(1e-12));
+            REQUIRE(ends.back() == groups.size());
+            REQUIRE(std::is_sorted(ends.begin(), ends.end()));
+        }
+    }
+}
+
+TEST_CASE("grouping and order do not depend on the number of rows") {
+    for (const auto& factors : std::vector<std::vector<mode_spec>>{{factor(2, 3), factor(4, 2), factor(3, 3)},
+                                                                   {factor(5, 5), factor(2, 7)}}) {
+        std::vector<std::vector<std::int32_t>> sequences;
+        for (const std::int64_t M : {1, 3, 64, 10000}) {
+            const otimes::plan made =
+                otimes::make_plan(rows_program(M, factors), two_wide_cores(), {.deterministic = true});
+            std::vector<std::int32_t> sequence;
+            for (const otimes::pass& p : made.passes) {
+                for (const otimes::sweep& s : p.sweeps) {
+                    sequence.push_back(-1);
+                    sequence.insert(sequence.end(), s.factors.begin(), s.factors.end());
+                }
+            }
+            sequences.push_back(sequence);
+        }
+        for (const auto& sequence : sequences) {
+            CHECK(sequence == sequences.front());
+        }
+    }
+}

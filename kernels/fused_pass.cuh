@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The body that both fused kernels share: place the factors, then tile after tile load, trips, store.
-// Blocks are persistent: tile b, b + gridDim.x, ...
+// Blocks are persistent: tile b, b + gridDim.x, ...; the blocks of a cluster share a tile, each holds its part of mode 1 and replaces
+// the other modes there; then each replaces mode 1 for its share of the inner indices, reading the others' shared memory.
 #pragma once
 #include "matrix_trip.cuh"
 
@@ -51,13 +52,17 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     constexpr int last_level = Group::steps::first(last) + Group::steps::modes(last) - 1;
     constexpr int below = Group::extent_product(steps, last_level + 1, Group::modes) * Group::run;
     constexpr bool direct = below * int(sizeof(scalar)) >= 32 || Group::steps::unit(last) == 1;
+    static_assert(direct || Group::cluster == 1);
 
     const epilogue<scalar> epilogue_step{arguments.alpha, arguments.beta, !(arguments.beta == scalar(0)), y_wide};
     const auto middle_and_last = [&](auto from, const tile_place<scalar>& place) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
             constexpr int step = decltype(s)::value;
-            __syncthreads();
-            run_trip<Group, step, 1, step == last && direct>(sMain, sMain, sFactors, place, epilogue_step, arguments);
+            if constexpr (step == last && Group::cluster > 1)
+                cluster_barrier();
+            else
+                __syncthreads();
+            run_trip<Group, step, step == last ? 1 : Group::cluster, step == last && direct>(sMain, sMain, sFactors, place, epilogue_step, arguments);
         });
         if constexpr (!direct) {
             __syncthreads();
@@ -67,21 +72,24 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 
     if constexpr (Group::slots == 0) {
         // The first tile is on its way while the factors are placed.
-        index_t tile = blockIdx.x;
+        index_t tile = blockIdx.x / Group::cluster;
+        const index_t tile_step = gridDim.x / Group::cluster;
+        const int part = Group::cluster > 1 ? cluster_rank() : 0;
         if (tile >= tiles) return;
         tile_place<scalar> place = locate(tile);
-        load_part<Group>(place, sMain, 0);
+        load_part<Group>(place, sMain, part);
         commit_copies();
         place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
         while (true) {
             wait_for_copies<0>();
             middle_and_last(constant<0>{}, place);
-            tile += gridDim.x;
+            tile += tile_step;
+            if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
             if (tile >= tiles) break;
-            __syncthreads();
+            if constexpr (Group::cluster == 1) __syncthreads();
             place = locate(tile);
-            load_part<Group>(place, sMain, 0);
+            load_part<Group>(place, sMain, part);
             commit_copies();
         }
     } else {

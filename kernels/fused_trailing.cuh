@@ -5,7 +5,8 @@
 // x + (r / parts_per_line) * x_line_stride + (r % parts_per_line) * prod P.
 //
 // Requires: Group::run = 1; parts_per_line = 1 or a multiple of Group::rows; 1-D grid of any size (at most one block a tile is
-//   useful, blocks_per_multiprocessor x multiprocessors is usual); Group::threads threads; Group::shared_bytes dynamic shared memory.
+//   useful, blocks_per_multiprocessor x multiprocessors is usual); Group::threads threads; Group::shared_bytes dynamic shared memory;
+//   grid a multiple of Group::cluster.
 // Alignment: any; 16-byte accesses where base and strides allow.
 // Aliasing: Y = X allowed when P_i = Q_i and the line strides are equal; else X, Y and factors do not overlap.
 // Called by: the GPU executor, for the last group of modes of a row-major operand.
@@ -15,7 +16,7 @@
 namespace otimes::kernels {
 
 template <class Group>
-__global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
+__global__ void __cluster_dims__(Group::cluster, 1, 1) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
     static_assert(Group::run == 1);
     constexpr int in = Group::count_p(), out = Group::count_q();

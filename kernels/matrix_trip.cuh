@@ -62,8 +62,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
     constexpr int inner = Group::extent_product(Step, level + 1, Group::modes) * Group::run;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, level - 1) / Part;
-    constexpr int fibres = inner * outer, per_item = 8 * packs, items = (fibres + per_item - 1) / per_item;
-    static_assert(shape::last_mode || inner % packs == 0);
+    constexpr int fibres = inner * outer, per_item = 8 * packs, all_items = (fibres + per_item - 1) / per_item;
+    constexpr int blocks = ToY ? Group::cluster : 1;            // that share this trip
+    constexpr int items = (all_items + blocks - 1) / blocks;  // of this block
+    constexpr int held = P / blocks;                            // indices of the mode in one block
+    const int begin = blocks > 1 ? cluster_rank() * items : 0;
+    static_assert((shape::last_mode && blocks == 1) || inner % packs == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u), t = int(threadIdx.x % 4u);
@@ -72,8 +76,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
-        const int item = round * at_once + int(unsigned(warp) / unsigned(split));
-        const bool works = item < items;
+        const int own = round * at_once + int(unsigned(warp) / unsigned(split)), item = begin + own;
+        const bool works = own < items && item < all_items;
         scalar rC[n_tiles][products][4];  // (n, product, row pair x column pair)
         int offset[packs];                // last mode: of each fibre; inner mode: offset[0]
         bool inside[packs];
@@ -110,8 +114,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 } else {
 #pragma unroll
-                    for (int h = 0; h < 2; ++h)
-                        *reinterpret_cast<packet<16>*>(rX[h]) = *reinterpret_cast<const packet<16>*>(sFrom + offset[0] + (8 * k + t + 4 * h) * stride);
+                    for (int h = 0; h < 2; ++h) {
+                        const int p = 8 * k + t + 4 * h;
+                        if constexpr (blocks > 1)
+                            read_from_block<16>(rX[h], sFrom + offset[0] + int(unsigned(p) % unsigned(held)) * stride, int(unsigned(p) / unsigned(held)));
+                        else
+                            *reinterpret_cast<packet<16>*>(rX[h]) = *reinterpret_cast<const packet<16>*>(sFrom + offset[0] + p * stride);
+                    }
                 }
             };
             const auto multiply = [&](auto first, int k) {
@@ -190,7 +199,14 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         const int q = 8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
                         float sum = 0.f;
 #pragma unroll 1
-                        for (int p = 0; p < P; ++p) sum += sFrom[at_fibre[j] + p * stride] * gF[p * p_stride + q * q_stride];
+                        for (int p = 0; p < P; ++p) {
+                            float x;
+                            if constexpr (blocks > 1)
+                                read_from_block<4>(&x, sFrom + at_fibre[j] + p % held * stride, p / held);
+                            else
+                                x = sFrom[at_fibre[j] + p * stride];
+                            sum += x * gF[p * p_stride + q * q_stride];
+                        }
                         rAgain[c] = sum;
                     }
 #pragma unroll

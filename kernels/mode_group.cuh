@@ -31,20 +31,23 @@ struct trips {
     }
 };
 
-template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots, class P, class Q, class Trips>
+template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots, int Cluster, class P, class Q, class Trips>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
     static constexpr int rows = Rows, run = Run, threads = Threads, blocks_per_multiprocessor = BlocksPerMultiprocessor;
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
     static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
+    static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode 1
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;           // of four bytes, an element
     static constexpr int vector = 16 / int(sizeof(Scalar));    // elements of a 16-byte access
 
     static_assert(P::count == Q::count && Threads % 32 == 0 && words >= 1);
-    static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && Run == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
+    static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
+    static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(0) % Cluster == 0 && Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1),
+                  "the last trip of a cluster replaces mode 1 alone");
     static_assert(Slots > 0 || Segments == 1);
 
     __host__ __device__ static constexpr int max(int a, int b) { return a > b ? a : b; }
@@ -90,7 +93,7 @@ struct mode_group {
     __host__ __device__ static constexpr int count_p() { int n = 1; for (int l = 1; l <= modes; ++l) n *= p(l); return n; }
     __host__ __device__ static constexpr int count_q() { int n = 1; for (int l = 1; l <= modes; ++l) n *= q(l); return n; }
     __host__ __device__ static constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
-    static constexpr int main_count = round_up(Rows * stride(0), vector);
+    static constexpr int main_count = Cluster == 1 ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
 
     // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's

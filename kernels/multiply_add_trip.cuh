@@ -2,6 +2,7 @@
 // A trip by multiply-adds: a thread reads its fibres' elements into registers, replaces the trip's modes there, and writes them where
 // they stood (or to Y). Any extents; several modes in one trip when P = Q for each.
 #pragma once
+#include "cluster.cuh"
 #include "tile_memory.cuh"
 
 namespace otimes::kernels {
@@ -81,7 +82,7 @@ __device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::s
 }
 
 // Contract: sTo[o, q.., i] = sum_p sFrom[o, p.., i] * prod F, over the tile's (Part = segments: one part's) outer and inner indices;
-// with ToY the result goes to Y through the epilogue. sFrom = sTo is allowed. All threads call it; no barrier at either end.
+// with ToY the result goes to Y through the epilogue (in a cluster: of this block's share of the inner indices, p from the block that holds it). sFrom = sTo is allowed. All threads call it; no barrier at either end.
 template <class Group, int Step, int Part, bool ToY>
 __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
                                                   const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step) {
@@ -92,6 +93,8 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
     constexpr int fibre_stride = Group::stride(last);
     constexpr int inner = Group::extent_product(Step, last + 1, Group::modes) * Group::run;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, first - 1) / Part;
+    constexpr int blocks = ToY ? Group::cluster : 1;  // that share this trip
+    constexpr int held = N / blocks;                  // indices of the mode in one block
 
     if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
         // Whole fibres in registers.
@@ -101,12 +104,17 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         constexpr int V = in_vectors ? Group::vector : 1;
         constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N && Group::vector_strides(first - 1) && fibre_stride == 1 ? Group::vector : 1;
         constexpr int items = outer * (inner / V);
+        constexpr int share = (items + blocks - 1) / blocks;  // of this block
+        const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * share) : 0u, end = blocks > 1 && begin + share < unsigned(items) ? begin + share : unsigned(items);
 #pragma unroll 1
-        for (unsigned item = threadIdx.x; item < unsigned(items); item += Group::threads) {
+        for (unsigned item = begin + threadIdx.x; item < end; item += Group::threads) {
             const int i = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V, o = int(item / unsigned(inner / V));
             const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
             alignas(16) scalar rX[size * V];  // (p.., V)
-            if constexpr (V > 1) {
+            if constexpr (blocks > 1) {
+#pragma unroll
+                for (int p = 0; p < N; ++p) read_from_block<V * int(sizeof(scalar))>(rX + p * V, sFrom + offset + p % held * fibre_stride, p / held);
+            } else if constexpr (V > 1) {
 #pragma unroll
                 for (int p = 0; p < N; ++p) *reinterpret_cast<packet<16>*>(rX + p * V) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p * fibre_stride);
             } else if constexpr (W > 1) {
@@ -161,14 +169,16 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         static_assert(modes == 1);
         constexpr int part = (Q + split - 1) / split;  // new indices of one thread
         constexpr int width = part % Group::vector == 0 ? Group::vector : 1;
-        constexpr int items = outer * inner, at_once = Group::threads / split, rounds = (items + at_once - 1) / at_once;
+        constexpr int all_items = outer * inner, items = (all_items + blocks - 1) / blocks;  // of this block
+        constexpr int at_once = Group::threads / split, rounds = (items + at_once - 1) / at_once;
+        const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * items) : 0u;
         static_assert(Group::threads % split == 0);
         const scalar* sF = sFactors + Group::factor_offset(first);
         const int q_first = int(threadIdx.x / unsigned(at_once)) * part;
 #pragma unroll 1
         for (int round = 0; round < rounds; ++round) {
-            const unsigned item = unsigned(round * at_once) + threadIdx.x % unsigned(at_once);
-            const bool works = item < unsigned(items) && q_first < Q;
+            const unsigned own = unsigned(round * at_once) + threadIdx.x % unsigned(at_once), item = begin + own;
+            const bool works = own < unsigned(items) && item < unsigned(all_items) && q_first < Q;
             const int i = inner == 1 ? 0 : int(item % unsigned(inner)), o = int(item / unsigned(inner));
             const int offset = works ? tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i) : 0;
             scalar rY[part];  // (q)
@@ -177,7 +187,11 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
             if (works) {
 #pragma unroll 2
                 for (int p = 0; p < N; ++p) {
-                    const scalar x = sFrom[offset + p * fibre_stride];
+                    scalar x;
+                    if constexpr (blocks > 1)
+                        read_from_block<int(sizeof(scalar))>(&x, sFrom + offset + p % held * fibre_stride, p / held);
+                    else
+                        x = sFrom[offset + p * fibre_stride];
                     const scalar* row = sF + p * Group::factor_pitch(first) + q_first;
 #pragma unroll
                     for (int q = 0; q < part; q += width) {

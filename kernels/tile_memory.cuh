@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
 template <class Group>
 __device__ __forceinline__ void load_part(const tile_place<typename Group::scalar>& place, typename Group::scalar* sPart, int part) {
     using scalar = typename Group::scalar;
-    constexpr int parts = Group::segments;
+    constexpr int parts = Group::segments * Group::cluster;
     constexpr int row_count = Group::count_p();
     constexpr bool whole_rows = parts == 1 && Group::rows_contiguous(0);
     constexpr int width = Group::widest(0, whole_rows ? Group::rows * row_count : Group::contiguous(0));

@@ -46,7 +46,7 @@ std::string read_text(const std::string& path) {
 }
 
 const char* const headers[] = {"device_language.cuh", "async_copy.cuh", "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh", "multiply_add_trip.cuh",
-                               "matrix_trip.cuh", "fused_pass.cuh", "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh", "generic_sliced_multiply.cuh"};
+                               "cluster.cuh", "matrix_trip.cuh", "fused_pass.cuh", "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh", "generic_sliced_multiply.cuh"};
 std::map<std::string, std::string> header_text;
 
 struct compiled { std::string log; std::vector<char> cubin; std::string lowered; double seconds = 0; };
@@ -165,7 +165,8 @@ struct runner {
                     if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) { a.lines = count * a.parts_per_line; a.parts_per_line = 1; a.x_line_stride = in; a.y_line_stride = out; }
                     tiles = (a.lines * a.parts_per_line + pass.rows - 1) / pass.rows;
                 }
-                const std::int64_t resident = std::int64_t(m.multiprocessors) * k.occupancy;
+                tiles *= pass.cluster;
+                const std::int64_t resident = pass.cluster > 1 ? std::int64_t(k.occupancy) * pass.cluster : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
                 CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1, passes[n].shared, s, parameters, nullptr));
                 from = to;
@@ -411,15 +412,28 @@ int program(int argc, char** argv) {
         CUdeviceptr at; std::size_t size; int bytes = 0;
         CU(cuModuleGetGlobal(&at, &size, module, "contract_shared_bytes"));
         CU(cuMemcpyDtoH(&bytes, at, 4));
-        int threads = 0;
+        int threads = 0, cluster = 1;
         for (const auto& w : work)
             for (const auto& pass : w.plan.passes)
                 if (pass.kernel() + pass.type_expression(w.type ? "double" : "float") == j.key) {
                     threads = pass.threads;
+                    cluster = pass.cluster;
                     if (pass.shared_bytes(w.type ? 8 : 4) != bytes) throw std::runtime_error("pass_choice and mode_group disagree on shared bytes of " + j.key + ": " + std::to_string(pass.shared_bytes(w.type ? 8 : 4)) + " / " + std::to_string(bytes));
                 }
         const CUresult fits = cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
-        if (fits == CUDA_SUCCESS) CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&k.occupancy, k.function, threads, bytes));
+        if (fits == CUDA_SUCCESS && cluster == 1) CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&k.occupancy, k.function, threads, bytes));
+        if (fits == CUDA_SUCCESS && cluster > 1) {  // clusters at a time
+            if (cluster > 8) CU(cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+            CUlaunchConfig config{};
+            CUlaunchAttribute size{};
+            size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            size.value.clusterDim = {unsigned(cluster), 1, 1};
+            config.gridDimX = unsigned(cluster); config.gridDimY = config.gridDimZ = 1;
+            config.blockDimX = unsigned(threads); config.blockDimY = config.blockDimZ = 1;
+            config.sharedMemBytes = unsigned(bytes);
+            config.attrs = &size; config.numAttrs = 1;
+            if (cuOccupancyMaxActiveClusters(&k.occupancy, k.function, &config) != CUDA_SUCCESS) k.occupancy = 0;
+        }
         k.report = short_report(j.result.log) + ", " + std::to_string(bytes / 1024) + " KiB, x" + std::to_string(k.occupancy);
         m.kernels[j.key] = k;
     }

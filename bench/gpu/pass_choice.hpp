@@ -30,6 +30,7 @@ struct fused_pass {
     int blocks = 1;             // per multiprocessor, for the register limit
     int segments = 1;           // parts of a tile that arrive one by one
     int slots = 0;              // staged parts; 0: loaded in place
+    int cluster = 1;            // blocks that share a tile, cut along its first mode
     std::vector<trip> trips;
     bool operator==(const fused_pass&) const = default;
 
@@ -76,7 +77,7 @@ struct fused_pass {
         const auto round_up = [&](std::int64_t n) { return (n + vector - 1) / vector * vector; };
         std::int64_t n = 0;
         for (int level = 1; level <= modes(); ++level) n += factor_count(level, element_bytes);
-        const std::int64_t tile = round_up(rows * stride(0, element_bytes));
+        const std::int64_t tile = cluster == 1 ? round_up(rows * stride(0, element_bytes)) : round_up(p[0] / cluster * stride(1, element_bytes));
         const std::int64_t slot = segments == 1 ? tile : round_up(p[0] / segments * stride(1, element_bytes));
         return (n + tile + slots * slot) * element_bytes;
     }
@@ -91,7 +92,7 @@ struct fused_pass {
             for (std::size_t i = 0; i < v.size(); ++i) out << (i ? "," : "") << v[i];
             out << ">";
         };
-        out << "otimes::kernels::mode_group<" << scalar << "," << rows << "," << run << "," << threads << "," << blocks << "," << segments << "," << slots << ",";
+        out << "otimes::kernels::mode_group<" << scalar << "," << rows << "," << run << "," << threads << "," << blocks << "," << segments << "," << slots << "," << cluster << ",";
         list(p);
         out << ",";
         list(q);
@@ -153,6 +154,7 @@ inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>
             else if (word[0] == 't') pass.threads = std::stoi(word.substr(1));
             else if (word[0] == 'b') pass.blocks = std::stoi(word.substr(1));
             else if (word[0] == 'g') pass.segments = std::stoi(word.substr(1));
+            else if (word[0] == 'c') pass.cluster = std::stoi(word.substr(1));
             else if (word[0] == 's') pass.slots = std::stoi(word.substr(1));
             else throw std::invalid_argument("pass plan: unknown word " + word);
         }

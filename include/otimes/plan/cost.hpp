@@ -171,9 +171,11 @@ inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides, st
             break;
         }
         if (static_cast<std::int32_t>(k) == p.lane_mode) {
-            // neighbouring tiles run one after the other, so a chunk of lanes is part of a longer stream
             run *= static_cast<double>(std::min(m.*extents, p.lane_count));
-            break;
+            if (p.lane_count < m.*extents) {
+                break;
+            }
+            continue;
         }
         const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
                                             [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
@@ -237,7 +239,9 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
             }
             run = static_cast<std::int64_t>(inner);
         }
-        const double arithmetic = 2.0 * multiply_adds * vector_waste(run, vector) / (peak * sweep_efficiency(s.P, s.Q));
+        const double conflicts = tile_level != level::l1 && s.P >= packed_fibre_extent ? conflict_waste : 1.0;
+        const double arithmetic =
+            2.0 * multiply_adds * vector_waste(run, vector) * conflicts / (peak * sweep_efficiency(s.P, s.Q));
         // traffic to and from L1 is part of sweep_efficiency
         const double traffic =
             tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;

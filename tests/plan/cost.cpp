@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// The cost model against numbers computed by hand.
+#include "plan/programs.hpp"
+
+#include <otimes/plan/cost.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace otimes::planning;
+using otimes::dtype;
+using otimes::pass;
+using otimes::sweep;
+using otimes::sweep_kernel;
+
+// A machine whose numbers make arithmetic easy: 1 GFLOP/s per thread, 4 floats in a vector, L1 1 KiB, L2 64 KiB.
+otimes::cpu_description round_numbers() {
+    otimes::cpu_description cpu;
+    cpu.simd_bytes = 16;
+    cpu.l1_bytes = 1024;
+    cpu.l2_bytes = 65536;
+    cpu.l3_bytes = 1 << 20;
+    cpu.flops_f32 = 1e9;
+    cpu.flops_f64 = 0.5e9;
+    cpu.l1_bytes_per_second = 8e9;
+    cpu.l2_bytes_per_second = 4e9;
+    cpu.l3_bytes_per_second = 2e9;
+    cpu.memory_bytes_per_second = 1e9;
+    cpu.dispatch_seconds = 1e-6;
+    cpu.fork_seconds = 8e-6;
+    return cpu;
+}
+
+// 64 rows of X (row-major) times a 4 x 4 factor, lanes over the 8 elements inside: modes 64 x [4] x 8.
+pass outer_pass() {
+    pass p;
+    p.kernel = otimes::pass_kernel::cpu_tiles;
+    p.modes = {{64, 64, 32, 32}, {4, 4, 8, 8}, {8, 8, 1, 1}};
+    p.sweeps = {sweep{1, sweep_kernel::fibre, 4, 4, {}}};
+    p.lane_mode = 2;
+    p.lane_count = 8;
+    return p;
+}
+
+}  // namespace
+
+TEST_CASE("levels: half of a cache is counted on") {
+    const otimes::cpu_description cpu = round_numbers();
+    CHECK(level_of(cpu, 512, 1) == level::l1);
+    CHECK(level_of(cpu, 513, 1) == level::l2);
+    CHECK(level_of(cpu, 32768, 4) == level::l2);
+    CHECK(level_of(cpu, 32769, 1) == level::l3);
+    CHECK(level_of(cpu, 524288, 1) == level::l3);
+    CHECK(level_of(cpu, 524288, 2) == level::memory);
+    CHECK(bandwidth(cpu, level::memory, 2) == 0.5e9);
+    CHECK(bandwidth(cpu, level::l2, 2) == 4e9);
+}
+
+TEST_CASE("efficiency of a sweep: 0.85 P Q / (P Q + 4 (P + Q))") {
+    CHECK(sweep_efficiency(2, 2) == doctest::Approx(0.17));
+    CHECK(sweep_efficiency(4, 4) == doctest::Approx(0.85 / 3));
+    CHECK(sweep_efficiency(8, 8) == doctest::Approx(0.425));
+    CHECK(sweep_efficiency(16, 16) == doctest::Approx(0.85 * 256 / 384));
+    CHECK(sweep_efficiency(64, 64) == doctest::Approx(0.85 * 4096 / 4608));
+    CHECK(sweep_efficiency(3, 5) == sweep_efficiency(5, 3));  // symmetric: loads and stores cost the same
+}
+
+TEST_CASE("vector waste, transposition and runs") {
+    CHECK(vector_waste(8, 4) == 1.0);
+    CHECK(vector_waste(5, 4) == doctest::Approx(1.6));
+    CHECK(vector_waste(1, 4) == 4.0);
+    CHECK(transpose_flops(4) == doctest::Approx(6.0));  // 3 log2(4)
+    CHECK(transpose_flops(16) == doctest::Approx(12.0));
+    CHECK(transpose_flops(1) == 0.0);
+    CHECK(gather_flops(4) == 16.0);
+    CHECK(run_efficiency(64) == 0.5);
+    CHECK(run_efficiency(192) == 0.75);
+    CHECK(busiest_share(10, 4) == doctest::Approx(0.3));
+    CHECK(overlapped(4, 2) == 5.0);
+    CHECK(overlapped(1, 4) == 4.0);
+}
+
+TEST_CASE("a direct pass, one thread") {
+    const pass_cost cost = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::memory, level::memory, 1, 1});
+    CHECK(cost.flops == 2.0 * 4 * 4 * 8 * 64);     // 16384
+    CHECK(cost.bytes == 2.0 * 2048 * 4 + 16 * 4);  // in and out, the factor once
+    // tile: 2 x 32 floats in L1, so no tile traffic; a tile costs a tenth of a dispatch
+    const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
+    CHECK(cost.compute_seconds == doctest::Approx(compute));
+    // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 192
+    const double traffic = 2 * 8192 / 1e9 / (128.0 / 192.0);
+    CHECK(cost.traffic_seconds == doctest::Approx(traffic));
+    CHECK(cost.seconds == doctest::Approx(compute + traffic / 2 + 1e-6));
+    CHECK(cost.bound_seconds == doctest::Approx(16384 / 1e9));  // flops over peak beat 16.384 us of bytes by nothing
+}
+
+TEST_CASE("threads share tiles, with a barrier; threads take slabs, without") {
+    const pass_cost shared = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::l2, level::l2, 3, 1});
+    const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
+    const double traffic = 2 * 8192 / 4e9 * 1.5;
+    const double share = 22.0 / 64;  // ceil(64 / 3) of 64 tiles
+    CHECK(shared.seconds == doctest::Approx(share * compute + share * traffic / 2 + 1e-6 + 2e-6));
+    const pass_cost slabs = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::l2, level::l2, 3, 8});
+    CHECK(slabs.seconds ==
+          doctest::Approx(3.0 / 8 * (compute + traffic / 2) + 3 * 1e-6));  // 3 of 8 slabs, 3 dispatches
+}
+
+TEST_CASE("an accumulating pass reads its output too; complex arithmetic counts four times") {
+    pass p = outer_pass();
+    p.add = true;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).bytes == 3.0 * 2048 * 4 + 64);
+    const pass_cost complex = cost_of(outer_pass(), round_numbers(), dtype::c64, {});
+    CHECK(complex.flops == 4 * 16384.0);
+    CHECK(complex.bytes == 2.0 * 2048 * 8 + 16 * 8);
+    CHECK(cost_of(outer_pass(), round_numbers(), dtype::f64, {}).bound_seconds == doctest::Approx(16384 / 0.5e9));
+}
+
+TEST_CASE("lanes that are not contiguous transpose; nothing contiguous gathers") {
+    pass p = outer_pass();
+    p.modes = {{64, 64, 4, 4}, {4, 4, 1, 1}};  // lanes over rows, the contracted mode innermost
+    p.sweeps[0].mode = 1;
+    p.lane_mode = 0;
+    CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::transposing);
+    const pass_cost cost = cost_of(p, round_numbers(), dtype::f32, {level::l2, level::l2, 1, 1});
+    const double sweeps = 2 * 4 * 256 / (1e9 * 0.85 / 3) + 8 * 1e-7;  // 256 elements, 8 tiles
+    CHECK(cost.compute_seconds == doctest::Approx(sweeps + 512 * 6 / 1e9));
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::direct);
+    p.modes[1].stride_in = 2;
+    CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::gathering);
+}
+
+TEST_CASE("the row kernel wastes what the last vector of a row leaves empty") {
+    pass p;
+    p.modes = {{10, 10, 5, 5}, {5, 5, 1, 1}};
+    p.sweeps = {sweep{1, sweep_kernel::row, 5, 5, {}}};
+    const double arithmetic = 2 * 5 * 50 * 1.6 / (1e9 * sweep_efficiency(5, 5));
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds == doctest::Approx(arithmetic + 10 * 1e-7));
+}
+
+TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {
+    pass p;
+    p.modes = {{4, 4, 4096, 4096}, {64, 64, 64, 64}, {64, 64, 1, 1}};
+    p.sweeps = {sweep{1, sweep_kernel::fibre, 64, 64, {}}};
+    p.lane_mode = 2;
+    p.lane_count = 4;  // 2 x 64 x 4 floats = 2 KiB: L2
+    const double tiles = 4 * 16;
+    const double arithmetic = 2.0 * 64 * 64 * 4 * 1.25 / (1e9 * sweep_efficiency(64, 64));
+    const double traffic = 2.0 * 256 * 4 / 4e9;
+    const double copies = 2.0 * 256 * tiles * 4 / 4e9;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds ==
+          doctest::Approx(tiles * (arithmetic + traffic / 2) + tiles * 1e-7 + copies));
+}
+
+TEST_CASE("totals of a plan: least bytes and bound") {
+    // 50 x (32 * 64) -> 50 x (8 * 128): X 409 600, Y 204 800, factors 1 024 + 32 768 bytes; 8.192 MFLOP at 2 x 175 GFLOP/s
+    const otimes::plan p =
+        otimes::make_plan(planner_test::rows_program(50, {planner_test::factor(32, 8), planner_test::factor(64, 128)}),
+                          planner_test::two_wide_cores());
+    CHECK(p.bytes == 409600 + 204800 + 1024 + 32768);
+    CHECK(p.flops == 8192000);
+    CHECK(p.bound_seconds == doctest::Approx(8192000 / 350e9));
+}

@@ -51,9 +51,12 @@ inline constexpr assignment assignment_of<Eigen::internal::add_assign_op<To, Fro
 template <class To, class From>
 inline constexpr assignment assignment_of<Eigen::internal::sub_assign_op<To, From>> = assignment::subtract;
 
-/// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it.
+/// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Eigen 3.4 sets the flag
+/// also for indexed views, which do not tell their pointer.
 template <class Expression>
-inline constexpr bool has_direct_access = bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::DirectAccessBit);
+inline constexpr bool has_direct_access =
+    bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::DirectAccessBit) &&
+    requires(const Expression& e) { e.data(); };
 
 /// True for what owns its memory: Matrix and nothing else here.
 template <class Expression>

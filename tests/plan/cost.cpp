@@ -75,8 +75,9 @@ TEST_CASE("vector waste, transposition and runs") {
     CHECK(transpose_flops(16) == doctest::Approx(12.0));
     CHECK(transpose_flops(1) == 0.0);
     CHECK(gather_flops(4) == 16.0);
-    CHECK(run_efficiency(64) == 0.5);
-    CHECK(run_efficiency(192) == 0.75);
+    CHECK(run_efficiency(level::memory, 32) == 0.5);
+    CHECK(run_efficiency(level::l3, 96) == 0.75);
+    CHECK(run_efficiency(level::l2, 4) == 1.0);
     CHECK(busiest_share(10, 4) == doctest::Approx(0.3));
     CHECK(overlapped(4, 2) == 5.0);
     CHECK(overlapped(1, 4) == 4.0);
@@ -89,8 +90,8 @@ TEST_CASE("a direct pass, one thread") {
     // tile: 2 x 32 floats in L1, so no tile traffic; a tile costs a tenth of a dispatch
     const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
     CHECK(cost.compute_seconds == doctest::Approx(compute));
-    // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 192
-    const double traffic = 2 * 8192 / 1e9 / (128.0 / 192.0);
+    // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 160
+    const double traffic = 2 * 8192 / 1e9 / (128.0 / 160.0);
     CHECK(cost.traffic_seconds == doctest::Approx(traffic));
     CHECK(cost.seconds == doctest::Approx(compute + traffic / 2 + 1e-6));
     CHECK(cost.bound_seconds == doctest::Approx(16384 / 1e9));  // flops over peak beat 16.384 us of bytes by nothing
@@ -99,7 +100,7 @@ TEST_CASE("a direct pass, one thread") {
 TEST_CASE("threads share tiles, with a barrier; threads take slabs, without") {
     const pass_cost shared = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::l2, level::l2, 3, 1});
     const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
-    const double traffic = 2 * 8192 / 4e9 * 1.5;
+    const double traffic = 2 * 8192 / 4e9;
     const double share = 22.0 / 64;  // ceil(64 / 3) of 64 tiles
     CHECK(shared.seconds == doctest::Approx(share * compute + share * traffic / 2 + 1e-6 + 2e-6));
     const pass_cost slabs = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::l2, level::l2, 3, 8});

@@ -88,9 +88,11 @@ inline double transpose_flops(std::int64_t vector) noexcept {
 /// Cost of one element that is moved alone (no mode of the tile is contiguous): a load and a store, one a cycle, 4 W flops.
 constexpr double gather_flops(std::int64_t vector) noexcept { return 4.0 * static_cast<double>(vector); }
 
-/// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach: bytes / (bytes + 64). A run costs about one
-/// more line than it holds (partial lines at both ends, prefetch that stops).
-constexpr double run_efficiency(double bytes) noexcept { return bytes <= 0 ? 1.0 : bytes / (bytes + 64.0); }
+/// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach: bytes / (bytes + 32) beyond L2, where a run
+/// leaves partial lines at both ends and stops the prefetcher; everything in L1 and L2.
+constexpr double run_efficiency(level l, double bytes) noexcept {
+    return bytes <= 0 || l <= level::l2 ? 1.0 : bytes / (bytes + 32.0);
+}
 
 /// How a tile is moved between memory and the on-chip buffer.
 enum class movement : std::uint8_t { direct, transposing, gathering };
@@ -277,8 +279,8 @@ inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, 
     // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
     const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
     const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
-    cost.traffic_seconds =
-        share * (bytes_in * per_byte_in / run_efficiency(run_in) + bytes_out * per_byte_out / run_efficiency(run_out));
+    cost.traffic_seconds = share * (bytes_in * per_byte_in / run_efficiency(where.in, run_in) +
+                                    bytes_out * per_byte_out / run_efficiency(where.out, run_out));
     const double slabs_each = std::ceil(where.slab_count / where.threads);
     cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {

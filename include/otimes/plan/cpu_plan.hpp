@@ -34,7 +34,8 @@ inline cpu_candidate try_request(const program& source, const cpu_description& c
 }
 
 /// The plan of a request, with one thread instead of several where starting the others costs more than they save.
-inline cpu_candidate with_cheapest_threads(const program& source, const cpu_description& cpu, const cpu_request& request) {
+inline cpu_candidate with_cheapest_threads(const program& source, const cpu_description& cpu,
+                                           const cpu_request& request) {
     cpu_candidate chosen = try_request(source, cpu, request);
     if (request.threads > 1 && chosen.made.predicted_seconds < 32 * cpu.fork_seconds) {
         cpu_request alone = request;

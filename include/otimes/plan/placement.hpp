@@ -23,7 +23,8 @@ struct residency {
     bool any_on_device = false;
     bool any_on_host = false;
     double host_bytes_in = 0;   ///< inputs and factors in host memory
-    double host_bytes_out = 0;  ///< outputs in host memory; counted twice when added to
+    double host_bytes_out = 0;  ///< outputs in host memory
+    std::int32_t copies = 0;    ///< how many transfers that takes
 };
 
 inline residency residency_of(const program& source) {
@@ -40,6 +41,7 @@ inline residency residency_of(const program& source) {
         r.any_on_host = true;
         const double bytes = static_cast<double>(element_count(source, static_cast<std::int32_t>(id))) * t.scalar_bytes;
         (t.role == tensor_role::output ? r.host_bytes_out : r.host_bytes_in) += bytes;
+        ++r.copies;
     }
     for (const step& s : source.steps) {
         if (s.add && s.out >= 0 && source.at(s.out).binding >= 0 && source.at(s.out).space == memory_space::host) {
@@ -49,10 +51,16 @@ inline residency residency_of(const program& source) {
     return r;
 }
 
-/// Seconds to bring host operands to the GPU and host results back; 0 when everything is there.
+/// Seconds to bring host operands to the GPU and host results back; 0 when everything is there. A copy costs its bytes over
+/// the link and, to start it and to wait for it, about as much as three launches.
 inline double transfer_seconds(const residency& r, const gpu_description& gpu) {
-    const double bytes = r.host_bytes_in + r.host_bytes_out;
-    return bytes <= 0 ? 0.0 : gpu.host_bytes_per_second > 0 ? bytes / gpu.host_bytes_per_second : 1e9;
+    if (r.copies == 0) {
+        return 0.0;
+    }
+    if (gpu.host_bytes_per_second <= 0) {
+        return 1e9;  // no way there is known: never by cost
+    }
+    return (r.host_bytes_in + r.host_bytes_out) / gpu.host_bytes_per_second + 3.0 * gpu.launch_seconds * r.copies;
 }
 
 /// Least workspace of a GPU plan: one index per slab. @throws budget_error when even that exceeds the limit.

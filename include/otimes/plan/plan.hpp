@@ -70,20 +70,20 @@ struct sweep {
     sweep_kernel kernel = sweep_kernel::fibre;
     std::int64_t P = 1;
     std::int64_t Q = 1;
-    std::vector<std::int32_t> factors;
+    std::vector<std::int32_t> factors{};
     friend bool operator==(const sweep&, const sweep&) = default;
 };
 
 /// One pass over memory.
 struct pass {
     pass_kernel kernel = pass_kernel::step;
-    std::int32_t step = -1;        ///< for pass_kernel::step: the program step; otherwise -1
-    std::int32_t in = -1;          ///< tensor number of the program (>= 0), or workspace buffer b as -2 - b
-    std::int32_t out = -1;         ///< likewise
-    bool add = false;              ///< add to `out`; only ever on the last pass that writes it
-    std::int32_t scalar = -1;      ///< alpha, applied once, in this pass; -1: none
-    std::vector<pass_mode> modes;  ///< outermost first; contracted ones are named by the sweeps
-    std::vector<sweep> sweeps;     ///< in the order of execution
+    std::int32_t step = -1;          ///< for pass_kernel::step: the program step; otherwise -1
+    std::int32_t in = -1;            ///< tensor number of the program (>= 0), or workspace buffer b as -2 - b
+    std::int32_t out = -1;           ///< likewise
+    bool add = false;                ///< add to `out`; only ever on the last pass that writes it
+    std::int32_t scalar = -1;        ///< alpha, applied once, in this pass; -1: none
+    std::vector<pass_mode> modes{};  ///< outermost first; contracted ones are named by the sweeps
+    std::vector<sweep> sweeps{};     ///< in the order of execution
 
     std::int32_t slab_mode = -1;  ///< the pass mode that the plan's slab cuts; -1: not cut
     std::int64_t slab_scale = 1;  ///< indices of that mode per slab index (free modes may have been merged)
@@ -99,18 +99,18 @@ struct pass {
 
     std::int64_t flops = 0;        ///< multiply and add count 2; complex multiply-add counts 8
     std::int64_t bytes = 0;        ///< read + written at the level that `level` names, factors included once
-    std::string level;             ///< "memory", "L3", "L2", "L1": where input and output of the pass lie
+    std::string level{};           ///< "memory", "L3", "L2", "L1": where input and output of the pass lie
     double bound_seconds = 0;      ///< max(bytes / bandwidth of that level, flops / peak)
     double predicted_seconds = 0;  ///< bound corrected by the kernel's modelled efficiency
-    std::string reason;            ///< why the pass ends where it ends, for explain
+    std::string reason{};          ///< why the pass ends where it ends, for explain
 
     friend bool operator==(const pass&, const pass&) = default;
 };
 
 /// A candidate that lost, for explain.
 struct rejected_candidate {
-    std::string what;    ///< e.g. "last factor first", "group F1 x F2 to 9 x 9"
-    std::string reason;  ///< e.g. "29.5 MFLOP instead of 8.2"
+    std::string what;      ///< e.g. "last factor first", "group F1 x F2 to 9 x 9"
+    std::string reason{};  ///< e.g. "29.5 MFLOP instead of 8.2"
     double predicted_seconds = 0;
     friend bool operator==(const rejected_candidate&, const rejected_candidate&) = default;
 };

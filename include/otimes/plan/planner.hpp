@@ -231,6 +231,20 @@ inline void note_factors(plan& p, const std::vector<chain>& chains) {
     }
 }
 
+/// True when every output of a program has an extent of 0.
+inline bool has_empty_output(const program& source) {
+    bool any = false;
+    for (const tensor& t : source.tensors) {
+        if (t.role == tensor_role::output) {
+            any = true;
+            if (!std::ranges::any_of(source.modes_of(t), [](const mode& m) { return m.extent == 0; })) {
+                return false;
+            }
+        }
+    }
+    return any;
+}
+
 /// The plan on the CPU. @throws budget_error
 inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
     const cpu_description& cpu = target.cpu;
@@ -276,6 +290,14 @@ inline plan make_plan(const program& source, const machine& target, const option
             "to_host(), or plan for the GPU.");
     }
     plan result;
+    if (has_empty_output(source)) {
+        result.source = source;
+        result.where = chosen == placement::automatic ? placement::cpu : chosen;
+        result.machine_name = target.cpu.name;
+        result.wishes = wishes;
+        result.notes.push_back("the output has no elements: nothing to do");
+        return result;
+    }
     if (chosen == placement::gpus) {
         result = place_on_gpus(source, target, wishes);
     } else if (chosen == placement::gpu || where.any_on_device) {

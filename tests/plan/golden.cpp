@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// Plans and texts that must not change unnoticed. A change of the cost model that moves one is shown by its difference.
+#include "plan/programs.hpp"
+
+#include <otimes/plan/explain.hpp>
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace planner_test;
+using otimes::pass;
+using otimes::pass_kernel;
+using otimes::sweep_kernel;
+
+// What decides how a pass runs, without predictions and texts.
+pass bare(pass p) {
+    p.flops = p.bytes = 0;
+    p.bound_seconds = p.predicted_seconds = 0;
+    p.level.clear();
+    p.reason.clear();
+    return p;
+}
+
+std::string text_of_file(const std::string& path) {
+    std::ifstream in(std::string(OTIMES_SOURCE_DIR) + path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+// Every case that docs and reviewers look at, one page after another.
+std::string all_pages() {
+    std::string pages;
+    const auto page = [&pages](const otimes::program& p, const otimes::machine& m, const otimes::options& o = {}) {
+        pages += otimes::explain(otimes::make_plan(p, m, o)) + "\n";
+    };
+    page(rows_power(256, 8, 5), two_wide_cores());
+    page(rows_power(256, 8, 5, dtype::f32, true), two_wide_cores());
+    page(rows_program(50, {factor(32, 8), factor(64, 128)}), two_wide_cores());
+    page(rows_program(10, {factor(52, 50), factor(65, 20)}, dtype::f64), two_wide_cores());
+    page(rows_power(1024, 3, 7), two_wide_cores());
+    page(rows_power(20, 2, 7), two_wide_cores());
+    page(rows_power(64, 64, 3), two_wide_cores());
+    page(rows_power(10000, 10, 3), two_wide_cores(), {.workspace_limit_bytes = 300000});
+    page(rows_program(7, {factor(2, 2), factor(1, 1), factor(3, 3)}, dtype::c128), two_wide_cores(),
+         {.deterministic = true});
+    page(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()), {.placement = otimes::placement::gpu});
+    page(rows_power(16, 64, 4), otimes::gpu_machine(otimes::h200(), 4), {.placement = otimes::placement::gpus});
+    page(rows_program(0, {factor(2, 3)}), two_wide_cores());
+    return pages;
+}
+
+}  // namespace
+
+TEST_CASE("8^5: the first mode from memory, the others in L1 tiles of a row that stays in L2") {
+    const otimes::plan p = otimes::make_plan(rows_power(256, 8, 5), two_wide_cores());
+    REQUIRE(p.passes.size() == 3);
+    CHECK(bare(p.passes[1]) ==
+          pass{.kernel = pass_kernel::cpu_tiles,
+               .in = -2,
+               .out = -3,
+               .modes = {{2048, 2048, 4096, 4096}, {8, 8, 512, 512}, {8, 8, 64, 64}, {64, 64, 1, 1}},
+               .sweeps = {{1, sweep_kernel::fibre, 8, 8, {7}}, {2, sweep_kernel::fibre, 8, 8, {5}}},
+               .slab_mode = 0,
+               .slab_scale = 8,
+               .lane_mode = 3,
+               .lane_count = 64});
+    CHECK(p.slab_extent == 1);
+    CHECK(p.buffer_elements == std::vector<std::int64_t>{32768, 32768});
+}
+
+TEST_CASE("32 x 8 (x) 64 x 128: the shrinking factor first, though it is the first in the formula") {
+    const otimes::plan p = otimes::make_plan(rows_program(50, {factor(32, 8), factor(64, 128)}), two_wide_cores());
+    REQUIRE(p.passes.size() == 1);
+    CHECK(bare(p.passes[0]) ==
+          pass{.kernel = pass_kernel::cpu_tiles,
+               .in = 0,
+               .out = 4,
+               .modes = {{50, 50, 2048, 1024}, {32, 8, 64, 128}, {64, 128, 1, 1}},
+               .sweeps = {{1, sweep_kernel::fibre, 32, 8, {3}}, {2, sweep_kernel::row, 64, 128, {1}}}});
+    CHECK(p.flops == 8192000);
+    REQUIRE_FALSE(p.rejected.empty());
+    CHECK(p.rejected[0].what == "last factor first");
+    CHECK(p.rejected[0].reason == "29.5 MFLOP instead of 8.19 MFLOP");
+}
+
+TEST_CASE("equal arguments give equal plans") {
+    CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()) ==
+          otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()));
+    CHECK_FALSE(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()) ==
+                otimes::make_plan(rows_power(257, 8, 5), two_wide_cores()));
+}
+
+TEST_CASE("explain prints the golden pages (tests/plan/explain.golden)") {
+    const std::string pages = all_pages();
+    const std::string golden = text_of_file("/tests/plan/explain.golden");
+    if (pages != golden) {
+        std::ofstream("explain.actual") << pages;  // in the folder where the test runs, to compare or to copy
+    }
+    CHECK_MESSAGE(pages == golden, "explain.actual differs from tests/plan/explain.golden");
+}
+
+TEST_CASE("numbers as text") {
+    using namespace otimes::planning;
+    CHECK(three_digits(0) == "0");
+    CHECK(three_digits(8.192) == "8.19");
+    CHECK(three_digits(29.4912) == "29.5");
+    CHECK(three_digits(9.996) == "10.0");
+    CHECK(three_digits(99.96) == "100");
+    CHECK(three_digits(0.0625) == "0.0625");
+    CHECK(three_digits(0.638) == "0.638");
+    CHECK(quantity(999.6, "B") == "1.00 kB");
+    CHECK(quantity(2.5e-7, "s") == "250 ns");
+    CHECK(quantity(0, "FLOP") == "0 FLOP");
+    CHECK(bytes_text(1023) == "1023 B");
+    CHECK(bytes_text(49152) == "48.0 KiB");
+    CHECK(bytes_text(1 << 21) == "2.00 MiB");
+}
+
+TEST_CASE("passes print as initialisers") {
+    std::ostringstream out;
+    out << otimes::sweep{2, sweep_kernel::row, 3, 4, {5, 6}} << otimes::pass_mode{1, 2, 3, 4};
+    CHECK(out.str() ==
+          "{.mode = 2, .kernel = otimes::sweep_kernel::row, .P = 3, .Q = 4, .factors = {5, 6}}"
+          "{.extent_in = 1, .extent_out = 2, .stride_in = 3, .stride_out = 4}");
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Placement, GPU plans on a machine that is only a value, threads, tuning, and options that plans refuse.
+#include "plan/interpreter.hpp"
+#include "plan/programs.hpp"
+
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace planner_test;
+using otimes::pass_kernel;
+using otimes::placement;
+
+otimes::program on_device(otimes::program p) {
+    for (otimes::tensor& t : p.tensors) {
+        t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+    }
+    return p;
+}
+
+std::vector<std::size_t> sweeps_per_pass(const otimes::plan& p) {
+    std::vector<std::size_t> counts;
+    for (const otimes::pass& one : p.passes) {
+        counts.push_back(one.sweeps.size());
+    }
+    return counts;
+}
+
+}  // namespace
+
+TEST_CASE("operands in device memory go to the GPU, and are refused by the CPU") {
+    const otimes::program p = on_device(rows_power(1024, 8, 5));
+    const otimes::plan made = otimes::make_plan(p, otimes::gpu_machine(otimes::h200()));
+    CHECK(made.where == placement::gpu);
+    CHECK(made.machine_name == "NVIDIA H200");
+    CHECK(made.notes.empty());  // nothing to transfer
+    CHECK_THROWS_AS(otimes::make_plan(p, otimes::gpu_machine(otimes::h200()), {.placement = placement::cpu}),
+                    otimes::unsupported_error);
+    CHECK_THROWS_AS(otimes::make_plan(p, two_wide_cores()), otimes::unsupported_error);
+    CHECK_THROWS_AS(otimes::make_plan(rows_power(4, 8, 2), two_wide_cores(), {.placement = placement::gpu}),
+                    otimes::unsupported_error);
+}
+
+TEST_CASE("operands in host memory: the transfer is part of the cost") {
+    const otimes::machine m = otimes::gpu_machine(otimes::h200(), 1, 2);
+    const otimes::plan small = otimes::make_plan(rows_power(16, 8, 3), m);
+    CHECK(small.where == placement::cpu);
+    REQUIRE_FALSE(small.rejected.empty());
+    CHECK(small.rejected.back().what == "on the GPU, transfers included");
+    const otimes::plan large = otimes::make_plan(rows_power(64, 128, 3), m);
+    CHECK(large.where == placement::gpu);
+    REQUIRE_FALSE(large.rejected.empty());
+    CHECK(large.rejected.back().what == "on the CPU");
+    CHECK(large.notes.size() == 1);
+}
+
+// Passes of the literature's cases on an H200, by shared memory and run length (227 KiB, runs of at least 32 bytes).
+TEST_CASE("GPU passes of known cases") {
+    const otimes::machine h200 = otimes::gpu_machine(otimes::h200());
+    const auto passes = [&](std::int64_t M, std::int64_t P, std::size_t count, dtype type = dtype::f32) {
+        return otimes::make_plan(on_device(rows_power(M, P, count, type)), h200);
+    };
+    CHECK(sweeps_per_pass(passes(1024, 8, 5)) == std::vector<std::size_t>{5});
+    CHECK(passes(1024, 8, 5).passes[0].kernel == pass_kernel::gpu_trailing);
+    CHECK(passes(1024, 8, 5).passes[0].shared_bytes == 128 * 1024);
+    CHECK(sweeps_per_pass(passes(1024, 32, 3)) == std::vector<std::size_t>{3});
+    CHECK(passes(1024, 32, 3).passes[0].sweeps[0].kernel == otimes::sweep_kernel::mma_split);
+    CHECK(sweeps_per_pass(passes(16, 64, 4)) == std::vector<std::size_t>{2, 2});
+    CHECK(passes(16, 64, 4).passes[0].kernel == pass_kernel::gpu_outer);
+    CHECK(passes(16, 64, 4).passes[0].lane_count == 8);  // 64 * 64 * 8 floats = 128 KiB; 16 lanes exceed 227 KiB
+    CHECK(passes(16, 64, 4).passes[1].kernel == pass_kernel::gpu_trailing);
+    CHECK(passes(16, 128, 3).passes.size() == 2);
+    CHECK(passes(1024, 8, 5, dtype::f64).passes.size() == 2);
+    CHECK(passes(1024, 8, 4, dtype::f64).passes[0].sweeps[0].kernel == otimes::sweep_kernel::mma_f64);
+    // ieee forbids the split products, and small factors do not fill a tensor core's tile
+    const otimes::plan ieee =
+        otimes::make_plan(on_device(rows_power(1024, 32, 3)), h200, {.precision = otimes::precision::ieee});
+    CHECK(ieee.passes[0].sweeps[0].kernel == otimes::sweep_kernel::fibre);
+    CHECK(passes(1024, 3, 7).passes[0].sweeps[0].kernel == otimes::sweep_kernel::fibre);
+    for (const otimes::plan& p : {passes(1024, 8, 5), passes(16, 64, 4), passes(1024, 3, 7), passes(16, 128, 3)}) {
+        for (const otimes::pass& one : p.passes) {
+            CHECK(one.shared_bytes <= 227 * 1024);
+            CHECK((one.kernel != pass_kernel::gpu_outer || one.lane_count * 4 >= 32));
+            CHECK(one.predicted_seconds >= one.bound_seconds);
+        }
+        CHECK(p.predicted_seconds >= p.bound_seconds);
+    }
+}
+
+TEST_CASE("smaller GPUs: more passes from the same program") {
+    const auto count = [](const otimes::gpu_description& gpu) {
+        return otimes::make_plan(on_device(rows_power(1024, 8, 5)), otimes::gpu_machine(gpu)).passes.size();
+    };
+    CHECK(count(otimes::h200()) == 1);
+    CHECK(count(otimes::a100()) == 1);
+    CHECK(count(otimes::gpu_of_capability(86)) == 2);
+    CHECK(count(otimes::gpu_of_capability(75)) == 2);
+    CHECK(count(otimes::gpu_of_capability(100)) == 1);
+    CHECK(count(otimes::gpu_of_capability(120)) == 2);
+}
+
+TEST_CASE("several GPUs: rows are cut, or the request is refused") {
+    const otimes::machine four = otimes::gpu_machine(otimes::h200(), 4);
+    const otimes::options all{.placement = placement::gpus};
+    const otimes::plan one = otimes::make_plan(on_device(rows_power(16, 64, 4)), four);
+    const otimes::plan cut = otimes::make_plan(on_device(rows_power(16, 64, 4)), four, all);
+    CHECK(cut.where == placement::gpus);
+    CHECK(cut.predicted_seconds == doctest::Approx(one.predicted_seconds / 4));
+    CHECK(cut.notes == std::vector<std::string>{"16 rows are cut into 4 parts of at most 4, one per GPU; no exchange"});
+    CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(3, 64, 4)), four, all), otimes::unsupported_error);
+    CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(16, 64, 4)), otimes::gpu_machine(otimes::h200()), all),
+                    otimes::unsupported_error);
+}
+
+TEST_CASE("threads: as many as asked for, one where starting them costs more than they bring") {
+    CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()).threads == 2);
+    CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 7}).threads == 7);
+    CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 1}).threads == 1);
+    CHECK(otimes::make_plan(rows_power(20, 2, 7), two_wide_cores()).threads == 1);
+}
+
+TEST_CASE("a tuned choice replaces the cost model's, unless the plan must be deterministic") {
+    const otimes::program p = rows_power(256, 8, 5);
+    otimes::machine m = two_wide_cores();
+    const otimes::plan usual = otimes::make_plan(p, m);
+    otimes::planning::cpu_request request{2, true, 8, 64, otimes::planning::partition::two_passes};
+    m.tuning.push_back({otimes::hash_value(p), otimes::planning::choice_text(request), 1e-3});
+    const otimes::plan tuned = otimes::make_plan(p, m);
+    CHECK(tuned.passes.size() == 2);
+    CHECK(tuned.slab_extent == 8);
+    CHECK(otimes::make_plan(p, m, {.deterministic = true}).passes == usual.passes);
+    m.tuning.back().choice = "threads two";  // a foreign entry is ignored
+    CHECK(otimes::make_plan(p, m).passes == usual.passes);
+}
+
+TEST_CASE("programs of several chains and steps: temporaries are stored, buffers are shared when dead") {
+    // T = X * F on mode 1; S = gather of T; Y = S * G on mode 0; then Y += X2 scaled
+    otimes::program p;
+    const auto operand = [&p](otimes::tensor_role role, std::int32_t binding, std::vector<otimes::mode> modes,
+                              dtype type = dtype::f64) {
+        otimes::tensor t;
+        t.type = type;
+        t.role = role;
+        t.binding = binding;
+        const std::int32_t id = p.add_tensor(t);
+        for (const otimes::mode& m : modes) {
+            p.add_mode(m.extent, m.stride);
+        }
+        return id;
+    };
+    const auto x = operand(otimes::tensor_role::input, 0, {{4, 6}, {6, 1}});
+    const auto f = operand(otimes::tensor_role::factor, 1, {{6, 5}, {5, 1}});
+    const auto t = operand(otimes::tensor_role::temporary, -1, {{4, 0}, {5, 0}});
+    const auto u = operand(otimes::tensor_role::temporary, -1, {{4, 0}, {5, 0}});
+    const auto g = operand(otimes::tensor_role::factor, 2, {{4, 3}, {3, 1}});
+    const auto y = operand(otimes::tensor_role::output, 3, {{3, 5}, {5, 1}});
+    otimes::step one{.in = x, .factor = f, .out = t, .mode = 1};
+    otimes::step two{.kind = otimes::step_kind::scale, .in = t, .out = u};
+    otimes::step three{.in = u, .factor = g, .out = y, .mode = 0};
+    otimes::step four = three;
+    four.add = true;
+    p.steps = {one, two, three, four};
+    const otimes::plan made = otimes::make_plan(p, two_wide_cores());
+    REQUIRE(made.passes.size() == 4);
+    CHECK(made.passes[1].kernel == pass_kernel::step);
+    CHECK(made.passes[3].add);
+    CHECK(made.buffer_elements == std::vector<std::int64_t>{20, 20});
+    CHECK(made.tensor_buffers[static_cast<std::size_t>(t)] == 0);
+    CHECK(made.tensor_buffers[static_cast<std::size_t>(u)] == 1);
+    CHECK(computes_the_program(made));
+}

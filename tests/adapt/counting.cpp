@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// How often an expression is evaluated, and what it allocates: one evaluation, and nothing of the size of Y.
+#include <doctest/doctest.h>
+
+#include <Eigen/SparseCore>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+// Y is 96 x 64 doubles, 48 KiB; X is as large, the factors are small.
+const matrix_d A = random(8, 8, 1);
+const matrix_d B = random(8, 8, 2);
+const matrix_d X = random(96, 64, 3);
+const matrix_d Z = random(96, 64, 4);
+constexpr std::size_t y_bytes = 96 * 64 * sizeof(double);
+
+// Runs `statement` on Y under a counting executor and returns how often a plan ran and what was allocated. It runs once
+// before: then this thread's pool has the workspace and the plan cache has the plan, which both are kept between
+// evaluations and are no cost of one.
+template <class Statement>
+support::allocations count(int expected_runs, const Statement& statement) {
+    const counting_executor executor;
+    const otimes::scoped_executor scope(executor);
+    statement();
+    executor.reset();
+    const support::allocation_counter counter;
+    statement();
+    const auto seen = counter.seen();
+    CHECK(executor.runs() == expected_runs);
+    return seen;
+}
+
+#define CHECK_NO_ALLOCATION(seen)                  \
+    do {                                           \
+        const auto allocated = seen;               \
+        if (support::allocations_are_counted()) {  \
+            CHECK(allocated.count == 0);           \
+            CHECK(allocated.largest_bytes == 0);   \
+        }                                          \
+    } while (false)
+
+}  // namespace
+
+TEST_CASE("one product: one evaluation, no allocation") {
+    const auto K = kron(A, B);
+    matrix_d Y = Z;
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * K * 2; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y -= X * K * 2.0; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() += 2.0 * X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() = -X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y += X * K / 3; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * kron(A, B); }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * (2 * kron(A, otimes::identity(2), B.topLeftCorner(4, 4))); }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.transpose() = K * X.transpose(); }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.topRows(32) = X.bottomRows(32) * K.transpose(); }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.topLeftCorner(64, 64) = K * X.topRows(64) * K; }));
+}
+
+TEST_CASE("sums: one evaluation for each product, no allocation") {
+    const auto K = kron(A, B);
+    matrix_d Y = Z;
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = Z + X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * K - Z; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = 2 * (Z + X * K); }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y += Z.cwiseAbs() - X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = Y + X * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y = X * K - Y; }));
+    CHECK_NO_ALLOCATION(count(2, [&] { Y = X * K + Z * K; }));
+    CHECK_NO_ALLOCATION(count(2, [&] { Y = X * K + Z - Z * K; }));
+}
+
+TEST_CASE("blocks of one matrix that do not meet need no temporary") {
+    const auto K = kron(A, B);
+    matrix_d M = random(200, 140, 5);
+    CHECK_NO_ALLOCATION(count(1, [&] { M.block(0, 0, 96, 64) = M.block(0, 64, 96, 64) * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { M.block(100, 3, 96, 64) = M.block(2, 3, 96, 64) * K; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { M.block(100, 70, 96, 64) = M.block(4, 3, 96, 64) * K; }));
+    // Where they meet there is one, of Y's size.
+    const auto seen = count(1, [&] { M.block(0, 0, 96, 64) = M.block(95, 0, 96, 64) * K; });
+    if (support::allocations_are_counted()) {
+        CHECK(seen.count == 1);
+        CHECK(seen.largest_bytes >= y_bytes);
+    }
+}
+
+TEST_CASE("a product nested in Eigen expressions is evaluated once") {
+    const auto K = kron(A, B);
+    matrix_d Y = Z;
+    double number = 0;
+    count(1, [&] { number += (X * K).sum(); });
+    count(1, [&] { number += (X * K).topRows(2).norm(); });
+    count(1, [&] { Y = (X * K).array().abs().matrix(); });
+    count(1, [&] { Y = (X * K).transpose().replicate(1, 1).transpose(); });
+    count(1, [&] { Y = (X * K).cwiseProduct(Z) * A.replicate(8, 8); });
+    count(1, [&] { Y = ((Z + X * K) * 2).cwiseMax(Z); });
+    CHECK(std::isfinite(number));
+}
+
+TEST_CASE("W * (K * (W^T * v)) allocates vectors, not matrices") {
+    const auto K = kron(A, B);
+    const matrix_d W = random(96, 64, 6);
+    const vector_d v = random<vector_d>(96, 1, 7);
+    vector_d y = v;
+    auto seen = count(1, [&] { y.noalias() = W * (K * (W.transpose() * v)); });
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes < 96 * sizeof(double));  // W^T v and K W^T v have 64 entries; nothing has y's 96
+    }
+    Eigen::SparseMatrix<double, Eigen::RowMajor> S(96, 64);
+    for (Index i = 0; i < 96; ++i) {
+        S.insert(i, (i * 7) % 64) = 0.5 + static_cast<double>(i);
+    }
+    S.makeCompressed();
+    seen = count(1, [&] { y.noalias() = S * (K * (S.transpose() * v)); });
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes <= 96 * sizeof(double));
+    }
+    CHECK(support::close(y, times(matrix_d(S), times(dense_kron(A, B), times(matrix_d(S.transpose()), v))), 64));
+}
+
+TEST_CASE("(X * K * B).trace() forms X * K once and not the product with B") {
+    const auto K = kron(A, B);
+    const matrix_d tall = random(200, 64, 8);
+    const matrix_d wide = random(64, 200, 9);
+    double trace = 0;
+    const auto seen = count(1, [&] { trace = (tall * K * wide).trace(); });
+    if (support::allocations_are_counted()) {
+        CHECK(seen.total_bytes < 200 * 200 * sizeof(double));
+        CHECK(seen.count == 1);
+    }
+    const auto product = times(times(tall, dense_kron(A, B)), wide);
+    long double want = 0;
+    for (std::size_t i = 0; i < 200; ++i) {
+        want += product(i, i);
+    }
+    CHECK(std::abs(trace - static_cast<double>(want)) <= 1e-11 * std::abs(static_cast<double>(want)) + 1e-10);
+}
+
+TEST_CASE("copies of an expression share what it owns") {
+    const auto K = kron(random(64, 64, 10), random(64, 64, 11));
+    const auto e = otimes::own(random(2, 64 * 64, 12)) * K;
+    const support::allocation_counter counter;
+    const auto copy = e;
+    const auto other = K;
+    const auto seen = counter.seen();
+    CHECK(copy.cols() == other.cols());
+    if (support::allocations_are_counted()) {
+        CHECK(seen.total_bytes < 64 * 64 * sizeof(double));
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// Operands and destinations of every storage: row- and column-major, fixed, Map with any inner and outer stride, Block, Ref,
+// Transpose, and their mixtures. The memory between the elements of a view must stay as it was.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "adapt/helpers.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
+using any_stride = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
+using any_map = Eigen::Map<matrix_d, 0, any_stride>;
+
+// One matrix in memory that starts as NaN everywhere, also between its elements.
+struct field {
+    std::vector<double> memory;
+    Index rows, cols, row_stride, col_stride;
+
+    field(Index r, Index c, Index rs, Index cs)
+        : memory(static_cast<std::size_t>((r - 1) * rs + (c - 1) * cs + 2), nan_value),
+          rows(r), cols(c), row_stride(rs), col_stride(cs) {}
+    // Seen from offset 1, so that nothing is aligned by luck. Eigen's column-major outer stride is that of the columns.
+    any_map map() { return any_map(memory.data() + 1, rows, cols, any_stride(col_stride, row_stride)); }
+    field& fill(std::uint64_t seed) {
+        auto m = map();
+        m = random(rows, cols, seed);
+        return *this;
+    }
+    [[nodiscard]] std::size_t numbers() const {
+        std::size_t count = 0;
+        for (const double value : memory) {
+            count += std::isnan(value) ? 0u : 1u;
+        }
+        return count;
+    }
+};
+
+// Strides of an r x c matrix: packed and padded, column- and row-major, with gaps, and interleaved.
+std::vector<field> layouts(Index r, Index c) {
+    return {field(r, c, 1, r),         field(r, c, c, 1),         field(r, c, 1, r + 3),
+            field(r, c, c + 2, 1),     field(r, c, 2, 2 * r + 1), field(r, c, 3 * c, 3),
+            field(r, c, 7, 7 * r + 5), field(r, c, 2 * c + 1, 2)};
+}
+
+const matrix_d A = random(2, 3, 1);
+const matrix_d B = random(3, 5, 2);
+const auto k = dense_kron(A, B);  // 6 x 15
+
+}  // namespace
+
+TEST_CASE("X and Y of any strides, X * K") {
+    const auto K = kron(A, B);
+    for (field& x : layouts(4, 6)) {
+        x.fill(10);
+        const auto want = times(matrix_d(x.map()), k);
+        for (field& y : layouts(4, 15)) {
+            CAPTURE(x.row_stride);
+            CAPTURE(x.col_stride);
+            CAPTURE(y.row_stride);
+            CAPTURE(y.col_stride);
+            any_map Y = y.map();
+            Y = x.map() * K;
+            CHECK(support::close(matrix_d(Y), want, 6));
+            CHECK(y.numbers() == 60);
+            Y.noalias() += 0.5 * x.map() * K;
+            CHECK(support::close(matrix_d(Y), scaled(1.5, want), 7));
+            CHECK(y.numbers() == 60);
+        }
+    }
+}
+
+TEST_CASE("X and Y of any strides, K * X") {
+    const auto K = kron(A, B).transpose();  // 15 x 6
+    for (field& x : layouts(6, 4)) {
+        x.fill(11);
+        const auto want = times(oracle::transpose(k), matrix_d(x.map()));
+        for (field& y : layouts(15, 4)) {
+            any_map Y = y.map();
+            Y = K * x.map();
+            CHECK(support::close(matrix_d(Y), want, 6));
+            CHECK(y.numbers() == 60);
+            Y -= K * x.map() * 2;
+            CHECK(support::close(matrix_d(Y), scaled(-1.0, want), 7));
+        }
+    }
+}
+
+TEST_CASE("factors of any strides") {
+    const matrix_d X = random(4, 6, 12);
+    for (field& a : layouts(2, 3)) {
+        a.fill(13);
+        for (field& b : layouts(3, 5)) {
+            b.fill(14);
+            const auto want = times(X, dense_kron(matrix_d(a.map()), matrix_d(b.map())));
+            const matrix_d Y = X * kron(a.map(), b.map());
+            CHECK(support::close(Y, want, 6));
+            const matrix_d T = kron(a.map().transpose(), b.map().transpose()) * X.transpose();
+            CHECK(support::close(T, oracle::transpose(want), 6));
+        }
+    }
+}
+
+TEST_CASE("vectors of any stride") {
+    const auto K = kron(A, B);
+    for (const Index step : {1, 2, 5}) {
+        std::vector<double> memory(200, nan_value);
+        Eigen::Map<vector_d, 0, Eigen::InnerStride<>> v(memory.data(), 15, Eigen::InnerStride<>(step));
+        v = random<vector_d>(15, 1, 15);
+        Eigen::Map<vector_d, 0, Eigen::InnerStride<>> y(memory.data() + 100, 6, Eigen::InnerStride<>(step + 1));
+        y = K * v;
+        CHECK(support::close(matrix_d(y), times(k, matrix_d(v)), 15));
+        Eigen::Map<row_vector_d, 0, Eigen::InnerStride<>> r(memory.data() + 100, 6, Eigen::InnerStride<>(step));
+        r = v.transpose() * K.transpose();
+        CHECK(support::close(matrix_d(r.transpose()), times(k, matrix_d(v)), 15));
+    }
+}
+
+TEST_CASE("row- and column-major mixed") {
+    const row_major_d a = A;
+    const auto K = kron(a, B);
+    const row_major_d xr = random(4, 6, 16);
+    const matrix_d xc = xr;
+    const auto want = times(xr, k);
+    const auto check = [&](const auto& X) {
+        matrix_d yc = X * K;
+        row_major_d yr = X * K;
+        CHECK(support::close(yc, want, 6));
+        CHECK(support::close(yr, want, 6));
+        yr += X * K;
+        yc.noalias() -= 2.0 * X * K;
+        CHECK(support::close(yr, scaled(2.0, want), 7));
+        CHECK(support::close(yc, scaled(-1.0, want), 7));
+    };
+    check(xr);
+    check(xc);
+    static_assert(bool(decltype(xr * K)::IsRowMajor));
+    static_assert(!bool(decltype(xc * K)::IsRowMajor));
+    const row_major_d both = kron(a) * random<row_major_d>(3, 6, 17) * K;
+    CHECK(support::close(both, times(A, times(random<row_major_d>(3, 6, 17), k)), 18));
+}
+
+TEST_CASE("fixed-size matrices") {
+    const Eigen::Matrix<double, 2, 3> a = A;
+    const Eigen::Matrix<double, 3, 5, Eigen::RowMajor> b = B;
+    const auto K = kron(a, b);
+    const Eigen::Matrix<double, 4, 6> X = random(4, 6, 18);
+    static_assert(decltype(X * K)::RowsAtCompileTime == 4);
+    const auto want = times(X, k);
+    Eigen::Matrix<double, 4, 15> Y = X * K;
+    CHECK(support::close(Y, want, 6));
+    Y.noalias() += X * K;
+    CHECK(support::close(Y, scaled(2.0, want), 7));
+    Eigen::Matrix<double, 4, Eigen::Dynamic> half = X * K;
+    CHECK(support::close(half, want, 6));
+    Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, 0, 4, 16> bounded = X * K;  // memory inside the object
+    CHECK(support::close(bounded, want, 6));
+    Eigen::Matrix<double, 4, 15, Eigen::RowMajor> sum = X * K + Y;
+    CHECK(support::close(sum, scaled(3.0, want), 8));
+    const Eigen::Vector3d v(1.0, -2.0, 0.5);
+    const Eigen::Vector2d y = kron(a) * v;
+    CHECK(support::close(y, times(A, v), 3));
+    const Eigen::Vector4d w = kron(Eigen::Matrix2d::Identity(), Eigen::Matrix2d::Constant(2.0)) * Eigen::Vector4d(1, 2, 3, 4);
+    CHECK(support::exactly_equal(w, Eigen::Vector4d(6, 6, 14, 14)));
+}
+
+TEST_CASE("Block, Ref and Transpose as operands and destinations") {
+    matrix_d big = random(20, 20, 19);
+    const matrix_d before = big;
+    const auto K = kron(big.block(1, 1, 2, 3), big.block(4, 4, 3, 5));
+    const auto kk = dense_kron(matrix_d(before.block(1, 1, 2, 3)), matrix_d(before.block(4, 4, 3, 5)));
+    const Eigen::Ref<const matrix_d> X = big.block(8, 2, 4, 6);
+    const auto want = times(matrix_d(before.block(8, 2, 4, 6)), kk);
+    auto destination = poisoned(30, 30);
+    destination.block(3, 4, 4, 15) = X * K;
+    CHECK(support::close(matrix_d(destination.block(3, 4, 4, 15)), want, 6));
+    destination.block(10, 4, 15, 4).transpose() = X * K;
+    CHECK(support::close(matrix_d(destination.block(10, 4, 15, 4)), oracle::transpose(want), 6));
+    Eigen::Ref<matrix_d> ref(destination);
+    ref.topLeftCorner(4, 15).noalias() = X * K;
+    CHECK(support::close(matrix_d(destination.topLeftCorner(4, 15)), want, 6));
+    Eigen::Ref<matrix_d, 0, any_stride> strided(destination.topLeftCorner(4, 15));
+    strided = 2 * X * K;
+    CHECK(support::close(matrix_d(destination.topLeftCorner(4, 15)), scaled(2.0, want), 6));
+    matrix_d turned = big.block(2, 8, 6, 4).transpose() * K;
+    CHECK(support::close(turned, times(matrix_d(before.block(2, 8, 6, 4).transpose()), kk), 6));
+    turned = big.middleRows(3, 4).middleCols(2, 6) * K;  // a block of a block
+    CHECK(support::close(turned, times(matrix_d(before.block(3, 2, 4, 6)), kk), 6));
+    CHECK(support::exactly_equal(big, before));
+}
+
+TEST_CASE("a destination resizes where it can") {
+    const auto K = kron(A, B);
+    const matrix_d X = random(4, 6, 20);
+    const auto want = times(X, k);
+    matrix_d Y(1, 2);
+    Y = X * K;
+    CHECK(support::close(Y, want, 6));
+    matrix_d T(1, 2);
+    T.transpose() = X * K;
+    CHECK(support::close(T, oracle::transpose(want), 6));
+    vector_d v(2);
+    v = K * random<vector_d>(15, 1, 21);
+    CHECK(v.size() == 6);
+    row_vector_d r(2);
+    r = K * random<vector_d>(15, 1, 21);
+    CHECK(support::exactly_equal(matrix_d(r.transpose()), v));
+}

@@ -48,10 +48,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     scalar* const sStage = sFactors + Group::stage_offset;             // (Slots, one part of the tile)
     constexpr int steps = Group::steps::count;
     constexpr int last = steps - 1;
-    // Runs that the last trip can write to Y directly: at least a 32-byte sector.
-    constexpr int last_level = Group::steps::first(last) + Group::steps::modes(last) - 1;
-    constexpr int below = Group::extent_product(steps, last_level + 1, Group::modes) * Group::run;
-    constexpr bool direct = below * int(sizeof(scalar)) >= 32 || Group::steps::unit(last) == 1;
+    constexpr bool direct = Group::direct;
     static_assert(direct || Group::cluster == 1);
 
     const epilogue<scalar> epilogue_step{arguments.alpha, arguments.beta, !(arguments.beta == scalar(0)), y_wide};

@@ -78,7 +78,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     for (int round = 0; round < rounds; ++round) {
         const int own = round * at_once + int(unsigned(warp) / unsigned(split)), item = begin + own;
         const bool works = own < items && item < all_items;
-        scalar rC[n_tiles][products][4];  // (n, product, row pair x column pair)
+        scalar rC[n_tiles * products][4];  // (n x product, row pair x column pair)
         int offset[packs];                // last mode: of each fibre; inner mode: offset[0]
         bool inside[packs];
         int outer_index = 0, inner_index = 0;
@@ -97,7 +97,6 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
             offset[0] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index);
         }
         if (works) {
-            constexpr int chunk = Group::words == 1 && k_steps % 2 == 0 ? 2 : 1;  // k steps between two visits of rC
             // This lane's elements at p = 8k + .. of its fibres.
             const auto read = [&](int k, scalar (&rX)[2][packs]) {
                 if constexpr (shape::last_mode) {
@@ -125,36 +124,33 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
             };
             const auto multiply = [&](auto first, int k) {
                 if constexpr (Group::words == 1) {
-                    unsigned rHigh[products][chunk][4], rLow[products][chunk][4];  // (product, k, fragment)
+                    unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
+                    alignas(16) scalar rX[2][packs];                 // (p of the pair, fibre)
+                    read(k, rX);
 #pragma unroll
-                    for (int c = 0; c < chunk; ++c) {
-                        alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
-                        read(k + c, rX);
+                    for (int m = 0; m < products; ++m)
 #pragma unroll
-                        for (int m = 0; m < products; ++m)
+                        for (int e = 0; e < 4; ++e) {
+                            const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
+                            rHigh[m][e] = parts.high;
+                            rLow[m][e] = parts.low;
+                        }
+                    constexpr int together = n_tiles % 2 == 0 ? 2 : 1;  // tiles of Q worked on side by side
 #pragma unroll
-                            for (int e = 0; e < 4; ++e) {
-                                const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
-                                rHigh[m][c][e] = parts.high;
-                                rLow[m][c][e] = parts.low;
-                            }
-                    }
+                    for (int n = 0; n < n_tiles; n += together) {
+                        uint4 rF[together];  // (n)
 #pragma unroll
-                    for (int n = 0; n < n_tiles; ++n) {
-                        uint4 rF[chunk];  // (k)
-#pragma unroll
-                        for (int c = 0; c < chunk; ++c) {
-                            const int tile = ((k + c) * (shape::Q / 8) + n_first + n) * 32 + lane;
+                        for (int c = 0; c < together; ++c) {
+                            const int tile = (k * (shape::Q / 8) + n_first + n + c) * 32 + lane;
                             if constexpr (Group::presplit(level))
                                 rF[c] = reinterpret_cast<const uint4*>(sF)[tile];
                             else {
                                 const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
-                                const split_float s0 = otimes::kernels::split(raw.x), s1 = otimes::kernels::split(raw.y);
+                                const split_float s0 = split_factor(raw.x), s1 = split_factor(raw.y);
                                 rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
                             }
                         }
-#pragma unroll
-                        for (int m = 0; m < products; ++m) multiply_add_three_terms<decltype(first)::value != 0, chunk>(rC[n][m], rHigh[m], rLow[m], rF);
+                        multiply_add_three_terms<decltype(first)::value != 0, together * products, products>(rC + n * products, rHigh, rLow, rF);
                     }
                 } else {
                     alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
@@ -163,17 +159,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
                         if constexpr (decltype(first)::value != 0)
-                            for (int e = 0; e < 4; ++e) rC[n][0][e] = 0.;
+                            for (int e = 0; e < 4; ++e) rC[n][e] = 0.;
                         const double2 f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
-                        multiply_add_double(rC[n][0], rA, f.x, f.y);
+                        multiply_add_double(rC[n], rA, f.x, f.y);
                     }
                 }
             };
-            constexpr int rest = k_steps - chunk;
-            constexpr int unrolled = n_tiles * products * k_steps <= 64 ? (rest > 0 ? rest / chunk : 1) : n_tiles * products <= 8 ? 2 : 1;
+            constexpr int unrolled = k_steps == 1 ? 1 : n_tiles * products * k_steps <= 64 ? k_steps - 1 : 2;
             multiply(constant<1>{}, 0);
 #pragma unroll unrolled
-            for (int k = chunk; k < k_steps; k += chunk) multiply(constant<0>{}, k);
+            for (int k = 1; k < k_steps; ++k) multiply(constant<0>{}, k);
 
             // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
             // which it is.
@@ -184,7 +179,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int m = 0; m < products; ++m)
 #pragma unroll
-                        for (int e = 0; e < 4; ++e) zero += rC[n][m][e] * 0.f;
+                        for (int e = 0; e < 4; ++e) zero += rC[n * products + m][e] * 0.f;
                 if (__any_sync(0xffffffffu, !(zero == 0.f))) {
                     // Rolled, through a local array: rare, and the registers of the usual path stay free.
                     const scalar* gF = arguments.factor[level - 1];
@@ -210,7 +205,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         rAgain[c] = sum;
                     }
 #pragma unroll
-                    for (int c = 0; c < n_tiles * products * 4; ++c) rC[c / (4 * products)][c / 4 % products][c % 4] = rAgain[c];
+                    for (int c = 0; c < n_tiles * products * 4; ++c) rC[c / 4][c % 4] = rAgain[c];
                 }
             }
         }
@@ -229,7 +224,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             for (int h = 0; h < 2; ++h) {
                                 alignas(16) scalar rY[packs];  // (fibre)
 #pragma unroll
-                                for (int j = 0; j < packs; ++j) rY[j] = rC[n][j / 2][2 * (j % 2) + h];
+                                for (int j = 0; j < packs; ++j) rY[j] = rC[n * products + j / 2][2 * (j % 2) + h];
                                 *reinterpret_cast<packet<16>*>(sTo + offset[0] + (q + t + 4 * h) * stride) = *reinterpret_cast<const packet<16>*>(rY);
                             }
                     } else {
@@ -238,10 +233,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             if (inside[j]) {
                                 scalar* row = sTo + offset[j] + q;
                                 if constexpr (Group::words == 1)
-                                    *reinterpret_cast<float2*>(row + 2 * t) = make_float2(rC[n][j / 2][2 * (j % 2)], rC[n][j / 2][2 * (j % 2) + 1]);
+                                    *reinterpret_cast<float2*>(row + 2 * t) = make_float2(rC[n * products + j / 2][2 * (j % 2)], rC[n * products + j / 2][2 * (j % 2) + 1]);
                                 else {
-                                    row[t] = rC[n][j / 2][2 * (j % 2)];
-                                    row[t + 4] = rC[n][j / 2][2 * (j % 2) + 1];
+                                    row[t] = rC[n * products + j / 2][2 * (j % 2)];
+                                    row[t + 4] = rC[n * products + j / 2][2 * (j % 2) + 1];
                                 }
                             }
                     }
@@ -258,7 +253,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         for (int h = 0; h < 2; ++h) {
                             scalar rY[packs];  // (fibre)
 #pragma unroll
-                            for (int j = 0; j < packs; ++j) rY[j] = rC[n][j / 2][2 * (j % 2) + h];
+                            for (int j = 0; j < packs; ++j) rY[j] = rC[n * products + j / 2][2 * (j % 2) + h];
                             scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
                             if (run_left >= packs)
                                 last_step.store_vector(to, rY, true);
@@ -280,7 +275,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                             for (int h = 0; h < 2; ++h) {
                                 const int q = 8 * (n_first + n) + (shape::permuted_q ? t + 4 * h : 2 * t + h);
-                                last_step.store(gY + q * step, rC[n][j / 2][2 * (j % 2) + h]);
+                                last_step.store(gY + q * step, rC[n * products + j / 2][2 * (j % 2) + h]);
                             }
                 }
             }

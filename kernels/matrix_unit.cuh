@@ -9,7 +9,7 @@
 // A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high,
 // exact but for its last bit (of either sign). Three products low*high + high*low + high*high then carry
 // float's accuracy; the fourth is below it. The unit truncates while it adds, so a long sum
-// leaves it every sixteen k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
+// leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
 // the caller finds those and repeats the fibre with multiply-adds.
 #pragma once
 #include "device_language.cuh"
@@ -28,9 +28,17 @@ __device__ __forceinline__ split_float split(float value) {
     return parts;
 }
 
-// As split, low to nearest: for a factor, which is split once.
+// As split, for a factor, which is split once: low to nearest, and the whole larger by truncation_mean. The unit cuts a sum towards zero,
+// by 2^-24.5 of it on average; a sum that is this much larger comes out to nearest instead, and one that float represents exactly
+// still comes out exactly, since less than its last place was added.
+#ifndef OTIMES_TRUNCATION_MEAN
+#define OTIMES_TRUNCATION_MEAN 4.0e-8f
+#endif
+constexpr float truncation_mean = OTIMES_TRUNCATION_MEAN;
+
 __device__ __forceinline__ split_float split_factor(float value) {
     split_float parts = split(value);
+    parts.low = __float_as_uint(__uint_as_float(parts.low) + value * truncation_mean);
     if ((parts.low & 0x7fffffffu) < 0x7f800000u) parts.low += 0x1000u;
     return parts;
 }
@@ -45,20 +53,25 @@ __device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&r
 #endif
 }
 
-// rC = A * B (First) or rC += A * B, over Steps times eight k, to float's accuracy. The small terms go first, so that the sum is
-// cut at full size only Steps times; what is already in rC is added outside the unit, to nearest.
-template <bool First, int Steps>
-__device__ __forceinline__ void multiply_add_three_terms(float (&rC)[4], const unsigned (&rHigh)[Steps][4], const unsigned (&rLow)[Steps][4], const uint4 (&rF)[Steps]) {
-    float rD[4] = {0.f, 0.f, 0.f, 0.f};  // (2 rows, 2 columns)
+// rC[i] = A[i % Products] * B[i / Products] (First) or += it, for Count independent 16 x 8 x 8 products, to float's accuracy. Products
+// of one term stand side by side, so that the unit need not wait for its own results. The small terms go first, and what is already
+// in rC is added outside the unit, to nearest.
+template <bool First, int Count, int Products>
+__device__ __forceinline__ void multiply_add_three_terms(float (*rC)[4], const unsigned (&rHigh)[Products][4], const unsigned (&rLow)[Products][4], const uint4* rF) {
+    float rD[Count][4];  // (product, 2 rows x 2 columns)
 #pragma unroll
-    for (int k = 0; k < Steps; ++k) {
-        multiply_tf32(rD, rLow[k], rF[k].x, rF[k].y, rD);
-        multiply_tf32(rD, rHigh[k], rF[k].z, rF[k].w, rD);
+    for (int i = 0; i < Count; ++i) {
+        const float zero[4] = {0.f, 0.f, 0.f, 0.f};
+        multiply_tf32(rD[i], rLow[i % Products], rF[i / Products].x, rF[i / Products].y, zero);
     }
 #pragma unroll
-    for (int k = 0; k < Steps; ++k) multiply_tf32(rD, rHigh[k], rF[k].x, rF[k].y, rD);
+    for (int i = 0; i < Count; ++i) multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].z, rF[i / Products].w, rD[i]);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) rC[e] = First ? rD[e] : rC[e] + rD[e];
+    for (int i = 0; i < Count; ++i) multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].x, rF[i / Products].y, rD[i]);
+#pragma unroll
+    for (int i = 0; i < Count; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) rC[i][e] = First ? rD[i][e] : rC[i][e] + rD[i][e];
 }
 
 __device__ __forceinline__ void multiply_add_double(double (&rC)[4], const double (&rA)[4], double b0, double b1) {

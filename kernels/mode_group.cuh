@@ -64,6 +64,8 @@ struct mode_group {
         return Trips::of_level(level) < step ? q(level) : p(level);
     }
 
+    __host__ __device__ static constexpr int extent_product(int step, int first, int last) { int n = 1; for (int l = first; l <= last; ++l) n *= extent(step, l); return n; }
+
     // Elements from one index of a level to the next.
     //  - matrix unit on an inner mode: a quarter warp reads 2 neighbouring 16-byte pieces at 4 indices of the mode, so the
     //    stride is 8 or 24 modulo the 32 banks; on the last mode the same holds for the stride from fibre to fibre;
@@ -106,8 +108,13 @@ struct mode_group {
     }
     __host__ __device__ static constexpr int factor_offset(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_count(l); return n; }
 
+    // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there.
+    static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
+    static constexpr bool direct = extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 || Trips::unit(Trips::count - 1) == 1;
+    static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
+
     static constexpr int main_offset = factor_offset(modes + 1);
-    static constexpr int stage_offset = main_offset + main_count;
+    static constexpr int stage_offset = main_offset + (only_staged ? 0 : main_count);
     static constexpr int shared_bytes = (stage_offset + Slots * slot_count) * int(sizeof(Scalar));
 
     // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
@@ -118,7 +125,6 @@ struct mode_group {
         return n;
     }
     __host__ __device__ static constexpr bool rows_contiguous(int step) { return Run == 1 && contiguous(step) == stride(0) && contiguous(step) == extent_product(step, 1, modes); }
-    __host__ __device__ static constexpr int extent_product(int step, int first, int last) { int n = 1; for (int l = first; l <= last; ++l) n *= extent(step, l); return n; }
     // Elements of the widest access that divides n and every stride outside the stretch.
     __host__ __device__ static constexpr int widest(int step, int n) {
         int w = vector;

@@ -45,7 +45,7 @@ template <class T> __device__ void entry(const T* x, const T* y, const T* factor
     long long rest = l, total = 0;
     for (int i = c.modes - 1; i >= 0; --i) { digit[i] = int(rest % c.q[i]); rest /= c.q[i]; }
     for (int i = 0; i < c.modes; ++i) total += (long long)c.p[i] * c.q[i];
-    double sum = 0;
+    double sum = 0, lost = 0;  // compensated: a thread adds up to 10^5 terms
     for (long long k = threadIdx.x; k < k_count; k += blockDim.x) {
         double w = double(x[m * k_count + k]);
         long long r = k, at = total;
@@ -54,7 +54,10 @@ template <class T> __device__ void entry(const T* x, const T* y, const T* factor
             w *= double(factors[at + (r % c.p[i]) * c.q[i] + digit[i]]);
             r /= c.p[i];
         }
-        sum += w;
+        w -= lost;
+        const double next = sum + w;
+        lost = (next - sum) - w;
+        sum = next;
     }
     for (int o = 16; o; o /= 2) sum += __shfl_down_sync(0xffffffffu, sum, o);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;

@@ -79,7 +79,12 @@ struct fused_pass {
         for (int level = 1; level <= modes(); ++level) n += factor_count(level, element_bytes);
         const std::int64_t tile = cluster == 1 ? round_up(rows * stride(0, element_bytes)) : round_up(p[0] / cluster * stride(1, element_bytes));
         const std::int64_t slot = segments == 1 ? tile : round_up(p[0] / segments * stride(1, element_bytes));
-        return (n + tile + slots * slot) * element_bytes;
+        // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
+        std::int64_t below = run;
+        for (int l = trips.back().first + trips.back().count; l <= modes(); ++l) below *= q[l - 1];
+        const bool direct = below * element_bytes >= 32 || trips.back().matrix;
+        const bool only_staged = slots > 0 && trips.size() == 1 && direct;
+        return (n + (only_staged ? 0 : tile) + slots * slot) * element_bytes;
     }
     std::int64_t count_p() const { std::int64_t n = 1; for (int e : p) n *= e; return n; }
     std::int64_t count_q() const { std::int64_t n = 1; for (int e : q) n *= e; return n; }

@@ -60,6 +60,15 @@ inline const executor& current_executor() {
     return chosen != nullptr ? *chosen : cpu();
 }
 
+/// Kernels are compiled for the types that are used. A complex matrix times real factors is a real problem.
+template <class Scalar>
+void enable_kernels() noexcept {
+    enable_cpu<Scalar>();
+    if constexpr (is_complex(dtype_of<Scalar>())) {
+        enable_cpu<typename Scalar::value_type>();
+    }
+}
+
 /// Evaluates a lowered expression of `Scalar` on the current executor. Scalars that no executor knows run through the
 /// reference loops of the calling translation unit.
 template <class Scalar>
@@ -72,7 +81,7 @@ void evaluate_program(const program& p, const bindings& b) {
         }
         reference_run<Scalar>(p, b);
     } else {
-        enable_cpu<Scalar>();  // kernels are compiled for the types that are used
+        enable_kernels<Scalar>();
         const executor& e = current_executor();
         e.run(cached_plan_for(p, e), b, {});
     }

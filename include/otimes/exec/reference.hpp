@@ -54,6 +54,16 @@ Scalar conjugated(const Scalar& value) {
     }
 }
 
+/// a / b; only some steps need it, so that a ring without division can be a scalar.
+template <class Scalar>
+Scalar divided(const Scalar& a, const Scalar& b) {
+    if constexpr (requires { Scalar(a / b); }) {
+        return Scalar(a / b);
+    } else {
+        throw unsupported_error("otimes: the expression divides, but its scalar type has no division.");
+    }
+}
+
 /// Element at `offset`, promoted from real to complex where the operand is real and the program complex.
 template <class Scalar>
 Scalar read(const view& v, std::int64_t offset) {
@@ -191,7 +201,7 @@ void run_step(const program& source, const step& s, const view& in, const view& 
                             vector += factor.modes[k].extent * factor.modes[k].stride;
                         }
                     }
-                    write<Scalar>(out, offset_of(out, i), s.add, Scalar(value / divisor));
+                    write<Scalar>(out, offset_of(out, i), s.add, divided(value, divisor));
                     return;
                 }
                 if (s.factor >= 0) {
@@ -232,7 +242,8 @@ void run_step(const program& source, const step& s, const view& in, const view& 
                         rest = rest - x[static_cast<std::size_t>(p)] *
                                           read<Scalar>(factor, entry + p * mp.stride + q * mq.stride);
                     }
-                    x[static_cast<std::size_t>(q)] = rest / read<Scalar>(factor, entry + q * (mp.stride + mq.stride));
+                    x[static_cast<std::size_t>(q)] =
+                        divided(rest, read<Scalar>(factor, entry + q * (mp.stride + mq.stride)));
                 }
                 for (std::int64_t q = 0; q < n; ++q) {
                     write<Scalar>(out, offset_of(out, i) + q * out.modes[on].stride, s.add,

@@ -46,6 +46,16 @@ template <class Amount, class Scalar>
 using scaled_scalar = std::conditional_t<is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>, Amount,
                                          Scalar>;
 
+/// The number that scales an expression of `Scalar`, e.g. the 2 of `2 * X * K` as a complex float.
+template <class Scalar, class Amount>
+constexpr Scalar amount_as(const Amount& amount) {
+    if constexpr (is_complex_scalar<Scalar> && std::is_arithmetic_v<Amount>) {
+        return Scalar(static_cast<real_of<Scalar>>(amount));
+    } else {
+        return static_cast<Scalar>(amount);
+    }
+}
+
 template <class Scalar>
 constexpr Scalar conjugate_of(const Scalar& value) {
     if constexpr (is_complex_scalar<Scalar>) {

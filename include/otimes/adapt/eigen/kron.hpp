@@ -306,7 +306,7 @@ template <class Scalar, class Amount>
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
     kron_node<result_scalar> node;
     node.append(k.node());
-    node.set_alpha(node.alpha() * static_cast<result_scalar>(amount));
+    node.set_alpha(node.alpha() * detail::amount_as<result_scalar>(amount));
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar, class Amount>
@@ -323,7 +323,7 @@ template <class Scalar, class Amount>
                   "evaluated product.");
     kron_node<result_scalar> node;
     node.append(k.node());
-    node.set_alpha(node.alpha() / static_cast<result_scalar>(amount));
+    node.set_alpha(node.alpha() / detail::amount_as<result_scalar>(amount));
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar>

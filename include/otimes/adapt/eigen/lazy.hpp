@@ -89,10 +89,9 @@ struct product {
     void check() const { node.check(); }
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
+        const strided_memory memory = memory_of(written, written_bytes);
         const auto meets = [&](const leaf& operand) {
-            const std::int64_t bytes = static_cast<std::int64_t>(
-                operand.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
-            return !operand.is_identity() && overlap(memory_of(operand.view(), bytes), memory_of(written, written_bytes));
+            return detail::factor_reads(operand, sizeof(Scalar), sizeof(detail::real_of<Scalar>), memory);
         };
         return meets(node.x) || std::any_of(node.left.begin(), node.left.end(), meets) ||
                std::any_of(node.right.begin(), node.right.end(), meets);
@@ -421,10 +420,10 @@ template <class Node, class Amount>
     if constexpr (eigen::is_product_node<Node>) {
         eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
         result.node = eigen::promote<scalar>(y.node().node);
-        result.node.alpha = result.node.alpha * static_cast<scalar>(amount);
+        result.node.alpha = result.node.alpha * detail::amount_as<scalar>(amount);
         return lazy<decltype(result)>(std::move(result));
     } else {
-        auto result = eigen::scaled_node<Node, scalar>{y, static_cast<scalar>(amount)};
+        auto result = eigen::scaled_node<Node, scalar>{y, detail::amount_as<scalar>(amount)};
         return lazy<decltype(result)>(std::move(result));
     }
 }
@@ -443,10 +442,10 @@ template <class Node, class Amount>
     if constexpr (eigen::is_product_node<Node>) {
         eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
         result.node = eigen::promote<scalar>(y.node().node);
-        result.node.alpha = result.node.alpha / static_cast<scalar>(amount);
+        result.node.alpha = result.node.alpha / detail::amount_as<scalar>(amount);
         return lazy<decltype(result)>(std::move(result));
     } else {
-        return y * (scalar(1) / static_cast<scalar>(amount));
+        return y * (scalar(1) / detail::amount_as<scalar>(amount));
     }
 }
 template <class Node>

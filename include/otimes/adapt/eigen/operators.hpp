@@ -304,27 +304,17 @@ template <class Left, class Right, class Scalar, class Amount>
     requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const scaled_identity<Amount>& shift) {
     return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), op.scale(),
-                                              op.shift() + static_cast<Scalar>(shift.scale));
+                                              op.shift() + detail::amount_as<Scalar>(shift.scale));
 }
 template <class Left, class Right, class Scalar, class Amount>
     requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
     return op + shift;
 }
-template <class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const kron_expr<Scalar>& k, const scaled_identity<Amount>& shift) {
-    return operator_expr<eigen::absent, eigen::absent, Scalar>({}, k, {}, Scalar(1), static_cast<Scalar>(shift.scale));
-}
-template <class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const kron_expr<Scalar>& k) {
-    return k + shift;
-}
 template <class Left, class Right, class Scalar, class Amount>
     requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {
-    const Scalar s = static_cast<Scalar>(amount);
+    const Scalar s = detail::amount_as<Scalar>(amount);
     return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), s * op.scale(), s * op.shift());
 }
 template <class Left, class Right, class Scalar, class Amount>

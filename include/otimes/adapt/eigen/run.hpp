@@ -141,7 +141,7 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         if constexpr (dtype_of<scalar>() == dtype::other) {
             reference_run<scalar>(given, b);
         } else {
-            enable_cpu<scalar>();
+            enable_kernels<scalar>();
             e.run(p, b, {workspace, available_bytes});
         }
     });

@@ -89,39 +89,53 @@ void read_product(const program& source, const bindings& b, const sweep& s, std:
     }
 }
 
-/// Calls put(p, q, re, im) for every entry of the multiplied-out matrix. A row of a group is built by outer products,
-/// last member first, so that an entry costs about one multiplication.
+/// Calls put(p, q, count, entries) for consecutive stretches of all rows p of the multiplied-out matrix; `entries` holds
+/// count elements of Components reals. A row of a group is built by outer products, last member first, so that an entry
+/// costs about one multiplication.
 template <class Real, int Components, class Put>
-OTIMES_INLINE void for_each_entry(const program& source, const bindings& b, const sweep& s, Put&& put) noexcept {
+OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, const sweep& s, Put&& put) noexcept {
     const std::size_t members = s.factors.size();
+    const auto P = static_cast<std::ptrdiff_t>(s.P);
+    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    constexpr std::ptrdiff_t most = most_row_reals / Components;
+    Real row[most_row_reals];
     if (members == 1) {
         const factor_view v = view_factor(source, b, s.factors[0]);
-        if (!v.identity && !v.complex_data) {
-            for (std::ptrdiff_t p = 0; p < v.P; ++p) {
-                const Real* from = static_cast<const Real*>(v.data) + p * v.p_stride;
-                for (std::ptrdiff_t q = 0; q < v.Q; ++q, from += v.q_stride) {
-                    put(p, q, *from, Real(0));
-                }
+        for (std::ptrdiff_t p = 0; p < P; ++p) {
+            if (Components == 1 && v.q_stride == 1 && !v.identity) {
+                put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(v.data) + p * v.p_stride);
+                continue;
             }
-        } else {
-            for (std::ptrdiff_t p = 0; p < v.P; ++p) {
-                for (std::ptrdiff_t q = 0; q < v.Q; ++q) {
-                    Real re, im;
-                    read_entry<Real>(v, p, q, re, im);
-                    put(p, q, re, im);
+            for (std::ptrdiff_t q = 0; q < Q; q += most) {
+                const std::ptrdiff_t count = Q - q < most ? Q - q : most;
+                if (Components == 1 && !v.identity) {
+                    const Real* const from = static_cast<const Real*>(v.data) + p * v.p_stride + q * v.q_stride;
+                    for (std::ptrdiff_t i = 0; i < count; ++i) {
+                        row[i] = from[i * v.q_stride];
+                    }
+                } else {
+                    for (std::ptrdiff_t i = 0; i < count; ++i) {
+                        Real im;
+                        read_entry<Real>(v, p, q + i, row[i * Components], im);
+                        if constexpr (Components == 2) {
+                            row[2 * i + 1] = im;
+                        }
+                    }
                 }
+                put(p, q, count, static_cast<const Real*>(row));
             }
         }
         return;
     }
-    const auto P = static_cast<std::ptrdiff_t>(s.P);
-    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
-    if (members > most_quick_members || Q * Components > most_row_reals) {
+    if (members > most_quick_members || Q > most) {
         for (std::ptrdiff_t p = 0; p < P; ++p) {
             for (std::ptrdiff_t q = 0; q < Q; ++q) {
-                Real re, im;
-                read_product<Real>(source, b, s, p, q, re, im);
-                put(p, q, re, im);
+                Real im;
+                read_product<Real>(source, b, s, p, q, row[0], im);
+                if constexpr (Components == 2) {
+                    row[1] = im;
+                }
+                put(p, q, std::ptrdiff_t{1}, static_cast<const Real*>(row));
             }
         }
         return;
@@ -132,32 +146,29 @@ OTIMES_INLINE void for_each_entry(const program& source, const bindings& b, cons
         views[k] = view_factor(source, b, s.factors[k]);
         digit[k] = 0;
     }
-    Real row_re[most_row_reals];
-    [[maybe_unused]] Real row_im[Components == 2 ? most_row_reals : 1];
     for (std::ptrdiff_t p = 0; p < P; ++p) {
-        row_re[0] = 1;
-        row_im[0] = 0;
+        row[0] = 1;
+        row[Components - 1] = Components == 2 ? Real(0) : Real(1);
         std::ptrdiff_t length = 1;
         for (std::size_t k = members; k-- > 0;) {
             // Entries j * length + i = F[p_k, j] * row[i]; from the last j down, so that row[i] is still there.
             for (std::ptrdiff_t j = views[k].Q; j-- > 0;) {
                 Real f_re, f_im;
                 read_entry<Real>(views[k], digit[k], j, f_re, f_im);
+                Real* const to = row + j * length * Components;
                 for (std::ptrdiff_t i = 0; i < length; ++i) {
                     if constexpr (Components == 2) {
-                        const Real re = row_re[i] * f_re - row_im[i] * f_im;
-                        row_im[j * length + i] = row_re[i] * f_im + row_im[i] * f_re;
-                        row_re[j * length + i] = re;
+                        const Real re = row[2 * i], im = row[2 * i + 1];
+                        to[2 * i] = re * f_re - im * f_im;
+                        to[2 * i + 1] = re * f_im + im * f_re;
                     } else {
-                        row_re[j * length + i] = row_re[i] * f_re;
+                        to[i] = row[i] * f_re;
                     }
                 }
             }
             length *= views[k].Q;
         }
-        for (std::ptrdiff_t q = 0; q < Q; ++q) {
-            put(p, q, row_re[q], Components == 2 ? row_im[Components == 2 ? q : 0] : Real(0));
-        }
+        put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(row));
         for (std::size_t k = members; k-- > 0 && ++digit[k] == views[k].P;) {
             digit[k] = 0;
         }
@@ -175,63 +186,76 @@ constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t P, std::ptrdiff_t Q) noexce
 template <class Real, int Components>
 void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to) noexcept {
     using shapes = block_shapes<Real, Components>;
-    const auto P = static_cast<std::ptrdiff_t>(s.P);
-    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
-    const auto write = [](Real* at, Real re, [[maybe_unused]] Real im) {
-        at[0] = re;
-        if constexpr (Components == 2) {
-            at[1] = im;
-        }
-    };
-    if (!as_row) {
-        const even_split split = split_evenly(Q, shapes::fibre_q(Q));
-        const std::ptrdiff_t big_end = split.big_count * split.big();
-        std::ptrdiff_t start = 0, rows = 1, in_block = 0;  // the block that q is in, followed as q advances
-        for_each_entry<Real, Components>(source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, Real re, Real im) {
-            if (q == 0) {
-                start = 0;
-                in_block = 0;
-                rows = big_end > 0 ? split.big() : split.small;
-            } else if (++in_block == rows) {
-                start += rows;
-                in_block = 0;
-                rows = start < big_end ? split.big() : split.small;
-            }
-            write(to + (start * P + p * rows + in_block) * Components, re, im);
-        });
-        return;
-    }
     constexpr std::ptrdiff_t width = simd<Real>::width;
     constexpr std::ptrdiff_t per_vector = width >= Components ? width / Components : 1;
-    const std::ptrdiff_t whole = Q * Components / width;
-    const even_split split = split_evenly(whole, shapes::most_vectors);
-    const std::ptrdiff_t big_end = split.big_count * split.big() * per_vector;
-    const std::ptrdiff_t whole_end = whole * per_vector;
-    const std::ptrdiff_t tail_first = whole > 0 ? Q - per_vector : 0;  // the last panel may repeat columns
-    Real* const tail = to + whole * width * P;
-    if (whole_end < Q) {
-        for (std::ptrdiff_t i = 0; i < width * P; ++i) {
-            tail[i] = 0;
+    const auto P = static_cast<std::ptrdiff_t>(s.P);
+    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    // Columns [0, big_end) in blocks of `big`, [big_end, small_end) in blocks of `small`, and for rows of registers a last
+    // block that repeats columns (two overlapping registers) or is filled up with zeros (one short register).
+    std::ptrdiff_t big = 0, big_end = 0, small = 0, small_end = 0, tail_first = Q, tail_columns = 0;
+    if (!as_row) {
+        const even_split split = split_evenly(Q, shapes::fibre_q(Q));
+        big = split.big();
+        small = split.small;
+        big_end = split.big_count * big;
+        small_end = Q;
+    } else {
+        const std::ptrdiff_t whole = Q * Components / width;
+        const bool rest = Q * Components % width != 0;
+        const std::ptrdiff_t single = !rest || whole == 0 ? whole : whole - 1;
+        const even_split split = split_evenly(single, shapes::most_vectors);
+        big = split.big() * per_vector;
+        small = split.small * per_vector;
+        big_end = split.big_count * big;
+        small_end = single * per_vector;
+        if (rest) {
+            tail_first = small_end;
+            tail_columns = whole > 0 ? 2 * per_vector : per_vector;
         }
     }
-    std::ptrdiff_t start = 0, columns = 0, in_panel = 0;
-    for_each_entry<Real, Components>(source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, Real re, Real im) {
-        if (q == 0) {
-            start = 0;
-            in_panel = 0;
-            columns = (big_end > 0 ? split.big() : split.small) * per_vector;
-        } else if (++in_panel == columns) {
-            start += columns;
-            in_panel = 0;
-            columns = (start < big_end ? split.big() : split.small) * per_vector;
+    const auto copy = [](Real* at, const Real* from, std::ptrdiff_t reals) {
+        for (std::ptrdiff_t i = 0; i < reals; ++i) {
+            at[i] = from[i];
         }
-        if (q < whole_end) {
-            write(to + (start * P + p * columns + in_panel) * Components, re, im);
-        }
-        if (whole_end < Q && q >= tail_first) {
-            write(tail + p * width + (q - tail_first) * Components, re, im);
-        }
-    });
+    };
+    for_each_stretch<Real, Components>(
+        source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, std::ptrdiff_t count, const Real* entries) {
+            const std::ptrdiff_t end = q + count;
+            std::ptrdiff_t at = q;
+            std::ptrdiff_t first = 0;  // of the block that `at` is in
+            if (q > 0 && q < small_end) {
+                first = q < big_end ? q / big * big : big_end + (q - big_end) / small * small;
+            }
+            while (at < end && at < small_end) {
+                const std::ptrdiff_t columns = first < big_end ? big : small;
+                const std::ptrdiff_t next = first + columns;
+                const std::ptrdiff_t stop = next < end ? next : end;
+                copy(to + (first * P + p * columns + (at - first)) * Components, entries + (at - q) * Components,
+                     (stop - at) * Components);
+                at = stop;
+                first = next;
+            }
+            if (tail_columns == 0 || end <= tail_first) {
+                return;
+            }
+            // The registers of the tail start at tail_first and end at Q: the second overlaps the first.
+            Real* const tail = to + (tail_first * P + p * tail_columns) * Components;
+            const std::ptrdiff_t second = Q - per_vector;
+            for (std::ptrdiff_t i = at > tail_first ? at : tail_first; i < end; ++i) {
+                const Real* const e = entries + (i - q) * Components;
+                if (i - tail_first < per_vector) {
+                    copy(tail + (i - tail_first) * Components, e, Components);
+                }
+                if (tail_columns > per_vector && i >= second) {
+                    copy(tail + (per_vector + i - second) * Components, e, Components);
+                }
+            }
+            if (tail_columns == per_vector && end == Q) {
+                for (std::ptrdiff_t i = (Q - tail_first) * Components; i < width; ++i) {
+                    tail[i] = 0;
+                }
+            }
+        });
 }
 
 }  // namespace cpu_detail

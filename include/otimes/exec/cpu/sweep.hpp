@@ -129,13 +129,12 @@ inline bool rows_collide(std::ptrdiff_t P, std::ptrdiff_t stride_bytes) noexcept
     return P > 8 && P > 6 * places;
 }
 
-/// Calls the fibre kernels for all q on `n` blocks of `vectors` registers.
+/// Calls the fibre kernels for all q on g.n1 blocks of `vectors` registers.
 template <class Real, int Components>
-void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors, std::ptrdiff_t n) noexcept {
+void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors) noexcept {
     using shapes = block_shapes<Real, Components>;
     const even_split q = split_evenly(j.Q, shapes::fibre_q(j.Q));
     Real* const c = g.c;
-    g.n1 = n;
     if (q.big_count > 0) {
         g.a = j.factor;
         g.n0 = q.big_count;
@@ -152,32 +151,48 @@ void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors, st
     g.c = c;
 }
 
-/// `count` registers that lie `in` and `out` apart, in blocks.
+/// `count` registers that lie `in` and `out` apart, in blocks. With `around`, once for each index of that loop: the kernel
+/// then runs through the loop and the blocks of a register group are taken one after the other, so that many short runs
+/// cost few calls.
 template <class Real, int Components>
 void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t count, std::ptrdiff_t in,
-                   std::ptrdiff_t out) noexcept {
+                   std::ptrdiff_t out, const tile_loop* around = nullptr) noexcept {
     using shapes = block_shapes<Real, Components>;
     g.b_vector = in;
     g.c_vector = out;
     const even_split v = split_evenly(count, shapes::vectors_for(shapes::fibre_q(j.Q) * Components));
-    if (v.big_count > 0) {
-        g.b1 = v.big() * in;
-        g.c1 = v.big() * out;
-        fibre_blocks<Real, Components>(j, g, v.big(), v.big_count);
-        g.b += v.big_count * g.b1;
-        g.c += v.big_count * g.c1;
-    }
-    g.b1 = v.small * in;
-    g.c1 = v.small * out;
-    fibre_blocks<Real, Components>(j, g, v.small, v.small_count);
+    const auto blocks = [&](int vectors, std::ptrdiff_t n) {
+        if (n == 0) {
+            return;
+        }
+        if (around == nullptr) {
+            g.n1 = n;
+            g.b1 = vectors * in;
+            g.c1 = vectors * out;
+            fibre_blocks<Real, Components>(j, g, vectors);
+            g.b += n * g.b1;
+            g.c += n * g.c1;
+            return;
+        }
+        g.n1 = around->extent;
+        g.b1 = around->in;
+        g.c1 = around->out;
+        for (std::ptrdiff_t i = 0; i < n; ++i) {
+            fibre_blocks<Real, Components>(j, g, vectors);
+            g.b += vectors * in;
+            g.c += vectors * out;
+        }
+    };
+    blocks(v.big(), v.big_count);
+    blocks(v.small, v.small_count);
 }
 
-/// One contiguous run of x and y.
+/// Contiguous runs of x and y: one, or one for each index of `around`.
 /// The end of a run that is no multiple of the width is covered by a register that overlaps the one before it, in the
 /// same block, so nothing outside the run is touched.
 template <class Real, int Components>
 void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, std::ptrdiff_t x_p,
-               std::ptrdiff_t run) noexcept {
+               std::ptrdiff_t run, const tile_loop* around = nullptr) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     const std::ptrdiff_t whole = run / width;
     const std::ptrdiff_t rest = run % width;
@@ -186,25 +201,23 @@ void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Rea
     if (single > 0) {
         g.b = x;
         g.c = y;
-        fibre_vectors<Real, Components>(j, g, single, width, width);
+        fibre_vectors<Real, Components>(j, g, single, width, width, around);
     }
     if (rest > 0) {
         g.b = x + single * width;
         g.c = y + single * width;
         g.b_vector = g.c_vector = rest;
-        g.b1 = g.c1 = 0;
-        fibre_blocks<Real, Components>(j, g, 2, 1);
+        g.n1 = around != nullptr ? around->extent : 1;
+        g.b1 = around != nullptr ? around->in : 0;
+        g.c1 = around != nullptr ? around->out : 0;
+        fibre_blocks<Real, Components>(j, g, 2);
     }
 }
 
-/// Vectors along the run. @pre run >= width.
+/// Runs of a register or more whose rows p collide in the cache: brought together first, a few registers wide.
 template <class Real, int Components>
-void fibre_long(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y) noexcept {
+void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    if (!j.stage_panels) {
-        fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run);
-        return;
-    }
     alignas(64) Real stage[stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real))];
     const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.P / width * width;
     for (std::ptrdiff_t from = 0; from < j.run;) {
@@ -259,7 +272,8 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
             shapes::row(false, vectors)(g);
         }
     };
-    const even_split v = split_evenly(whole, shapes::most_vectors);
+    const std::ptrdiff_t single = rest == 0 || whole == 0 ? whole : whole - 1;
+    const even_split v = split_evenly(single, shapes::most_vectors);
     const Real* b = j.factor;
     Real* c = y;
     if (v.big_count > 0) {
@@ -269,11 +283,14 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     }
     if (v.small_count > 0) {
         panels(b, c, v.small, v.small_count);
+        b += v.small_count * v.small * width * j.P;
+        c += v.small_count * v.small * width;
     }
     if (rest > 0) {
-        // packed with the columns it overlaps, or alone and stored in part
+        // The last two registers overlap; a single short one is stored in part.
+        g.c_vector = rest;
         g.valid = whole > 0 ? width : rest;
-        panels(j.factor + whole * width * j.P, whole > 0 ? y + length - width : y, 1, 1);
+        panels(b, c, whole > 0 ? 2 : 1, 1);
     }
 }
 
@@ -289,10 +306,13 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     g.finish = j.finish;
     g.alpha_re = j.alpha_re;
     g.alpha_im = j.alpha_im;
-    const bool along_run = j.run > width || (j.run == width && j.loop_count == 0) || j.stage_panels;
-    const int outer = j.loop_count - (along_run || j.loop_count == 0 ? 0 : 1);
-    const tile_loop inner = outer < j.loop_count ? j.loops[outer] : tile_loop{1, 0, 0};
-    if (!along_run && j.run > 0) {
+    // Which loop is left to the kernels: the innermost one, unless the run alone gives them enough.
+    constexpr std::ptrdiff_t few_registers = 12;
+    const bool inner_loop = j.loop_count > 0 && !j.stage_panels && j.run <= few_registers * width;
+    const int outer = inner_loop ? j.loop_count - 1 : j.loop_count;
+    const tile_loop inner = inner_loop ? j.loops[outer] : tile_loop{1, 0, 0};
+    const bool across_runs = j.run > 0 && j.run <= width && !j.stage_panels;
+    if (across_runs) {
         g.valid = j.run;
         g.b_p = j.x_p;
     }
@@ -301,14 +321,16 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
         at[k] = 0;
     }
     for (;;) {
-        if (along_run) {
-            fibre_long<Real, Components>(j, g, x, y);
-        } else if (j.run > 0) {
+        if (across_runs) {
             g.b = x;
             g.c = y;
             fibre_vectors<Real, Components>(j, g, inner.extent, inner.in, inner.out);
-        } else {
+        } else if (j.run == 0) {
             row_rows<Real, Components>(j, g, x, y, inner);
+        } else if (j.stage_panels) {
+            fibre_staged<Real, Components>(j, g, x, y);
+        } else {
+            fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run, inner_loop ? &inner : nullptr);
         }
         int k = outer - 1;
         for (; k >= 0; --k) {

@@ -11,3 +11,9 @@ foreach(mutation IN LISTS mutations)
     COMMAND_EXPAND_LISTS)
   set_tests_properties(mutation.${name} PROPERTIES LABELS long TIMEOUT 900)
 endforeach()
+
+# Many small ones of the planner, each noticed by one test file.
+add_test(NAME mutation.planner COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/plan/mutation.sh" "${PROJECT_SOURCE_DIR}"
+                                       "${CMAKE_CXX_COMPILER}")
+set_tests_properties(mutation.planner PROPERTIES LABELS long TIMEOUT 1500 ENVIRONMENT
+                                                 "OTIMES_DOCTEST_DIR=${OTIMES_DOCTEST_DIR}")

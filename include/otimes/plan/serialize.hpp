@@ -173,6 +173,9 @@ public:
             }
             std::int64_t power = 0;
             for (const char c : word.substr(std::min(p + 2, word.size()))) {
+                if (c < '0' || c > '9' || power > 1023) {
+                    refuse_text("'" + whole + "' is not a double");
+                }
                 power = power * 10 + (c - '0');
             }
             power = word.substr(p + 1, 1) == "-" ? -power : power;

@@ -30,6 +30,7 @@ struct view {
     void* data = nullptr;
     dtype type = dtype::f64;
     bool conjugate = false;
+    std::uint16_t scalar_bytes = 0;
     std::span<const mode> modes;
 };
 
@@ -54,6 +55,20 @@ Scalar conjugated(const Scalar& value) {
     }
 }
 
+/// True when the elements are of the real type that belongs to a complex Scalar. Where neither has a dtype, their size
+/// tells.
+template <class Scalar>
+bool holds_reals(const view& v) {
+    using real = typename real_part_of<Scalar>::type;
+    if constexpr (std::is_void_v<real>) {
+        return false;
+    } else if constexpr (dtype_of<Scalar>() == dtype::other) {
+        return v.type == dtype::other && v.scalar_bytes == sizeof(real);
+    } else {
+        return v.type == dtype_of<real>();
+    }
+}
+
 /// a / b; only some steps need it, so that a ring without division can be a scalar.
 template <class Scalar>
 Scalar divided(const Scalar& a, const Scalar& b) {
@@ -68,14 +83,14 @@ Scalar divided(const Scalar& a, const Scalar& b) {
 template <class Scalar>
 Scalar read(const view& v, std::int64_t offset) {
     using real = typename real_part_of<Scalar>::type;
+    if constexpr (!std::is_void_v<real>) {
+        if (holds_reals<Scalar>(v)) {
+            return Scalar(static_cast<const real*>(v.data)[offset]);
+        }
+    }
     if (v.type == dtype_of<Scalar>()) {
         const Scalar value = static_cast<const Scalar*>(v.data)[offset];
         return v.conjugate ? conjugated(value) : value;
-    }
-    if constexpr (!std::is_void_v<real>) {
-        if (v.type == dtype_of<real>()) {
-            return Scalar(static_cast<const real*>(v.data)[offset]);
-        }
     }
     throw unsupported_error("otimes: the reference executor cannot read an operand of type " +
                             std::string(to_string(v.type)) + " in a program of type " +
@@ -87,7 +102,7 @@ template <class Scalar>
 void write(const view& v, std::int64_t offset, bool add, const Scalar& value) {
     using real = typename real_part_of<Scalar>::type;
     if constexpr (!std::is_void_v<real>) {
-        if (v.type == dtype_of<real>()) {
+        if (holds_reals<Scalar>(v)) {
             real& place = static_cast<real*>(v.data)[offset];
             place = add ? place + value.real() : value.real();
             return;
@@ -312,7 +327,7 @@ void reference_run(const program& source, const bindings& b) {
     for (std::size_t id = 0; id < source.tensors.size(); ++id) {
         const tensor& t = source.tensors[id];
         const std::span<mode> shape(modes.data() + t.first_mode, static_cast<std::size_t>(t.mode_count));
-        views[id] = {nullptr, t.type, t.conjugate, shape};
+        views[id] = {nullptr, t.type, t.conjugate, t.scalar_bytes, shape};
         if (t.binding >= 0) {
             views[id].data = b.pointers[static_cast<std::size_t>(t.binding)];
             continue;

@@ -109,7 +109,7 @@ private:
 
     /// All operands complex but the factors, and a real scalar: see the file comment.
     static bool is_real_problem(const product_node<Scalar>& node, const Scalar& alpha) {
-        if constexpr (!detail::is_complex_scalar<Scalar>) {
+        if constexpr (!detail::is_complex_scalar<Scalar> || dtype_of<Scalar>() == dtype::other) {
             static_cast<void>(node);
             static_cast<void>(alpha);
             return false;
@@ -128,13 +128,16 @@ private:
         }
     }
 
-    static tensor make_tensor(dtype type, tensor_role role) {
+    /// `real`: the elements are of the real type that belongs to a complex Scalar.
+    static tensor make_tensor(dtype type, tensor_role role, bool real = false) {
+        const std::size_t other_bytes = real ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar);
+        const std::size_t other_alignment = real ? alignof(detail::real_of<Scalar>) : alignof(Scalar);
         tensor t;
         t.type = type;
         t.role = role;
-        t.scalar_bytes = static_cast<std::uint16_t>(type == dtype::other ? sizeof(Scalar)
+        t.scalar_bytes = static_cast<std::uint16_t>(type == dtype::other ? other_bytes
                                                                          : static_cast<std::size_t>(element_bytes(type)));
-        t.alignment_log2 = alignment_log2_of(type == dtype::other ? alignof(Scalar)
+        t.alignment_log2 = alignment_log2_of(type == dtype::other ? other_alignment
                                              : is_complex(type)   ? sizeof(detail::real_of<Scalar>)
                                                                   : t.scalar_bytes);
         return t;
@@ -158,7 +161,7 @@ private:
     /// X or Y of a product as the tensor [left factors | rows][right factors | columns][2 if doubled].
     std::int32_t describe_matrix(const product_node<Scalar>& node, const matrix_view& m, dtype type, tensor_role role,
                                  bool of_result, bool doubled) {
-        const std::int32_t id = program_.add_tensor(make_tensor(type, role));
+        const std::int32_t id = program_.add_tensor(make_tensor(type, role, !of_result && node.x.real_elements()));
         const std::int64_t unit = doubled ? 2 : 1;
         add_side_modes(node.has_left, node.left, m.rows, m.row_stride * unit, of_result ? detail::side::rows : detail::side::cols);
         add_side_modes(node.has_right, node.right, m.cols, m.col_stride * unit,
@@ -198,7 +201,7 @@ private:
     std::int32_t describe_factor(const leaf& factor, const matrix_view& f, bool from_left) {
         const bool real = detail::is_complex_scalar<Scalar> && factor.real_elements();
         const std::int32_t id = program_.add_tensor(
-            make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(), tensor_role::factor));
+            make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(), tensor_role::factor, real));
         program_.tensors.back().kind = factor.kind();
         program_.tensors.back().space = factor.space();
         program_.tensors.back().conjugate = factor.conjugated() && !real;

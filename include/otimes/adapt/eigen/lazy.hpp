@@ -89,9 +89,10 @@ struct product {
     void check() const { node.check(); }
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
-        const strided_memory memory = memory_of(written, written_bytes);
         const auto meets = [&](const leaf& operand) {
-            return detail::factor_reads(operand, sizeof(Scalar), sizeof(detail::real_of<Scalar>), memory);
+            const std::int64_t bytes = static_cast<std::int64_t>(
+                operand.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+            return !operand.is_identity() && overlap(memory_of(operand.view(), bytes), memory_of(written, written_bytes));
         };
         return meets(node.x) || std::any_of(node.left.begin(), node.left.end(), meets) ||
                std::any_of(node.right.begin(), node.right.end(), meets);

@@ -311,6 +311,16 @@ template <class Left, class Right, class Scalar, class Amount>
 [[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
     return op + shift;
 }
+template <class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const kron_expr<Scalar>& k, const scaled_identity<Amount>& shift) {
+    return operator_expr<eigen::absent, eigen::absent, Scalar>({}, k, {}, Scalar(1), detail::amount_as<Scalar>(shift.scale));
+}
+template <class Scalar, class Amount>
+    requires std::is_convertible_v<Amount, Scalar>
+[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const kron_expr<Scalar>& k) {
+    return k + shift;
+}
 template <class Left, class Right, class Scalar, class Amount>
     requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// Scalars that no executor has kernels for run through the reference loops of the calling file.
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <cstdint>
+#include <ostream>
+
+#include "adapt/helpers.hpp"
+#include "adapt/scalar_types.hpp"
+
+namespace {
+
+// Integers modulo a prime: sums and products are exact, nothing is ordered, nothing converts to double.
+class modular {
+public:
+    static constexpr std::int64_t prime = 1000003;
+    modular() = default;
+    modular(int value) : value_((value % prime + prime) % prime) {}
+    [[nodiscard]] std::int64_t value() const { return value_; }
+    modular& operator+=(modular other) { return *this = of(value_ + other.value_); }
+    modular& operator-=(modular other) { return *this = of(value_ - other.value_ + prime); }
+    modular& operator*=(modular other) { return *this = of(value_ * other.value_); }
+    friend modular operator+(modular a, modular b) { return a += b; }
+    friend modular operator-(modular a, modular b) { return a -= b; }
+    friend modular operator*(modular a, modular b) { return a *= b; }
+    friend modular operator-(modular a) { return modular(0) - a; }
+    friend bool operator==(modular a, modular b) = default;
+    friend std::ostream& operator<<(std::ostream& out, modular a) { return out << a.value_; }
+
+private:
+    static modular of(std::int64_t value) {
+        modular result;
+        result.value_ = value % prime;
+        return result;
+    }
+    std::int64_t value_ = 0;
+};
+
+}  // namespace
+
+template <>
+struct Eigen::NumTraits<modular> : Eigen::GenericNumTraits<modular> {
+    using Real = modular;
+    using NonInteger = modular;
+    using Nested = modular;
+    using Literal = int;
+    enum { IsComplex = 0, IsInteger = 1, IsSigned = 0, RequireInitialization = 1, ReadCost = 1, AddCost = 2, MulCost = 4 };
+};
+
+using namespace adapt;
+using otimes::kron;
+
+TEST_CASE("a modular integer class as scalar") {
+    const auto fill = [](Index rows, Index cols, int seed) {
+        matrix<modular> m(rows, cols);
+        for (Index i = 0; i < rows; ++i) {
+            for (Index j = 0; j < cols; ++j) {
+                m(i, j) = modular(static_cast<int>((seed + 7919 * i * i + 104729 * j) % 999983) + 1);
+            }
+        }
+        return m;
+    };
+    const auto A = fill(2, 3, 5);
+    const auto B = fill(3, 4, 900001);
+    const auto X = fill(5, 6, 444444);
+    matrix<modular> K(6, 12);
+    for (Index i = 0; i < 6; ++i) {
+        for (Index j = 0; j < 12; ++j) {
+            K(i, j) = A(i / 3, j / 4) * B(i % 3, j % 4);
+        }
+    }
+    const auto plain_product = [](const matrix<modular>& a, const matrix<modular>& b) {
+        matrix<modular> c = matrix<modular>::Zero(a.rows(), b.cols());
+        for (Index i = 0; i < a.rows(); ++i) {
+            for (Index j = 0; j < b.cols(); ++j) {
+                for (Index l = 0; l < a.cols(); ++l) {
+                    c(i, j) += a(i, l) * b(l, j);
+                }
+            }
+        }
+        return c;
+    };
+    const auto want = plain_product(X, K);
+    matrix<modular> Y = X * kron(A, B);
+    CHECK(Y == want);
+    Y.noalias() += modular(3) * X * kron(A, B);
+    CHECK(Y == matrix<modular>(want * modular(4)));
+    Y -= X * kron(A, B) * 3;
+    CHECK(Y == want);
+    Y = X * kron(A, B) + Y;
+    CHECK(Y == matrix<modular>(want * modular(2)));
+    CHECK(kron(A, B).toDenseMatrix() == K);
+    matrix<modular> Z = kron(A, B).transpose() * X.transpose();
+    CHECK(Z == matrix<modular>(want.transpose()));
+    Z = Z.transpose() * kron(B.transpose(), A.transpose());  // overlap with a resize
+    CHECK(Z.rows() == 5);
+    matrix<modular> KT(12, 6);
+    for (Index i = 0; i < 12; ++i) {
+        for (Index j = 0; j < 6; ++j) {
+            KT(i, j) = B(j / 2, i / 3) * A(j % 2, i % 3);
+        }
+    }
+    CHECK(Z == plain_product(want, KT));
+    const auto p = otimes::make_plan(X * kron(A, B));
+    matrix<modular> W(5, 12);
+    p.run(W, X * kron(A, B));
+    CHECK(W == want);
+}
+
+TEST_CASE("integers") {
+    const auto A = random<matrix<int>>(2, 3, 1);
+    const auto B = random<matrix<int>>(3, 2, 2);
+    const auto X = random<matrix<int>>(4, 6, 3);
+    const matrix<int> Y = 2 * X * kron(A, B);
+    CHECK(support::exactly_equal(Y, scaled(2, times(X, dense_kron(A, B)))));
+    // A product of integers is divided after its evaluation, entry by entry.
+    const matrix<int> halves = (X * kron(A, B)).eval() / 2;
+    CHECK(support::exactly_equal(halves, matrix<int>(matrix<int>(X * kron(A, B)) / 2)));
+}
+
+TEST_CASE("long double products") { check_scalars<long double, long double, long double>(); }
+
+TEST_CASE("complex long double X and real factors") {
+    check_scalars<std::complex<long double>, long double, std::complex<long double>>();
+}

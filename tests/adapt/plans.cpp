@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+// make_plan once, run many times: rebinding, refusals, workspaces, threads, no allocation, round trip through text.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+const matrix_d A = random(8, 5, 1);
+const matrix_d B = random(6, 7, 2);
+const matrix_d C = random(3, 4, 3);
+const auto k = dense_kron(A, B, C);  // 144 x 140
+const matrix_d X = random(40, 144, 4);
+const auto xk = times(X, k);
+
+template <class Statement>
+std::string text_of(const Statement& statement) {
+    try {
+        statement();
+    } catch (const otimes::error& e) {
+        return e.what();
+    }
+    return "(nothing was thrown)";
+}
+
+}  // namespace
+
+TEST_CASE("a plan runs other operands and scalars of the same signature") {
+    const otimes::plan p = otimes::make_plan(X * kron(A, B, C));
+    auto Y = poisoned(40, 140);
+    p.run(Y, X * kron(A, B, C));
+    CHECK(support::close(Y, xk, 144));
+    const matrix_d X2 = random(40, 144, 5);
+    const matrix_d A2 = random(8, 5, 6);
+    p.run(Y, -2.5 * X2 * kron(A2, B, C));
+    CHECK(support::close(Y, scaled(-2.5, times(X2, dense_kron(A2, B, C))), 144));
+    CHECK(p.flops > 0);
+    CHECK(p.bytes >= std::int64_t((40 * 144 + 40 * 140) * sizeof(double)));
+    matrix_d resized(1, 1);
+    p.run(resized, X * kron(A, B, C));
+    CHECK(support::close(resized, xk, 144));
+    p.run(matrix_d(40, 140), X * kron(A, B, C));  // a destination that is thrown away
+}
+
+TEST_CASE("a plan for a destination") {
+    row_major_d Y(40, 140);
+    const auto e = X * kron(A, B, C);
+    const otimes::plan p = otimes::make_plan(Y, e);
+    p.run(Y, e);
+    CHECK(support::close(Y, xk, 144));
+    matrix_d big = poisoned(50, 150);
+    const otimes::plan q = otimes::make_plan(big.block(3, 4, 40, 140), e);
+    q.run(big.block(3, 4, 40, 140), e);
+    CHECK(support::close(matrix_d(big.block(3, 4, 40, 140)), xk, 144));
+    matrix_d turned(140, 40);
+    const otimes::plan t = otimes::make_plan(turned.transpose(), e);
+    t.run(turned.transpose(), e);
+    CHECK(support::close(turned, oracle::transpose(xk), 144));
+}
+
+TEST_CASE("plans of sums, scaled sums and vectors") {
+    const matrix_d Z = random(40, 140, 7);
+    const auto e = 2 * (Z + X * kron(A, B, C));
+    const otimes::plan p = otimes::make_plan(e);
+    matrix_d Y;
+    p.run(Y, e);
+    CHECK(support::close(Y, scaled(2.0, plus(Z, xk)), 145));
+    const vector_d v = random<vector_d>(140, 1, 8);
+    const otimes::plan q = otimes::make_plan(kron(A, B, C) * v);
+    vector_d y;
+    q.run(y, kron(A, B, C) * v);
+    CHECK(support::close(y, times(k, v), 140));
+    const otimes::plan r = otimes::make_plan(X * kron(A, B, C) - 3 * (random(40, 144, 9) * kron(A, B, C)));
+    r.run(Y, X * kron(A, B, C) - 3 * (random(40, 144, 9) * kron(A, B, C)));
+    CHECK(support::close(Y, plus(xk, scaled(-3.0, times(random(40, 144, 9), k))), 145));
+}
+
+TEST_CASE("run allocates nothing after the first call of a thread") {
+    const auto K = kron(A, B, C);
+    const otimes::plan p = otimes::make_plan(X * K);
+    matrix_d Y(40, 140);
+    p.run(Y, X * K);
+    const support::allocation_counter counter;
+    for (int i = 0; i < 10; ++i) {
+        p.run(Y, X * K);
+        p.run(Y, 2.0 * X * kron(A, B, C));
+    }
+    const auto seen = counter.seen();
+    if (support::allocations_are_counted()) {
+        CHECK(seen.count == 0);
+    }
+    CHECK(support::close(Y, scaled(2.0, xk), 144));
+}
+
+TEST_CASE("the caller's workspace") {
+    const auto K = kron(A, B, C);
+    const otimes::plan p = otimes::make_plan(X * K);
+    std::vector<std::byte> memory(static_cast<std::size_t>(p.workspace_bytes) + 192, std::byte{0x5a});
+    void* start = memory.data() + 64;
+    std::size_t room = memory.size() - 64;
+    start = std::align(64, static_cast<std::size_t>(p.workspace_bytes), start, room);
+    REQUIRE(start != nullptr);
+    auto Y = poisoned(40, 140);
+    p.run(Y, X * K, start, p.workspace_bytes);
+    CHECK(support::close(Y, xk, 144));
+    // The size is exact: nothing before it, nothing behind it.
+    const auto* first = static_cast<const std::byte*>(start);
+    for (const std::byte* at = memory.data(); at < first; ++at) {
+        REQUIRE(*at == std::byte{0x5a});
+    }
+    for (const std::byte* at = first + p.workspace_bytes; at < memory.data() + memory.size(); ++at) {
+        REQUIRE(*at == std::byte{0x5a});
+    }
+    const matrix_d before = Y;
+    if (p.workspace_bytes > 0) {
+        CHECK_THROWS_AS(p.run(Y, X * K * 2, start, p.workspace_bytes - 1), otimes::budget_error);
+        CHECK(support::exactly_equal(Y, before));
+    }
+}
+
+TEST_CASE("several threads run one plan at once") {
+    const auto K = kron(A, B, C);
+    const otimes::plan p = otimes::make_plan(X * K);
+    constexpr int thread_count = 4;
+    std::vector<matrix_d> results(thread_count);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < thread_count; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 25; ++i) {
+                p.run(results[static_cast<std::size_t>(t)], (t + 1) * X * K);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    for (int t = 0; t < thread_count; ++t) {
+        CHECK(support::close(results[static_cast<std::size_t>(t)], scaled(static_cast<double>(t + 1), xk), 144));
+    }
+}
+
+TEST_CASE("several threads evaluate expressions and fill the plan cache at once") {
+    std::vector<std::thread> threads;
+    std::vector<int> good(4, 0);
+    for (std::size_t t = 0; t < good.size(); ++t) {
+        threads.emplace_back([&, t] {
+            for (Index rows = 1; rows <= 24; ++rows) {
+                const matrix_d Y = X.topRows(rows) * kron(A, B, C);
+                bool equal = Y.rows() == rows;
+                for (Index i = 0; equal && i < rows; ++i) {
+                    for (Index j = 0; equal && j < 140; ++j) {
+                        const double want = static_cast<double>(xk(static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+                        equal = std::abs(Y(i, j) - want) < 1e-11;  // false for NaN
+                    }
+                }
+                good[t] += equal ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    for (const int count : good) {
+        CHECK(count == 24);
+    }
+}
+
+TEST_CASE("a plan refuses another signature, says what differs and writes nothing") {
+    const otimes::plan p = otimes::make_plan(X * kron(A, B, C));
+    const matrix_d start = random(3, 2, 10);
+    matrix_d Y = start;
+    const auto refusal = [&](const auto& expression) {
+        CHECK_THROWS_AS(p.run(Y, expression), otimes::unsupported_error);
+        CHECK(support::exactly_equal(Y, start));
+        return text_of([&] { p.run(Y, expression); });
+    };
+    const std::string opening = "otimes: plan::run: the plan was made for another expression: ";
+    const std::string end = ". Make a plan for this one.";
+    CHECK(refusal(X.topRows(39) * kron(A, B, C)) ==
+          opening + "X has extents [39, 8, 6, 3], planned were [40, 8, 6, 3]" + end);
+    CHECK(refusal(random(50, 144, 11).topRows(40) * kron(A, B, C)) ==
+          opening + "X has strides [1, 900, 150, 50], planned were [1, 720, 120, 40]" + end);
+    CHECK(refusal(X * kron(A, C, B)) == opening + "X has extents [40, 8, 3, 6], planned were [40, 8, 6, 3]" + end);
+    CHECK(refusal(X * kron(random(5, 8, 12).transpose(), B, C)) ==
+          opening + "factor 1 has strides [5, 1], planned were [1, 8]" + end);
+    CHECK(refusal(X * kron(A, kron(B, C).toDenseMatrix())) ==
+          opening + "the plan has 3 steps on 7 tensors, the expression 2 on 5" + end);
+    matrix<float> single = X.cast<float>();
+    matrix<float> F(40, 140);
+    const std::string other_scalar = text_of([&] {
+        p.run(F, single * kron(A.cast<float>(), B.cast<float>(), C.cast<float>()));
+    });
+    CHECK(other_scalar == opening + "X is f32, planned was f64" + end);
+    auto big = poisoned(50, 150);
+    const std::string other_stride = text_of([&] { p.run(big.block(0, 0, 40, 140), X * kron(A, B, C)); });
+    CHECK(other_stride ==
+          opening + "the destination has strides [1, 1400, 200, 50], planned were [1, 1120, 160, 40]" + end);
+    CHECK(big.array().isNaN().all());
+    row_major_d R(40, 140);
+    CHECK(text_of([&] { p.run(R, X * kron(A, B, C)); }) ==
+          opening + "the destination has strides [140, 28, 4, 1], planned were [1, 1120, 160, 40]" + end);
+}
+
+TEST_CASE("a plan refuses a destination that an operand of the expression shares") {
+    const matrix_d M = random(5, 5, 13);
+    matrix_d Y = random(7, 5, 14);
+    const matrix_d before = Y;
+    const otimes::plan p = otimes::make_plan(Y * kron(M));
+    CHECK_THROWS_AS(p.run(Y, Y * kron(M)), otimes::alias_error);
+    CHECK(text_of([&] { p.run(Y, Y * kron(M)); }) ==
+          "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary for it; run into "
+          "another matrix, or write Y = expression.");
+    CHECK(support::exactly_equal(Y, before));
+    const otimes::plan q = otimes::make_plan(Y * kron(M.leftCols(2)));
+    CHECK_THROWS_AS(q.run(Y, Y * kron(M.leftCols(2))), otimes::alias_error);
+    CHECK(text_of([&] { q.run(Y, Y * kron(M.leftCols(2))); }) ==
+          "otimes: plan::run: the destination is an operand of the expression and would be resized. Run into another matrix, or "
+          "write Y = expression.");
+    CHECK(support::exactly_equal(Y, before));
+    Eigen::Ref<matrix_d> ref(Y);
+    CHECK_THROWS_AS(q.run(ref, before * kron(M.leftCols(2))), otimes::shape_error);
+    CHECK(text_of([&] { q.run(ref, before * kron(M.leftCols(2))); }) ==
+          "otimes: plan::run: the destination is 7 x 5 and cannot be resized, the expression is 7 x 2.");
+}
+
+TEST_CASE("a plan read back from its text is equal and runs") {
+    const auto e = X * kron(A, B, C);
+    const otimes::plan p = otimes::make_plan(e);
+    const otimes::plan copy = otimes::plan_from_text(otimes::to_text(p));
+    CHECK(copy == p);
+    auto Y = poisoned(40, 140);
+    copy.run(Y, e);
+    CHECK(support::close(Y, xk, 144));
+}
+
+TEST_CASE("options of a plan: workspace limit, threads, explain") {
+    const auto e = X * kron(A, B, C);
+    const otimes::plan free = otimes::make_plan(e);
+    CHECK(otimes::explain(e) == otimes::explain(free));
+    CHECK(!otimes::explain(e).empty());
+    CHECK_THROWS_AS(otimes::make_plan(e, {.workspace_limit_bytes = 0}), otimes::budget_error);
+    const std::string refusal = text_of([&] { static_cast<void>(otimes::make_plan(e, {.workspace_limit_bytes = 0})); });
+    // The text names the least that would do; asking for exactly that works.
+    CAPTURE(refusal);
+    std::int64_t least = -1;
+    for (std::size_t at = 0; at < refusal.size() && least < 0; ++at) {
+        if (refusal[at] >= '1' && refusal[at] <= '9') {
+            least = std::stoll(refusal.substr(at));
+        }
+    }
+    REQUIRE(least > 0);
+    const otimes::plan tight = otimes::make_plan(e, {.workspace_limit_bytes = least});
+    CHECK(tight.workspace_bytes <= least);
+    CHECK_THROWS_AS(otimes::make_plan(e, {.workspace_limit_bytes = least - 1}), otimes::budget_error);
+    matrix_d Y;
+    tight.run(Y, e);
+    CHECK(support::close(Y, xk, 144));
+    const otimes::plan one = otimes::make_plan(e, {.threads = 1});
+    CHECK(one.threads == 1);
+    one.run(Y, e);
+    CHECK(support::close(Y, xk, 144));
+}

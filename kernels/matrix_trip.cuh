@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (float) or 16 (double).
+// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (double below P = 64: 16).
 //
 // Which fibre stands in which row of the product, and which p (q) in which column, is free; it is chosen so that every lane's accesses
 // are 16 bytes wide and free of bank conflicts with the strides of mode_group:
@@ -18,8 +18,10 @@ struct matrix_trip_shape {
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
     static constexpr bool last_mode = stride == 1;
-    static constexpr int packs = Group::vector;           // fibres a lane holds: 4 float, 2 double
-    static constexpr int products = packs / 2;            // 16-row products a warp works on together
+    static constexpr int wide = Group::vector;                           // neighbouring fibres of a 16-byte access: 4 float, 2 double
+    static constexpr int halves = Group::words == 2 && P >= 64 ? 2 : 1;  // such accesses of a lane; two share each read of the factor
+    static constexpr int packs = wide * halves;                          // fibres a lane holds
+    static constexpr int products = packs / 2;                           // 16-row products a warp works on together
     static constexpr int warps = Group::threads / 32;
     static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
     static constexpr bool permuted_q = !(last_mode && Group::words == 1);
@@ -58,7 +60,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                             const group_arguments<typename Group::scalar>& arguments) {
     using scalar = typename Group::scalar;
     using shape = matrix_trip_shape<Group, Step>;
-    constexpr int level = shape::level, split = shape::split, packs = shape::packs, products = shape::products, P = shape::P, stride = shape::stride;
+    constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide, halves = shape::halves, products = shape::products, P = shape::P, stride = shape::stride;
     constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
     constexpr int inner = Group::extent_product(Step, level + 1, Group::modes) * Group::run;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, level - 1) / Part;
@@ -67,7 +69,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int items = (all_items + blocks - 1) / blocks;  // of this block
     constexpr int held = P / blocks;                            // indices of the mode in one block
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
-    static_assert((shape::last_mode && blocks == 1) || inner % packs == 0);
+    static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u), t = int(threadIdx.x % 4u);
@@ -79,9 +81,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
         const int own = round * at_once + int(unsigned(warp) / unsigned(split)), item = begin + own;
         const bool works = own < items && item < all_items;
         scalar rC[n_tiles * products][4];  // (n x product, row pair x column pair)
-        int offset[packs];                // last mode: of each fibre; inner mode: offset[0]
+        int offset[packs];                // last mode: of each fibre; inner mode: of each access
         bool inside[packs];
-        int outer_index = 0, inner_index = 0;
+        int outer_index[halves], inner_index[halves];
         if constexpr (shape::last_mode) {
 #pragma unroll
             for (int j = 0; j < packs; ++j) {
@@ -90,11 +92,14 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 offset[j] = inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre) : 0;
             }
         } else {
-            const unsigned first = unsigned(item * 8 + g) * packs;
-            inside[0] = first < unsigned(fibres);
-            outer_index = inside[0] ? int(first / unsigned(inner)) : 0;
-            inner_index = inside[0] ? int(first % unsigned(inner)) : 0;
-            offset[0] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index);
+#pragma unroll
+            for (int s = 0; s < halves; ++s) {
+                const unsigned first = unsigned((item * halves + s) * 8 + g) * wide;
+                inside[s] = first < unsigned(fibres);
+                outer_index[s] = inside[s] ? int(first / unsigned(inner)) : 0;
+                inner_index[s] = inside[s] ? int(first % unsigned(inner)) : 0;
+                offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
+            }
         }
         if (works) {
             // This lane's elements at p = 8k + .. of its fibres.
@@ -115,10 +120,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int h = 0; h < 2; ++h) {
                         const int p = 8 * k + t + 4 * h;
-                        if constexpr (blocks > 1)
-                            read_from_block<16>(rX[h], sFrom + offset[0] + int(unsigned(p) % unsigned(held)) * stride, int(unsigned(p) / unsigned(held)));
-                        else
-                            *reinterpret_cast<packet<16>*>(rX[h]) = *reinterpret_cast<const packet<16>*>(sFrom + offset[0] + p * stride);
+#pragma unroll
+                        for (int s = 0; s < halves; ++s) {
+                            if constexpr (blocks > 1)
+                                read_from_block<16>(rX[h] + s * wide, sFrom + offset[s] + int(unsigned(p) % unsigned(held)) * stride, int(unsigned(p) / unsigned(held)));
+                            else
+                                *reinterpret_cast<packet<16>*>(rX[h] + s * wide) = *reinterpret_cast<const packet<16>*>(sFrom + offset[s] + p * stride);
+                        }
                     }
                 }
             };
@@ -155,13 +163,17 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 } else {
                     alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
                     read(k, rX);
-                    const double rA[4] = {rX[0][0], rX[0][1], rX[1][0], rX[1][1]};
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
-                        if constexpr (decltype(first)::value != 0)
-                            for (int e = 0; e < 4; ++e) rC[n][e] = 0.;
                         const double2 f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
-                        multiply_add_double(rC[n], rA, f.x, f.y);
+#pragma unroll
+                        for (int m = 0; m < products; ++m) {
+                            const double rA[4] = {rX[0][2 * m], rX[0][2 * m + 1], rX[1][2 * m], rX[1][2 * m + 1]};
+                            if constexpr (decltype(first)::value != 0)
+#pragma unroll
+                                for (int e = 0; e < 4; ++e) rC[n * products + m][e] = 0.;
+                            multiply_add_double(rC[n * products + m], rA, f.x, f.y);
+                        }
                     }
                 }
             };
@@ -187,7 +199,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     float rAgain[n_tiles * products * 4];  // (n, product, row pair x column pair)
                     int at_fibre[packs];
 #pragma unroll
-                    for (int j = 0; j < packs; ++j) at_fibre[j] = shape::last_mode ? offset[shape::last_mode ? j : 0] : offset[0] + j;
+                    for (int j = 0; j < packs; ++j) at_fibre[j] = shape::last_mode ? offset[j] : offset[j / wide] + j % wide;
 #pragma unroll 1
                     for (int c = 0; c < n_tiles * products * 4; ++c) {
                         const int e = c % 4, j = 2 * (c / 4 % products) + e / 2;
@@ -219,14 +231,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 for (int n = 0; n < n_tiles; ++n) {
                     const int q = 8 * (n_first + n);
                     if constexpr (!shape::last_mode) {
-                        if (inside[0])
 #pragma unroll
-                            for (int h = 0; h < 2; ++h) {
-                                alignas(16) scalar rY[packs];  // (fibre)
+                        for (int s = 0; s < halves; ++s)
+                            if (inside[s])
 #pragma unroll
-                                for (int j = 0; j < packs; ++j) rY[j] = rC[n * products + j / 2][2 * (j % 2) + h];
-                                *reinterpret_cast<packet<16>*>(sTo + offset[0] + (q + t + 4 * h) * stride) = *reinterpret_cast<const packet<16>*>(rY);
-                            }
+                                for (int h = 0; h < 2; ++h) {
+                                    alignas(16) scalar rY[wide];  // (fibre)
+#pragma unroll
+                                    for (int j = 0; j < wide; ++j) rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                    *reinterpret_cast<packet<16>*>(sTo + offset[s] + (q + t + 4 * h) * stride) = *reinterpret_cast<const packet<16>*>(rY);
+                                }
                     } else {
 #pragma unroll
                         for (int j = 0; j < packs; ++j)
@@ -242,26 +256,29 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             } else if constexpr (!shape::last_mode) {
-                index_t step;
-                bool exists;
-                int run_left;
-                scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index, inner_index, step, exists, run_left);
-                if (exists && inside[0])
 #pragma unroll
-                    for (int n = 0; n < n_tiles; ++n)
+                for (int s = 0; s < halves; ++s) {
+                    index_t step;
+                    bool exists;
+                    int run_left;
+                    scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists, run_left);
+                    if (exists && inside[s])
 #pragma unroll
-                        for (int h = 0; h < 2; ++h) {
-                            scalar rY[packs];  // (fibre)
+                        for (int n = 0; n < n_tiles; ++n)
 #pragma unroll
-                            for (int j = 0; j < packs; ++j) rY[j] = rC[n * products + j / 2][2 * (j % 2) + h];
-                            scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
-                            if (run_left >= packs)
-                                last_step.store_vector(to, rY, true);
-                            else
+                            for (int h = 0; h < 2; ++h) {
+                                scalar rY[wide];  // (fibre)
 #pragma unroll
-                                for (int j = 0; j < packs; ++j)
-                                    if (j < run_left) last_step.store(to + j, rY[j]);
-                        }
+                                for (int j = 0; j < wide; ++j) rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
+                                if (run_left >= wide)
+                                    last_step.store_vector(to, rY, true);
+                                else
+#pragma unroll
+                                    for (int j = 0; j < wide; ++j)
+                                        if (j < run_left) last_step.store(to + j, rY[j]);
+                            }
+                }
             } else {
 #pragma unroll
                 for (int j = 0; j < packs; ++j) {

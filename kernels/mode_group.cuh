@@ -86,7 +86,7 @@ struct mode_group {
             const int below = allotted_product(level + 1 + Trips::modes(above));  // elements under the trip's modes
             if (below == 1) {
                 if (elements * words >= 32 && (elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
-            } else if (below * words < 32 && 32 % (below * words) == 0 && elements % vector == 0)
+            } else if (below * words < 32 && below % vector == 0 && 32 % (below * words) == 0 && elements % vector == 0)
                 while ((elements * words) % 32 != below * words) elements += vector;
         }
         return elements;

@@ -267,9 +267,16 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
         CU(cuMemcpyDtoH(h.data(), sums, rows * 16)); CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
         double d2 = 0, n2 = 0;
         for (std::int64_t i = 0; i < rows; ++i) { d2 += (h[i] - h[rows + i]) * (h[i] - h[rows + i]); n2 += h[rows + i] * h[rows + i]; }
-        residual = std::sqrt(d2 / n2);
+        const double difference2 = d2;
+        double projected2 = n2, weight2 = 1;  // a projection may cancel by chance: its expected size counts when that is larger
+        for (std::size_t i = 0, at = 0; i < c.q.size(); at += c.q[i], ++i) {
+            double norm2 = 0;
+            for (int j = 0; j < c.q[i]; ++j) norm2 += w[at + j] * w[at + j];
+            weight2 *= norm2;
+        }
         d2 = n2 = 0;
         for (unsigned i = 0; i < sampled; ++i) { d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]); n2 += e[2 * i + 1] * e[2 * i + 1]; }
+        residual = std::sqrt(difference2 / std::max(projected2, weight2 * n2 / sampled * double(rows)));
         error = std::sqrt(d2 / n2);
     }
     const double tolerance = type ? 1e-14 : 5e-6;

@@ -60,7 +60,7 @@ struct fused_pass {
             for (int l = level + 1 + trips[above].count; l <= modes() + 1; ++l) below *= allotted(l);
             if (below == 1) {
                 if (elements * words >= 32 && (elements * words) % 8 == 0) elements += 4 / words > 0 ? 4 / words : 1;
-            } else if (below * words < 32 && 32 % (below * words) == 0 && elements % vector == 0)
+            } else if (below * words < 32 && below % vector == 0 && 32 % (below * words) == 0 && elements % vector == 0)
                 while ((elements * words) % 32 != below * words) elements += vector;
         }
         return elements;

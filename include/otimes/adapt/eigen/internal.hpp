@@ -177,6 +177,18 @@ struct traits<otimes::kron_expr<Scalar>> : operator_traits<Scalar> {};
 template <class Left, class Right, class Scalar>
 struct traits<otimes::operator_expr<Left, Right, Scalar>> : operator_traits<Scalar> {};
 
+/// The shape of an operator. With any of Eigen's own an assignment to a matrix would look for an evaluator; with this one
+/// it asks for evalTo, which says what to write instead.
+struct OtimesOperatorShape {};
+struct operator_evaluator_traits {
+    using Kind = IndexBased;
+    using Shape = OtimesOperatorShape;
+};
+template <class Scalar>
+struct evaluator_traits<otimes::kron_expr<Scalar>> : operator_evaluator_traits {};
+template <class Left, class Right, class Scalar>
+struct evaluator_traits<otimes::operator_expr<Left, Right, Scalar>> : operator_evaluator_traits {};
+
 /// Nested in an Eigen expression, a lazy node is evaluated once into a plain object: EvalBeforeNestingBit keeps Eigen from
 /// evaluating it per coefficient.
 template <class Node>

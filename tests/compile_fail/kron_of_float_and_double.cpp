@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// EXPECT: kron() mixes scalar types
+#include <otimes/otimes.hpp>
+
+Eigen::Index use(const Eigen::MatrixXf& A, const Eigen::MatrixXd& B) {
+#ifdef OTIMES_MUST_NOT_COMPILE
+    return otimes::kron(A, B).rows();
+#else
+    return otimes::kron(A.cast<double>(), B).rows();
+#endif
+}

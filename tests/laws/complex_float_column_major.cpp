@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+#include "laws/laws.hpp"
+
+using the_fixture = laws::fixture<std::complex<float>, Eigen::ColMajor>;
+OTIMES_LAWS(the_fixture);

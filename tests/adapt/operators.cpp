@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// Sparse, diagonal and permutation matrices beside a kron, shifts, and Eigen's conjugate gradients on the result.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include <Eigen/IterativeLinearSolvers>
+#include <Eigen/SparseCore>
+
+#include "adapt/helpers.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+using sparse = Eigen::SparseMatrix<double, Eigen::RowMajor>;
+
+const matrix_d A = random(2, 3, 1);
+const matrix_d B = random(3, 2, 2);
+const auto k = dense_kron(A, B);  // 6 x 6
+
+// A sparse matrix with about a third of its entries.
+sparse sparse_matrix(Index rows, Index cols, std::uint64_t seed) {
+    const matrix_d values = random(rows, cols, seed);
+    sparse S(rows, cols);
+    for (Index i = 0; i < rows; ++i) {
+        for (Index j = (i * 2) % 3; j < cols; j += 3) {
+            S.insert(i, j) = values(i, j);
+        }
+    }
+    S.makeCompressed();
+    return S;
+}
+
+template <class Operator, class Oracle>
+void check_operator(const Operator& op, const Oracle& want) {
+    REQUIRE(op.rows() == static_cast<Index>(want.rows()));
+    REQUIRE(op.cols() == static_cast<Index>(want.cols()));
+    const matrix_d X = random(op.cols(), 4, 3);
+    auto Y = poisoned(op.rows(), 4);
+    Y = op * X;
+    CHECK(support::close(Y, times(want, X), 50));
+    Y.noalias() += 2.0 * (op * X);
+    CHECK(support::close(Y, scaled(3.0, times(want, X)), 50));
+    Y -= op * X;
+    CHECK(support::close(Y, scaled(2.0, times(want, X)), 50));
+    const vector_d v = X.col(1);
+    const vector_d y = op * v;
+    CHECK(support::close(y, times(want, v), 50));
+    vector_d z = v;
+    z = op * z;  // alias-safe like every assignment
+    CHECK(support::close(z, times(want, v), 50));
+}
+
+}  // namespace
+
+TEST_CASE("W * K * W^T + s * identity(), with sparse W") {
+    const sparse W = sparse_matrix(5, 6, 4);
+    const sparse V = sparse_matrix(6, 7, 5);
+    const auto K = kron(A, B);
+    check_operator(W * K, times(matrix_d(W), k));
+    check_operator(K * V, times(k, matrix_d(V)));
+    check_operator(W * K * V, times(matrix_d(W), times(k, matrix_d(V))));
+    check_operator(W * (K * V), times(matrix_d(W), times(k, matrix_d(V))));
+    const auto full = times(matrix_d(W), times(k, matrix_d(W.transpose())));
+    check_operator(W * K * W.transpose(), full);
+    check_operator(3 * (W * K * W.transpose()), scaled(3.0, full));
+    check_operator(W * K * W.transpose() + 0.5 * otimes::identity(), plus(full, scaled(0.5, matrix_d(matrix_d::Identity(5, 5)))));
+    check_operator(otimes::identity() * 2 + K, plus(k, scaled(2.0, matrix_d(matrix_d::Identity(6, 6)))));
+    check_operator((W * K * W.transpose() + 0.5 * otimes::identity()) * 2,
+                   plus(scaled(2.0, full), matrix_d(matrix_d::Identity(5, 5))));
+}
+
+TEST_CASE("diagonal and permutation matrices") {
+    const vector_d d = random<vector_d>(6, 1, 6);
+    const auto K = kron(A, B);
+    check_operator(d.asDiagonal() * K, times(matrix_d(d.asDiagonal()), k));
+    check_operator(K * d.asDiagonal(), times(k, matrix_d(d.asDiagonal())));
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(6);
+    P.indices() << 2, 0, 5, 1, 4, 3;
+    const matrix_d p = P.toDenseMatrix().cast<double>();
+    check_operator(P * K, times(p, k));
+    const Eigen::PermutationMatrix<Eigen::Dynamic> back = P.transpose();
+    check_operator(K * back, times(k, matrix_d(p.transpose())));
+}
+
+TEST_CASE("an operator borrows its lvalue matrices and owns the others") {
+    sparse W = sparse_matrix(5, 6, 4);
+    const auto op = W * kron(A, B) * sparse(sparse_matrix(6, 7, 5));
+    W = W * 2.0;  // seen
+    check_operator(op, times(matrix_d(W), times(k, matrix_d(sparse_matrix(6, 7, 5)))));
+}
+
+TEST_CASE("conjugate gradients on an operator") {
+    const matrix_d F = random(3, 3, 7);
+    const matrix_d G = random(4, 4, 8);
+    const matrix_d spd_f = F * F.transpose() + 0.5 * matrix_d::Identity(3, 3);
+    const matrix_d spd_g = G * G.transpose() + 0.5 * matrix_d::Identity(4, 4);
+    const sparse W = sparse_matrix(9, 12, 9);
+    const auto op = W * kron(spd_f, spd_g) * W.transpose() + 0.25 * otimes::identity();
+    Eigen::ConjugateGradient<std::remove_const_t<decltype(op)>, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner> solver;
+    solver.setTolerance(1e-13);
+    solver.compute(op);
+    const vector_d b = random<vector_d>(9, 1, 10);
+    const vector_d x = solver.solve(b);
+    CHECK(solver.info() == Eigen::Success);
+    const auto full = plus(times(matrix_d(W), times(dense_kron(spd_f, spd_g), matrix_d(W.transpose()))),
+                           scaled(0.25, matrix_d(matrix_d::Identity(9, 9))));
+    const auto back = times(full, x);
+    long double worst = 0;
+    for (std::size_t i = 0; i < 9; ++i) {
+        worst = std::max(worst, std::abs(back(i, 0) - static_cast<long double>(b(static_cast<Index>(i)))));
+    }
+    CHECK(worst < 1e-10L);
+}

@@ -24,7 +24,6 @@ public:
     friend modular operator+(modular a, modular b) { return a += b; }
     friend modular operator-(modular a, modular b) { return a -= b; }
     friend modular operator*(modular a, modular b) { return a *= b; }
-    friend modular operator-(modular a) { return modular(0) - a; }
     friend bool operator==(modular a, modular b) = default;
     friend std::ostream& operator<<(std::ostream& out, modular a) { return out << a.value_; }
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "arguments.hpp"
+
+#include <cstring>
+
+#include <otimes/program/errors.hpp>
+
+namespace otimes::backend {
+
+namespace {
+
+template <class Scalar>
+void put(std::byte* to, const Scalar& value) {
+    std::memcpy(to, &value, sizeof(value));
+}
+
+template <class Arguments>
+void finish(argument_block& block, const Arguments& arguments) {
+    block.bytes.resize(sizeof(arguments));
+    std::memcpy(block.bytes.data(), &arguments, sizeof(arguments));
+}
+
+template <class Accumulator>
+argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) {
+    using arguments = sliced_arguments<Accumulator>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    const sliced_shape& s = l.sliced;
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.p_extent = s.p_extent;
+    a.q_extent = s.q_extent;
+    a.x_p_stride = s.x_p;
+    a.f_p_stride = s.f_p;
+    a.f_q_stride = s.f_q;
+    a.y_q_stride = s.y_q;
+    for (std::size_t i = 0; i < s.free.size(); ++i) {
+        a.free_extent[i] = s.free[i].extent;
+        a.x_stride[i] = s.free[i].x;
+        a.y_stride[i] = s.free[i].y;
+        a.f_stride[i] = s.free[i].f;
+    }
+    a.free_count = static_cast<int>(s.free.size());
+    a.q_position = s.q_position;
+    a.conjugate_x = s.conjugate_x;
+    a.conjugate_f = s.conjugate_f;
+    argument_block block;
+    finish(block, a);
+    block.addresses.push_back({offsetof(arguments, x), l.x});
+    block.addresses.push_back({offsetof(arguments, f), l.factors.empty() ? memory_reference{} : l.factors.front()});
+    block.addresses.push_back({offsetof(arguments, y), l.y});
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
+template <class Real>
+argument_block group_block(const launch& l) {
+    using arguments = group_arguments<Real>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    const fused_shape& s = l.fused;
+    for (std::size_t i = 0; i < s.factor_p.size(); ++i) {
+        a.factor_p_stride[i] = s.factor_p[i];
+        a.factor_q_stride[i] = s.factor_q[i];
+    }
+    a.alpha = 1;
+    a.beta = l.add ? Real(1) : Real(0);
+    a.lines = s.lines;
+    a.parts_per_line = s.parts_per_line;
+    a.x_line_stride = s.x_line;
+    a.y_line_stride = s.y_line;
+    a.inner = s.inner;
+    a.x_inner = s.x_inner;
+    a.y_inner = s.y_inner;
+    argument_block block;
+    finish(block, a);
+    block.addresses.push_back({offsetof(arguments, x), l.x});
+    block.addresses.push_back({offsetof(arguments, y), l.y});
+    for (std::size_t i = 0; i < l.factors.size(); ++i) {
+        block.addresses.push_back({offsetof(arguments, factor) + i * sizeof(void*), l.factors[i]});
+    }
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
+argument_block sliced_block_of(const launch& l) {
+    switch (accumulator_of(l.type)) {
+        case dtype::f32: return sliced_block<float>(l, 1, 0);
+        case dtype::f64: return sliced_block<double>(l, 1, 0);
+        case dtype::c64: return sliced_block<device_complex<float>>(l, {1, 0}, {});
+        case dtype::c128: return sliced_block<device_complex<double>>(l, {1, 0}, {});
+        default: break;
+    }
+    throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
+}
+
+}  // namespace
+
+argument_block make_arguments(const launch& l) {
+    argument_block block = l.kind == launch_kind::sliced ? sliced_block_of(l)
+                           : l.type == dtype::f32        ? group_block<float>(l)
+                                                         : group_block<double>(l);
+    block.accumulator = accumulator_of(l.type);
+    block.scalar = l.scalar;
+    return block;
+}
+
+void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value) {
+    switch (accumulator) {
+        case dtype::f32: put(to, static_cast<float>(value.real())); break;
+        case dtype::f64: put(to, value.real()); break;
+        case dtype::c64:
+            put(to, device_complex<float>{static_cast<float>(value.real()), static_cast<float>(value.imag())});
+            break;
+        case dtype::c128: put(to, device_complex<double>{value.real(), value.imag()}); break;
+        default: break;
+    }
+}
+
+}  // namespace otimes::backend

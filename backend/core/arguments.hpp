@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+/// @file arguments.hpp
+/// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
+/// kernels/generic_sliced_multiply.cuh and kernels/tile_memory.cuh field by field.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "launch_list.hpp"
+
+namespace otimes::backend {
+
+/// A complex accumulator as device code aligns it.
+template <class Real>
+struct alignas(2 * sizeof(Real)) device_complex {
+    Real re = 0;
+    Real im = 0;
+};
+
+template <class Accumulator>
+struct sliced_arguments {
+    const void* x;
+    const void* f;
+    void* y;
+    Accumulator alpha, beta;
+    long long p_extent, q_extent;
+    long long x_p_stride, f_p_stride, f_q_stride, y_q_stride;
+    long long free_extent[most_free_modes];
+    long long x_stride[most_free_modes], y_stride[most_free_modes], f_stride[most_free_modes];
+    int free_count;
+    int q_position;
+    bool conjugate_x, conjugate_f;
+};
+
+inline constexpr std::size_t most_group_modes = 12;
+
+template <class Real>
+struct group_arguments {
+    const void* x;
+    void* y;
+    const void* factor[most_group_modes];
+    long long factor_p_stride[most_group_modes];
+    long long factor_q_stride[most_group_modes];
+    Real alpha, beta;
+    long long lines;
+    long long parts_per_line;
+    long long x_line_stride, y_line_stride;
+    long long inner;
+    long long x_inner, y_inner;
+};
+
+/// Bytes of the largest argument block.
+inline constexpr std::size_t most_argument_bytes = sizeof(sliced_arguments<device_complex<double>>);
+
+/// The argument block of a launch.
+struct argument_block {
+    struct hole {
+        std::size_t offset = 0;
+        memory_reference at;
+    };
+    std::vector<std::byte> bytes;  ///< alpha = 1; beta = 1 or 0
+    std::vector<hole> addresses;
+    std::size_t alpha_offset = 0;
+    dtype accumulator = dtype::f32;
+    std::int32_t scalar = -1;
+};
+
+/// Builds the block of a launch; addresses stay null.
+argument_block make_arguments(const launch& l);
+
+/// Writes a scalar as the accumulator type at `to`.
+void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
+
+/// Type in which a storage type is computed.
+constexpr dtype accumulator_of(dtype storage) noexcept {
+    return storage == dtype::f16 || storage == dtype::bf16 ? dtype::f32 : storage;
+}
+
+}  // namespace otimes::backend

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "host_copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace otimes::backend {
+
+namespace {
+
+/// Calls move(offset in elements, position in the contiguous side, run) for stretches that are contiguous on both sides.
+template <class Move>
+void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t count, const Move& move) {
+    // Neighbouring modes that are nested are one.
+    std::vector<mode> modes;
+    for (const mode& m : given) {
+        if (m.extent == 1) {
+            continue;
+        }
+        if (!modes.empty() && modes.back().stride == m.stride * m.extent) {
+            modes.back() = {modes.back().extent * m.extent, m.stride};
+        } else {
+            modes.push_back(m);
+        }
+    }
+    if (modes.empty()) {
+        modes.push_back({1, 1});
+    }
+    const bool contiguous = modes.back().stride == 1;
+    const std::int64_t stretch = contiguous ? modes.back().extent : 1;
+    std::int64_t done = 0;
+    while (done < count) {
+        std::int64_t rest = first + done;
+        std::int64_t offset = 0;
+        for (std::size_t k = modes.size(); k-- > 0;) {
+            offset += rest % modes[k].extent * modes[k].stride;
+            rest /= modes[k].extent;
+        }
+        if (contiguous) {
+            const std::int64_t left = stretch - (first + done) % stretch;
+            const std::int64_t run = std::min(left, count - done);
+            move(offset, done, run, std::int64_t{1});
+            done += run;
+        } else {
+            const std::int64_t extent = modes.back().extent;
+            const std::int64_t left = extent - (first + done) % extent;
+            const std::int64_t run = std::min(left, count - done);
+            move(offset, done, run, modes.back().stride);
+            done += run;
+        }
+    }
+}
+
+template <std::size_t Bytes>
+void copy_strided(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
+                  std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::memcpy(to + i * to_stride, from + i * from_stride, Bytes);
+    }
+}
+
+void copy_elements(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t count) {
+    if (to_stride == bytes && from_stride == bytes) {
+        std::memcpy(to, from, static_cast<std::size_t>(bytes * count));
+        return;
+    }
+    switch (bytes) {
+        case 2: copy_strided<2>(to, to_stride, from, from_stride, count); break;
+        case 4: copy_strided<4>(to, to_stride, from, from_stride, count); break;
+        case 8: copy_strided<8>(to, to_stride, from, from_stride, count); break;
+        case 16: copy_strided<16>(to, to_stride, from, from_stride, count); break;
+        default:
+            for (std::int64_t i = 0; i < count; ++i) {
+                std::memcpy(to + i * to_stride, from + i * from_stride, static_cast<std::size_t>(bytes));
+            }
+    }
+}
+
+}  // namespace
+
+void gather_elements(const std::byte* from, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
+                     std::int64_t count, std::byte* to) {
+    for_stretches(modes, first, count,
+                  [&](std::int64_t offset, std::int64_t at, std::int64_t run, std::int64_t stride) {
+                      copy_elements(to + at * element_bytes, element_bytes, from + offset * element_bytes,
+                                    stride * element_bytes, element_bytes, run);
+                  });
+}
+
+void scatter_elements(std::byte* to, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
+                      std::int64_t count, const std::byte* from) {
+    for_stretches(modes, first, count,
+                  [&](std::int64_t offset, std::int64_t at, std::int64_t run, std::int64_t stride) {
+                      copy_elements(to + offset * element_bytes, stride * element_bytes, from + at * element_bytes,
+                                    element_bytes, element_bytes, run);
+                  });
+}
+
+}  // namespace otimes::backend

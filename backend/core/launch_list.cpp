@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: MIT
+#include "launch_list.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes::backend {
+
+namespace {
+
+constexpr std::int64_t scratch_alignment = 256;
+
+/// A P x Q factor in device memory.
+struct placed_factor {
+    memory_reference at;
+    std::int64_t P = 1;
+    std::int64_t Q = 1;
+    std::int64_t p_stride = 0;
+    std::int64_t q_stride = 0;
+    bool conjugate = false;
+};
+
+/// One mode on its way through a pass.
+struct pass_extent {
+    std::int64_t extent = 1;
+    std::int64_t stride = 0;
+};
+
+dtype real_of(dtype type) { return type == dtype::c64 ? dtype::f32 : type == dtype::c128 ? dtype::f64 : type; }
+
+/// Brings the free modes into Y's memory order, outermost first, merges neighbours that are nested in X, Y and F alike, and
+/// finds q's place among them.
+void order_free_modes(sliced_shape& shape) {
+    std::vector<free_mode> modes;
+    for (const free_mode& m : shape.free) {
+        if (m.extent != 1) {
+            modes.push_back(m);
+        }
+    }
+    std::stable_sort(modes.begin(), modes.end(),
+                     [](const free_mode& a, const free_mode& b) { return std::abs(a.y) > std::abs(b.y); });
+    shape.free.clear();
+    shape.q_position = 0;
+    bool q_placed = shape.q_extent == 1;
+    bool may_merge = false;
+    for (const free_mode& m : modes) {
+        if (!q_placed && std::abs(m.y) <= std::abs(shape.y_q)) {
+            shape.q_position = static_cast<std::int32_t>(shape.free.size());
+            q_placed = true;
+            may_merge = false;
+        }
+        if (may_merge) {
+            free_mode& outer = shape.free.back();
+            if (outer.x == m.x * m.extent && outer.y == m.y * m.extent && outer.f == m.f * m.extent) {
+                outer = {outer.extent * m.extent, m.x, m.y, m.f};
+                continue;
+            }
+        }
+        shape.free.push_back(m);
+        may_merge = true;
+    }
+    if (!q_placed) {
+        shape.q_position = static_cast<std::int32_t>(shape.free.size());
+    }
+    if (shape.free.size() > most_free_modes) {
+        throw unsupported_error("otimes: the GPU's generic kernel takes " + std::to_string(most_free_modes) +
+                                " free indices after merging, this step has " + std::to_string(shape.free.size()) +
+                                ". Evaluate on otimes::cpu(), or copy the operands into contiguous matrices.");
+    }
+}
+
+class lowering_to_launches {
+public:
+    lowering_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused)
+        : plan_(p), gpu_(gpu), allow_fused_(allow_fused) {}
+
+    launch_list run() {
+        const workspace_layout layout = layout_of(plan_);
+        result_.buffer_bytes = layout.buffers;
+        result_.workspace_bytes = layout.total;
+        result_.slab_extent = plan_.slab_extent;
+        result_.slab_count = std::max<std::int64_t>(1, plan_.slab_count);
+        const std::int64_t total = slab_total();
+        lower_passes(result_.slab, plan_.slab_extent);
+        // What the factors need is there after the first round; a shorter last slab finds it there.
+        if (result_.slab_count > 1 && total % plan_.slab_extent != 0) {
+            lower_passes(result_.rest, total % plan_.slab_extent);
+        }
+        result_.scratch_bytes = scratch_;
+        return std::move(result_);
+    }
+
+private:
+    /// Indices of the slab mode in all; 0 without slabs.
+    [[nodiscard]] std::int64_t slab_total() const {
+        for (const pass& p : plan_.passes) {
+            if (p.slab_mode >= 0) {
+                return p.modes[static_cast<std::size_t>(p.slab_mode)].extent_in / p.slab_scale;
+            }
+        }
+        return 0;
+    }
+
+    void lower_passes(std::vector<launch>& to, std::int64_t slab) {
+        list_ = &to;
+        std::int32_t position = 0;
+        for (const pass& p : plan_.passes) {
+            pass_ = position++;
+            if (p.kernel == pass_kernel::step) {
+                lower_step(p);
+            } else {
+                lower_pass(p, slab);
+            }
+        }
+    }
+
+    // --- memory -----------------------------------------------------------------------------------------------------
+
+    memory_reference reference_to(std::int32_t name) const {
+        memory_reference at;
+        if (name >= 0) {
+            const tensor& t = plan_.source.at(name);
+            if (t.space != memory_space::device) {
+                throw unsupported_error("otimes: a GPU kernel was given an operand in host memory.");
+            }
+            at.where = memory_reference::place::operand;
+            at.index = t.binding;
+        } else if (name <= -2) {
+            at.where = memory_reference::place::buffer;
+            at.index = -2 - name;
+        }
+        return at;
+    }
+    memory_reference take_scratch(std::int64_t bytes) {
+        memory_reference at;
+        at.where = memory_reference::place::scratch;
+        at.offset_bytes = scratch_;
+        scratch_ += (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+        return at;
+    }
+
+    // --- factors ----------------------------------------------------------------------------------------------------
+
+    /// A factor of the program as it lies in device memory, staged if it comes from the host. Each is placed once.
+    placed_factor place(std::int32_t id) {
+        for (const auto& [known, where] : placed_) {
+            if (known == id) {
+                return where;
+            }
+        }
+        const tensor& t = plan_.source.at(id);
+        if (t.kind != factor_kind::dense || t.mode_count != 2 || t.binding < 0) {
+            throw unsupported_error(
+                "otimes: the GPU knows dense factors, one matrix for all rows; this one is of another "
+                "kind. Evaluate on otimes::cpu(), or make the factor dense.");
+        }
+        const std::span<const mode> modes = plan_.source.modes_of(id);
+        placed_factor f;
+        f.P = modes[0].extent;
+        f.Q = modes[1].extent;
+        f.conjugate = t.conjugate;
+        if (t.space == memory_space::device) {
+            f.at.where = memory_reference::place::operand;
+            f.at.index = t.binding;
+            f.p_stride = modes[0].stride;
+            f.q_stride = modes[1].stride;
+        } else {
+            f.p_stride = f.Q;
+            f.q_stride = 1;
+            const std::int64_t bytes = f.P * f.Q * t.scalar_bytes;
+            f.at = take_scratch(bytes);
+            result_.staged.push_back({id, f.at.offset_bytes, bytes});
+        }
+        placed_.emplace_back(id, f);
+        return f;
+    }
+
+    /// The factors of a sweep as one matrix of `type`: real ones promoted, several multiplied out, first factor outermost.
+    placed_factor place_all(std::span<const std::int32_t> ids, dtype type) {
+        for (const combined& known : combined_) {
+            if (std::ranges::equal(known.ids, ids)) {
+                return known.where;
+            }
+        }
+        std::optional<placed_factor> whole;
+        for (const std::int32_t id : ids) {
+            placed_factor next = place(id);
+            const dtype given = plan_.source.at(id).type;
+            if (given != type) {
+                next = promote(next, given, type);
+            }
+            whole = whole ? multiply_out(*whole, next, type) : next;
+        }
+        if (!whole) {  // a sweep that only scales
+            whole = placed_factor{};
+            whole->at = one(type);
+        }
+        if (ids.size() > 1 || (ids.size() == 1 && plan_.source.at(ids[0]).type != type)) {
+            combined_.push_back({{ids.begin(), ids.end()}, *whole});
+        }
+        return *whole;
+    }
+
+    placed_factor promote(const placed_factor& f, dtype from, dtype to) {
+        if (real_of(to) != from || from == to) {
+            throw unsupported_error("otimes: the GPU cannot use a factor of type " + std::string(to_string(from)) +
+                                    " in an expression of type " + std::string(to_string(to)) + ".");
+        }
+        placed_factor wide = f;
+        wide.at = take_scratch(f.P * f.Q * element_bytes(to));
+        wide.p_stride = f.Q;
+        wide.q_stride = 1;
+        wide.conjugate = false;
+        launch zero;  // an empty sum: every element becomes 0
+        zero.type = to;
+        zero.y = wide.at;
+        zero.sliced.p_extent = 0;
+        zero.sliced.q_extent = f.P * f.Q;
+        zero.sliced.y_q = 1;
+        result_.before.push_back(zero);
+        launch copy;
+        copy.type = from;
+        copy.x = f.at;
+        copy.y = wide.at;
+        copy.factors = {one(from)};
+        copy.sliced.free = {{f.P, f.p_stride, 2 * f.Q, 0}, {f.Q, f.q_stride, 2, 0}};
+        order_free_modes(copy.sliced);
+        result_.before.push_back(copy);
+        return wide;
+    }
+
+    placed_factor multiply_out(const placed_factor& a, const placed_factor& b, dtype type) {
+        placed_factor c;
+        c.P = a.P * b.P;
+        c.Q = a.Q * b.Q;
+        c.q_stride = 1;
+        c.p_stride = c.Q;
+        c.at = take_scratch(c.P * c.Q * element_bytes(type));
+        launch l;
+        l.type = type;
+        l.x = a.at;
+        l.y = c.at;
+        l.factors = {b.at};
+        l.sliced.q_extent = b.Q;
+        l.sliced.f_q = b.q_stride;
+        l.sliced.y_q = 1;
+        l.sliced.conjugate_x = a.conjugate;
+        l.sliced.conjugate_f = b.conjugate;
+        l.sliced.free = {{a.P, a.p_stride, b.P * c.Q, 0}, {b.P, 0, c.Q, b.p_stride}, {a.Q, a.q_stride, b.Q, 0}};
+        order_free_modes(l.sliced);
+        result_.before.push_back(l);
+        return c;
+    }
+
+    static memory_reference one(dtype type) {
+        memory_reference at;
+        at.where = memory_reference::place::one;
+        at.index = static_cast<std::int32_t>(type);
+        return at;
+    }
+
+    // --- steps ------------------------------------------------------------------------------------------------------
+
+    std::span<const mode> modes_of(std::int32_t id) const {
+        const tensor& t = plan_.source.at(id);
+        const std::vector<mode>& all = plan_.tensor_modes.empty() ? plan_.source.modes : plan_.tensor_modes;
+        return {all.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
+    }
+
+    void lower_step(const pass& p) {
+        const step& s = plan_.source.steps[static_cast<std::size_t>(p.step)];
+        const bool contraction = s.kind == step_kind::contract;
+        if (!contraction && !(s.kind == step_kind::accumulate && s.factor < 0)) {
+            throw unsupported_error(
+                "otimes: the GPU executor knows contractions and sums; this expression has a step of "
+                "another kind. Evaluate on otimes::cpu().");
+        }
+        const tensor& in = plan_.source.at(s.in);
+        const tensor& out = plan_.source.at(s.out);
+        const bool identity = contraction && plan_.source.at(s.factor).kind == factor_kind::identity;
+        const std::span<const mode> from = modes_of(s.in);
+        const std::span<const mode> to = modes_of(s.out);
+        launch l;
+        l.type = out.type;
+        l.x = reference_to(p.in);
+        l.y = reference_to(p.out);
+        l.scalar = s.scalar;
+        l.add = s.add;
+        l.pass = pass_;
+        l.sliced.conjugate_x = in.conjugate;
+        std::int64_t x_unit = 1;
+        std::int64_t y_unit = 1;
+        if (in.type != out.type) {
+            if (contraction || real_of(out.type) != in.type || s.add || s.scalar >= 0) {
+                throw unsupported_error("otimes: the GPU cannot combine an operand of type " +
+                                        std::string(to_string(in.type)) + " with a result of type " +
+                                        std::string(to_string(out.type)) + " in this step.");
+            }
+            launch zero;
+            zero.type = out.type;
+            zero.y = l.y;
+            zero.pass = pass_;
+            zero.sliced.p_extent = 0;
+            for (const mode& m : to) {
+                zero.sliced.free.push_back({m.extent, 0, m.stride, 0});
+            }
+            order_free_modes(zero.sliced);
+            list_->push_back(zero);
+            l.type = in.type;
+            y_unit = 2;
+        }
+        for (std::size_t k = 0; k < from.size(); ++k) {
+            if (contraction && !identity && static_cast<std::int32_t>(k) == s.mode) {
+                const std::int32_t id = s.factor;
+                const placed_factor f = place_all({&id, 1}, out.type);
+                l.factors = {f.at};
+                l.sliced.p_extent = f.P;
+                l.sliced.q_extent = f.Q;
+                l.sliced.x_p = from[k].stride;
+                l.sliced.y_q = to[k].stride;
+                l.sliced.f_p = f.p_stride;
+                l.sliced.f_q = f.q_stride;
+                l.sliced.conjugate_f = f.conjugate;
+            } else {
+                l.sliced.free.push_back({from[k].extent, from[k].stride * x_unit, to[k].stride * y_unit, 0});
+            }
+        }
+        if (l.factors.empty()) {
+            l.factors = {one(l.type)};
+        }
+        order_free_modes(l.sliced);
+        list_->push_back(l);
+    }
+
+    // --- passes -----------------------------------------------------------------------------------------------------
+
+    dtype type_of(const pass& p) const {
+        for (const sweep& s : p.sweeps) {
+            if (!s.factors.empty()) {
+                return plan_.source.at(s.factors.front()).type;
+            }
+        }
+        for (const std::int32_t name : {p.in, p.out}) {
+            if (name >= 0) {
+                return plan_.source.at(name).type;
+            }
+        }
+        for (const tensor& t : plan_.source.tensors) {
+            if (t.role == tensor_role::output) {
+                return t.type;
+            }
+        }
+        return dtype::f64;
+    }
+
+    void lower_pass(const pass& p, std::int64_t slab) {
+        const dtype type = type_of(p);
+        const std::int64_t bytes = element_bytes(type);
+        std::vector<pass_extent> in;
+        std::vector<pass_extent> out;
+        for (const pass_mode& m : p.modes) {
+            in.push_back({m.extent_in, m.stride_in});
+            out.push_back({m.extent_out, m.stride_out});
+        }
+        memory_reference from = reference_to(p.in);
+        memory_reference to = reference_to(p.out);
+        if (p.slab_mode >= 0 && slab > 0) {
+            const auto k = static_cast<std::size_t>(p.slab_mode);
+            const std::int64_t step = plan_.slab_extent * p.slab_scale * bytes;
+            if (p.in >= 0) {
+                from.slab_bytes = step * in[k].stride;
+            }
+            if (p.out >= 0) {
+                to.slab_bytes = step * out[k].stride;
+            }
+            in[k].extent = out[k].extent = slab * p.slab_scale;
+        }
+        if (p.sweeps.empty()) {
+            launch l;
+            l.type = type;
+            l.x = from;
+            l.y = to;
+            l.factors = {one(l.type)};
+            l.scalar = p.scalar;
+            l.add = p.add;
+            l.pass = pass_;
+            for (std::size_t k = 0; k < in.size(); ++k) {
+                l.sliced.free.push_back({in[k].extent, in[k].stride, out[k].stride, 0});
+            }
+            order_free_modes(l.sliced);
+            list_->push_back(l);
+            return;
+        }
+        const bool fused =
+            allow_fused_ && (p.kernel == pass_kernel::gpu_trailing || p.kernel == pass_kernel::gpu_outer);
+        std::size_t begin = 0;
+        memory_reference spare[2];
+        std::int64_t spare_bytes[2] = {0, 0};
+        int turn = 0;
+        while (begin < p.sweeps.size()) {
+            // The longest run of sweeps that one kernel does; an intermediate keeps the modes' order, without gaps.
+            for (std::size_t end = fused ? p.sweeps.size() : begin + 1;; --end) {
+                const bool last = end == p.sweeps.size();
+                std::vector<pass_extent> middle = in;
+                for (std::size_t i = begin; i < end; ++i) {
+                    middle[static_cast<std::size_t>(p.sweeps[i].mode)].extent = p.sweeps[i].Q;
+                }
+                std::int64_t count = 1;
+                for (std::size_t k = middle.size(); k-- > 0;) {
+                    middle[k].stride = count;
+                    count *= middle[k].extent;
+                }
+                const std::vector<pass_extent>& target = last ? out : middle;
+                launch l;
+                l.type = type;
+                l.x = from;
+                l.scalar = last ? p.scalar : -1;
+                l.add = last && p.add;
+                l.pass = pass_;
+                const std::span<const sweep> sweeps(p.sweeps.data() + begin, end - begin);
+                if (!(fused && try_fused(sweeps, in, target, l))) {
+                    if (end > begin + 1) {
+                        continue;
+                    }
+                    generic(sweeps.front(), in, target, l);
+                }
+                if (last) {
+                    l.y = to;
+                } else {
+                    if (spare_bytes[turn] < count * bytes) {
+                        spare[turn] = take_scratch(count * bytes);
+                        spare_bytes[turn] = count * bytes;
+                    }
+                    l.y = spare[turn];
+                }
+                list_->push_back(l);
+                if (!last) {
+                    from = spare[turn];
+                    turn = 1 - turn;
+                    in = middle;
+                }
+                begin = end;
+                break;
+            }
+        }
+    }
+
+    void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l) {
+        const placed_factor f = place_all(s.factors, l.type);
+        const auto k = static_cast<std::size_t>(s.mode);
+        l.factors = {f.at};
+        l.sliced.p_extent = s.P;
+        l.sliced.q_extent = s.Q;
+        l.sliced.x_p = in[k].stride;
+        l.sliced.y_q = out[k].stride;
+        l.sliced.f_p = f.p_stride;
+        l.sliced.f_q = f.q_stride;
+        l.sliced.conjugate_f = f.conjugate;
+        for (std::size_t m = 0; m < in.size(); ++m) {
+            if (m != k) {
+                l.sliced.free.push_back({in[m].extent, in[m].stride, out[m].stride, 0});
+            }
+        }
+        order_free_modes(l.sliced);
+    }
+
+    /// Makes `l` a fused launch when the contracted modes are neighbours that are nested on both sides, with at most a line
+    /// and a part index around them and one contiguous stretch, or nothing, inside them.
+    bool try_fused(std::span<const sweep> sweeps, const std::vector<pass_extent>& in,
+                   const std::vector<pass_extent>& out, launch& l) {
+        if (l.type != dtype::f32 && l.type != dtype::f64) {
+            return false;
+        }
+        std::vector<int> sweep_of(in.size(), -1);
+        for (std::size_t i = 0; i < sweeps.size(); ++i) {
+            sweep_of[static_cast<std::size_t>(sweeps[i].mode)] = static_cast<int>(i);
+        }
+        std::vector<std::size_t> outer;
+        std::vector<std::size_t> group;
+        std::vector<std::size_t> inside;
+        for (std::size_t k = 0; k < in.size(); ++k) {
+            if (sweep_of[k] >= 0) {
+                if (!inside.empty()) {
+                    return false;
+                }
+                group.push_back(k);
+            } else if (in[k].extent != 1) {
+                (group.empty() ? outer : inside).push_back(k);
+            }
+        }
+        // Inside: one stretch, contiguous on both sides.
+        std::int64_t inner = 1;
+        for (std::size_t i = inside.size(); i-- > 0;) {
+            const std::size_t k = inside[i];
+            if (in[k].stride != inner || out[k].stride != inner) {
+                return false;
+            }
+            inner *= in[k].extent;
+        }
+        // The group: nested on both sides.
+        const auto nested = [&group](const std::vector<pass_extent>& side, std::int64_t unit, std::int64_t& span) {
+            span = unit;
+            for (std::size_t i = group.size(); i-- > 0;) {
+                const pass_extent& m = side[group[i]];
+                if (m.extent != 1 && m.stride != span) {
+                    return false;
+                }
+                span *= m.extent;
+            }
+            return true;
+        };
+        const auto unit_of = [&](const std::vector<pass_extent>& side) {
+            for (std::size_t i = group.size(); i-- > 0;) {
+                if (side[group[i]].extent != 1) {
+                    return side[group[i]].stride;
+                }
+            }
+            return inner;
+        };
+        fused_shape shape;
+        shape.x_inner = inner == 1 ? 1 : unit_of(in);
+        shape.y_inner = inner == 1 ? 1 : unit_of(out);
+        std::int64_t span_in = 0;
+        std::int64_t span_out = 0;
+        if (shape.x_inner < inner || shape.y_inner < inner || !nested(in, shape.x_inner, span_in) ||
+            !nested(out, shape.y_inner, span_out)) {
+            return false;
+        }
+        // Around it: neighbours nested on both sides are one index.
+        struct line {
+            std::int64_t extent;
+            std::int64_t x;
+            std::int64_t y;
+        };
+        std::vector<line> lines;
+        for (const std::size_t k : outer) {
+            const line next{in[k].extent, in[k].stride, out[k].stride};
+            if (!lines.empty() && lines.back().x == next.x * next.extent && lines.back().y == next.y * next.extent) {
+                lines.back() = {lines.back().extent * next.extent, next.x, next.y};
+            } else {
+                lines.push_back(next);
+            }
+        }
+        if (lines.size() > 2 || (lines.size() == 2 && (lines[1].x != span_in || lines[1].y != span_out))) {
+            return false;
+        }
+        if (!lines.empty()) {
+            shape.lines = lines[0].extent;
+            shape.x_line = lines[0].x;
+            shape.y_line = lines[0].y;
+        } else {
+            shape.x_line = span_in;
+            shape.y_line = span_out;
+        }
+        if (lines.size() == 2) {
+            shape.parts_per_line = lines[1].extent;
+        }
+        shape.inner = inner;
+        fused_request request;
+        request.outer = inner > 1;
+        request.type = l.type;
+        request.inner = inner;
+        request.tiles_of_one = shape.lines * shape.parts_per_line;
+        request.parts_per_line = shape.parts_per_line;
+        for (const std::size_t k : group) {
+            const sweep& s = sweeps[static_cast<std::size_t>(sweep_of[k])];
+            request.p.push_back(s.P);
+            request.q.push_back(s.Q);
+            const bool large = std::min(s.P, s.Q) >= (l.type == dtype::f32 ? 16 : 8);
+            const bool unit = l.type == dtype::f32 ? s.kernel == sweep_kernel::mma_split && gpu_.has_tf32_mma
+                                                   : s.kernel == sweep_kernel::mma_f64 && gpu_.has_f64_mma_wide;
+            request.matrix.push_back(large && unit);
+        }
+        for (const sweep& s : sweeps) {
+            const auto at = std::find(group.begin(), group.end(), static_cast<std::size_t>(s.mode));
+            request.order.push_back(static_cast<int>(at - group.begin()) + 1);
+        }
+        const std::optional<fused_group> chosen = choose_group(request, gpu_);
+        if (!chosen) {
+            return false;
+        }
+        shape.group = *chosen;
+        for (const std::size_t k : group) {
+            const placed_factor f = place_all(sweeps[static_cast<std::size_t>(sweep_of[k])].factors, l.type);
+            l.factors.push_back(f.at);
+            shape.factor_p.push_back(f.p_stride);
+            shape.factor_q.push_back(f.q_stride);
+        }
+        l.kind = launch_kind::fused;
+        l.fused = std::move(shape);
+        return true;
+    }
+
+    struct combined {
+        std::vector<std::int32_t> ids;
+        placed_factor where;
+    };
+
+    const plan& plan_;
+    const gpu_description& gpu_;
+    bool allow_fused_;
+    launch_list result_;
+    std::vector<launch>* list_ = nullptr;
+    std::int64_t scratch_ = 0;
+    std::int32_t pass_ = 0;
+    std::vector<std::pair<std::int32_t, placed_factor>> placed_;
+    std::vector<combined> combined_;
+};
+
+}  // namespace
+
+std::int64_t fused_shape::tiles() const {
+    return group.outer ? lines * parts_per_line * ((inner + group.run - 1) / group.run)
+                       : (lines * parts_per_line + group.rows - 1) / group.rows;
+}
+
+launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
+    return lowering_to_launches(p, gpu, allow_fused).run();
+}
+
+}  // namespace otimes::backend

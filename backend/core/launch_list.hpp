@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+/// @file launch_list.hpp
+/// A plan as the kernels that one GPU launches for it: which kernel, over which strides, from which memory to which. Pure
+/// values, made without a GPU. An executor replaces the memory references by addresses and launches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+
+#include "fused_group.hpp"
+
+namespace otimes::backend {
+
+/// Where an operand of a launch begins.
+struct memory_reference {
+    enum class place : std::uint8_t {
+        none,
+        operand,  ///< `bindings::pointers[index]`
+        buffer,   ///< buffer `index` of the plan's workspace
+        scratch,  ///< memory of the executor beside the workspace: multiplied-out, promoted and staged factors
+        one       ///< the number 1 of the dtype `index`
+    };
+    place where = place::none;
+    std::int32_t index = 0;
+    std::int64_t offset_bytes = 0;
+    std::int64_t slab_bytes = 0;  ///< added once per slab index
+    friend bool operator==(const memory_reference&, const memory_reference&) = default;
+};
+
+/// A free index of a generic sliced multiply; strides in elements.
+struct free_mode {
+    std::int64_t extent = 1;
+    std::int64_t x = 0;
+    std::int64_t y = 0;
+    std::int64_t f = 0;
+    friend bool operator==(const free_mode&, const free_mode&) = default;
+};
+
+inline constexpr std::size_t most_free_modes = 16;
+
+/// Y[f, q] (+)= alpha * sum_p X[f, p] * F[f, p, q] with explicit strides: kernels/generic_sliced_multiply.cuh.
+struct sliced_shape {
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
+    std::int64_t x_p = 0;
+    std::int64_t f_p = 0;
+    std::int64_t f_q = 0;
+    std::int64_t y_q = 0;
+    std::vector<free_mode> free;  ///< outermost first in Y
+    std::int32_t q_position = 0;
+    bool conjugate_x = false;
+    bool conjugate_f = false;
+    friend bool operator==(const sliced_shape&, const sliced_shape&) = default;
+};
+
+/// The place of a fused group's tiles: kernels/tile_memory.cuh.
+struct fused_shape {
+    fused_group group;
+    std::vector<std::int64_t> factor_p;  ///< strides of the factors
+    std::vector<std::int64_t> factor_q;
+    std::int64_t lines = 1;
+    std::int64_t parts_per_line = 1;
+    std::int64_t x_line = 0;
+    std::int64_t y_line = 0;
+    std::int64_t inner = 1;
+    std::int64_t x_inner = 1;
+    std::int64_t y_inner = 1;
+    [[nodiscard]] std::int64_t tiles() const;
+    friend bool operator==(const fused_shape&, const fused_shape&) = default;
+};
+
+enum class launch_kind : std::uint8_t { sliced, fused };
+
+struct launch {
+    launch_kind kind = launch_kind::sliced;
+    dtype type = dtype::f32;
+    memory_reference x;
+    memory_reference y;
+    std::vector<memory_reference> factors;
+    std::int32_t scalar = -1;  ///< alpha: position in `bindings::scalars`; -1: 1
+    bool add = false;
+    sliced_shape sliced;
+    fused_shape fused;
+    std::int32_t pass = -1;  ///< of the plan, for traces
+    friend bool operator==(const launch&, const launch&) = default;
+};
+
+/// A factor in host memory, copied in its modes' order before the first launch.
+struct staged_factor {
+    std::int32_t tensor = -1;
+    std::int64_t scratch_bytes = 0;  ///< where it goes
+    std::int64_t bytes = 0;
+    friend bool operator==(const staged_factor&, const staged_factor&) = default;
+};
+
+struct launch_list {
+    std::vector<staged_factor> staged;
+    std::vector<launch> before;  ///< once: factors
+    std::vector<launch> slab;    ///< for each full slab
+    std::vector<launch> rest;    ///< for a last slab that is shorter; empty when there is none
+    std::int64_t slab_extent = 0;
+    std::int64_t slab_count = 1;
+    std::vector<std::int64_t> buffer_bytes;  ///< offsets of the workspace buffers
+    std::int64_t workspace_bytes = 0;        ///< of the plan
+    std::int64_t scratch_bytes = 0;
+    friend bool operator==(const launch_list&, const launch_list&) = default;
+};
+
+/// Lowers a plan whose inputs and outputs are in device memory; factors may be in host memory.
+/// `allow_fused` false: generic kernels only.
+/// @throws unsupported_error a step or a mixture of types that no kernel knows.
+launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused = true);
+
+}  // namespace otimes::backend

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#include "device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/program/half.hpp>
+
+namespace otimes::backend {
+
+namespace {
+
+int attribute(CUdevice device, CUdevice_attribute which) {
+    int value = 0;
+    OTIMES_CUDA_CALL(cuDeviceGetAttribute(&value, which, device));
+    return value;
+}
+
+/// Capabilities and rates: the row of the compute capability, with what the device says about itself.
+gpu_description describe_device(CUdevice device) {
+    const int capability = 10 * attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                           attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    char name[128] = {};
+    OTIMES_CUDA_CALL(cuDeviceGetName(name, sizeof(name) - 1, device));
+    gpu_description gpu = gpu_of_capability(capability);
+    std::size_t memory = 0;
+    OTIMES_CUDA_CALL(cuDeviceTotalMem(&memory, device));
+    const int multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    const double share = static_cast<double>(multiprocessors) / std::max(1, gpu.multiprocessors);
+    gpu.name = name;
+    gpu.compute_capability = capability;
+    gpu.multiprocessors = multiprocessors;
+    gpu.memory_bytes = static_cast<std::int64_t>(memory);
+    gpu.l2_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    gpu.shared_bytes_per_block = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    gpu.shared_bytes_per_multiprocessor = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    gpu.registers_per_multiprocessor = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
+    for (double* const rate : {&gpu.flops_f32, &gpu.flops_f64, &gpu.flops_f32_split, &gpu.flops_f64_mma}) {
+        *rate *= share;
+    }
+    const double bus = attribute(device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
+    const double clock = attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3;
+    if (bus > 0 && clock > 0) {
+        gpu.memory_bytes_per_second = 0.88 * 2.0 * bus * clock;  // what a copy sees of the data sheet's rate
+    }
+    return gpu;
+}
+
+}  // namespace
+
+device_context::device_context(CUcontext context, CUdevice device)
+    : context_(context), description_(describe_device(device)), kernels_(context, description_.compute_capability) {
+    const context_scope scope(context);
+    if (driver().has_pools && attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {
+        CUmemPoolProps properties{};
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.id = device;
+        OTIMES_CUDA_CALL(cuMemPoolCreate(&pool_, &properties));
+        // Memory that was freed stays in the pool: a second evaluation asks the system for nothing.
+        cuuint64_t keep = ~cuuint64_t{0};
+        OTIMES_CUDA_CALL(cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    }
+    alignas(16) std::array<std::byte, 16 * 8> ones{};
+    const auto put = [&ones](dtype type, const auto& value) {
+        std::memcpy(ones.data() + 16 * static_cast<std::size_t>(type), &value, sizeof(value));
+    };
+    put(dtype::f16, half(1.0f));
+    put(dtype::bf16, bfloat16(1.0f));
+    put(dtype::f32, 1.0f);
+    put(dtype::f64, 1.0);
+    put(dtype::c64, std::complex<float>(1));
+    put(dtype::c128, std::complex<double>(1));
+    OTIMES_CUDA_CALL(cuMemAlloc(&ones_, ones.size()));
+    CUstream stream = nullptr;
+    OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.data(), ones.size(), stream));
+    OTIMES_CUDA_CALL(cuStreamSynchronize(stream));
+    OTIMES_CUDA_CALL(cuStreamDestroy(stream));
+}
+
+namespace {
+
+device_context& context_object(CUcontext context, CUdevice device) {
+    static std::mutex* const mutex = new std::mutex;  // with the map, as long as the process
+    static auto* const known = new std::map<CUcontext, std::unique_ptr<device_context>>;
+    const std::lock_guard lock(*mutex);
+    std::unique_ptr<device_context>& slot = (*known)[context];
+    if (!slot) {
+        slot = std::make_unique<device_context>(context, device);
+    }
+    return *slot;
+}
+
+}  // namespace
+
+device_context& device_context::current() {
+    CUcontext context = nullptr;
+    CUdevice device = 0;
+    OTIMES_CUDA_CALL(cuCtxGetCurrent(&context));
+    if (context != nullptr) {
+        OTIMES_CUDA_CALL(cuCtxGetDevice(&device));
+    } else {
+        OTIMES_CUDA_CALL(cuDeviceGet(&device, 0));
+        OTIMES_CUDA_CALL(cuDevicePrimaryCtxRetain(&context, device));
+    }
+    return context_object(context, device);
+}
+
+device_context& device_context::of(CUstream stream) {
+    if (stream == nullptr) {
+        return current();  // the legacy default stream belongs to whatever is current
+    }
+    CUcontext context = nullptr;
+    OTIMES_CUDA_CALL(cuStreamGetCtx(stream, &context));
+    CUdevice device = 0;
+    {
+        const context_scope scope(context);
+        OTIMES_CUDA_CALL(cuCtxGetDevice(&device));
+    }
+    return context_object(context, device);
+}
+
+void* device_context::allocate(std::size_t bytes, CUstream stream) {
+    CUdeviceptr memory = 0;
+    if (pool_ != nullptr) {
+        OTIMES_CUDA_CALL(cuMemAllocFromPoolAsync(&memory, bytes, pool_, stream));
+    } else {
+        OTIMES_CUDA_CALL(cuMemAlloc(&memory, bytes));
+    }
+    return reinterpret_cast<void*>(memory);
+}
+
+void device_context::release(void* memory, CUstream stream) noexcept {
+    // At the end of the process the driver may be gone already; then there is nothing left to free.
+    if (const driver_functions* const f = find_driver()) {
+        if (pool_ != nullptr) {
+            f->cuMemFreeAsync(reinterpret_cast<CUdeviceptr>(memory), stream);
+        } else {
+            f->cuStreamSynchronize(stream);
+            f->cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+        }
+    }
+}
+
+pinned_blocks::block pinned_blocks::take(std::size_t bytes) {
+    constexpr std::size_t most_blocks = 16;
+    std::unique_lock lock(mutex_);
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+        if (free_[i].bytes >= bytes && driver().cuEventQuery(free_[i].done) == CUDA_SUCCESS) {
+            const block found = free_[i];
+            free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+            return found;
+        }
+    }
+    if (made_ >= most_blocks) {
+        for (std::size_t i = 0; i < free_.size(); ++i) {
+            if (free_[i].bytes >= bytes) {
+                const block found = free_[i];
+                free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+                lock.unlock();
+                OTIMES_CUDA_CALL(cuEventSynchronize(found.done));
+                return found;
+            }
+        }
+    }
+    ++made_;
+    lock.unlock();
+    block fresh;
+    fresh.bytes = std::max(bytes, block_bytes);
+    void* memory = nullptr;
+    OTIMES_CUDA_CALL(cuMemAllocHost(&memory, fresh.bytes));
+    fresh.data = static_cast<std::byte*>(memory);
+    OTIMES_CUDA_CALL(cuEventCreate(&fresh.done, CU_EVENT_DISABLE_TIMING));
+    return fresh;
+}
+
+void pinned_blocks::give_back(const block& used, CUstream stream) {
+    OTIMES_CUDA_CALL(cuEventRecord(used.done, stream));
+    const std::lock_guard lock(mutex_);
+    free_.push_back(used);
+}
+
+}  // namespace otimes::backend

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "driver.hpp"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+namespace otimes::backend {
+
+namespace {
+
+#define OTIMES_NAME_OF_EXPANDED(name) #name
+#define OTIMES_NAME_OF(name) OTIMES_NAME_OF_EXPANDED(name)
+
+struct loaded_driver {
+    driver_functions functions;
+    bool usable = false;
+    std::string reason;
+};
+
+template <class Function>
+bool load(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    return function != nullptr;
+}
+
+loaded_driver load_driver() {
+    loaded_driver result;
+    // Never unloaded: executors may be used until the process ends.
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        result.reason = "there is no NVIDIA driver (libcuda.so.1) on this machine";
+        return result;
+    }
+    driver_functions& f = result.functions;
+    bool complete = true;
+    const char* missing = "";
+#define OTIMES_LOAD(name)                               \
+    if (!load(library, OTIMES_NAME_OF(name), f.name)) { \
+        complete = false;                               \
+        missing = OTIMES_NAME_OF(name);                 \
+    }
+    OTIMES_DRIVER_FUNCTIONS(OTIMES_LOAD)
+#undef OTIMES_LOAD
+    if (!complete) {
+        result.reason = std::string("the NVIDIA driver is too old: it has no ") + missing;
+        return result;
+    }
+    f.has_pools = true;
+#define OTIMES_LOAD(name) f.has_pools = load(library, OTIMES_NAME_OF(name), f.name) && f.has_pools;
+    OTIMES_POOL_FUNCTIONS(OTIMES_LOAD)
+#undef OTIMES_LOAD
+    const CUresult code = f.cuInit(0);
+    if (code != CUDA_SUCCESS) {
+        const char* name = nullptr;
+        f.cuGetErrorName(code, &name);
+        result.reason = std::string("cuInit failed with ") + (name != nullptr ? name : "an unknown error");
+        return result;
+    }
+    int count = 0;
+    if (f.cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0) {
+        result.reason = "the NVIDIA driver finds no GPU";
+        return result;
+    }
+    result.usable = true;
+    return result;
+}
+
+const loaded_driver& the_driver() {
+    // Leaked on purpose: a static object may still free device memory after local statics are gone.
+    static const loaded_driver* const loaded = new loaded_driver(load_driver());
+    return *loaded;
+}
+
+}  // namespace
+
+const driver_functions* find_driver(std::string* why) {
+    const loaded_driver& loaded = the_driver();
+    if (!loaded.usable && why != nullptr) {
+        *why = loaded.reason;
+    }
+    return loaded.usable ? &loaded.functions : nullptr;
+}
+
+const driver_functions& driver() {
+    const loaded_driver& loaded = the_driver();
+    if (!loaded.usable) {
+        throw device_error("otimes::gpu(): " + loaded.reason +
+                           ". Evaluate on otimes::cpu(), or use otimes::make_executor(), which takes what there is.");
+    }
+    return loaded.functions;
+}
+
+std::string describe(CUresult code, const char* call) {
+    const driver_functions& f = driver();
+    const char* name = nullptr;
+    const char* meaning = nullptr;
+    f.cuGetErrorName(code, &name);
+    f.cuGetErrorString(code, &meaning);
+    std::string text(call);
+    text = text.substr(0, text.find('('));
+    text = "otimes: " + text +
+           " failed: " + (name != nullptr ? name : "error " + std::to_string(static_cast<int>(code))) +
+           (meaning != nullptr ? std::string(" (") + meaning + ")" : std::string()) + ".";
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+        text += " Free device memory, cut the rows of X, or set options::workspace_limit_bytes.";
+    } else if (code == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || code == CUDA_ERROR_STREAM_CAPTURE_ISOLATION) {
+        text += " Run the expression once before it is captured, with operands that no other stream still writes.";
+    } else if (code == CUDA_ERROR_ILLEGAL_ADDRESS || code == CUDA_ERROR_LAUNCH_FAILED) {
+        text +=
+            " The context is lost; an earlier kernel of this process, perhaps not of otimes, read or wrote memory that "
+            "is not there.";
+    }
+    return text;
+}
+
+void check(CUresult code, const char* call) {
+    if (code != CUDA_SUCCESS) {
+        throw device_error(describe(code, call));
+    }
+}
+
+context_scope::context_scope(CUcontext context) { OTIMES_CUDA_CALL(cuCtxPushCurrent(context)); }
+context_scope::~context_scope() {
+    CUcontext popped = nullptr;
+    if (const driver_functions* const f = find_driver()) {
+        f->cuCtxPopCurrent(&popped);
+    }
+}
+
+}  // namespace otimes::backend

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+/// @file driver.hpp
+/// The CUDA driver, found at run time: a program that is linked with this library starts where there is none.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include <otimes/program/errors.hpp>
+
+namespace otimes::backend {
+
+// Names pass through the header's own renaming (cuMemAlloc is cuMemAlloc_v2), so each is the version that it declares.
+#define OTIMES_DRIVER_FUNCTIONS(each)                                                                                  \
+    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)                \
+        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)                 \
+            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)          \
+                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuStreamCreate) each(cuStreamDestroy)                 \
+                    each(cuStreamSynchronize) each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent)   \
+                        each(cuEventCreate) each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery)                \
+                            each(cuEventSynchronize) each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost)             \
+                                each(cuMemFreeHost) each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync)                    \
+                                    each(cuMemcpyDtoDAsync) each(cuMemcpy2DAsync) each(cuMemsetD8Async)                \
+                                        each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)          \
+                                            each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
+                                                each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
+                                                    each(cuModuleGetGlobal) each(cuPointerGetAttribute)
+/// Since 11.2; a driver without them gets plain allocations.
+#define OTIMES_POOL_FUNCTIONS(each) \
+    each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync)
+
+struct driver_functions {
+#define OTIMES_MEMBER(name) decltype(&::name) name = nullptr;
+    OTIMES_DRIVER_FUNCTIONS(OTIMES_MEMBER)
+    OTIMES_POOL_FUNCTIONS(OTIMES_MEMBER)
+#undef OTIMES_MEMBER
+    bool has_pools = false;
+};
+
+/// The loaded driver, or nullptr with the reason in `why`. Thread-safe, tried once.
+const driver_functions* find_driver(std::string* why = nullptr);
+
+/// The loaded driver. @throws device_error there is none.
+const driver_functions& driver();
+
+/// Text of a failed call: the call, the error's CUDA name and its meaning.
+std::string describe(CUresult code, const char* call);
+
+/// @throws device_error with `describe` unless `code` is CUDA_SUCCESS.
+void check(CUresult code, const char* call);
+
+#define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)
+
+/// Makes a context current for a scope.
+class context_scope {
+public:
+    explicit context_scope(CUcontext context);
+    context_scope(const context_scope&) = delete;
+    context_scope& operator=(const context_scope&) = delete;
+    ~context_scope();
+};
+
+}  // namespace otimes::backend

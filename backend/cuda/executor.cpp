@@ -1,0 +1,645 @@
+// SPDX-License-Identifier: MIT
+#include "executor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <complex>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <otimes/exec/plan_cache.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/program/errors.hpp>
+
+#include "../core/host_copy.hpp"
+
+namespace otimes::backend {
+
+namespace {
+
+constexpr unsigned sliced_threads = 256;
+constexpr std::size_t most_prepared_plans = 512;
+
+std::string generic_expression(dtype type) {
+    const char* names = nullptr;
+    switch (type) {
+        case dtype::f16: names = "otimes::kernels::half, float"; break;
+        case dtype::bf16: names = "otimes::kernels::bfloat16, float"; break;
+        case dtype::f32: names = "float, float"; break;
+        case dtype::f64: names = "double, double"; break;
+        case dtype::c64: names = "otimes::kernels::complex<float>, otimes::kernels::complex<float>"; break;
+        case dtype::c128: names = "otimes::kernels::complex<double>, otimes::kernels::complex<double>"; break;
+        case dtype::other: break;
+    }
+    if (names == nullptr) {
+        throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
+    }
+    return std::string("otimes::kernels::generic_sliced_multiply<") + names + ">";
+}
+
+kernel_request request_of(const launch& l) {
+    if (l.kind == launch_kind::sliced) {
+        return {"generic_sliced_multiply.cuh", generic_expression(l.type), ""};
+    }
+    const std::string group = l.fused.group.type_expression();
+    return {l.fused.group.kernel() + ".cuh", "otimes::kernels::" + l.fused.group.kernel() + "<" + group + ">",
+            group + "::shared_bytes"};
+}
+
+/// Output elements of a sliced launch; 0: nothing to do.
+std::int64_t outputs_of(const sliced_shape& s) {
+    std::int64_t count = s.q_extent;
+    for (const free_mode& m : s.free) {
+        count *= m.extent;
+    }
+    return count;
+}
+
+std::uint64_t key_of_plan(const plan& p) {
+    std::uint64_t key = hash_value(p.source);
+    key = (key ^ p.passes.size()) * 0x9e3779b97f4a7c15ull;
+    key = (key ^ static_cast<std::uint64_t>(p.slab_extent)) * 0x9e3779b97f4a7c15ull;
+    return key;
+}
+
+/// What a run depends on; the rest of a plan is for people.
+bool same_work(const plan& a, const plan& b) {
+    return a.slab_extent == b.slab_extent && a.slab_count == b.slab_count && a.buffer_elements == b.buffer_elements &&
+           a.source == b.source && a.passes == b.passes;
+}
+
+}  // namespace
+
+gpu_executor::gpu_executor(device_context& device, CUstream stream, device_memory_resource* resource)
+    : device_(device), stream_(stream), resource_(resource), name_("gpu " + device.description().name) {
+    machine_.gpus = {device.description()};
+    const context_scope scope(device_.handle());
+    OTIMES_CUDA_CALL(cuEventCreate(&marker_, CU_EVENT_DISABLE_TIMING));
+}
+
+plan gpu_executor::plan_for(const program& p) const { return make_plan_for(p, {}); }
+
+plan gpu_executor::make_plan_for(const program& p, const options& wishes) const {
+    options decided = wishes;
+    decided.placement = placement::gpu;
+    return make_plan(p, machine_, decided);
+}
+
+void gpu_executor::evaluate(const program& p, const bindings& b) const { run(cached_plan_for(p, *this), b, {}); }
+
+bool gpu_executor::capturing() const {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    OTIMES_CUDA_CALL(cuStreamIsCapturing(stream_, &status));
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void gpu_executor::require_no_capture(const char* what) const {
+    if (capturing()) {
+        throw device_error(
+            std::string("otimes: ") + what +
+            " while the stream is being captured into a graph (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED). "
+            "Keep all operands and factors in device memory, and evaluate the expression once before the "
+            "capture.");
+    }
+}
+
+void gpu_executor::synchronize() const {
+    const context_scope scope(device_.handle());
+    OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
+}
+
+void gpu_executor::wait_for(const device_executor& other) const {
+    const auto& source = dynamic_cast<const gpu_executor&>(other);
+    if (source.stream_ == stream_ || capturing() || source.capturing()) {
+        return;  // a captured stream cannot wait for one that is not; cuda.hpp says what the caller sees to
+    }
+    const context_scope scope(source.device_.handle());
+    const std::lock_guard lock(source.marker_mutex_);
+    OTIMES_CUDA_CALL(cuEventRecord(source.marker_, source.stream_));
+    OTIMES_CUDA_CALL(cuStreamWaitEvent(stream_, source.marker_, 0));
+}
+
+// --- memory ---------------------------------------------------------------------------------------------------------
+
+void* gpu_executor::allocate(std::int64_t bytes) const {
+    const context_scope scope(device_.handle());
+    if (resource_ != nullptr) {
+        return resource_->allocate(static_cast<std::size_t>(bytes), stream_);
+    }
+    return device_.allocate(static_cast<std::size_t>(bytes), stream_);
+}
+
+void gpu_executor::release(void* memory, std::int64_t bytes) const noexcept {
+    if (resource_ != nullptr) {
+        resource_->deallocate(memory, static_cast<std::size_t>(bytes), stream_);
+        return;
+    }
+    CUcontext popped = nullptr;
+    const driver_functions* const f = find_driver();
+    if (f != nullptr && f->cuCtxPushCurrent(device_.handle()) == CUDA_SUCCESS) {
+        device_.release(memory, stream_);
+        f->cuCtxPopCurrent(&popped);
+    }
+}
+
+std::byte* gpu_executor::grown(arena& memory, std::int64_t bytes) const {
+    if (memory.bytes < bytes) {
+        require_no_capture("a workspace must be allocated");
+        if (memory.data != nullptr) {
+            // Graphs that were captured with it may still run: the old memory stays until the process ends, and growing by
+            // halves bounds what is lost to twice the final size.
+            bytes = std::max(bytes, memory.bytes + memory.bytes / 2);
+        }
+        memory.data = static_cast<std::byte*>(allocate(bytes));
+        memory.bytes = bytes;
+    }
+    return memory.data;
+}
+
+void gpu_executor::upload(void* to, const host_tensor& from) const {
+    const context_scope scope(device_.handle());
+    require_no_capture("host memory is copied to the device");
+    const std::int64_t count = count_of(from.modes);
+    const std::int64_t most = static_cast<std::int64_t>(pinned_blocks::block_bytes) / from.element_bytes;
+    for (std::int64_t first = 0; first < count; first += most) {
+        const std::int64_t some = std::min(most, count - first);
+        const auto bytes = static_cast<std::size_t>(some * from.element_bytes);
+        const pinned_blocks::block block = pinned_.take(bytes);
+        gather_elements(static_cast<const std::byte*>(from.data), from.modes, from.element_bytes, first, some,
+                        block.data);
+        OTIMES_CUDA_CALL(
+            cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(static_cast<std::byte*>(to) + first * from.element_bytes),
+                              block.data, bytes, stream_));
+        pinned_.give_back(block, stream_);
+    }
+}
+
+void gpu_executor::download(const host_tensor& to, const void* from) const {
+    const context_scope scope(device_.handle());
+    require_no_capture("device memory is copied to the host");
+    const std::int64_t count = count_of(to.modes);
+    const std::int64_t most = static_cast<std::int64_t>(pinned_blocks::block_bytes) / to.element_bytes;
+    struct part {
+        pinned_blocks::block block;
+        std::int64_t first;
+        std::int64_t count;
+    };
+    // The next part is on its way while one is written to its place.
+    std::vector<part> queued;
+    std::int64_t first = 0;
+    const auto finish_oldest = [&] {
+        const part oldest = queued.front();
+        queued.erase(queued.begin());
+        OTIMES_CUDA_CALL(cuEventSynchronize(oldest.block.done));
+        scatter_elements(static_cast<std::byte*>(to.data), to.modes, to.element_bytes, oldest.first, oldest.count,
+                         oldest.block.data);
+        pinned_.give_back(oldest.block, stream_);
+    };
+    while (first < count) {
+        part next;
+        next.first = first;
+        next.count = std::min(most, count - first);
+        const auto bytes = static_cast<std::size_t>(next.count * to.element_bytes);
+        next.block = pinned_.take(bytes);
+        OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(
+            next.block.data,
+            reinterpret_cast<CUdeviceptr>(static_cast<const std::byte*>(from) + first * to.element_bytes), bytes,
+            stream_));
+        OTIMES_CUDA_CALL(cuEventRecord(next.block.done, stream_));
+        queued.push_back(next);
+        first += next.count;
+        if (queued.size() == 3) {
+            finish_oldest();
+        }
+    }
+    while (!queued.empty()) {
+        finish_oldest();
+    }
+}
+
+// --- preparing ------------------------------------------------------------------------------------------------------
+
+void gpu_executor::load(const launch_list& list) const {
+    std::vector<kernel_request> requests;
+    std::set<std::string> seen;
+    for (const std::vector<launch>* const part : {&list.before, &list.slab, &list.rest}) {
+        for (const launch& l : *part) {
+            kernel_request r = request_of(l);
+            if (seen.insert(r.expression).second) {
+                requests.push_back(std::move(r));
+            }
+        }
+    }
+    if (requests.size() < 2) {
+        return;  // the one kernel is loaded where it is used
+    }
+    // The kernels of a plan compile at the same time.
+    std::atomic<std::size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failure_mutex;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < requests.size(); i = next++) {
+            try {
+                device_.kernels().get(requests[i]);
+            } catch (...) {
+                const std::lock_guard lock(failure_mutex);
+                failure = std::current_exception();
+            }
+        }
+    };
+    std::vector<std::thread> threads;
+    const std::size_t count = std::min<std::size_t>(requests.size(), std::max(1u, std::thread::hardware_concurrency()));
+    for (std::size_t i = 1; i < count; ++i) {
+        threads.emplace_back(work);
+    }
+    work();
+    for (std::thread& t : threads) {
+        t.join();
+    }
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+}
+
+std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& launches) const {
+    std::vector<prepared_launch> result;
+    const gpu_description& gpu = device_.description();
+    for (const launch& l : launches) {
+        const kernel_request request = request_of(l);
+        std::string why;
+        const loaded_kernel* const kernel = device_.kernels().get(request, &why);
+        if (kernel == nullptr) {
+            throw device_error("otimes: the kernel " + request.expression + " cannot be had: " + why + ".");
+        }
+        prepared_launch ready;
+        ready.function = kernel->function;
+        ready.arguments = make_arguments(l);
+        ready.pass = l.pass;
+        const char* source = nullptr;
+        std::int64_t useful = 0;
+        std::int64_t resident = 0;
+        if (l.kind == launch_kind::sliced) {
+            const std::int64_t outputs = outputs_of(l.sliced);
+            if (outputs == 0) {
+                continue;
+            }
+            ready.threads = sliced_threads;
+            useful = (outputs + sliced_threads - 1) / sliced_threads;
+            resident = std::int64_t{32} * gpu.multiprocessors;
+            source = "generic";
+        } else {
+            ready.threads = static_cast<unsigned>(l.fused.group.threads);
+            ready.shared_bytes = static_cast<unsigned>(kernel->value);
+            if (kernel->value > gpu.shared_bytes_per_block) {
+                throw device_error("otimes: the kernel " + request.expression + " needs " +
+                                   std::to_string(kernel->value) + " bytes of shared memory, a block has " +
+                                   std::to_string(gpu.shared_bytes_per_block) + ".");
+            }
+            OTIMES_CUDA_CALL(
+                cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel->value));
+            int blocks = 0;
+            OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function,
+                                                                         l.fused.group.threads, ready.shared_bytes));
+            if (blocks < 1) {
+                throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
+            }
+            useful = l.fused.tiles();
+            resident = std::int64_t{blocks} * gpu.multiprocessors;
+            source = to_string(kernel->source).data();
+        }
+        ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));
+        std::string name = request.expression;
+        for (std::size_t at = name.find("otimes::kernels::"); at != std::string::npos;
+             at = name.find("otimes::kernels::")) {
+            name.erase(at, 17);
+        }
+        ready.trace = "pass " + std::to_string(l.pass + 1) + ": " + name + ", grid " + std::to_string(ready.grid) +
+                      " x " + std::to_string(ready.threads) + ", " + std::to_string(ready.shared_bytes) +
+                      " bytes shared, source: " + source;
+        if (l.kind == launch_kind::sliced) {
+            ready.trace += " (code: " + std::string(to_string(kernel->source)) + ")";
+        }
+        result.push_back(std::move(ready));
+    }
+    return result;
+}
+
+std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p) const {
+    if (p.where != placement::gpu) {
+        throw unsupported_error("otimes: executor '" + name_ +
+                                "' runs plans for one GPU; this one was made for another place. Make it with "
+                                "options{.placement = placement::gpu} and this executor's target().");
+    }
+    const context_scope scope(device_.handle());
+    auto ready = std::make_shared<prepared_plan>();
+    ready->made_for = p;
+    for (const tensor& t : p.source.tensors) {
+        if (t.binding >= 0 && t.space == memory_space::host) {
+            (t.role == tensor_role::factor ? ready->host_factors : ready->host_operands) = true;
+        }
+    }
+    if (ready->host_operands) {
+        return ready;
+    }
+    const gpu_description& gpu = device_.description();
+    try {
+        ready->list = lower_to_launches(p, gpu);
+        load(ready->list);
+        ready->before = prepare(ready->list.before);
+        ready->slab = prepare(ready->list.slab);
+        ready->rest = prepare(ready->list.rest);
+    } catch (const device_error&) {
+        // A fused kernel that cannot be had or does not fit: the generic kernels do every plan.
+        ready->list = lower_to_launches(p, gpu, false);
+        ready->before = prepare(ready->list.before);
+        ready->slab = prepare(ready->list.slab);
+        ready->rest = prepare(ready->list.rest);
+    }
+    return ready;
+}
+
+std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const {
+    struct recent_plan {
+        std::uint64_t executor_id = 0;
+        const plan* address = nullptr;
+        std::shared_ptr<const prepared_plan> ready;
+    };
+    thread_local std::array<recent_plan, 16> recent;
+    recent_plan& entry = recent[(reinterpret_cast<std::uintptr_t>(&p) >> 6) % recent.size()];
+    if (entry.executor_id == id() && entry.address == &p && same_work(entry.ready->made_for, p)) {
+        return entry.ready;
+    }
+    const std::uint64_t key = key_of_plan(p);
+    std::shared_ptr<const prepared_plan> found;
+    {
+        const std::lock_guard lock(plans_mutex_);
+        const auto [begin, end] = plans_.equal_range(key);
+        for (auto at = begin; at != end; ++at) {
+            if (same_work(at->second->made_for, p)) {
+                found = at->second;
+            }
+        }
+    }
+    if (!found) {
+        found = prepare(p);
+        const std::lock_guard lock(plans_mutex_);
+        if (plans_.size() >= most_prepared_plans) {
+            plans_.clear();
+        }
+        plans_.emplace(key, found);
+    }
+    entry = {id(), &p, found};
+    return found;
+}
+
+std::string gpu_executor::describe(const plan& p) const {
+    const std::shared_ptr<const prepared_plan> ready = prepared(p);
+    if (ready->host_operands) {
+        return "operands in host memory: they are copied to the device, and the plan for them there is run\n";
+    }
+    std::string text;
+    for (const std::vector<prepared_launch>* const part : {&ready->before, &ready->slab, &ready->rest}) {
+        for (const prepared_launch& l : *part) {
+            text += (part == &ready->before ? "factors, " : part == &ready->rest ? "last slab, " : "") + l.trace + "\n";
+        }
+    }
+    return text;
+}
+
+// --- running --------------------------------------------------------------------------------------------------------
+
+void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspace) const {
+    const std::shared_ptr<const prepared_plan> ready = prepared(p);
+    if (workspace.data != nullptr && workspace.bytes < p.workspace_bytes) {
+        throw budget_error("otimes: the workspace has " + std::to_string(workspace.bytes) + " bytes, the plan needs " +
+                           std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+    }
+    if (ready->host_operands) {
+        run_with_host_operands(p, b, workspace);
+    } else {
+        run_on_device(*ready, b, workspace);
+    }
+}
+
+void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const {
+    const context_scope scope(device_.handle());
+    const launch_list& list = ready.list;
+    const std::lock_guard lock(queue_mutex_);
+    if (ready.host_factors) {
+        require_no_capture("a factor is in host memory");
+    }
+    auto* const buffers = workspace.data != nullptr  ? static_cast<std::byte*>(workspace.data)
+                          : list.workspace_bytes > 0 ? grown(workspace_, list.workspace_bytes)
+                                                     : nullptr;
+    std::byte* const scratch = list.scratch_bytes > 0 ? grown(scratch_, list.scratch_bytes) : nullptr;
+    for (const staged_factor& f : list.staged) {
+        const program& source = ready.made_for.source;
+        const tensor& t = source.at(f.tensor);
+        const std::span<const mode> modes = source.modes_of(t);
+        const pinned_blocks::block block = pinned_.take(static_cast<std::size_t>(f.bytes));
+        gather_elements(static_cast<const std::byte*>(b.pointers[static_cast<std::size_t>(t.binding)]), modes,
+                        t.scalar_bytes, 0, count_of(modes), block.data);
+        OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(scratch + f.scratch_bytes), block.data,
+                                           static_cast<std::size_t>(f.bytes), stream_));
+        pinned_.give_back(block, stream_);
+    }
+    const auto launch_all = [&](const std::vector<prepared_launch>& launches, std::int64_t slab) {
+        for (const prepared_launch& l : launches) {
+            alignas(16) std::array<std::byte, most_argument_bytes> arguments;
+            std::memcpy(arguments.data(), l.arguments.bytes.data(), l.arguments.bytes.size());
+            for (const argument_block::hole& hole : l.arguments.addresses) {
+                std::byte* base = nullptr;
+                switch (hole.at.where) {
+                    case memory_reference::place::none: break;
+                    case memory_reference::place::operand:
+                        base = static_cast<std::byte*>(b.pointers[static_cast<std::size_t>(hole.at.index)]);
+                        break;
+                    case memory_reference::place::buffer:
+                        base = buffers + list.buffer_bytes[static_cast<std::size_t>(hole.at.index)];
+                        break;
+                    case memory_reference::place::scratch: base = scratch; break;
+                    case memory_reference::place::one:
+                        // Half-precision storage is read as stored.
+                        base = reinterpret_cast<std::byte*>(device_.one(static_cast<dtype>(hole.at.index)));
+                        break;
+                }
+                if (base != nullptr) {
+                    base += hole.at.offset_bytes + slab * hole.at.slab_bytes;
+                }
+                std::memcpy(arguments.data() + hole.offset, &base, sizeof(base));
+            }
+            if (l.arguments.scalar >= 0) {
+                write_scalar(arguments.data() + l.arguments.alpha_offset, l.arguments.accumulator,
+                             b.scalars[static_cast<std::size_t>(l.arguments.scalar)]);
+            }
+            void* parameters[] = {arguments.data()};
+            OTIMES_CUDA_CALL(cuLaunchKernel(l.function, l.grid, 1, 1, l.threads, 1, 1, l.shared_bytes, stream_,
+                                            parameters, nullptr));
+        }
+    };
+    launch_all(ready.before, 0);
+    for (std::int64_t s = 0; s < list.slab_count; ++s) {
+        launch_all(s + 1 == list.slab_count && !ready.rest.empty() ? ready.rest : ready.slab, s);
+    }
+}
+
+void gpu_executor::run_with_host_operands(const plan& p, const bindings& b, workspace_view workspace) const {
+    const context_scope scope(device_.handle());
+    require_no_capture("an operand is in host memory");
+    static_cast<void>(workspace);  // it was planned for other strides
+    // The same program with every host operand contiguous in device memory, its modes in the order of its strides.
+    struct moved {
+        std::size_t tensor;
+        host_tensor host;
+        std::byte* device = nullptr;
+        std::int64_t bytes = 0;
+        bool read = false;
+        bool written = false;
+    };
+    program q = p.source;
+    bindings placed = b;
+    std::vector<moved> operands;
+    for (std::size_t id = 0; id < q.tensors.size(); ++id) {
+        tensor& t = q.tensors[id];
+        if (t.binding < 0 || t.space != memory_space::host || t.role == tensor_role::factor) {
+            continue;
+        }
+        moved m;
+        m.tensor = id;
+        m.host.data = b.pointers[static_cast<std::size_t>(t.binding)];
+        m.host.element_bytes = t.scalar_bytes;
+        std::vector<std::int32_t> order;
+        for (std::int32_t k = 0; k < t.mode_count; ++k) {
+            order.push_back(t.first_mode + k);
+        }
+        std::stable_sort(order.begin(), order.end(), [&](std::int32_t i, std::int32_t j) {
+            return std::abs(q.modes[static_cast<std::size_t>(i)].stride) >
+                   std::abs(q.modes[static_cast<std::size_t>(j)].stride);
+        });
+        std::int64_t next = 1;
+        for (std::size_t k = order.size(); k-- > 0;) {
+            mode& one = q.modes[static_cast<std::size_t>(order[k])];
+            m.host.modes.insert(m.host.modes.begin(), one);
+            one.stride = next;
+            next *= one.extent;
+        }
+        t.space = memory_space::device;
+        m.bytes = next * t.scalar_bytes;
+        for (const step& s : q.steps) {
+            m.read = m.read || s.in == static_cast<std::int32_t>(id) || s.factor == static_cast<std::int32_t>(id) ||
+                     (s.out == static_cast<std::int32_t>(id) && s.add);
+            m.written = m.written || s.out == static_cast<std::int32_t>(id);
+        }
+        operands.push_back(std::move(m));
+    }
+    struct free_at_end {
+        const gpu_executor& where;
+        std::vector<moved>& operands;
+        ~free_at_end() {
+            for (const moved& m : operands) {
+                if (m.device != nullptr) {
+                    where.release(m.device, m.bytes);
+                }
+            }
+        }
+    } const cleanup{*this, operands};
+    for (moved& m : operands) {
+        if (m.bytes == 0) {
+            continue;
+        }
+        m.device = static_cast<std::byte*>(allocate(m.bytes));
+        placed.pointers[static_cast<std::size_t>(q.tensors[m.tensor].binding)] = m.device;
+        if (m.read) {
+            upload(m.device, m.host);
+        }
+    }
+    options plain;
+    plain.placement = p.wishes.placement;
+    if (p.wishes == plain) {
+        run(cached_plan_for(q, *this), placed, {});
+    } else {
+        run(make_plan_for(q, p.wishes), placed, {});
+    }
+    for (const moved& m : operands) {
+        if (m.written && m.device != nullptr) {
+            download(m.host, m.device);
+        }
+    }
+}
+
+// --- the executors of the process -----------------------------------------------------------------------------------
+
+namespace {
+
+const device_executor& executor_of(device_context& device, CUstream stream, bool own_stream,
+                                   device_memory_resource* resource) {
+    struct key {
+        CUcontext context;
+        CUstream stream;
+        device_memory_resource* resource;
+        auto operator<=>(const key&) const = default;
+    };
+    static std::mutex* const mutex = new std::mutex;  // never destroyed: matrices may outlive static objects
+    static auto* const known = new std::map<key, std::unique_ptr<gpu_executor>>;
+    const std::lock_guard lock(*mutex);
+    std::unique_ptr<gpu_executor>& slot = (*known)[{device.handle(), own_stream ? nullptr : stream, resource}];
+    if (!slot) {
+        if (own_stream) {
+            const context_scope scope(device.handle());
+            OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        }
+        slot = std::make_unique<gpu_executor>(device, stream, resource);
+    }
+    return *slot;
+}
+
+}  // namespace
+
+}  // namespace otimes::backend
+
+namespace otimes {
+
+const device_executor& gpu() {
+    return backend::executor_of(backend::device_context::current(), nullptr, true, nullptr);
+}
+
+const device_executor& gpu(CUstream_st* stream) {
+    if (stream == nullptr) {
+        throw device_error(
+            "otimes::gpu(stream): the stream is the legacy default stream (nullptr), which waits for all other "
+            "streams. "
+            "Pass a stream that cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) made, or use otimes::gpu().");
+    }
+    return backend::executor_of(backend::device_context::of(stream), stream, false, nullptr);
+}
+
+const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource) {
+    if (stream == nullptr) {
+        throw device_error(
+            "otimes::gpu(stream, resource): the stream is the legacy default stream (nullptr); pass a "
+            "non-blocking one.");
+    }
+    return backend::executor_of(backend::device_context::of(stream), stream, false, &resource);
+}
+
+const device_executor* find_gpu(std::string* why) {
+    if (backend::find_driver(why) == nullptr) {
+        return nullptr;
+    }
+    try {
+        return &gpu();
+    } catch (const device_error& failure) {
+        if (why != nullptr) {
+            *why = failure.what();
+        }
+        return nullptr;
+    }
+}
+
+}  // namespace otimes

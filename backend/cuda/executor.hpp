@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+/// @file executor.hpp
+/// The GPU executor: plans become launch lists once, and a run is a few address substitutions and launches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <otimes/cuda.hpp>
+
+#include "../core/arguments.hpp"
+#include "../core/launch_list.hpp"
+#include "device.hpp"
+
+namespace otimes::backend {
+
+/// A launch with its kernel loaded and its argument block built.
+struct prepared_launch {
+    CUfunction function = nullptr;
+    unsigned grid = 1;
+    unsigned threads = 1;
+    unsigned shared_bytes = 0;
+    argument_block arguments;
+    std::int32_t pass = -1;
+    std::string trace;  ///< "fused_trailing<...>, source: cache"
+};
+
+/// A plan ready to run.
+struct prepared_plan {
+    plan made_for;  ///< recognises the plan when its address is used again
+    launch_list list;
+    std::vector<prepared_launch> before;
+    std::vector<prepared_launch> slab;
+    std::vector<prepared_launch> rest;
+    bool host_operands = false;  ///< X or Y is in host memory: the operands move, `list` is empty
+    bool host_factors = false;
+};
+
+class gpu_executor final : public device_executor {
+public:
+    gpu_executor(device_context& device, CUstream stream, device_memory_resource* resource);
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+    [[nodiscard]] const machine& target() const noexcept override { return machine_; }
+    [[nodiscard]] placement where() const noexcept override { return placement::gpu; }
+    [[nodiscard]] plan plan_for(const program& p) const override;
+    void run(const plan& p, const bindings& b, workspace_view workspace) const override;
+
+    [[nodiscard]] CUstream_st* stream() const noexcept override { return stream_; }
+    void synchronize() const override;
+    void evaluate(const program& p, const bindings& b) const override;
+    [[nodiscard]] plan make_plan_for(const program& p, const options& wishes) const override;
+    [[nodiscard]] std::string describe(const plan& p) const override;
+    [[nodiscard]] void* allocate(std::int64_t bytes) const override;
+    void release(void* memory, std::int64_t bytes) const noexcept override;
+    void upload(void* to, const host_tensor& from) const override;
+    void download(const host_tensor& to, const void* from) const override;
+    void wait_for(const device_executor& other) const override;
+
+private:
+    std::shared_ptr<const prepared_plan> prepared(const plan& p) const;
+    std::shared_ptr<prepared_plan> prepare(const plan& p) const;
+    std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
+    void load(const launch_list& list) const;
+    void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const;
+    void run_with_host_operands(const plan& p, const bindings& b, workspace_view workspace) const;
+    [[nodiscard]] bool capturing() const;
+    void require_no_capture(const char* what) const;
+
+    /// Device memory that grows and is used again by the next run on this stream.
+    struct arena {
+        std::byte* data = nullptr;
+        std::int64_t bytes = 0;
+    };
+    std::byte* grown(arena& memory, std::int64_t bytes) const;
+
+    device_context& device_;
+    CUstream stream_;
+    device_memory_resource* resource_;
+    std::string name_;
+    machine machine_;
+    mutable std::mutex plans_mutex_;
+    mutable std::unordered_multimap<std::uint64_t, std::shared_ptr<const prepared_plan>> plans_;
+    /// Held while a run queues its launches: runs of several threads share the stream and its workspace.
+    mutable std::mutex queue_mutex_;
+    mutable arena workspace_;
+    mutable arena scratch_;
+    mutable pinned_blocks pinned_;
+    CUevent marker_ = nullptr;  ///< for wait_for
+    mutable std::mutex marker_mutex_;
+};
+
+}  // namespace otimes::backend

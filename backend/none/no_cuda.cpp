@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// otimes::cuda where it was built without CUDA: every entry says which option to turn on.
+#include <otimes/cuda.hpp>
+
+namespace otimes {
+
+namespace {
+
+constexpr const char* how_to =
+    "otimes was built without its CUDA back end. Install the CUDA toolkit and configure with "
+    "-DOTIMES_CUDA=ON";
+
+[[noreturn]] void refuse() {
+    throw device_error(std::string("otimes::gpu(): ") + how_to + ", or evaluate on otimes::cpu().");
+}
+
+}  // namespace
+
+const device_executor& gpu() { refuse(); }
+const device_executor& gpu(CUstream_st*) { refuse(); }
+const device_executor& gpu(CUstream_st*, device_memory_resource&) { refuse(); }
+
+const device_executor* find_gpu(std::string* why) {
+    if (why != nullptr) {
+        *why = how_to;
+    }
+    return nullptr;
+}
+
+}  // namespace otimes

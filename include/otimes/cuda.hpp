@@ -1,0 +1,1180 @@
+// SPDX-License-Identifier: MIT
+/// @file cuda.hpp
+/// Public face of the GPU executors: matrices in device memory, `dY = dX * kron(dA, dB)`, and the executors that evaluate
+/// them. Link otimes::cuda. Needs neither a CUDA header nor Eigen; any C++20 compiler will do.
+///
+/// Everything is asynchronous and in the order of a stream: an assignment returns when its kernels are queued.
+/// `to_host()` and `synchronize()` wait. Errors of the device are `otimes::device_error` with the CUDA error's name.
+/// An expression runs on the executor that `otimes::on` or the default executor names if that one is a GPU, else on the
+/// executor of its destination.
+#pragma once
+
+#include <complex>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <otimes/exec/executor.hpp>
+#include <otimes/expr/device_operand.hpp>
+#include <otimes/expr/kron.hpp>
+#include <otimes/expr/leaf.hpp>
+#include <otimes/expr/lower.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/expr/product.hpp>
+#include <otimes/expr/scalar.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/half.hpp>
+#include <otimes/program/overlap.hpp>
+
+#if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
+#include <otimes/exec/cpu.hpp>
+#endif
+
+struct CUstream_st;  // cudaStream_t and CUstream point to it
+
+namespace Eigen {
+template <typename, int, int, int, int, int>
+class Matrix;
+}
+
+namespace otimes {
+
+/// Supplies device memory for workspaces and DeviceMatrix. `stream` is the one on which the memory is used next and was
+/// used last; both calls may be asynchronous in its order.
+class device_memory_resource {
+public:
+    virtual ~device_memory_resource() = default;
+    /// At least `bytes` bytes, aligned to 256. @throws anything
+    virtual void* allocate(std::size_t bytes, CUstream_st* stream) = 0;
+    virtual void deallocate(void* memory, std::size_t bytes, CUstream_st* stream) noexcept = 0;
+};
+
+/// Host memory as a list of modes, outermost first, in elements of `element_bytes` bytes.
+struct host_tensor {
+    void* data = nullptr;
+    std::int64_t element_bytes = 0;
+    std::vector<mode> modes;
+};
+
+/// An executor whose operands may be in device memory. Any thread may use it at any time; work is queued in the order of
+/// the calls. It lives as long as the process.
+class device_executor : public executor {
+public:
+    /// The stream that everything is queued on.
+    [[nodiscard]] virtual CUstream_st* stream() const noexcept = 0;
+    /// Waits until everything queued so far is done. @throws device_error also for what failed since the last wait.
+    virtual void synchronize() const = 0;
+    /// Evaluates a lowered expression with default options.
+    virtual void evaluate(const program& p, const bindings& b) const = 0;
+    /// The plan of a program for this executor.
+    [[nodiscard]] virtual plan make_plan_for(const program& p, const options& wishes) const = 0;
+    /// Which kernels a plan launches and where their code came from (core_set, cache, nvrtc, generic), one per line.
+    /// Loads the kernels. The text is for people; its form may change.
+    [[nodiscard]] virtual std::string describe(const plan& p) const = 0;
+
+    /// @name For matrices.
+    /// @{
+    [[nodiscard]] virtual void* allocate(std::int64_t bytes) const = 0;
+    virtual void release(void* memory, std::int64_t bytes) const noexcept = 0;
+    /// Copies host elements to contiguous device memory; the host may change them as soon as this returns.
+    virtual void upload(void* to, const host_tensor& from) const = 0;
+    /// Copies contiguous device memory to host elements, and waits for it.
+    virtual void download(const host_tensor& to, const void* from) const = 0;
+    /// Work queued here from now on comes after what `other` has queued so far.
+    virtual void wait_for(const device_executor& other) const = 0;
+    /// @}
+};
+
+/// The executor on a non-blocking stream of its own, on the device that is current in this thread.
+/// @throws device_error there is no usable GPU; the text says why and what to do.
+[[nodiscard]] const device_executor& gpu();
+/// The executor on a stream of the caller (a cudaStream_t), which must outlive what is queued on it and the matrices made
+/// on it. One executor per stream: calling again is cheap.
+[[nodiscard]] const device_executor& gpu(CUstream_st* stream);
+/// The same, with memory from `resource`, which must outlive the process's use of it.
+[[nodiscard]] const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource);
+/// gpu(), or nullptr where there is none; `why` receives the reason.
+[[nodiscard]] const device_executor* find_gpu(std::string* why = nullptr);
+
+/// The plan that costs least on a machine, transfers included.
+[[nodiscard]] plan plan_by_cost(const program& p, const machine& where);
+
+/// Places each expression by cost between a CPU executor and a GPU executor.
+class placing_executor final : public executor {
+public:
+    placing_executor(const executor& host, const device_executor& device)
+        : host_(host), device_(device), machine_(host.target()) {
+        machine_.gpus = device.target().gpus;
+        name_ = std::string(host.name()) + " or " + std::string(device.name());
+    }
+    [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+    [[nodiscard]] const machine& target() const noexcept override { return machine_; }
+    [[nodiscard]] placement where() const noexcept override { return placement::automatic; }
+    [[nodiscard]] plan plan_for(const program& p) const override { return plan_by_cost(p, machine_); }
+    void run(const plan& p, const bindings& b, workspace_view workspace) const override {
+        if (p.where == placement::cpu) {
+            host_.run(p, b, workspace);
+        } else {
+            device_.run(p, b, workspace);
+        }
+    }
+    [[nodiscard]] const device_executor& device() const noexcept { return device_; }
+
+private:
+    const executor& host_;
+    const device_executor& device_;
+    machine machine_;
+    std::string name_;
+};
+
+#if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
+inline namespace OTIMES_TARGET {
+/// What this machine has: an executor that places each expression by cost when there is a GPU, else `cpu()`. Use:
+/// `otimes::set_default_executor(otimes::make_executor());`
+[[nodiscard]] inline const executor& make_executor() {
+    static const executor* const chosen = []() -> const executor* {
+        const device_executor* const device = find_gpu();
+        return device == nullptr ? &cpu() : new placing_executor(cpu(), *device);  // as long as the process
+    }();
+    return *chosen;
+}
+}  // namespace OTIMES_TARGET
+#endif
+
+template <class Scalar, int Order>
+class DeviceMatrix;
+template <class Scalar, int Order>
+class DeviceMap;
+template <class Scalar>
+class device_product;
+template <class Scalar>
+class device_kron;
+
+template <class Scalar, int Order>
+inline constexpr bool is_device_operand<DeviceMatrix<Scalar, Order>> = true;
+template <class Scalar, int Order>
+inline constexpr bool is_device_operand<DeviceMap<Scalar, Order>> = true;
+template <class Scalar>
+inline constexpr bool is_device_operand<device_product<Scalar>> = true;
+template <class Scalar>
+inline constexpr bool is_device_operand<device_kron<Scalar>> = true;
+
+namespace device {
+
+template <class Type>
+using bare = std::remove_cvref_t<Type>;
+template <class Type>
+inline constexpr bool always_false = false;
+
+template <class Type>
+inline constexpr bool is_matrix = false;
+template <class Scalar, int Order>
+inline constexpr bool is_matrix<DeviceMatrix<Scalar, Order>> = true;
+template <class Scalar, int Order>
+inline constexpr bool is_matrix<DeviceMap<Scalar, Order>> = true;
+template <class Type>
+inline constexpr bool is_product = false;
+template <class Scalar>
+inline constexpr bool is_product<device_product<Scalar>> = true;
+template <class Type>
+inline constexpr bool is_kron = false;
+template <class Scalar>
+inline constexpr bool is_kron<device_kron<Scalar>> = true;
+
+/// What multiplies a kron: a matrix, its transpose, a scaled one.
+template <class Type>
+concept factor_or_x = is_matrix<bare<Type>> || is_product<bare<Type>>;
+
+/// A dense matrix expression in host memory, as Eigen's; recognised by its members, so that no header of Eigen is needed.
+template <class Type>
+concept host_matrix = std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const bare<Type>& m) {
+    typename bare<Type>::Scalar;
+    typename bare<Type>::PlainObject;
+    bare<Type>::Flags;
+    m.rows();
+    m.cols();
+    m.eval();
+};
+/// A kron of host matrices only, as the Eigen front end makes it.
+template <class Type>
+concept host_kron = std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const bare<Type>& k) {
+    typename bare<Type>::Scalar;
+    k.node().factors();
+    k.node().alpha();
+    k.factor_count();
+};
+/// Eigen's flag of expressions that are pointer and strides.
+inline constexpr int direct_access_flag = 0x40;
+
+template <class Type>
+inline constexpr bool is_identity_like = requires(const bare<Type>& i) {
+    { i.order } -> std::convertible_to<std::int64_t>;
+};
+
+/// What scales an expression of `Scalar`.
+template <class Amount, class Scalar>
+concept amount = !any_device_operand<Amount> && !host_matrix<Amount> && !host_kron<Amount> &&
+                 (detail::scales<bare<Amount>, Scalar> ||
+                  (std::is_arithmetic_v<bare<Amount>> && std::is_constructible_v<Scalar, float>));
+
+template <class Scalar, class Amount>
+Scalar scalar_from(const Amount& value) {
+    if constexpr (std::is_convertible_v<Amount, Scalar>) {
+        return static_cast<Scalar>(value);
+    } else {
+        return Scalar(static_cast<float>(value));
+    }
+}
+
+/// The executors that own operands of an expression, each once.
+using homes = inline_vector<const device_executor*, 3>;
+inline void add_home(homes& list, const device_executor* home) {
+    for (const device_executor* const known : list) {
+        if (known == home) {
+            return;
+        }
+    }
+    if (home != nullptr) {
+        list.push_back(home);
+    }
+}
+
+struct operand {
+    leaf matrix;
+    const device_executor* home = nullptr;
+};
+
+/// A leaf with direct access to a host matrix: lvalues and views are borrowed by pointer and strides, the rest is owned.
+template <class Matrix>
+leaf host_leaf(Matrix&& m) {
+    using type = bare<Matrix>;
+    const auto view_of = [](const auto& direct) {
+        const std::int64_t inner = direct.innerStride();
+        const std::int64_t outer = direct.outerStride();
+        const bool row_major = bool(int(bare<decltype(direct)>::Flags) & 1);
+        return matrix_view{direct.data(), direct.rows(), direct.cols(), row_major ? outer : inner,
+                           row_major ? inner : outer};
+    };
+    constexpr bool plain = std::is_same_v<type, typename type::PlainObject>;
+    if constexpr (bool(int(type::Flags) & direct_access_flag) && (!plain || std::is_lvalue_reference_v<Matrix>)) {
+        return leaf::borrowed(view_of(m));
+    } else {
+        auto kept = std::make_shared<const typename type::PlainObject>(std::forward<Matrix>(m));
+        const matrix_view view = view_of(*kept);
+        return leaf::owned(std::move(kept), view);
+    }
+}
+
+/// The executor that evaluates: the one that is set if it reaches a GPU, else the operands' own.
+inline const device_executor& executor_for(const device_executor* home) {
+    if (const executor* const chosen = default_executor()) {
+        if (const auto* const direct = dynamic_cast<const device_executor*>(chosen)) {
+            return *direct;
+        }
+        if (const auto* const placing = dynamic_cast<const placing_executor*>(chosen)) {
+            return home != nullptr ? *home : placing->device();
+        }
+    }
+    return home != nullptr ? *home : gpu();
+}
+
+struct scratch {
+    otimes::program program;
+    otimes::bindings bindings;
+};
+/// Kept per thread, so that a second evaluation allocates nothing. No code of the user runs while it is in use.
+inline scratch& thread_scratch() {
+    thread_local scratch kept;
+    return kept;
+}
+
+/// Everything in a program that is bound, except host factors, lies in device memory.
+inline void mark_result_on_device(program& p) {
+    for (tensor& t : p.tensors) {
+        if (t.binding >= 0 && t.role != tensor_role::factor) {
+            t.space = memory_space::device;
+        }
+    }
+}
+
+template <class Scalar>
+void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+              const device_executor* home);
+
+}  // namespace device
+
+/// `alpha * L * X * R` over device memory, lazy; also a transpose or a scalar multiple of a device matrix alone. Copying it
+/// is cheap. Lifetimes as in expr/leaf.hpp: lvalue matrices are borrowed, rvalues owned.
+template <class ScalarType>
+class device_product {
+public:
+    using Scalar = ScalarType;
+
+    explicit device_product(device::operand x) {
+        node_.x = std::move(x.matrix);
+        device::add_home(homes_, x.home);
+    }
+    device_product(product_node<Scalar> node, device::homes homes) : node_(std::move(node)), homes_(std::move(homes)) {}
+
+    [[nodiscard]] std::int64_t rows() const { return node_.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return node_.cols(); }
+    [[nodiscard]] const product_node<Scalar>& node() const noexcept { return node_; }
+    [[nodiscard]] const device::homes& homes() const noexcept { return homes_; }
+    /// True for a matrix without a kron beside it.
+    [[nodiscard]] bool is_matrix() const noexcept { return !node_.has_left && !node_.has_right; }
+
+    /// (alpha * L * X * R)^T = alpha * R^T * X^T * L^T.
+    [[nodiscard]] device_product transpose() const {
+        device_product result(*this);
+        result.node_.x.transpose();
+        std::swap(result.node_.left, result.node_.right);
+        std::swap(result.node_.has_left, result.node_.has_right);
+        for (factor_list* const list : {&result.node_.left, &result.node_.right}) {
+            for (leaf& f : *list) {
+                f.transpose();
+            }
+        }
+        return result;
+    }
+    [[nodiscard]] device_product conjugate() const {
+        device_product result(*this);
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            result.node_.x.conjugate();
+            result.node_.alpha = detail::conjugate_of(result.node_.alpha);
+            for (factor_list* const list : {&result.node_.left, &result.node_.right}) {
+                for (leaf& f : *list) {
+                    f.conjugate();
+                }
+            }
+        }
+        return result;
+    }
+    [[nodiscard]] device_product adjoint() const { return transpose().conjugate(); }
+
+    /// The value in memory of its own.
+    template <int Order = 0>
+    [[nodiscard]] DeviceMatrix<Scalar, Order> eval() const {
+        return DeviceMatrix<Scalar, Order>(*this);
+    }
+    /// The value on the host; waits. See DeviceMatrix::to_host.
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
+    [[nodiscard]] Host to_host() const {
+        return eval().template to_host<Host>();
+    }
+
+    /// A host matrix cannot be assigned from device memory by accident.
+    template <device::host_matrix Matrix>
+    operator Matrix() const {
+        static_assert(device::always_false<Matrix>,
+                      "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
+                      "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
+        return Matrix();
+    }
+
+    /// May evaluation read memory of `written`?
+    [[nodiscard]] bool reads(const matrix_view& written) const {
+        const auto meets = [&](const leaf& f) {
+            const auto bytes =
+                static_cast<std::int64_t>(f.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+            return f.space() == memory_space::device && !f.is_identity() &&
+                   overlap(memory_of(f.view(), bytes), memory_of(written, static_cast<std::int64_t>(sizeof(Scalar))));
+        };
+        bool any = meets(node_.x);
+        for (const factor_list* const list : {&node_.left, &node_.right}) {
+            for (const leaf& f : *list) {
+                any = any || meets(f);
+            }
+        }
+        return any;
+    }
+
+    product_node<Scalar>& edit() noexcept { return node_; }
+    device::homes& edit_homes() noexcept { return homes_; }
+
+private:
+    product_node<Scalar> node_;
+    device::homes homes_;
+};
+
+/// A Kronecker product with at least one factor in device memory, lazy. Mathematics and laws: expr/kron.hpp.
+template <class ScalarType>
+class device_kron {
+public:
+    using Scalar = ScalarType;
+
+    device_kron() = default;
+    device_kron(kron_node<Scalar> node, device::homes homes) : node_(std::move(node)), homes_(std::move(homes)) {}
+
+    [[nodiscard]] std::int64_t rows() const { return node_.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return node_.cols(); }
+    [[nodiscard]] std::size_t factor_count() const noexcept { return node_.factors().size(); }
+    [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
+    [[nodiscard]] const device::homes& homes() const noexcept { return homes_; }
+
+    [[nodiscard]] device_kron transpose() const {
+        device_kron result(*this);
+        result.node_.transpose();
+        return result;
+    }
+    [[nodiscard]] device_kron conjugate() const {
+        device_kron result(*this);
+        result.node_.conjugate();
+        return result;
+    }
+    [[nodiscard]] device_kron adjoint() const { return transpose().conjugate(); }
+
+    template <class Matrix>
+    requires device::factor_or_x<Matrix> || device::host_matrix<Matrix> || device::is_kron<device::bare<Matrix>> ||
+        device::host_kron<Matrix> || device::is_identity_like<Matrix>
+    void append(Matrix&& factor);
+
+    kron_node<Scalar>& edit() noexcept { return node_; }
+
+private:
+    kron_node<Scalar> node_;
+    device::homes homes_;
+};
+
+namespace device {
+
+/// Assignment shared by matrices and maps: shapes have been made equal, `y` is the destination's memory.
+template <class Scalar>
+void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+              const device_executor* home) {
+    const device_executor& where = executor_for(home != nullptr         ? home
+                                                : value.homes().empty() ? nullptr
+                                                                        : value.homes()[0]);
+    device::homes others = value.homes();
+    add_home(others, home);
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            where.wait_for(*other);
+        }
+    }
+    scratch& s = thread_scratch();
+    lowering<Scalar> low(s.program, s.bindings);
+    low.add_product(value.node(), y, add, scale);
+    mark_result_on_device(s.program);
+    struct clear_at_end {
+        scratch& kept;
+        ~clear_at_end() { kept.bindings.clear(); }
+    } const clear{s};
+    where.evaluate(s.program, s.bindings);
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            other->wait_for(where);
+        }
+    }
+}
+
+template <class Scalar>
+void require_shape(const device_product<Scalar>& value, std::int64_t rows, std::int64_t cols, const char* what) {
+    if (value.rows() != rows || value.cols() != cols) {
+        throw shape_error("otimes: " + std::string(what) + ": Y is " + detail::shape_text(rows, cols) +
+                          " and cannot be resized, the expression is " +
+                          detail::shape_text(value.rows(), value.cols()) + ".");
+    }
+}
+
+/// Y (+)= scale * value where Y has the right shape; through a temporary where Y overlaps an operand.
+template <int Order, class Scalar>
+void assign(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+            const device_executor* home) {
+    value.node().check();
+    if (value.reads(y)) {
+        const DeviceMatrix<Scalar, Order> copy(value);
+        evaluate(device_product<Scalar>(copy.operand()), y, add, scale, home);
+    } else {
+        evaluate(value, y, add, scale, home);
+    }
+}
+
+/// What `y.noalias()` returns: assignment without a temporary.
+template <class Destination>
+class without_alias {
+public:
+    using Scalar = typename Destination::Scalar;
+    explicit without_alias(Destination& y) : y_(y) {}
+    void operator=(const device_product<Scalar>& value) const { run(value, false, Scalar(1), true); }
+    void operator+=(const device_product<Scalar>& value) const { run(value, true, Scalar(1), false); }
+    void operator-=(const device_product<Scalar>& value) const { run(value, true, -Scalar(1), false); }
+
+private:
+    void run(const device_product<Scalar>& value, bool add, const Scalar& scale, bool may_resize) const {
+        value.node().check();
+        if (value.reads(y_.view())) {
+            throw alias_error(
+                "otimes: Y.noalias() = expression: Y overlaps an operand of the expression. Write Y = expression, "
+                "which takes a temporary, or another Y.");
+        }
+        if (may_resize) {
+            y_.take_shape(value);
+        }
+        require_shape(value, y_.rows(), y_.cols(), "Y.noalias() op= expression");
+        evaluate(value, y_.view(), add, scale, y_.home());
+    }
+    Destination& y_;
+};
+
+}  // namespace device
+
+/// Device memory that somebody else owns, as a matrix. Order: 0 column-major, 1 row-major (Eigen's numbers). Assigning to
+/// it writes through; it is never resized.
+template <class ScalarType, int Order>
+class DeviceMap {
+public:
+    using Scalar = ScalarType;
+    static constexpr bool IsRowMajor = Order == 1;
+
+    /// @pre data is device memory of the executor's device; outer_stride >= the inner extent, in elements.
+    DeviceMap(Scalar* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)
+        : data_(data), rows_(rows), cols_(cols), outer_stride_(outer_stride) {
+        const std::int64_t inner = IsRowMajor ? cols : rows;
+        if (rows < 0 || cols < 0 || outer_stride < inner) {
+            throw shape_error("otimes: device_map: " + detail::shape_text(rows, cols) + " with an outer stride of " +
+                              std::to_string(outer_stride) +
+                              "; the extents must not be negative and the stride at least " + std::to_string(inner) +
+                              ".");
+        }
+    }
+    DeviceMap(const DeviceMap&) = default;
+
+    [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
+    [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+    [[nodiscard]] std::int64_t outer_stride() const noexcept { return outer_stride_; }
+    [[nodiscard]] Scalar* data() const noexcept { return data_; }
+    [[nodiscard]] matrix_view view() const noexcept {
+        return {data_, rows_, cols_, IsRowMajor ? outer_stride_ : 1, IsRowMajor ? 1 : outer_stride_};
+    }
+    [[nodiscard]] const device_executor* home() const noexcept { return nullptr; }
+    [[nodiscard]] device::operand operand() const {
+        device::operand o{leaf::borrowed(view()), nullptr};
+        o.matrix.set_space(memory_space::device);
+        return o;
+    }
+    [[nodiscard]] device_product<Scalar> expression() const { return device_product<Scalar>(operand()); }
+    [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
+    [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
+    [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, Order, -1, -1>>
+    [[nodiscard]] Host to_host() const {
+        return DeviceMatrix<Scalar, Order>(expression()).template to_host<Host>();
+    }
+
+    /// Y = expression, and the sums. Safe when Y overlaps operands. @throws shape_error when the shapes differ.
+    const DeviceMap& operator=(const device_product<Scalar>& value) const {
+        device::require_shape(value, rows_, cols_, "Y = expression");
+        device::assign<Order>(value, view(), false, Scalar(1), nullptr);
+        return *this;
+    }
+    const DeviceMap& operator=(const DeviceMap& other) const { return *this = other.expression(); }
+    template <int Other>
+    const DeviceMap& operator=(const DeviceMatrix<Scalar, Other>& other) const {
+        return *this = other.expression();
+    }
+    const DeviceMap& operator+=(const device_product<Scalar>& value) const {
+        device::require_shape(value, rows_, cols_, "Y += expression");
+        device::assign<Order>(value, view(), true, Scalar(1), nullptr);
+        return *this;
+    }
+    const DeviceMap& operator-=(const device_product<Scalar>& value) const {
+        device::require_shape(value, rows_, cols_, "Y -= expression");
+        device::assign<Order>(value, view(), true, -Scalar(1), nullptr);
+        return *this;
+    }
+    /// Promises that Y overlaps no operand. @throws alias_error when it does.
+    [[nodiscard]] device::without_alias<const DeviceMap> noalias() const {
+        return device::without_alias<const DeviceMap>(*this);
+    }
+    void take_shape(const device_product<Scalar>&) const noexcept {}
+
+private:
+    Scalar* data_;
+    std::int64_t rows_;
+    std::int64_t cols_;
+    std::int64_t outer_stride_;
+};
+
+/// Borrowed device memory of any alignment as a matrix. Order: Eigen::ColMajor (0) or Eigen::RowMajor (1).
+template <class Scalar, int Order = 0>
+[[nodiscard]] DeviceMap<Scalar, Order> device_map(Scalar* data, std::int64_t rows, std::int64_t cols,
+                                                  std::int64_t outer_stride) {
+    return {data, rows, cols, outer_stride};
+}
+template <class Scalar, int Order = 0>
+[[nodiscard]] DeviceMap<Scalar, Order> device_map(Scalar* data, std::int64_t rows, std::int64_t cols) {
+    return {data, rows, cols, Order == 1 ? cols : rows};
+}
+
+/// A matrix that owns device memory. Allocated, used and freed in the order of its executor's stream, so no call waits
+/// except `to_host`. Order: 0 column-major, 1 row-major.
+template <class ScalarType, int Order = 0>
+class DeviceMatrix {
+    static_assert(dtype_of<ScalarType>() != dtype::other,
+                  "otimes: a DeviceMatrix holds float, double, their complex types, otimes::half or otimes::bfloat16.");
+    static_assert(Order == 0 || Order == 1,
+                  "otimes: the order of a DeviceMatrix is 0 (column-major) or 1 (row-major).");
+
+public:
+    using Scalar = ScalarType;
+    static constexpr bool IsRowMajor = Order == 1;
+
+    /// 0 x 0; the first assignment gives it a shape.
+    DeviceMatrix() = default;
+    explicit DeviceMatrix(const device_executor& where) : home_(&where) {}
+    /// Uninitialised. @throws shape_error for negative or overflowing extents, device_error when memory is short.
+    DeviceMatrix(std::int64_t rows, std::int64_t cols) { resize(rows, cols); }
+    DeviceMatrix(std::int64_t rows, std::int64_t cols, const device_executor& where) : home_(&where) {
+        resize(rows, cols);
+    }
+    /// Copy of a host matrix or expression.
+    template <device::host_matrix Matrix>
+    explicit DeviceMatrix(const Matrix& host) {
+        assign_host(host);
+    }
+    template <device::host_matrix Matrix>
+    DeviceMatrix(const Matrix& host, const device_executor& where) : home_(&where) {
+        assign_host(host);
+    }
+    /// Evaluates an expression.
+    explicit DeviceMatrix(const device_product<Scalar>& value) { *this = value; }
+    DeviceMatrix(const DeviceMatrix& other) : home_(other.home_) { copy_elements(other); }
+    template <int Other>
+    explicit DeviceMatrix(const DeviceMatrix<Scalar, Other>& other) : home_(other.home()) {
+        *this = other.expression();
+    }
+    DeviceMatrix(DeviceMatrix&& other) noexcept { swap(other); }
+    ~DeviceMatrix() { free(); }
+
+    DeviceMatrix& operator=(const DeviceMatrix& other) {
+        if (this != &other) {
+            copy_elements(other);
+        }
+        return *this;
+    }
+    DeviceMatrix& operator=(DeviceMatrix&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    template <int Other>
+    DeviceMatrix& operator=(const DeviceMatrix<Scalar, Other>& other) {
+        return *this = other.expression();
+    }
+    template <int Other>
+    DeviceMatrix& operator=(const DeviceMap<Scalar, Other>& other) {
+        return *this = other.expression();
+    }
+    template <device::host_matrix Matrix>
+    DeviceMatrix& operator=(const Matrix& host) {
+        assign_host(host);
+        return *this;
+    }
+
+    /// Y = expression: takes its shape. Safe when Y is one of its operands.
+    DeviceMatrix& operator=(const device_product<Scalar>& value) {
+        value.node().check();
+        if (home_ == nullptr) {
+            home_ = &device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+        }
+        if (value.reads(view())) {
+            DeviceMatrix result(*home_);
+            result = value;
+            swap(result);
+        } else {
+            take_shape(value);
+            device::evaluate(value, view(), false, Scalar(1), home_);
+        }
+        return *this;
+    }
+    DeviceMatrix& operator+=(const device_product<Scalar>& value) {
+        device::require_shape(value, rows_, cols_, "Y += expression");
+        device::assign<Order>(value, view(), true, Scalar(1), home_);
+        return *this;
+    }
+    DeviceMatrix& operator-=(const device_product<Scalar>& value) {
+        device::require_shape(value, rows_, cols_, "Y -= expression");
+        device::assign<Order>(value, view(), true, -Scalar(1), home_);
+        return *this;
+    }
+    /// Promises that Y overlaps no operand. @throws alias_error when it does.
+    [[nodiscard]] device::without_alias<DeviceMatrix> noalias() { return device::without_alias<DeviceMatrix>(*this); }
+
+    [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
+    [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+    [[nodiscard]] std::int64_t outer_stride() const noexcept { return IsRowMajor ? cols_ : rows_; }
+    [[nodiscard]] Scalar* data() noexcept { return data_; }
+    [[nodiscard]] const Scalar* data() const noexcept { return data_; }
+    /// The executor in whose stream's order the memory is used; nullptr before there is any.
+    [[nodiscard]] const device_executor* home() const noexcept { return home_; }
+    [[nodiscard]] matrix_view view() const noexcept {
+        return {data_, rows_, cols_, IsRowMajor ? cols_ : 1, IsRowMajor ? 1 : rows_};
+    }
+    [[nodiscard]] DeviceMap<Scalar, Order> map() noexcept { return {data_, rows_, cols_, outer_stride()}; }
+
+    [[nodiscard]] device::operand operand() const& {
+        device::operand o{
+            leaf::borrowed(this, [](const void* m) { return static_cast<const DeviceMatrix*>(m)->view(); }), home_};
+        o.matrix.set_space(memory_space::device);
+        return o;
+    }
+    [[nodiscard]] device::operand operand() && {
+        const device_executor* const home = home_;
+        auto kept = std::make_shared<const DeviceMatrix>(std::move(*this));
+        const matrix_view where = kept->view();
+        device::operand o{leaf::owned(std::move(kept), where), home};
+        o.matrix.set_space(memory_space::device);
+        return o;
+    }
+    [[nodiscard]] device_product<Scalar> expression() const { return device_product<Scalar>(operand()); }
+    [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
+    [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
+    [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+
+    /// A copy on the host, an Eigen matrix unless said otherwise; waits for the device. `Host` needs a constructor from rows
+    /// and columns, and data(), innerStride(), outerStride().
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, Order, -1, -1>>
+    [[nodiscard]] Host to_host() const {
+        Host host(rows_, cols_);
+        copy_to(host);
+        return host;
+    }
+    /// The same into a matrix of the right shape. @throws shape_error when it differs.
+    template <device::host_matrix Host>
+    void copy_to(Host& host) const {
+        if (host.rows() != rows_ || host.cols() != cols_) {
+            throw shape_error("otimes: DeviceMatrix::copy_to: the host matrix is " +
+                              detail::shape_text(host.rows(), host.cols()) + ", the device matrix " +
+                              detail::shape_text(rows_, cols_) + ".");
+        }
+        if (rows_ != 0 && cols_ != 0) {
+            home_->download(host_side(device::host_leaf(host).view()), data_);
+        }
+    }
+
+    /// Changes the shape; the elements are lost. Keeps the memory when the size stays.
+    void resize(std::int64_t rows, std::int64_t cols) {
+        std::int64_t count = 0;
+        std::int64_t bytes = 0;
+        if (rows < 0 || cols < 0 || !checked_multiply(rows, cols, count) ||
+            !checked_multiply(count, static_cast<std::int64_t>(sizeof(Scalar)), bytes)) {
+            throw shape_error("otimes: DeviceMatrix: " + detail::shape_text(rows, cols) +
+                              " is no shape; extents must not be negative and the bytes fit in 63 bits.");
+        }
+        if (home_ == nullptr) {
+            home_ = &device::executor_for(nullptr);
+        }
+        if (bytes != bytes_) {
+            free();
+            data_ = bytes == 0 ? nullptr : static_cast<Scalar*>(home_->allocate(bytes));
+            bytes_ = bytes;
+        }
+        rows_ = rows;
+        cols_ = cols;
+    }
+    void take_shape(const device_product<Scalar>& value) { resize(value.rows(), value.cols()); }
+
+    void swap(DeviceMatrix& other) noexcept {
+        std::swap(home_, other.home_);
+        std::swap(data_, other.data_);
+        std::swap(rows_, other.rows_);
+        std::swap(cols_, other.cols_);
+        std::swap(bytes_, other.bytes_);
+    }
+
+private:
+    void free() noexcept {
+        if (data_ != nullptr) {
+            home_->release(data_, bytes_);
+        }
+        data_ = nullptr;
+        bytes_ = 0;
+        rows_ = cols_ = 0;
+    }
+    /// The host matrix's modes in this matrix's memory order.
+    [[nodiscard]] static host_tensor host_side(const matrix_view& m) {
+        host_tensor t;
+        t.data = const_cast<void*>(m.data);
+        t.element_bytes = static_cast<std::int64_t>(sizeof(Scalar));
+        if constexpr (IsRowMajor) {
+            t.modes = {{m.rows, m.row_stride}, {m.cols, m.col_stride}};
+        } else {
+            t.modes = {{m.cols, m.col_stride}, {m.rows, m.row_stride}};
+        }
+        return t;
+    }
+    template <class Matrix>
+    void assign_host(const Matrix& host) {
+        static_assert(std::is_same_v<typename Matrix::Scalar, Scalar>,
+                      "otimes: the host matrix has another scalar type; convert it with .cast<Scalar>().");
+        resize(host.rows(), host.cols());
+        if (rows_ != 0 && cols_ != 0) {
+            const leaf kept = device::host_leaf(host);
+            home_->upload(data_, host_side(kept.view()));
+        }
+    }
+    void copy_elements(const DeviceMatrix& other) {
+        if (other.data_ == nullptr) {
+            free();
+            rows_ = other.rows_;
+            cols_ = other.cols_;
+        } else {
+            *this = other.expression();
+        }
+    }
+
+    const device_executor* home_ = nullptr;
+    Scalar* data_ = nullptr;
+    std::int64_t rows_ = 0;
+    std::int64_t cols_ = 0;
+    std::int64_t bytes_ = 0;
+};
+
+namespace device {
+
+template <class Matrix>
+requires is_matrix<bare<Matrix>> operand operand_of(Matrix&& m) { return std::forward<Matrix>(m).operand(); }
+
+/// Scalar of an argument of kron(); void for an identity.
+template <class Argument>
+struct argument_scalar {
+    static_assert(
+        is_identity_like<Argument>,
+        "otimes: kron() takes device matrices and their transposes, Eigen matrices, otimes::identity(n) and other "
+        "krons.");
+    using type = void;
+};
+template <class Argument>
+requires(factor_or_x<Argument> || is_kron<Argument> || host_matrix<Argument> ||
+         host_kron<Argument>) struct argument_scalar<Argument> {
+    using type = typename Argument::Scalar;
+};
+
+template <class First, class Second>
+struct combined_scalar {
+    static_assert(detail::scalars_mix<First, Second>,
+                  "otimes: the operands have different scalar types. Only a real type and its own complex type mix.");
+    using type = detail::common_scalar<First, Second>;
+};
+template <class Second>
+struct combined_scalar<void, Second> {
+    using type = Second;
+};
+template <class First>
+struct combined_scalar<First, void> {
+    using type = First;
+};
+template <>
+struct combined_scalar<void, void> {
+    using type = void;
+};
+template <class... Scalars>
+struct scalar_of_all {
+    using type = void;
+};
+template <class First, class... Rest>
+struct scalar_of_all<First, Rest...> {
+    using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
+};
+
+/// The same leaf in an expression over `To`.
+template <class To, class From>
+leaf promoted(leaf f) {
+    if constexpr (!std::is_same_v<To, From>) {
+        f.set_real_elements(true);
+    }
+    return f;
+}
+
+template <class To, class From>
+device_product<To> promote(const device_product<From>& from) {
+    if constexpr (std::is_same_v<To, From>) {
+        return from;
+    } else {
+        product_node<To> node;
+        node.x = promoted<To, From>(from.node().x);
+        for (const leaf& f : from.node().left) {
+            node.left.push_back(promoted<To, From>(f));
+        }
+        for (const leaf& f : from.node().right) {
+            node.right.push_back(promoted<To, From>(f));
+        }
+        node.has_left = from.node().has_left;
+        node.has_right = from.node().has_right;
+        node.alpha = To(from.node().alpha);
+        return {std::move(node), from.homes()};
+    }
+}
+
+template <class Matrix>
+auto to_product(Matrix&& m) {
+    if constexpr (is_product<bare<Matrix>>) {
+        return bare<Matrix>(std::forward<Matrix>(m));
+    } else {
+        return device_product<typename bare<Matrix>::Scalar>(operand_of(std::forward<Matrix>(m)));
+    }
+}
+
+template <class Kron>
+const homes* homes_of(const Kron& k) {
+    if constexpr (is_kron<bare<Kron>>) {
+        return &k.homes();
+    } else {
+        return nullptr;
+    }
+}
+
+/// X * K (`from_left` false) or K * X.
+template <bool FromLeft, class Matrix, class Kron>
+auto multiply(Matrix&& x, const Kron& k) {
+    using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, typename Kron::Scalar>::type;
+    auto result = promote<scalar>(to_product(std::forward<Matrix>(x)));
+    if (FromLeft ? result.node().has_left : result.node().has_right) {
+        // a second kron on the same side: the first product is evaluated
+        result = device_product<scalar>(operand_of(DeviceMatrix<scalar>(result)));
+    }
+    kron_node<scalar> converted;
+    converted.append(k.node());
+    product_node<scalar>& node = result.edit();
+    (FromLeft ? node.left : node.right) = converted.factors();
+    (FromLeft ? node.has_left : node.has_right) = true;
+    node.alpha = node.alpha * converted.alpha();
+    if (const homes* const list = homes_of(k)) {
+        for (const device_executor* const home : *list) {
+            add_home(result.edit_homes(), home);
+        }
+    }
+    node.check();
+    return result;
+}
+
+}  // namespace device
+
+template <class ScalarType>
+template <class Matrix>
+requires device::factor_or_x<Matrix> || device::host_matrix<Matrix> || device::is_kron<device::bare<Matrix>> ||
+    device::host_kron<Matrix> || device::is_identity_like<Matrix>
+void device_kron<ScalarType>::append(Matrix&& factor) {
+    using type = device::bare<Matrix>;
+    if constexpr (device::is_identity_like<type>) {
+        node_.append(leaf::identity(factor.order));
+    } else if constexpr (device::is_kron<type>) {
+        node_.append(factor.node());
+        for (const device_executor* const home : factor.homes()) {
+            device::add_home(homes_, home);
+        }
+    } else if constexpr (device::host_kron<type>) {
+        node_.append(factor.node());
+    } else if constexpr (device::host_matrix<type>) {
+        node_.append(
+            device::promoted<ScalarType, typename type::Scalar>(device::host_leaf(std::forward<Matrix>(factor))));
+    } else {
+        const auto product = device::to_product(std::forward<Matrix>(factor));
+        if (product.is_matrix()) {
+            node_.append(device::promoted<ScalarType, typename type::Scalar>(product.node().x));
+            node_.set_alpha(node_.alpha() * ScalarType(product.node().alpha));
+        } else {
+            device::operand value = device::operand_of(DeviceMatrix<typename type::Scalar>(product));
+            node_.append(device::promoted<ScalarType, typename type::Scalar>(std::move(value.matrix)));
+        }
+        for (const device_executor* const home : product.homes()) {
+            device::add_home(homes_, home);
+        }
+    }
+}
+
+/// kron(F1, ..., FN) with at least one factor in device memory; host (Eigen) factors are copied to the device when the
+/// expression is evaluated. @throws shape_error when extents overflow.
+template <class... Factors>
+requires(any_device_operand<Factors...> &&
+         !(sizeof...(Factors) == 1 && (requires { typename device::bare<Factors>::allocator_type; } && ...)))
+    [[nodiscard]] auto kron(Factors&&... factors) {
+    using scalar =
+        typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
+    device_kron<scalar> k;
+    (k.append(std::forward<Factors>(factors)), ...);
+    k.node().check_extents();
+    return k;
+}
+/// The Kronecker product of a vector of device matrices, which are borrowed.
+template <class Matrix, class Allocator>
+requires is_device_operand<Matrix>
+[[nodiscard]] auto kron(const std::vector<Matrix, Allocator>& factors) {
+    device_kron<typename Matrix::Scalar> k;
+    for (const Matrix& f : factors) {
+        k.append(f);
+    }
+    k.node().check_extents();
+    return k;
+}
+
+/// @name Products. Shapes are checked here and again at evaluation.
+/// @{
+template <class Matrix, class Scalar>
+requires device::factor_or_x<Matrix>
+[[nodiscard]] auto operator*(Matrix&& x, const device_kron<Scalar>& k) {
+    return device::multiply<false>(std::forward<Matrix>(x), k);
+}
+template <class Scalar, class Matrix>
+requires device::factor_or_x<Matrix>
+[[nodiscard]] auto operator*(const device_kron<Scalar>& k, Matrix&& x) {
+    return device::multiply<true>(std::forward<Matrix>(x), k);
+}
+/// X on the device, all factors on the host.
+template <class Matrix, class Kron>
+requires(device::factor_or_x<Matrix>&& device::host_kron<Kron>) [[nodiscard]] auto operator*(Matrix&& x,
+                                                                                             const Kron& k) {
+    return device::multiply<false>(std::forward<Matrix>(x), k);
+}
+template <class Kron, class Matrix>
+requires(device::factor_or_x<Matrix>&& device::host_kron<Kron>) [[nodiscard]] auto operator*(const Kron& k,
+                                                                                             Matrix&& x) {
+    return device::multiply<true>(std::forward<Matrix>(x), k);
+}
+template <class Matrix, class Scalar>
+requires device::host_matrix<Matrix>
+auto operator*(Matrix&&, const device_kron<Scalar>&) {
+    static_assert(device::always_false<Matrix>,
+                  "otimes: X is in host memory, but the Kronecker product has factors in device memory. Copy X first: "
+                  "otimes::DeviceMatrix<Scalar> dX(X); dX * K.");
+}
+template <class Scalar, class Matrix>
+requires device::host_matrix<Matrix>
+auto operator*(const device_kron<Scalar>&, Matrix&&) {
+    static_assert(device::always_false<Matrix>,
+                  "otimes: X is in host memory, but the Kronecker product has factors in device memory. Copy X first: "
+                  "otimes::DeviceMatrix<Scalar> dX(X); K * dX.");
+}
+/// @}
+
+/// @name Scalar multiples: kept beside the operands, no pass over memory.
+/// @{
+template <class Matrix, class Amount>
+requires(device::factor_or_x<Matrix>&& device::amount<Amount, typename device::bare<Matrix>::Scalar>) [[nodiscard]] auto
+operator*(Matrix&& x, const Amount& amount) {
+    using from = typename device::bare<Matrix>::Scalar;
+    using scalar = detail::scaled_scalar<Amount, from>;
+    auto result = device::promote<scalar>(device::to_product(std::forward<Matrix>(x)));
+    result.edit().alpha = result.node().alpha * device::scalar_from<scalar>(amount);
+    return result;
+}
+template <class Amount, class Matrix>
+requires(device::factor_or_x<Matrix>&& device::amount<Amount, typename device::bare<Matrix>::Scalar>) [[nodiscard]] auto
+operator*(const Amount& amount, Matrix&& x) {
+    return std::forward<Matrix>(x) * amount;
+}
+template <class Matrix>
+requires device::factor_or_x<Matrix>
+[[nodiscard]] auto operator-(Matrix&& x) { return std::forward<Matrix>(x) * -1; }
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const device_kron<Scalar>& k, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    kron_node<scalar> node;
+    node.append(k.node());
+    node.set_alpha(node.alpha() * device::scalar_from<scalar>(amount));
+    return device_kron<scalar>(std::move(node), k.homes());
+}
+template <class Amount, class Scalar>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const device_kron<Scalar>& k) { return k * amount; }
+/// @}
+
+/// @name Plans.
+/// @{
+namespace device {
+template <class Scalar, class Use>
+void with_program(const device_product<Scalar>& value, const matrix_view& y, const Use& use) {
+    value.node().check();
+    program p;
+    bindings b;
+    lowering<Scalar> low(p, b);
+    low.add_product(value.node(), y, false, Scalar(1));
+    mark_result_on_device(p);
+    use(p, b);
+}
+}  // namespace device
+
+/// The plan for `Y = expression` with a contiguous Y of `Order`, on the executor that would evaluate it.
+template <int Order = 0, class Scalar>
+[[nodiscard]] plan make_plan(const device_product<Scalar>& value, const options& wishes = {}) {
+    plan result;
+    const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
+                        Order == 1 ? 1 : value.rows()};
+    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+    device::with_program(value, y, [&](const program& p, const bindings&) { result = where.make_plan_for(p, wishes); });
+    return result;
+}
+/// Body of plan::run for device expressions. @throws unsupported_error another signature, alias_error Y overlaps an operand.
+template <class Destination, class Scalar>
+void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>& value, void* workspace,
+                    std::int64_t available_bytes) {
+    value.node().check();
+    y.take_shape(value);
+    device::require_shape(value, y.rows(), y.cols(), "plan::run");
+    if (value.reads(y.view())) {
+        throw alias_error(
+            "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
+            "for it; run into another matrix, or write Y = expression.");
+    }
+    device::scratch& s = device::thread_scratch();
+    lowering<Scalar> low(s.program, s.bindings);
+    low.add_product(value.node(), y.view(), false, Scalar(1));
+    device::mark_result_on_device(s.program);
+    if (!(s.program == p.source)) {
+        throw unsupported_error(
+            "otimes: plan::run: the plan was made for an expression of another signature (shapes, strides, "
+            "scalar types, memory spaces). Make a plan for this one.");
+    }
+    device::executor_for(y.home()).run(p, s.bindings, {workspace, available_bytes});
+    s.bindings.clear();
+}
+/// @}
+
+namespace device {
+/// What `on(executor, dY)` returns.
+template <class Destination>
+class on_executor {
+public:
+    on_executor(const executor& e, Destination& y) : executor_(e), y_(y) {
+        if (e.where() == placement::cpu) {
+            throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
+                                    "' cannot reach device memory; name a GPU, or copy by to_host().");
+        }
+    }
+    template <class Expression>
+    void operator=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ = value;
+    }
+    template <class Expression>
+    void operator+=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ += value;
+    }
+    template <class Expression>
+    void operator-=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ -= value;
+    }
+
+private:
+    const executor& executor_;
+    Destination& y_;
+};
+}  // namespace device
+
+/// Names the executor of one assignment to device memory.
+template <class Destination>
+requires device::is_matrix<device::bare<Destination>>
+[[nodiscard]] auto on(const executor& e, Destination&& y) {
+    return device::on_executor<std::remove_reference_t<Destination>>(e, y);
+}
+
+}  // namespace otimes

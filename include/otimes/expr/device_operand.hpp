@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+/// @file device_operand.hpp
+/// Which operands lie in device memory: the front ends decide by it which `kron` and which `on` an expression means.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+namespace otimes {
+
+/// True for matrices, views and expressions over device memory; their header specialises it.
+template <class Type>
+inline constexpr bool is_device_operand = false;
+
+/// A std::vector of device operands counts as one, so that `kron(vector)` finds the right overload.
+template <class Matrix, class Allocator>
+inline constexpr bool is_device_operand<std::vector<Matrix, Allocator>> = is_device_operand<Matrix>;
+
+/// True when one of the types, references removed, is a device operand.
+template <class... Types>
+inline constexpr bool any_device_operand = (is_device_operand<std::remove_cvref_t<Types>> || ...);
+
+}  // namespace otimes

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT
+// Plans for a GPU, lowered to launches and interpreted on the host: what the kernels are told to do is what the program says.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <otimes/exec/reference.hpp>
+#include <otimes/expr/lower.hpp>
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+
+#include "../../backend/core/arguments.hpp"
+#include "../../backend/core/launch_list.hpp"
+#include "support/random.hpp"
+
+namespace {
+
+using namespace otimes;
+using namespace otimes::backend;
+
+// Interprets a launch list. Memory is real host memory; scalars are Scalar throughout.
+template <class Scalar>
+class interpreter {
+public:
+    interpreter(const plan& p, const launch_list& list, const bindings& b)
+        : plan_(p),
+          list_(list),
+          bindings_(b),
+          workspace_(static_cast<std::size_t>(list.workspace_bytes) + 64),
+          scratch_(static_cast<std::size_t>(list.scratch_bytes) + 64) {}
+
+    void run() {
+        for (const staged_factor& f : list_.staged) {
+            const tensor& t = plan_.source.at(f.tensor);
+            const auto modes = plan_.source.modes_of(t);
+            auto* to = reinterpret_cast<Scalar*>(scratch_.data() + f.scratch_bytes);
+            const auto* from = static_cast<const Scalar*>(bindings_.pointers[static_cast<std::size_t>(t.binding)]);
+            for (std::int64_t i = 0; i < modes[0].extent; ++i)
+                for (std::int64_t j = 0; j < modes[1].extent; ++j)
+                    *to++ = from[i * modes[0].stride + j * modes[1].stride];
+        }
+        all(list_.before, 0);
+        for (std::int64_t s = 0; s < list_.slab_count; ++s)
+            all(s + 1 == list_.slab_count && !list_.rest.empty() ? list_.rest : list_.slab, s);
+    }
+    int fused = 0;
+    int sliced = 0;
+
+private:
+    void all(const std::vector<launch>& launches, std::int64_t slab) {
+        for (const launch& l : launches) {
+            if (l.kind == launch_kind::sliced) {
+                ++sliced;
+                run_sliced(l, slab);
+            } else {
+                ++fused;
+                run_fused(l, slab);
+            }
+        }
+    }
+    Scalar* at(const memory_reference& r, std::int64_t slab) {
+        std::byte* base = nullptr;
+        switch (r.where) {
+            case memory_reference::place::none: return nullptr;
+            case memory_reference::place::operand:
+                base = static_cast<std::byte*>(bindings_.pointers[static_cast<std::size_t>(r.index)]);
+                break;
+            case memory_reference::place::buffer:
+                base = workspace_.data() + list_.buffer_bytes[static_cast<std::size_t>(r.index)];
+                break;
+            case memory_reference::place::scratch: base = scratch_.data(); break;
+            case memory_reference::place::one: return &one_;
+        }
+        return reinterpret_cast<Scalar*>(base + r.offset_bytes + slab * r.slab_bytes);
+    }
+    Scalar alpha(const launch& l) const {
+        return l.scalar < 0 ? Scalar(1)
+                            : static_cast<Scalar>(bindings_.scalars[static_cast<std::size_t>(l.scalar)].real());
+    }
+    static void store(Scalar& y, Scalar value, bool add) { y = add ? y + value : value; }
+
+    void run_sliced(const launch& l, std::int64_t slab) {
+        const sliced_shape& s = l.sliced;
+        REQUIRE(s.free.size() <= most_free_modes);
+        REQUIRE(s.q_position >= 0);
+        REQUIRE(s.q_position <= static_cast<int>(s.free.size()));
+        std::int64_t count = 1;
+        for (const free_mode& m : s.free) count *= m.extent;
+        const Scalar* x = at(l.x, slab);
+        const Scalar* f = l.factors.empty() ? nullptr : at(l.factors.front(), slab);
+        Scalar* y = at(l.y, slab);
+        for (std::int64_t i = 0; i < count; ++i) {
+            std::int64_t rest = i, ox = 0, of = 0, oy = 0;
+            for (std::size_t k = s.free.size(); k-- > 0;) {
+                const std::int64_t digit = rest % s.free[k].extent;
+                rest /= s.free[k].extent;
+                ox += digit * s.free[k].x;
+                of += digit * s.free[k].f;
+                oy += digit * s.free[k].y;
+            }
+            for (std::int64_t q = 0; q < s.q_extent; ++q) {
+                Scalar sum(0);
+                for (std::int64_t p = 0; p < s.p_extent; ++p) sum += x[ox + p * s.x_p] * f[of + p * s.f_p + q * s.f_q];
+                store(y[oy + q * s.y_q], alpha(l) * sum, l.add);
+            }
+        }
+    }
+    // kernels/fused_trailing.cuh and fused_outer.cuh by their contracts.
+    void run_fused(const launch& l, std::int64_t slab) {
+        const fused_shape& s = l.fused;
+        const fused_group& g = s.group;
+        REQUIRE(g.p.size() == l.factors.size());
+        REQUIRE((s.parts_per_line == 1 || s.parts_per_line % g.rows == 0));
+        REQUIRE(g.outer == (s.inner > 1));
+        std::vector<int> covered(g.p.size() + 1, 0);
+        for (const fused_trip& t : g.trips)
+            for (int i = t.first; i < t.first + t.count; ++i) ++covered[static_cast<std::size_t>(i)];
+        for (std::size_t i = 1; i < covered.size(); ++i) REQUIRE(covered[i] == 1);
+        const std::int64_t P = g.count_p(), Q = g.count_q();
+        for (std::int64_t line = 0; line < s.lines; ++line)
+            for (std::int64_t part = 0; part < s.parts_per_line; ++part)
+                for (std::int64_t i = 0; i < s.inner; ++i) {
+                    const Scalar* x = at(l.x, slab) + line * s.x_line + part * P * s.x_inner + i;
+                    Scalar* y = at(l.y, slab) + line * s.y_line + part * Q * s.y_inner + i;
+                    for (std::int64_t q = 0; q < Q; ++q) {
+                        Scalar sum(0);
+                        for (std::int64_t p = 0; p < P; ++p) {
+                            Scalar product = x[p * s.x_inner];
+                            std::int64_t rest_p = p, rest_q = q;
+                            for (std::size_t k = g.p.size(); k-- > 0;) {
+                                product *= at(l.factors[k],
+                                              slab)[rest_p % g.p[k] * s.factor_p[k] + rest_q % g.q[k] * s.factor_q[k]];
+                                rest_p /= g.p[k];
+                                rest_q /= g.q[k];
+                            }
+                            sum += product;
+                        }
+                        store(y[q * s.y_inner], alpha(l) * sum, l.add);
+                    }
+                }
+    }
+
+    const plan& plan_;
+    const launch_list& list_;
+    const bindings& bindings_;
+    std::vector<std::byte> workspace_;
+    std::vector<std::byte> scratch_;
+    Scalar one_ = Scalar(1);
+};
+
+struct test_case {
+    std::int64_t rows;
+    std::vector<std::pair<std::int64_t, std::int64_t>> factors;
+    bool row_major_x;
+    bool row_major_y;
+    std::int64_t pad;  // added to both leading strides
+    bool from_left;
+    bool add;
+    bool host_factors;
+};
+
+template <class Scalar>
+void check(const test_case& t, const options& wishes, const gpu_description& gpu, bool allow_fused,
+           int* fused = nullptr) {
+    std::int64_t in = 1, out = 1;
+    for (const auto& [p, q] : t.factors) {
+        in *= p;
+        out *= q;
+    }
+    support::random_stream random(static_cast<std::uint64_t>(in * 131 + out));
+    const auto fill = [&](std::int64_t count) {
+        std::vector<Scalar> v(static_cast<std::size_t>(count));
+        for (Scalar& e : v) e = static_cast<Scalar>(random.signed_power_of_two());
+        return v;
+    };
+    // From the left X is in x rows, from the right rows x in.
+    const std::int64_t x_rows = t.from_left ? in : t.rows, x_cols = t.from_left ? t.rows : in;
+    const std::int64_t y_rows = t.from_left ? out : t.rows, y_cols = t.from_left ? t.rows : out;
+    const std::int64_t ldx = (t.row_major_x ? x_cols : x_rows) + t.pad,
+                       ldy = (t.row_major_y ? y_cols : y_rows) + 2 * t.pad;
+    const std::vector<Scalar> x = fill(ldx * (t.row_major_x ? x_rows : x_cols) + 1);
+    std::vector<Scalar> y = fill(ldy * (t.row_major_y ? y_rows : y_cols) + 1);
+    std::vector<Scalar> want = y;
+    std::vector<std::vector<Scalar>> data;
+    product_node<Scalar> node;
+    node.x = leaf::borrowed({x.data(), x_rows, x_cols, t.row_major_x ? ldx : 1, t.row_major_x ? 1 : ldx});
+    node.x.set_space(memory_space::device);
+    for (const auto& [p, q] : t.factors) {
+        data.push_back(fill(p * q));
+        leaf f = t.from_left ? leaf::borrowed({data.back().data(), q, p, 1, q})
+                             : leaf::borrowed({data.back().data(), p, q, 1, p});
+        f.set_space(t.host_factors ? memory_space::host : memory_space::device);
+        (t.from_left ? node.left : node.right).push_back(f);
+    }
+    (t.from_left ? node.has_left : node.has_right) = true;
+    node.alpha = Scalar(2);
+    program p;
+    bindings b;
+    lowering<Scalar> low(p, b);
+    low.add_product(node, {want.data(), y_rows, y_cols, t.row_major_y ? ldy : 1, t.row_major_y ? 1 : ldy}, t.add);
+    reference_run<Scalar>(p, b);
+
+    program given;
+    bindings bound;
+    lowering<Scalar> again(given, bound);
+    again.add_product(node, {y.data(), y_rows, y_cols, t.row_major_y ? ldy : 1, t.row_major_y ? 1 : ldy}, t.add);
+    for (tensor& one : given.tensors)
+        if (one.binding >= 0 && one.role != tensor_role::factor) one.space = memory_space::device;
+    machine m;
+    m.gpus = {gpu};
+    options decided = wishes;
+    decided.placement = placement::gpu;
+    const plan made = make_plan(given, m, decided);
+    const launch_list list = lower_to_launches(made, gpu, allow_fused);
+    interpreter<Scalar> run(made, list, bound);
+    run.run();
+    CHECK(y == want);  // powers of two: exact, gaps included
+    if (fused != nullptr) *fused += run.fused;
+}
+
+std::vector<test_case> cases() {
+    std::vector<test_case> result;
+    const std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> chains{
+        {{2, 3}, {4, 2}, {3, 4}},
+        {{3, 3}, {3, 3}, {3, 3}, {3, 3}},
+        {{1, 5}, {4, 1}},
+        {{1, 1}, {2, 3}, {1, 1}},
+        {{6, 6}},
+        {{2, 2}, {2, 2}, {2, 2}, {2, 2}, {2, 2}},
+    };
+    for (const auto& chain : chains)
+        for (const std::int64_t rows : {1, 2, 5})
+            for (int bits = 0; bits < 32; ++bits)
+                result.push_back({rows, chain, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0 ? 3 : 0,
+                                  (bits & 8) != 0, (bits & 16) != 0, bits % 3 == 0});
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("launch lists compute what their programs say") {
+    int fused = 0;
+    for (const test_case& t : cases()) {
+        CAPTURE(t.rows);
+        CAPTURE(t.factors.size());
+        CAPTURE(t.row_major_x);
+        CAPTURE(t.row_major_y);
+        CAPTURE(t.from_left);
+        check<double>(t, {}, h200(), true, &fused);
+        check<float>(t, {}, gpu_of_capability(75), true);
+        check<double>(t, {}, h200(), false);
+    }
+    CHECK(fused > 400);  // the fused kernels are reached
+}
+
+TEST_CASE("launch lists keep a workspace limit by slabs") {
+    const test_case t{53, {{4, 7}, {6, 5}, {3, 4}}, false, true, 0, false, true, false};
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 512;  // several passes
+    for (const std::int64_t limit : {200, 1000, 5000, 100000}) {
+        options wishes;
+        wishes.workspace_limit_bytes = limit * 8;
+        try {
+            check<double>(t, wishes, small, true);
+        } catch (const budget_error&) {
+        }
+    }
+}
+
+TEST_CASE("zero extents launch nothing that reads or writes outside") {
+    for (const bool left : {false, true}) {
+        check<double>({3, {{0, 2}, {3, 2}}, true, true, 0, left, false, false}, {}, h200(), true);
+        check<double>({3, {{2, 0}, {3, 2}}, true, true, 0, left, false, false}, {}, h200(), true);
+        check<double>({0, {{2, 3}, {3, 2}}, true, true, 0, left, false, false}, {}, h200(), true);
+    }
+}
+
+TEST_CASE("argument blocks hold what the kernel reads") {
+    launch l;
+    l.type = dtype::c64;
+    l.add = true;
+    l.scalar = 0;
+    l.x.where = memory_reference::place::operand;
+    l.sliced.p_extent = 3;
+    l.sliced.q_extent = 5;
+    l.sliced.x_p = 7;
+    l.sliced.free = {{11, 13, 17, 19}, {23, 29, 31, 37}};
+    l.sliced.q_position = 1;
+    l.sliced.conjugate_f = true;
+    argument_block block = make_arguments(l);
+    using arguments = sliced_arguments<device_complex<float>>;
+    REQUIRE(block.bytes.size() == sizeof(arguments));
+    write_scalar(block.bytes.data() + block.alpha_offset, block.accumulator, {2, -3});
+    arguments a;
+    std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+    CHECK(a.alpha.re == 2.0f);
+    CHECK(a.alpha.im == -3.0f);
+    CHECK(a.beta.re == 1.0f);
+    CHECK(a.p_extent == 3);
+    CHECK(a.q_extent == 5);
+    CHECK(a.x_p_stride == 7);
+    CHECK(a.free_count == 2);
+    CHECK(a.free_extent[1] == 23);
+    CHECK(a.x_stride[1] == 29);
+    CHECK(a.y_stride[0] == 17);
+    CHECK(a.f_stride[1] == 37);
+    CHECK(a.q_position == 1);
+    CHECK(a.conjugate_f);
+    CHECK(!a.conjugate_x);
+    REQUIRE(block.addresses.size() == 3);
+    CHECK(block.addresses[0].offset == 0);
+    CHECK(block.addresses[1].offset == 8);
+    CHECK(block.addresses[2].offset == 16);
+}

@@ -1,0 +1,24 @@
+# backend: what the back ends do without a device (tests everywhere). cuda: the tests on a GPU, under the label `gpu`; where there
+# is none they are shown as skipped, and compiled only on request (OTIMES_CUDA=ON), since that takes a minute.
+find_package(Threads REQUIRED)
+otimes_add_room(backend)
+if(TARGET test_backend)
+  target_link_libraries(test_backend PRIVATE otimes_backend_core Threads::Threads)
+endif()
+
+if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
+  otimes_add_room(cuda)
+  target_link_libraries(test_cuda PRIVATE otimes::cuda)
+  set_tests_properties(cuda cuda.long PROPERTIES SKIP_REGULAR_EXPRESSION "tests on a GPU are skipped")
+  set_property(TEST cuda cuda.long APPEND PROPERTY LABELS gpu)
+else()
+  add_test(NAME cuda COMMAND "${CMAKE_COMMAND}" -E echo "tests on a GPU are skipped: there is none")
+  set_tests_properties(cuda PROPERTIES SKIP_REGULAR_EXPRESSION "tests on a GPU are skipped" LABELS gpu)
+endif()
+
+# A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.
+add_executable(test_no_cuda no_cuda/no_cuda.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
+                            "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
+target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support)
+otimes_warnings(test_no_cuda)
+otimes_register_room(test_no_cuda no_cuda)

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// Products in device memory against the oracle: shapes, orders, sides, strides, offsets, scalars, types.
+#include <doctest/doctest.h>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+
+#include "cuda/device_support.hpp"
+
+using otimes::device_map;
+using otimes::DeviceMatrix;
+using otimes::kron;
+using namespace device_test;
+
+TEST_CASE_TEMPLATE("dY = dX * kron(dA, dB, dC), both orders and sides" * needs_gpu(), Scalar, float, double,
+                   std::complex<float>, std::complex<double>) {
+    for (const shapes& s : test_shapes()) {
+        CAPTURE(s.text());
+        const auto factors = random_factors<Scalar>(s);
+        for_orders([&](auto order) {
+            constexpr int Order = decltype(order)::value;
+            using host = matrix<Scalar, Order>;
+            const host X = random_matrix<host>(s.rows, s.inputs(), 11);
+            std::vector<DeviceMatrix<Scalar, Order>> dF;
+            for (const auto& f : factors) {
+                dF.emplace_back(host(f));
+            }
+            const DeviceMatrix<Scalar, Order> dX(X);
+            DeviceMatrix<Scalar, Order> dY(X.rows(), s.outputs());
+            poison(dY);
+            dY = dX * kron(dF);
+            CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+
+            // K^T * X^T is the transpose.
+            const host Xt = X.transpose();
+            const DeviceMatrix<Scalar, Order> dXt(Xt);
+            DeviceMatrix<Scalar, Order> dZ;
+            dZ = kron(dF).transpose() * dXt;
+            CHECK(agrees(host(dZ.to_host().transpose()), expected_right(X, factors), s));
+        });
+    }
+}
+
+TEST_CASE_TEMPLATE("alpha, +=, -= and mixed orders" * needs_gpu(), Scalar, float, double) {
+    shapes s{7, {3, 4, 2}, {5, 2, 3}};
+    const auto factors = random_factors<Scalar>(s);
+    const matrix<Scalar, 0> X = random_matrix<matrix<Scalar, 0>>(s.rows, s.inputs(), 3);
+    const matrix<Scalar, 1> Y0 = random_matrix<matrix<Scalar, 1>>(s.rows, s.outputs(), 4);
+    const DeviceMatrix<Scalar> A(factors[0]), B(factors[1]), C(factors[2]), dX(X);
+    DeviceMatrix<Scalar, Eigen::RowMajor> dY(Y0);
+    dY += 2 * dX * kron(A, B, C);
+    matrix<Scalar, 1> want = Y0 + Scalar(2) * expected_right(X, factors);
+    CHECK(agrees(dY.to_host(), want, s));
+    dY.noalias() -= dX * (0.5 * kron(A, B, C));
+    want -= Scalar(0.5) * expected_right(X, factors);
+    CHECK(agrees(dY.to_host(), want, s));
+    dY = -(dX * kron(A, B, C));
+    CHECK(agrees(dY.to_host(), matrix<Scalar, 1>(-expected_right(X, factors)), s));
+}
+
+TEST_CASE_TEMPLATE("device_map: offsets 0 to 15 elements, odd strides, guard zones" * needs_gpu(), Scalar, float,
+                   double) {
+    for (const shapes& s : {shapes{5, {3, 4}, {4, 3}}, shapes{9, {8, 8}, {8, 8}}, shapes{33, {4, 4, 4}, {4, 4, 4}}}) {
+        CAPTURE(s.text());
+        const auto factors = random_factors<Scalar>(s);
+        std::vector<DeviceMatrix<Scalar>> dF;
+        for (const auto& f : factors) {
+            dF.emplace_back(f);
+        }
+        for_orders([&](auto order) {
+            constexpr int Order = decltype(order)::value;
+            using host = matrix<Scalar, Order>;
+            const host X = random_matrix<host>(s.rows, s.inputs(), 5);
+            for (int offset = 0; offset < 16; ++offset) {
+                const std::int64_t inner_x = Order == 1 ? s.inputs() : s.rows;
+                const std::int64_t inner_y = Order == 1 ? s.outputs() : s.rows;
+                const std::int64_t outer = Order == 1 ? s.rows : s.inputs();
+                const std::int64_t outer_y = Order == 1 ? s.rows : s.outputs();
+                const std::int64_t ldx = inner_x + (offset % 3), ldy = inner_y + (offset % 5);
+                matrix<Scalar, 0> bufferX = matrix<Scalar, 0>::Constant(offset + ldx * outer + 16, 1, nan<Scalar>());
+                const matrix<Scalar, 0> bufferY =
+                    matrix<Scalar, 0>::Constant(offset + ldy * outer_y + 16, 1, Scalar(77));
+                Eigen::Map<host, 0, Eigen::OuterStride<>>(bufferX.data() + offset, s.rows, s.inputs(),
+                                                          Eigen::OuterStride<>(ldx)) = X;
+                DeviceMatrix<Scalar> dBufferX(bufferX), dBufferY(bufferY);
+                auto vX = device_map<Scalar, Order>(dBufferX.data() + offset, s.rows, s.inputs(), ldx);
+                auto vY = device_map<Scalar, Order>(dBufferY.data() + offset, s.rows, s.outputs(), ldy);
+                vY.noalias() = vX * kron(dF);
+                matrix<Scalar, 0> got = dBufferY.to_host();
+                Eigen::Map<host, 0, Eigen::OuterStride<>> inside(got.data() + offset, s.rows, s.outputs(),
+                                                                 Eigen::OuterStride<>(ldy));
+                CHECK(agrees(host(inside), expected_right(X, factors), s));
+                inside.setConstant(Scalar(77));
+                CHECK(got == bufferY);
+            }
+        });
+    }
+}
+
+TEST_CASE("overlapping destinations" * needs_gpu()) {
+    shapes s{6, {3, 2}, {3, 2}};
+    const auto factors = random_factors<double>(s);
+    const matrix<double, 0> X = random_matrix<matrix<double, 0>>(s.rows, s.inputs(), 8);
+    const DeviceMatrix<double> A(factors[0]), B(factors[1]);
+    DeviceMatrix<double> dX(X);
+    auto map = dX.map();
+    CHECK_THROWS_AS(map.noalias() = dX * kron(A, B), otimes::alias_error);
+    map = dX * kron(A, B);
+    CHECK(agrees(dX.to_host(), expected_right(X, factors), s));
+    dX = X;
+    dX += dX * kron(A, B);
+    CHECK(agrees(dX.to_host(), matrix<double, 0>(X + expected_right(X, factors)), s));
+    dX = X;
+    dX = dX * kron(A, B);
+    CHECK(agrees(dX.to_host(), expected_right(X, factors), s));
+}
+
+TEST_CASE("host operands and host factors" * needs_gpu()) {
+    shapes s{37, {4, 3, 5}, {2, 6, 5}};
+    const auto factors = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 2);
+    Eigen::MatrixXd Y = Eigen::MatrixXd::Constant(s.rows, s.outputs(), nan<double>());
+    otimes::on(otimes::gpu(), Y) = X * kron(factors[0], factors[1], factors[2]);
+    CHECK(agrees(Y, expected_right(X, factors), s));
+    otimes::on(otimes::gpu(), Y) += 2.0 * X * kron(factors[0], factors[1], factors[2]);
+    CHECK(agrees(Y, Eigen::MatrixXd(3.0 * expected_right(X, factors)), s));
+    Eigen::MatrixXd large = Eigen::MatrixXd::Constant(s.rows + 3, s.outputs() + 2, 5.0);
+    otimes::on(otimes::gpu(), large.block(1, 1, s.rows, s.outputs())) = X * kron(factors[0], factors[1], factors[2]);
+    CHECK(agrees(Eigen::MatrixXd(large.block(1, 1, s.rows, s.outputs())), expected_right(X, factors), s));
+    CHECK(large.col(0) == Eigen::VectorXd::Constant(s.rows + 3, 5.0));
+
+    const DeviceMatrix<double> dX(X), dB(factors[1]);
+    DeviceMatrix<double> dY;
+    dY = dX * kron(factors[0], factors[1], factors[2]);
+    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+    dY = dX * kron(factors[0], dB, factors[2]);
+    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+    dY = dX * kron(factors[0], otimes::identity(3), factors[2]);
+    const std::vector<Eigen::MatrixXd> with_identity{factors[0], Eigen::MatrixXd::Identity(3, 3), factors[2]};
+    CHECK(agrees(dY.to_host(), expected_right(X, with_identity), s));
+}
+
+TEST_CASE("transposes of device factors, real factors on complex X, both sides at once" * needs_gpu()) {
+    using complex = std::complex<double>;
+    shapes s{4, {3, 5}, {2, 4}};
+    const auto factors = random_factors<double>(s);
+    const matrix<complex, 0> X = random_matrix<matrix<complex, 0>>(s.rows, s.inputs(), 2);
+    const DeviceMatrix<complex> dX(X);
+    const DeviceMatrix<double> At(Eigen::MatrixXd(factors[0].transpose())), B(factors[1]);
+    DeviceMatrix<complex> dY;
+    const std::vector<matrix<complex, 0>> wide{factors[0].cast<complex>(), factors[1].cast<complex>()};
+    dY = dX * kron(At.transpose(), B);
+    CHECK(agrees(dY.to_host(), expected_right(X, wide), s));
+    dY = complex(0, 2) * dX * kron(At.transpose(), B);
+    CHECK(agrees(dY.to_host(), matrix<complex, 0>(complex(0, 2) * expected_right(X, wide)), s));
+    const Eigen::MatrixXd L = random_matrix<Eigen::MatrixXd>(3, 2, 31), M = random_matrix<Eigen::MatrixXd>(4, 2, 32);
+    const DeviceMatrix<double> dL(L), dM(M);
+    dY = kron(dL, dM) * dX * kron(At.transpose(), B);
+    const matrix<complex, 0> want =
+        dense_kron<complex>({L.cast<complex>(), M.cast<complex>()}) * expected_right(X, wide);
+    CHECK(agrees(dY.to_host(), want, s));
+}
+
+TEST_CASE_TEMPLATE("16-bit storage is computed with in float" * needs_gpu(), Storage, otimes::half, otimes::bfloat16) {
+    using host = otimes_test::narrow_matrix<Storage>;
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(9, 12, 1), A = random_matrix<Eigen::MatrixXf>(3, 4, 2),
+                          B = random_matrix<Eigen::MatrixXf>(4, 2, 3);
+    const host hX(X), hA(A), hB(B);
+    DeviceMatrix<Storage> dX(9, 12), dA(3, 4), dB(4, 2), dY;
+    hX.copy_to_device(dX);
+    hA.copy_to_device(dA);
+    hB.copy_to_device(dB);
+    dY = dX * kron(dA, dB);
+    const host got = dY.template to_host<host>();
+    const Eigen::MatrixXf want = hX.wide() * dense_kron<float>({hA.wide(), hB.wide()});
+    const float unit = std::is_same_v<Storage, otimes::half> ? 0x1p-10f : 0x1p-7f;
+    CHECK((got.wide() - want).cwiseAbs().maxCoeff() <= 4 * unit * want.cwiseAbs().maxCoeff());
+}

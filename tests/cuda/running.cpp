@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// How plans run on a GPU: graphs, allocations, threads, streams, workspaces, errors, large sizes.
+#include <doctest/doctest.h>
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+
+#include "cuda/device_support.hpp"
+#include "support/counting_new.hpp"
+
+using otimes::DeviceMatrix;
+using otimes::kron;
+using namespace device_test;
+
+namespace {
+
+// The few driver calls that the tests make themselves.
+struct driver {
+    using stream = CUstream_st*;
+    int (*stream_create)(stream*, unsigned);
+    int (*stream_destroy)(stream);
+    int (*stream_synchronize)(stream);
+    int (*begin_capture)(stream, int);
+    int (*end_capture)(stream, void**);
+    int (*instantiate)(void**, void*, unsigned long long);
+    int (*graph_launch)(void*, stream);
+    int (*node_count)(void*, void**, std::size_t*);
+    int (*context_push)(void*);
+    int (*primary_retain)(void**, int);
+    template <class Function>
+    static void load(Function& f, const char* name) {
+        static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+        f = reinterpret_cast<Function>(::dlsym(library, name));
+        REQUIRE((f != nullptr));
+    }
+    driver() {
+        load(stream_create, "cuStreamCreate");
+        load(stream_destroy, "cuStreamDestroy_v2");
+        load(stream_synchronize, "cuStreamSynchronize");
+        load(begin_capture, "cuStreamBeginCapture_v2");
+        load(end_capture, "cuStreamEndCapture");
+        load(instantiate, "cuGraphInstantiateWithFlags");
+        load(graph_launch, "cuGraphLaunch");
+        load(node_count, "cuGraphGetNodes");
+        load(context_push, "cuCtxPushCurrent_v2");
+        load(primary_retain, "cuDevicePrimaryCtxRetain");
+        void* context = nullptr;
+        REQUIRE(primary_retain(&context, 0) == 0);
+        REQUIRE(context_push(context) == 0);
+    }
+};
+
+class counting_resource : public otimes::device_memory_resource {
+public:
+    void* allocate(std::size_t bytes, CUstream_st*) override {
+        ++allocations;
+        return otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
+    }
+    void deallocate(void* memory, std::size_t bytes, CUstream_st*) noexcept override {
+        ++releases;
+        otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
+    }
+    std::atomic<int> allocations{0};
+    std::atomic<int> releases{0};
+};
+
+}  // namespace
+
+TEST_CASE("a captured expression replays with new contents" * needs_gpu()) {
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream);
+    for (const shapes& s :
+         {shapes{64, {4, 4, 4}, {4, 4, 4}}, shapes{5, {3, 4}, {6, 2}}, shapes{2, {65, 52}, {20, 50}}}) {
+        CAPTURE(s.text());
+        const auto factors = random_factors<float>(s);
+        const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+        const DeviceMatrix<float> A(factors[0], e), B(factors[1], e),
+            C(factors.size() > 2 ? factors[2] : Eigen::MatrixXf::Ones(1, 1), e);
+        DeviceMatrix<float> dX(X, e), dY(e);
+        dY = dX * kron(A, B, C);
+        REQUIRE(cuda.begin_capture(stream, 2) == 0);
+        dY = dX * kron(A, B, C);
+        dY += 2.0f * dX * kron(A, B, C);
+        void* graph = nullptr;
+        void* executable = nullptr;
+        std::size_t nodes = 0;
+        REQUIRE(cuda.end_capture(stream, &graph) == 0);
+        REQUIRE(cuda.node_count(graph, nullptr, &nodes) == 0);
+        CHECK(nodes >= 2);
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        const Eigen::MatrixXf X2 = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 2);
+        dX = X2;
+        poison(dY);
+        REQUIRE(cuda.graph_launch(executable, stream) == 0);
+        CHECK(agrees(dY.to_host(), Eigen::MatrixXf(3.0f * expected_right(X2, factors)), s));
+    }
+}
+
+TEST_CASE("capture refuses host operands and host factors by a typed error" * needs_gpu()) {
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream);
+    const Eigen::MatrixXd A = Eigen::MatrixXd::Random(3, 3), B = Eigen::MatrixXd::Random(4, 4),
+                          X = Eigen::MatrixXd::Random(5, 12);
+    DeviceMatrix<double> dX(X, e), dY(e);
+    dY = dX * kron(A, B);
+    Eigen::MatrixXd Y;
+    REQUIRE(cuda.begin_capture(stream, 2) == 0);
+    CHECK_THROWS_AS(dY = dX * kron(A, B), otimes::device_error);
+    CHECK_THROWS_AS(otimes::on(e, Y) = X * kron(A, B), otimes::device_error);
+    CHECK_THROWS_AS(static_cast<void>(dX.to_host()), otimes::device_error);
+    void* graph = nullptr;
+    CHECK(cuda.end_capture(stream, &graph) == 0);
+    dY = dX * kron(A, B);
+    CHECK(agrees(dY.to_host(), expected_right(X, std::vector<Eigen::MatrixXd>{A, B}), {5, {3, 4}, {3, 4}}));
+}
+
+TEST_CASE("a second run allocates nothing, on the host or on the device" * needs_gpu()) {
+    driver cuda;
+    static counting_resource resource;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream, resource);
+    for (const shapes& s : {shapes{64, {4, 4, 4}, {4, 4, 4}}, shapes{3, {65, 52, 3}, {20, 50, 5}}}) {
+        const auto factors = random_factors<double>(s);
+        const DeviceMatrix<double> A(factors[0], e), B(factors[1], e), C(factors[2], e);
+        const DeviceMatrix<double> dX(random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 1), e);
+        DeviceMatrix<double> dY(e);
+        for (int i = 0; i < 3; ++i) dY = dX * kron(A, B, C);
+        e.synchronize();
+        const int before = resource.allocations;
+        support::allocation_counter counter;
+        for (int i = 0; i < 100; ++i) dY.noalias() = dX * kron(A, B, C);
+        const auto seen = counter.seen();
+        CHECK(resource.allocations == before);
+        if (support::allocations_are_counted()) CHECK(seen.count == 0);
+        e.synchronize();
+    }
+    CHECK(resource.releases > 0);
+}
+
+TEST_CASE("threads share an executor, and have their own" * needs_gpu()) {
+    driver cuda;
+    for (const bool shared : {true, false}) {
+        std::atomic<int> wrong{0};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&, t] {
+                driver mine;
+                CUstream_st* stream = nullptr;
+                if (!shared && mine.stream_create(&stream, 1) != 0) {
+                    ++wrong;
+                    return;
+                }
+                const otimes::device_executor& e = shared ? otimes::gpu() : otimes::gpu(stream);
+                const shapes s{40 + t, {3, 4 + t, 5}, {5, 4, 3 + t}};
+                const auto factors = random_factors<double>(s);
+                const Eigen::MatrixXd X =
+                    random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), static_cast<std::uint64_t>(t));
+                const Eigen::MatrixXd want = expected_right(X, factors);
+                const DeviceMatrix<double> A(factors[0], e), B(factors[1], e), C(factors[2], e), dX(X, e);
+                for (int i = 0; i < 30; ++i) {
+                    DeviceMatrix<double> dY(e);
+                    dY = dX * kron(A, B, C);
+                    if (!((dY.to_host() - want).norm() <= 1e-12 * want.norm())) ++wrong;
+                }
+            });
+        }
+        for (std::thread& t : threads) t.join();
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("operands of one stream, destination on another" * needs_gpu()) {
+    driver cuda;
+    CUstream_st *first = nullptr, *second = nullptr;
+    REQUIRE(cuda.stream_create(&first, 1) == 0);
+    REQUIRE(cuda.stream_create(&second, 1) == 0);
+    const otimes::device_executor &e = otimes::gpu(first), &f = otimes::gpu(second);
+    CHECK(&otimes::gpu(first) == &e);
+    const shapes s{300, {16, 16}, {16, 16}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+    const Eigen::MatrixXf want = expected_right(X, factors);
+    for (int i = 0; i < 50; ++i) {
+        DeviceMatrix<float> A(factors[0], e), B(factors[1], e), dX(X, e), dY(f), dZ(e);
+        dY = dX * kron(A, B);
+        dZ = dY;
+        CHECK(agrees(dZ.to_host(), want, s));
+    }
+}
+
+TEST_CASE("bits repeat, and do not depend on the stream" * needs_gpu()) {
+    const shapes s{100, {6, 5, 7}, {7, 5, 6}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+    const DeviceMatrix<float> A(factors[0]), B(factors[1]), C(factors[2]), dX(X);
+    DeviceMatrix<float> dY;
+    dY = dX * kron(A, B, C);
+    const Eigen::MatrixXf once = dY.to_host();
+    for (int i = 0; i < 20; ++i) {
+        poison(dY);
+        dY = dX * kron(A, B, C);
+        CHECK(dY.to_host() == once);
+    }
+}
+
+TEST_CASE("plans: signature, workspace, description" * needs_gpu()) {
+    const shapes s{100, {6, 5, 7}, {7, 5, 6}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+    const DeviceMatrix<float> A(factors[0]), B(factors[1]), C(factors[2]), dX(X);
+    DeviceMatrix<float> dY;
+    const otimes::plan p = otimes::make_plan(dX * kron(A, B, C));
+    CHECK(p.where == otimes::placement::gpu);
+    p.run(dY, dX * kron(A, B, C));
+    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+    CHECK_THROWS_AS(p.run(dY, dX * kron(A, B, C, A)), otimes::error);
+    if (p.workspace_bytes > 0) CHECK_THROWS_AS(p.run(dY, dX * kron(A, B, C), dY.data(), 0), otimes::budget_error);
+    const std::string text = otimes::gpu().describe(p);
+    CAPTURE(text);
+    CHECK(text.find("source: ") != std::string::npos);
+    MESSAGE(text);
+}
+
+TEST_CASE("placement: make_executor() runs host and device operands" * needs_gpu()) {
+    const otimes::scoped_executor scope(otimes::make_executor());
+    const shapes s{50, {6, 5}, {7, 5}};
+    const auto factors = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 1);
+    Eigen::MatrixXd Y;
+    Y = X * kron(factors[0], factors[1]);
+    CHECK(agrees(Y, expected_right(X, factors), s));
+    const DeviceMatrix<double> dX(X), A(factors[0]), B(factors[1]);
+    DeviceMatrix<double> dY;
+    dY = dX * kron(A, B);
+    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+}
+
+TEST_CASE("errors are typed and leave the executor usable" * needs_gpu()) {
+    const DeviceMatrix<float> A(Eigen::MatrixXf::Random(3, 3)), dX(Eigen::MatrixXf::Random(4, 10));
+    CHECK_THROWS_AS(static_cast<void>(dX * kron(A, A)), otimes::shape_error);
+    CHECK_THROWS_AS(DeviceMatrix<float>(std::int64_t{1} << 40, 1 << 20), otimes::device_error);
+    CHECK_THROWS_AS(DeviceMatrix<float>(-1, 2), otimes::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::gpu(static_cast<CUstream_st*>(nullptr))), otimes::device_error);
+    DeviceMatrix<float> dY(2, 2);
+    CHECK_THROWS_AS(dY += dX * kron(A, DeviceMatrix<float>(Eigen::MatrixXf::Random(3, 3))), otimes::error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::on(otimes::cpu(), dY)), otimes::unsupported_error);
+    otimes::gpu().synchronize();
+    const Eigen::MatrixXf a = A.to_host();
+    CHECK(a.rows() == 3);
+}

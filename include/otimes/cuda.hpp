@@ -32,6 +32,7 @@
 #include <otimes/program/errors.hpp>
 #include <otimes/program/half.hpp>
 #include <otimes/program/overlap.hpp>
+#include <otimes/program/signature.hpp>
 
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
 #include <otimes/exec/cpu.hpp>
@@ -1128,9 +1129,8 @@ void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>&
     low.add_product(value.node(), y.view(), false, Scalar(1));
     device::mark_result_on_device(s.program);
     if (!(s.program == p.source)) {
-        throw unsupported_error(
-            "otimes: plan::run: the plan was made for an expression of another signature (shapes, strides, "
-            "scalar types, memory spaces). Make a plan for this one.");
+        throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                describe_difference(p.source, s.program) + ". Make a plan for this one.");
     }
     device::executor_for(y.home()).run(p, s.bindings, {workspace, available_bytes});
     s.bindings.clear();

@@ -364,8 +364,28 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
     }
     stage_view before, after;
     const bool whole_registers = !shape.has_lanes || lanes * Components >= simd<Real>::width;
-    job.direct_in = whole_registers && !shape.conjugate;
-    job.direct_out = whole_registers;
+    std::ptrdiff_t last_extents[most_pass_modes];
+    for (int m = 0; m < shape.mode_count; ++m) {
+        last_extents[m] = extents[m];
+    }
+    for (int i = 0; i < n; ++i) {
+        last_extents[shape.sweep_mode[i]] = shape.Q[i];
+    }
+    // Short rows far apart, all on the same few sets of the first-level cache, would evict each other between the blocks that
+    // use them: such a tile is copied, row by row, each cache line once.
+    const auto rows_evict = [&](bool input) {
+        const std::ptrdiff_t row_bytes = lanes * Components * static_cast<std::ptrdiff_t>(sizeof(Real));
+        std::ptrdiff_t rows = 1, nearest = 0;
+        for (int m = 0; m < shape.mode_count; ++m) {
+            const std::ptrdiff_t stride = input ? shape.modes[m].in : shape.modes[m].out;
+            nearest = nearest == 0 || stride < nearest ? stride : nearest;
+            rows *= input ? extents[m] : last_extents[m];
+        }
+        nearest *= static_cast<std::ptrdiff_t>(sizeof(Real));
+        return n > 1 && shape.has_lanes && nearest > row_bytes && rows_collide(rows, nearest);
+    };
+    job.direct_in = whole_registers && !shape.conjugate && !rows_evict(true);
+    job.direct_out = whole_registers && !rows_evict(false);
     for (int i = 0; i < n; ++i) {
         const int on = shape.sweep_mode[i];
         bool in_direct = i == 0 && job.direct_in;

@@ -7,6 +7,13 @@
 #pragma once
 #include "device_language.cuh"
 
+// The attribute of a kernel whose blocks form clusters; older architectures refuse it even for one block.
+#if __CUDA_ARCH__ >= 900
+#define OTIMES_CLUSTER_OF(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define OTIMES_CLUSTER_OF(blocks)
+#endif
+
 namespace otimes::kernels {
 
 __device__ __forceinline__ void cluster_barrier() {

@@ -16,7 +16,7 @@
 namespace otimes::kernels {
 
 template <class Group>
-__global__ void __cluster_dims__(Group::cluster, 1, 1) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
+__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
     static_assert(Group::run == 1);
     constexpr int in = Group::count_p(), out = Group::count_q();

@@ -16,6 +16,12 @@ else()
   set_tests_properties(cuda PROPERTIES SKIP_REGULAR_EXPRESSION "tests on a GPU are skipped" LABELS gpu)
 endif()
 
+if(TARGET otimes_cuda_compiler)
+  otimes_add_room(runtime_compiler)
+  target_sources(test_runtime_compiler PRIVATE $<TARGET_OBJECTS:otimes_cuda_compiler>)
+  target_link_libraries(test_runtime_compiler PRIVATE otimes_backend_core Threads::Threads ${CMAKE_DL_LIBS})
+endif()
+
 # A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.
 add_executable(test_no_cuda no_cuda/no_cuda.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
                             "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")

@@ -267,7 +267,60 @@ void random_plans(unsigned seed, int count, std::int64_t largest) {
     }
 }
 
+// The plan's passes, sums and groups stay; tiles, lanes and threads change: the bits may not.
+template <class Scalar>
+void same_bits(unsigned seed, int count) {
+    std::mt19937 bits(seed);
+    for (int i = 0; i < count; ++i) {
+        const chain_spec spec = random_spec(bits, otimes::dtype_of<Scalar>(), 6000);
+        fixture<Scalar> f(spec, bits);
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        f.check(p);
+        const std::vector<Scalar> first(f.result().data(), f.result().data() + f.result().size());
+        for (int variant = 0; variant < 4; ++variant) {
+            bend(p, bits);
+            f.check(p);
+            bool equal = true;
+            for (std::size_t k = 0; k < first.size(); ++k) {
+                equal = equal && (!f.result().reached(k) || f.result().data()[k] == first[k]);
+            }
+            CHECK(equal);
+        }
+    }
+}
+
 }  // namespace
+
+TEST_CASE("cpu: bits depend on neither tiles, lanes nor threads") {
+    same_bits<float>(11, 400);
+    same_bits<double>(12, 400);
+    same_bits<std::complex<float>>(13, 300);
+    same_bits<std::complex<double>>(14, 300);
+}
+
+TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused before anything is written") {
+    std::mt19937 bits(5);
+    for (int i = 0; i < 100; ++i) {
+        const chain_spec spec = random_spec(bits, dtype::f32, 4000);
+        fixture<float> f(spec, bits);
+        const otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        const auto bytes = static_cast<std::size_t>(p.workspace_bytes);
+        std::vector<unsigned char> memory(bytes + 192, 0xA5);
+        void* start = memory.data() + 64;
+        start = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(start) + 63) / 64 * 64);
+        f.check(p, {start, p.workspace_bytes});
+        const auto* const end = static_cast<unsigned char*>(start) + bytes;
+        CHECK(std::all_of(memory.data(), static_cast<unsigned char*>(start), [](unsigned char c) { return c == 0xA5; }));
+        CHECK(std::all_of(end, static_cast<const unsigned char*>(memory.data() + memory.size()), [](unsigned char c) { return c == 0xA5; }));
+        if (p.workspace_bytes > 0) {
+            f.restore();
+            CHECK_THROWS_AS(otimes::cpu().run(p, f.bound, {start, p.workspace_bytes - 1}), otimes::budget_error);
+            CHECK(std::memcmp(f.result().data(), f.before.data(), f.before.size() * sizeof(float)) == 0);
+        }
+    }
+}
 
 TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
 TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }

@@ -135,7 +135,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     const vec f = simd_t::broadcast(IsRow ? a[(r / Components) * a_row + r % Components] : a[r]);
                     OTIMES_UNROLL
                     for (int v = 0; v < Vectors; ++v) {
-                        sum[r][v] += f * x[v];
+                        sum[r][v] = simd_t::multiply_add(f, x[v], sum[r][v]);
                     }
                 }
             }
@@ -144,7 +144,8 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 for (int r = 0; r < results; ++r) {
                     OTIMES_UNROLL
                     for (int v = 0; v < Vectors; ++v) {
-                        sum[r][v] = sum[2 * r][v] + simd_t::alternating() * simd_t::swap_pairs(sum[2 * r + 1][v]);
+                        sum[r][v] = simd_t::multiply_add(simd_t::alternating(), simd_t::swap_pairs(sum[2 * r + 1][v]),
+                                                         sum[2 * r][v]);
                     }
                 }
             }
@@ -158,11 +159,16 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 for (int r = 0; r < results; ++r) {
                     OTIMES_UNROLL
                     for (int v = 0; v < Vectors; ++v) {
+                        // Pinned, so that every block rounds alike: else the compiler may fuse one product or the
+                        // other, or the product with the addition below.
                         if constexpr (Components == 2) {
-                            sum[r][v] = re * sum[r][v] + im * simd_t::swap_pairs(sum[r][v]);
+                            vec crossed = im * simd_t::swap_pairs(sum[r][v]);
+                            simd_t::pin(crossed);
+                            sum[r][v] = simd_t::multiply_add(re, sum[r][v], crossed);
                         } else {
                             sum[r][v] = re * sum[r][v];
                         }
+                        simd_t::pin(sum[r][v]);
                     }
                 }
             }

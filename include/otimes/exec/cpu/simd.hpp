@@ -6,9 +6,14 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <otimes/exec/target.hpp>
+
+#if defined(__FMA__) || defined(__AVX512F__)
+#include <immintrin.h>  // fused multiply-add by name; Eigen includes it as well
+#endif
 
 #if defined(__clang__)
 #define OTIMES_UNROLL _Pragma("unroll")
@@ -40,6 +45,31 @@ struct simd {
     static OTIMES_INLINE type load(const Real* p) noexcept { return *reinterpret_cast<const unaligned*>(p); }
     static OTIMES_INLINE void store(Real* p, type v) noexcept { *reinterpret_cast<unaligned*>(p) = v; }
     static OTIMES_INLINE type broadcast(Real s) noexcept { return s - type{}; }  // s + 0 would cost an addition: -0
+    /// c + a * b, rounded once wherever the target can. By name: left to contraction, GCC tunes for some processors by turning
+    /// short chains into a multiplication and an addition, and then bits depend on the size of a block.
+    static OTIMES_INLINE type multiply_add(type a, type b, type c) noexcept {
+#if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
+        if constexpr (std::is_same_v<Real, float>) {
+            return static_cast<type>(_mm512_fmadd_ps(static_cast<__m512>(a), static_cast<__m512>(b), static_cast<__m512>(c)));
+        } else {
+            return static_cast<type>(_mm512_fmadd_pd(static_cast<__m512d>(a), static_cast<__m512d>(b), static_cast<__m512d>(c)));
+        }
+#elif OTIMES_TARGET_SIMD_BYTES == 32 && defined(__FMA__)
+        if constexpr (std::is_same_v<Real, float>) {
+            return static_cast<type>(_mm256_fmadd_ps(static_cast<__m256>(a), static_cast<__m256>(b), static_cast<__m256>(c)));
+        } else {
+            return static_cast<type>(_mm256_fmadd_pd(static_cast<__m256d>(a), static_cast<__m256d>(b), static_cast<__m256d>(c)));
+        }
+#elif OTIMES_TARGET_SIMD_BYTES == 16 && defined(__FMA__)
+        if constexpr (std::is_same_v<Real, float>) {
+            return static_cast<type>(_mm_fmadd_ps(static_cast<__m128>(a), static_cast<__m128>(b), static_cast<__m128>(c)));
+        } else {
+            return static_cast<type>(_mm_fmadd_pd(static_cast<__m128d>(a), static_cast<__m128d>(b), static_cast<__m128d>(c)));
+        }
+#else
+        return c + a * b;
+#endif
+    }
     /// Keeps v in a register: GCC would rather load it again for each multiply-add that uses it, and the load ports are
     /// what limits the kernels.
     static OTIMES_INLINE void pin([[maybe_unused]] type& v) noexcept {
@@ -95,6 +125,7 @@ struct simd {
     static type load(const Real* p) noexcept { return *p; }
     static void store(Real* p, type v) noexcept { *p = v; }
     static type broadcast(Real s) noexcept { return s; }
+    static type multiply_add(type a, type b, type c) noexcept { return c + a * b; }
     static void pin(type&) noexcept {}
 };
 #endif

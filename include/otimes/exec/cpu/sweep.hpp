@@ -48,13 +48,13 @@ inline even_split split_evenly(std::ptrdiff_t n, int largest) noexcept {
 template <class Real, int Components>
 struct block_shapes {
     static constexpr bool many_registers = OTIMES_TARGET_SIMD_REGISTERS >= 32;
-    static constexpr int most_vectors = 3;
+    static constexpr int most_vectors = many_registers ? 3 : 2;  ///< of a row block
     static constexpr int most_rows = many_registers ? 8 : 6;
 
     /// Registers along the vectors that a fibre block of `rows` takes at most.
-    static constexpr int vectors_for(int rows) noexcept { return many_registers || rows <= 4 ? 3 : 2; }
-    /// Most values of q in a fibre block. Measured: with 16 registers 4 x 3 and 4 x 2 reach 90 % of peak and 6 x 2 less
-    /// at P = 8, but one block of 5 or 6 beats two.
+    static constexpr int vectors_for(int rows) noexcept { return many_registers || rows <= 3 ? 3 : 2; }
+    /// Most values of q in a fibre block. Measured with 16 registers at P = 8: 4 x 2 reaches 97 % of peak and 4 x 3, which
+    /// leaves no register free, 82 %; one block of 5 or 6 beats two.
     static constexpr int fibre_q(std::ptrdiff_t Q) noexcept {
         if constexpr (Components == 2) {
             return many_registers ? 4 : Q % 3 == 0 && Q % 2 != 0 ? 3 : 2;
@@ -92,7 +92,11 @@ private:
     }
     template <int Rows, int Vectors>
     static constexpr kernel row_entry() noexcept {
-        return &block_kernel<Real, Rows, Vectors, true, Components>;
+        if constexpr (Vectors <= most_vectors) {
+            return &block_kernel<Real, Rows, Vectors, true, Components>;
+        } else {
+            return nullptr;
+        }
     }
     static constexpr std::array<std::array<kernel, 3>, most_rows> fibre_table =
         make_fibre(std::make_integer_sequence<int, most_rows>());

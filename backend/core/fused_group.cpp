@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace otimes::backend {
 
@@ -32,12 +33,27 @@ std::int64_t shared_bytes_estimate(const fused_group& g) {
         factors +=
             static_cast<std::int64_t>(g.p[i]) * ((g.q[i] + vector - 1) / vector * vector) * (split_parts ? 2 : 1);
     }
-    return (factors + tile + tile / 8 + 64) * 4 * words_of(g.type);
+    const std::int64_t parts = g.slots * (tile + tile / 8) / std::max(1, g.segments);
+    return (factors + tile + tile / 8 + parts + 64) * 4 * words_of(g.type);
+}
+
+/// Extents that a thread may hold together: what was measured to gain on an H200 (bench/gpu/plans.txt). With few tiles the
+/// threads are idle anyway, and short trips finish sooner.
+bool may_hold(const fused_group& g, std::int64_t held, std::int64_t extent, bool few_tiles, std::int64_t tile_words) {
+    const std::int64_t together = held * extent;
+    if (few_tiles) {
+        return together <= 10;
+    }
+    if (g.type == dtype::f64) {
+        return together <= 27 || (extent == 4 && together <= 64 && tile_words >= 16384);
+    }
+    return together <= 36 || (extent == 4 && together <= 64) || (together <= 64 && tile_words >= 16384);
 }
 
 /// The trips: neighbouring modes of equal square extents together while a thread's registers hold them; the rest one by
-/// one in the order asked for. Nothing when a mode fits no trip.
-bool choose_trips(const fused_request& request, fused_group& g) {
+/// one in the order asked for. Nothing when a mode fits no trip. `most_held` receives the words of a thread's fibres.
+bool choose_trips(const fused_request& request, bool few_tiles, std::int64_t tile_words, fused_group& g,
+                  std::int64_t& most_held) {
     const int modes = static_cast<int>(g.p.size());
     const int words = words_of(g.type);
     const bool all_square = g.p == g.q;
@@ -50,15 +66,18 @@ bool choose_trips(const fused_request& request, fused_group& g) {
             order.push_back(level);
         }
     }
+    most_held = 0;
     std::vector<bool> replaced(static_cast<std::size_t>(modes) + 1, false);
     for (std::size_t at = 0; at < order.size(); ++at) {
         const int level = order[at];
         fused_trip trip;
         trip.first = level;
-        // Extents of the tile below this mode at this moment.
+        std::int64_t fibres = static_cast<std::int64_t>(g.rows) * g.run;  // of the tile at this moment
         std::int64_t below = g.run;
-        for (int l = level + 1; l <= modes; ++l) {
-            below *= replaced[static_cast<std::size_t>(l)] ? extent_q(l) : extent_p(l);
+        for (int l = 1; l <= modes; ++l) {
+            const int now = replaced[static_cast<std::size_t>(l)] ? extent_q(l) : extent_p(l);
+            fibres *= l == level ? 1 : now;
+            below *= l > level ? now : 1;
         }
         // A lane of the matrix unit takes neighbouring fibres by one access, so the contiguous stretch under them must be
         // whole accesses.
@@ -68,37 +87,41 @@ bool choose_trips(const fused_request& request, fused_group& g) {
                                                                         : extent_p(modes);
         const bool wide_enough =
             extent_p(level) % 8 == 0 && extent_q(level) % 8 == 0 && (below == 1 || stretch % lane_elements == 0);
+        const int larger = std::max(extent_p(level), extent_q(level));
         if (request.matrix[static_cast<std::size_t>(level - 1)] && wide_enough) {
             trip.matrix = true;
-            // A warp's accumulators hold Q / split; more than 64 columns at a time would spill.
-            while (extent_q(level) / trip.split > 32 && extent_q(level) % (16 * trip.split) == 0 &&
-                   g.threads / 32 % (2 * trip.split) == 0) {
+            most_held = std::max<std::int64_t>(most_held, register_words);
+            const int columns = g.type == dtype::f32 ? (g.threads >= 256 ? 32 : 64) : 32;  // of a warp at a time
+            while (extent_q(level) / trip.split > columns && trip.split < 8 &&
+                   extent_q(level) % (16 * trip.split) == 0 && g.threads / 32 % (2 * trip.split) == 0) {
                 trip.split *= 2;
             }
-        } else if (extent_p(level) == extent_q(level)) {
-            std::int64_t held = extent_p(level);
-            if (held * words > register_words) {
-                trip.split = 4;
-            }
-            while (all_square && trip.split == 1 && at + 1 < order.size() && order[at + 1] == trip.first - 1 &&
-                   extent_p(trip.first - 1) == extent_q(trip.first - 1) &&
+        } else {
+            std::int64_t held = larger;
+            while (all_square && at + 1 < order.size() && extent_p(trip.first - 1) == extent_q(trip.first - 1) &&
                    !(request.matrix[static_cast<std::size_t>(trip.first - 2)] && extent_p(trip.first - 1) % 8 == 0) &&
-                   held * extent_p(trip.first - 1) * words <= register_words) {
+                   may_hold(g, held, extent_p(trip.first - 1), few_tiles, tile_words)) {
                 held *= extent_p(trip.first - 1);
                 --trip.first;
                 ++trip.count;
                 ++at;
             }
-        } else if (std::max(extent_p(level), extent_q(level)) * words > register_words) {
-            trip.split = 4;
-        }
-        if (!trip.matrix && trip.count == 1 && trip.split > 1) {
-            while (extent_q(level) / trip.split * words > 32 && trip.split < 32) {
-                trip.split *= 2;
+            if (trip.count == 1 && (held * words > register_words || (few_tiles && held >= 16))) {
+                // Long fibres: several threads share one, so that each keeps few sums and all have work.
+                while (trip.split < 16 && trip.split * 2 <= extent_q(level) && g.threads % (trip.split * 2) == 0 &&
+                       ((extent_q(level) + trip.split - 1) / trip.split * words > 32 ||
+                        fibres * trip.split * 2 <= g.threads)) {
+                    trip.split *= 2;
+                }
+                if ((extent_q(level) + trip.split - 1) / trip.split * words > register_words) {
+                    return false;
+                }
+                held = trip.split > 1 ? (extent_q(level) + trip.split - 1) / trip.split : held;
+                if (trip.split == 1 && held * words > register_words) {
+                    held = extent_q(level);
+                }
             }
-            if (g.threads % trip.split != 0) {
-                return false;
-            }
+            most_held = std::max(most_held, held * words);
         }
         for (int l = trip.first; l < trip.first + trip.count; ++l) {
             replaced[static_cast<std::size_t>(l)] = true;
@@ -158,6 +181,7 @@ std::optional<fused_group> choose_group(const fused_request& request, const gpu_
     const auto fits = [&](const fused_group& candidate, std::int64_t limit) {
         return shared_bytes_estimate(candidate) <= limit;
     };
+    const std::int64_t many = 2ll * std::max(1, gpu.multiprocessors);
     if (g.outer) {
         const int sector = 8 / words;
         g.run = 2;
@@ -170,19 +194,18 @@ std::optional<fused_group> choose_group(const fused_request& request, const gpu_
         if (!fits(g, capacity) || (g.run < sector && g.run < request.inner)) {
             return std::nullopt;  // runs below a sector waste more than another pass costs
         }
-        // Small groups take longer runs: more work between two barriers.
-        while (g.run < request.inner && g.run < 256 / words && tile * g.run * words < 8192 && fits(g, capacity / 3)) {
+        // Small groups take longer runs: more work between two barriers, while every multiprocessor still gets two tiles.
+        while (g.run < request.inner && g.run < 128 && tile * g.run * words * 2 <= 4096 &&
+               request.tiles_of_one * (request.inner / (2 * g.run)) >= many) {
             g.run *= 2;
-        }
-        if (!fits(g, capacity)) {
-            g.run /= 2;
         }
     } else {
         if (!fits(g, capacity)) {
             return std::nullopt;
         }
-        const std::int64_t enough = 2ll * std::max(1, gpu.multiprocessors);
-        while (g.rows < 64 && tile * g.rows * words < 4096 && request.tiles_of_one / (2 * g.rows) >= enough) {
+        const std::int64_t enough_words = modes <= 2 ? 2304 : 8192;
+        while (g.rows < 256 && tile * g.rows * 2 * words <= enough_words &&
+               request.tiles_of_one / (2 * g.rows) >= many) {
             fused_group larger = g;
             larger.rows *= 2;
             if (!fits(larger, capacity / 3) ||
@@ -193,15 +216,44 @@ std::optional<fused_group> choose_group(const fused_request& request, const gpu_
         }
     }
     const std::int64_t tile_words = tile * g.rows * g.run * words;
-    g.threads = tile_words <= 1024 ? 64 : tile_words <= 3072 ? 128 : tile_words >= 28000 ? 512 : 256;
-    if (!choose_trips(request, g)) {
+    const std::int64_t tiles = g.outer ? request.tiles_of_one * ((request.inner + g.run - 1) / g.run)
+                                       : (request.tiles_of_one + g.rows - 1) / g.rows;
+    const bool few_tiles = tiles <= std::max(1, gpu.multiprocessors);
+    const bool large_matrix = std::ranges::any_of(request.matrix, [](bool m) { return m; }) && tile_words >= 4096 &&
+                              *std::max_element(g.q.begin(), g.q.end()) >= 64;
+    g.threads = tile_words <= 128                    ? 64
+                : few_tiles && tile_words > 2048     ? 256
+                : large_matrix || tile_words > 16384 ? 256
+                                                     : 128;
+    std::int64_t held = 0;
+    if (!choose_trips(request, few_tiles, tile_words, g, held)) {
         return std::nullopt;
     }
-    // 128 registers a thread: what the trips hold (at most 64 words twice) fits without spilling.
-    const std::int64_t by_memory =
-        std::max<std::int64_t>(1, gpu.shared_bytes_per_multiprocessor / (shared_bytes_estimate(g) + 1024));
-    const std::int64_t by_registers = std::max<std::int64_t>(1, gpu.registers_per_multiprocessor / (g.threads * 128));
-    g.blocks = static_cast<int>(std::min<std::int64_t>({by_memory, by_registers, 8}));
+    const auto blocks_of = [&](const fused_group& candidate) {
+        const std::int64_t registers = held > 32 ? 128 : 64;  // of a thread
+        const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_estimate(candidate) + 1024);
+        const std::int64_t by_registers = gpu.registers_per_multiprocessor / (candidate.threads * registers);
+        return static_cast<int>(std::clamp<std::int64_t>(std::min(by_memory, by_registers), 1, 16));
+    };
+    g.blocks = blocks_of(g);
+    // Where so few blocks share a multiprocessor that they cannot hide each other's loads, the parts of the next tile
+    // arrive while one is worked on.
+    const fused_trip& first_trip = g.trips.front();
+    const bool heavy =
+        first_trip.matrix && g.p[static_cast<std::size_t>(first_trip.first - 1)] >= 64;  // hides loads itself
+    if (!g.outer && g.rows == 1 && !few_tiles && !heavy && tile_words >= 16384 && first_trip.first > 1) {
+        for (const auto& [segments, slots] : {std::pair{4, 2}, std::pair{8, 2}, std::pair{2, 1}}) {
+            fused_group staged = g;
+            staged.segments = segments;
+            staged.slots = slots;
+            // Several blocks hide each other's loads already: then one part ahead is enough, and no block is given up.
+            const bool worth_it = g.blocks == 1 || (slots == 1 && blocks_of(staged) >= 2);
+            if (g.p.front() % segments == 0 && fits(staged, capacity) && worth_it) {
+                staged.blocks = blocks_of(staged);
+                return staged;
+            }
+        }
+    }
     return g;
 }
 

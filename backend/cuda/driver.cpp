@@ -120,11 +120,18 @@ void check(CUresult code, const char* call) {
     }
 }
 
-context_scope::context_scope(CUcontext context) { OTIMES_CUDA_CALL(cuCtxPushCurrent(context)); }
+context_scope::context_scope(CUcontext context) {
+    CUcontext current = nullptr;
+    OTIMES_CUDA_CALL(cuCtxGetCurrent(&current));
+    if (current != context) {
+        OTIMES_CUDA_CALL(cuCtxPushCurrent(context));
+        pushed_ = true;
+    }
+}
 context_scope::~context_scope() {
     CUcontext popped = nullptr;
-    if (const driver_functions* const f = find_driver()) {
-        f->cuCtxPopCurrent(&popped);
+    if (pushed_) {
+        driver().cuCtxPopCurrent(&popped);
     }
 }
 

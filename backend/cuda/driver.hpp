@@ -52,13 +52,16 @@ void check(CUresult code, const char* call);
 
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)
 
-/// Makes a context current for a scope.
+/// Makes a context current for a scope; where it is current already, which is the usual case, that costs a look.
 class context_scope {
 public:
     explicit context_scope(CUcontext context);
     context_scope(const context_scope&) = delete;
     context_scope& operator=(const context_scope&) = delete;
     ~context_scope();
+
+private:
+    bool pushed_ = false;
 };
 
 }  // namespace otimes::backend

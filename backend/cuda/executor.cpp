@@ -91,7 +91,27 @@ plan gpu_executor::make_plan_for(const program& p, const options& wishes) const 
     return make_plan(p, machine_, decided);
 }
 
-void gpu_executor::evaluate(const program& p, const bindings& b) const { run(cached_plan_for(p, *this), b, {}); }
+void gpu_executor::evaluate(const program& p, const bindings& b) const {
+    // The usual way in: one hash and one comparison lead from the program to its launches.
+    struct recent_program {
+        std::uint64_t key = 0;
+        std::uint64_t executor_id = 0;
+        std::shared_ptr<const prepared_plan> ready;
+    };
+    thread_local std::array<recent_program, 32> recent;
+    const std::uint64_t key = hash_value(p);
+    recent_program& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
+    if (entry.key != key || entry.executor_id != id() || !(entry.ready->made_for.source == p)) {
+        entry = {key, id(), prepared(cached_plan_for(p, *this))};
+    }
+    // A copy: evaluating host operands comes back here.
+    const std::shared_ptr<const prepared_plan> ready = entry.ready;
+    if (ready->host_operands) {
+        run_with_host_operands(ready->made_for, b);
+    } else {
+        run_on_device(*ready, b, {});
+    }
+}
 
 bool gpu_executor::capturing() const {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -421,7 +441,7 @@ void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspac
                            std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
     }
     if (ready->host_operands) {
-        run_with_host_operands(p, b, workspace);
+        run_with_host_operands(p, b);
     } else {
         run_on_device(*ready, b, workspace);
     }
@@ -489,10 +509,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     }
 }
 
-void gpu_executor::run_with_host_operands(const plan& p, const bindings& b, workspace_view workspace) const {
+void gpu_executor::run_with_host_operands(const plan& p, const bindings& b) const {
     const context_scope scope(device_.handle());
     require_no_capture("an operand is in host memory");
-    static_cast<void>(workspace);  // it was planned for other strides
     // The same program with every host operand contiguous in device memory, its modes in the order of its strides.
     struct moved {
         std::size_t tensor;

@@ -69,7 +69,8 @@ private:
     std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
     void load(const launch_list& list) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const;
-    void run_with_host_operands(const plan& p, const bindings& b, workspace_view workspace) const;
+    /// The caller's workspace is not used: it was planned for the strides in host memory.
+    void run_with_host_operands(const plan& p, const bindings& b) const;
     [[nodiscard]] bool capturing() const;
     void require_no_capture(const char* what) const;
 

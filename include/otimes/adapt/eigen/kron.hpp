@@ -44,11 +44,15 @@ inline identity_factor identity(std::int64_t order) {
 inline identity_operator identity() { return {}; }
 
 template <class Scalar>
-requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
-operator*(const Scalar& scale, identity_operator) { return {scale}; }
+    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
+scaled_identity<Scalar> operator*(const Scalar& scale, identity_operator) {
+    return {scale};
+}
 template <class Scalar>
-requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
-operator*(identity_operator, const Scalar& scale) { return {scale}; }
+    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
+scaled_identity<Scalar> operator*(identity_operator, const Scalar& scale) {
+    return {scale};
+}
 
 /// Copies a matrix or evaluates an expression; given as an argument the copy is moved into the expression.
 template <class Derived>
@@ -113,8 +117,8 @@ public:
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         std::int64_t ignored = 0;
         if (!checked_multiply(rows(), cols(), ignored)) {
-            throw shape_error("otimes: " + detail::kron_text(factor_count()) +
-                              ".toDenseMatrix(): " + detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".toDenseMatrix(): " +
+                              detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
         }
         DenseMatrix result = DenseMatrix::Constant(1, 1, node_.alpha());
         for (const leaf& f : node_.factors()) {
@@ -148,10 +152,9 @@ public:
     /// @{
     template <class Destination>
     void evalTo(Destination&) const {
-        static_assert(
-            eigen::always_false<Destination>,
-            "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
-            "it, or multiply it with a matrix.");
+        static_assert(eigen::always_false<Destination>,
+                      "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
+                      "it, or multiply it with a matrix.");
     }
     template <class Destination>
     void addTo(Destination& destination) const {
@@ -177,10 +180,9 @@ inline constexpr bool is_kron<kron_expr<Scalar>> = true;
 /// Scalar of an argument of kron(); void for an identity, which fits any.
 template <class Argument>
 struct argument_scalar {
-    static_assert(
-        dense<Argument>,
-        "otimes: kron() takes dense Eigen matrices and expressions, otimes::identity(n) and other krons. For an "
-        "array write .matrix(); a sparse, diagonal or triangular matrix must be made dense first.");
+    static_assert(dense<Argument>,
+                  "otimes: kron() takes dense Eigen matrices and expressions, otimes::identity(n) and other krons. For an "
+                  "array write .matrix(); a sparse, diagonal or triangular matrix must be made dense first.");
     using type = scalar_of<Argument>;
 };
 template <>
@@ -194,10 +196,9 @@ struct argument_scalar<kron_expr<Scalar>> {
 
 template <class First, class Second>
 struct combined_scalar {
-    static_assert(
-        detail::scalars_mix<First, Second>,
-        "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
-        "with .cast<Scalar>().");
+    static_assert(detail::scalars_mix<First, Second>,
+                  "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
+                  "with .cast<Scalar>().");
     using type = detail::common_scalar<First, Second>;
 };
 template <class Second>
@@ -247,9 +248,9 @@ inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
 /// Scalar: the common one; double when no argument has one. Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
-requires(!any_device_operand<Factors...> &&
-         !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
-    [[nodiscard]] auto kron(Factors&&... factors) {
+    requires(!any_device_operand<Factors...> &&
+             !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+[[nodiscard]] auto kron(Factors&&... factors) {
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
@@ -262,8 +263,8 @@ requires(!any_device_operand<Factors...> &&
 /// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
 /// a whole; of an lvalue vector or a span each element is borrowed.
 template <class Range>
-requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
-    [[nodiscard]] auto kron(Range&& factors) {
+    requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
+[[nodiscard]] auto kron(Range&& factors) {
     using element = std::remove_cv_t<typename eigen::bare<Range>::value_type>;
     using scalar = typename eigen::argument_scalar<element>::type;
     using known_scalar = std::conditional_t<std::is_void_v<scalar>, double, scalar>;
@@ -302,7 +303,7 @@ template <class Factor>
 /// @name Scalar multiples of a kron: the scalar is kept beside the factors.
 /// @{
 template <class Scalar, class Amount>
-requires eigen::amount<Amount, Scalar>
+    requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const Amount& amount) {
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
     kron_node<result_scalar> node;
@@ -311,16 +312,17 @@ requires eigen::amount<Amount, Scalar>
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar, class Amount>
-requires eigen::amount<Amount, Scalar>
-[[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) { return k * amount; }
+    requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) {
+    return k * amount;
+}
 template <class Scalar, class Amount>
-requires eigen::amount<Amount, Scalar>
+    requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator/(const kron_expr<Scalar>& k, const Amount& amount) {
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
-    static_assert(
-        !std::is_integral_v<result_scalar>,
-        "otimes: a Kronecker product of integers cannot be divided, since 1 / n is 0. Divide a factor, or the "
-        "evaluated product.");
+    static_assert(!std::is_integral_v<result_scalar>,
+                  "otimes: a Kronecker product of integers cannot be divided, since 1 / n is 0. Divide a factor, or the "
+                  "evaluated product.");
     kron_node<result_scalar> node;
     node.append(k.node());
     node.set_alpha(node.alpha() / detail::amount_as<result_scalar>(amount));

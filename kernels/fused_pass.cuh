@@ -7,24 +7,46 @@
 
 namespace otimes::kernels {
 
+// Factors with at most one element (fragment) a thread are all on their way before the first of them is stored.
 template <class Group>
 __device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
-    for_constants<0, Group::steps::count>([&](auto s) {
-        constexpr int step = decltype(s)::value, first = Group::steps::first(step);
-        if constexpr (Group::steps::unit(step) == 1)
-            place_fragments<Group, step>(arguments, sFactors + Group::factor_offset(first));
-        else
-            for_constants<first, first + Group::steps::modes(step)>([&](auto l) {
-                constexpr int level = decltype(l)::value, pitch = Group::factor_pitch(level);
-                const scalar* gF = arguments.factor[level - 1];
-                const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
-                scalar* sF = sFactors + Group::factor_offset(level);
-                for (int i = threadIdx.x; i < Group::p(level) * pitch; i += Group::threads) {
-                    const int p = i / pitch, q = i % pitch;
-                    sF[i] = q < Group::q(level) ? gF[p * p_stride + q * q_stride] : scalar(0);
-                }
-            });
+    scalar rF[Group::modes][2];  // (level, of the pair)
+    for_constants<1, Group::modes + 1>([&](auto l) {
+        constexpr int level = decltype(l)::value;
+        if constexpr (Group::matrix_level(level)) {
+            using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
+            if constexpr (shape::slots <= Group::threads)
+                if (threadIdx.x < unsigned(shape::slots)) read_fragment<shape>(arguments, int(threadIdx.x), rF[level - 1]);
+        } else if constexpr (Group::factor_count(level) <= Group::threads) {
+            constexpr int pitch = Group::factor_pitch(level);
+            const int p = int(threadIdx.x / unsigned(pitch)), q = int(threadIdx.x % unsigned(pitch));
+            rF[level - 1][0] = p < Group::p(level) && q < Group::q(level)
+                                   ? arguments.factor[level - 1][p * arguments.factor_p_stride[level - 1] + q * arguments.factor_q_stride[level - 1]]
+                                   : scalar(0);
+        }
+    });
+    for_constants<1, Group::modes + 1>([&](auto l) {
+        constexpr int level = decltype(l)::value;
+        scalar* sF = sFactors + Group::factor_offset(level);
+        if constexpr (Group::matrix_level(level)) {
+            using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
+            if constexpr (shape::slots <= Group::threads) {
+                if (threadIdx.x < unsigned(shape::slots)) store_fragment<Group, level>(sF, int(threadIdx.x), rF[level - 1]);
+            } else
+                place_fragments<Group, shape>(arguments, sF);
+        } else if constexpr (Group::factor_count(level) <= Group::threads) {
+            if (threadIdx.x < unsigned(Group::factor_count(level))) sF[threadIdx.x] = rF[level - 1][0];
+        } else {
+            constexpr int pitch = Group::factor_pitch(level);
+            const scalar* gF = arguments.factor[level - 1];
+            const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+#pragma unroll 4
+            for (int i = int(threadIdx.x); i < Group::p(level) * pitch; i += Group::threads) {
+                const int p = int(unsigned(i) / unsigned(pitch)), q = int(unsigned(i) % unsigned(pitch));
+                sF[i] = q < Group::q(level) ? gF[p * p_stride + q * q_stride] : scalar(0);
+            }
+        }
     });
 }
 

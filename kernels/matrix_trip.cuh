@@ -24,32 +24,49 @@ struct matrix_trip_shape {
     static constexpr int products = packs / 2;                           // 16-row products a warp works on together
     static constexpr int warps = Group::threads / 32;
     static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
+    static constexpr int slots = k_steps * (Q / 8) * 32;  // pairs of the factor
     static constexpr bool permuted_q = !(last_mode && Group::words == 1);
     static constexpr bool paired_p = last_mode && Group::words == 1;
+    static_assert(is_same<scalar, float> || is_same<scalar, double>, "the matrix unit takes float and double; complex groups use multiply-adds");
     static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
 };
 
-// F[p, q] -> fragments in shared memory, as matrix_trip reads them.
-template <class Group, int Step>
+// F[p, q] -> fragments in shared memory, as matrix_trip reads them: slot (k, n, lane) holds a lane's two elements.
+template <class Shape>
+__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot, typename Shape::scalar (&rF)[2]) {
+    constexpr int tiles_q = Shape::Q / 8;
+    const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
+    const index_t p_stride = arguments.factor_p_stride[Shape::level - 1], q_stride = arguments.factor_q_stride[Shape::level - 1];
+    const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
+    const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (Shape::paired_p ? 2 * t : t), p_next = p + (Shape::paired_p ? 1 : 4);
+    const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (Shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
+    rF[0] = gF[p * p_stride + q * q_stride];
+    rF[1] = gF[p_next * p_stride + q * q_stride];
+}
+
+template <class Group, int Level>
+__device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int slot, const typename Group::scalar (&rF)[2]) {
+    if constexpr (Group::words == 2 || !Group::presplit(Level)) {
+        sF[2 * slot] = rF[0];
+        sF[2 * slot + 1] = rF[1];
+    } else {
+        const split_float s0 = split_factor(rF[0]), s1 = split_factor(rF[1]);
+        reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+    }
+}
+
+template <class Group, class Shape>
 __device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sF) {
-    using scalar = typename Group::scalar;
-    using shape = matrix_trip_shape<Group, Step>;
-    constexpr int level = shape::level, tiles_q = shape::Q / 8;
-    const scalar* gF = arguments.factor[level - 1];
-    const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
-#pragma unroll 4
-    for (unsigned slot = threadIdx.x; slot < unsigned(shape::k_steps * tiles_q * 32); slot += Group::threads) {
-        const int g = int(slot / 4u % 8u), t = int(slot % 4u), tile = int(slot / 32u);
-        const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (shape::paired_p ? 2 * t : t), p_next = p + (shape::paired_p ? 1 : 4);
-        const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
-        const scalar f0 = gF[p * p_stride + q * q_stride], f1 = gF[p_next * p_stride + q * q_stride];
-        if constexpr (Group::words == 2 || !Group::presplit(level)) {
-            sF[2 * slot] = f0;
-            sF[2 * slot + 1] = f1;
-        } else {
-            const split_float s0 = split_factor(f0), s1 = split_factor(f1);
-            reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
-        }
+    constexpr int ahead = Group::words == 2 ? 4 : 8;  // pairs on their way
+#pragma unroll 1
+    for (unsigned first = threadIdx.x; first < unsigned(Shape::slots); first += ahead * Group::threads) {
+        typename Group::scalar rF[ahead][2];  // (slot, of the pair)
+#pragma unroll
+        for (int i = 0; i < ahead; ++i)
+            if (first + i * Group::threads < unsigned(Shape::slots)) read_fragment<Shape>(arguments, int(first) + i * Group::threads, rF[i]);
+#pragma unroll
+        for (int i = 0; i < ahead; ++i)
+            if (first + i * Group::threads < unsigned(Shape::slots)) store_fragment<Group, Shape::level>(sF, int(first) + i * Group::threads, rF[i]);
     }
 }
 
@@ -70,6 +87,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int held = P / blocks;                            // indices of the mode in one block
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
+    static_assert(Group::run == 1 || Group::run % wide == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u), t = int(threadIdx.x % 4u);

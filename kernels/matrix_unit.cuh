@@ -29,8 +29,8 @@ __device__ __forceinline__ split_float split(float value) {
 }
 
 // As split, for a factor, which is split once: low to nearest, and the whole larger by truncation_mean. The unit cuts a sum towards zero,
-// by 2^-24.5 of it on average; a sum that is this much larger comes out to nearest instead, and one that float represents exactly
-// still comes out exactly, since less than its last place was added.
+// by 2^-24.5 of it on average; a sum that is this much larger comes out to nearest instead. A sum that float represents exactly
+// still comes out exactly while x has 11 significant bits; beyond, small terms of the other sign may cost its last place.
 #ifndef OTIMES_TRUNCATION_MEAN
 #define OTIMES_TRUNCATION_MEAN 4.0e-8f
 #endif

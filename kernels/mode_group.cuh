@@ -44,7 +44,8 @@ struct mode_group {
     static constexpr int words = sizeof(Scalar) / 4;           // of four bytes, an element
     static constexpr int vector = 16 / int(sizeof(Scalar));    // elements of a 16-byte access
 
-    static_assert(P::count == Q::count && Threads % 32 == 0 && words >= 1);
+    static_assert(P::count == Q::count && Threads % 32 == 0);
+    static_assert(sizeof(Scalar) >= 4, "half and bfloat16 are not fused: generic_sliced_multiply takes them");
     static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
     static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(0) % Cluster == 0 && Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1),
                   "the last trip of a cluster replaces mode 1 alone");

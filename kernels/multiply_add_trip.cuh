@@ -98,6 +98,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 
     if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
         // Whole fibres in registers.
+        static_assert(modes == 1 || N == Group::extent_product(Step + 1, first, last), "several modes in one trip: P = Q for each");
         constexpr int size = modes > 1 ? N : Group::max(N, Q);
         constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(last) && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
                                     size * Group::vector * Group::words <= 64 && inner / Group::vector * outer >= Group::threads / 2;

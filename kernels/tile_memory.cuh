@@ -68,7 +68,8 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
     constexpr int parts = Group::segments * Group::cluster;
     constexpr int row_count = Group::count_p();
     constexpr bool whole_rows = parts == 1 && Group::rows_contiguous(0);
-    constexpr int width = Group::widest(0, whole_rows ? Group::rows * row_count : Group::contiguous(0));
+    constexpr int stretch = Group::contiguous(0), part_count = Group::run > 1 ? stretch : row_count / parts;
+    constexpr int width = Group::widest(0, whole_rows ? Group::rows * row_count : stretch < part_count ? stretch : part_count);
     constexpr int bytes = width * int(sizeof(scalar));
     bool wide = width > 1 && aligned_to(place.x, bytes) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)

@@ -27,7 +27,8 @@ inline std::vector<kron_case> kron_cases() {
         power_case("tab4_13", 4, 8, 3), power_case("tab4_14", 8, 8, 3), power_case("tab4_15", 16, 8, 3), power_case("tab4_16", 20, 8, 3),
         power_case("tab4_17", 1024, 3, 7), power_case("tab4_18", 1024, 4, 7), power_case("tab4_19", 1024, 6, 7),
         {"tab4_20", 1, 1, {5, 5, 5, 2}, {5, 5, 5, 2}}, {"tab4_21", 1, 1, {5, 5, 2, 25}, {5, 5, 2, 25}},
-        power_case("tab4_22", 1526, 4, 6), power_case("tab4_23", 156, 8, 3), power_case("tab4_24", 2967, 4, 7), power_case("tab4_28", 16, 64, 3)};
+        power_case("tab4_22", 1526, 4, 6), power_case("tab4_23", 156, 8, 3), power_case("tab4_24", 2967, 4, 7), power_case("tab4_28", 16, 64, 3), power_case("tab4_27", 16, 32, 6),
+        power_case("fig11_64^4_g1", 16, 64, 4), power_case("fig11_128^4_g1", 4, 128, 4)};
     for (int n = 1; n <= 16; ++n)
         for (int d = 2; d <= 3; ++d) {
             kron_case c = power_case("jhurani" + std::to_string(d) + "_" + std::to_string(n), 100000, n, d);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Measures the fused device kernels, each case under each of its plans:
 //   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--dump FOLDER]
+//   gpu_kernels <folder of the repository> --check ...    every kernel against its contract (kernel_check.hpp)
 // The kernels' text is compiled at run time, exactly for the shape, with no include path. A plan is checked first (every output entry
 // by projection, sampled entries against their definition in double, outputs poisoned with NaN) and then timed:
 //   cold   consecutive runs rotate over more than 120 MB of operands;
 //   warm   one operand set;  graph: 20 warm runs captured, replayed.
 // bound: max(cold device copy of the same bytes in this run, least flops / 102 (float) or 66 (double) TFLOP/s).
-#include <cuda.h>
-#include <nvrtc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -23,88 +21,17 @@
 #include <thread>
 
 #include "cases.hpp"
+#include "kernel_check.hpp"
 #include "pass_choice.hpp"
+#include "runtime_kernels.hpp"
 
 using namespace otimes::bench;
 
-#define CU(call)                                                                                  \
-    do {                                                                                          \
-        const CUresult code = (call);                                                             \
-        if (code != CUDA_SUCCESS) {                                                               \
-            const char* text = nullptr;                                                           \
-            cuGetErrorString(code, &text);                                                        \
-            throw std::runtime_error(std::string(#call) + ": " + (text ? text : "unknown error")); \
-        }                                                                                         \
-    } while (0)
-
 namespace {
 
-std::string read_text(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw std::runtime_error("cannot read " + path);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-
-const char* const headers[] = {"device_language.cuh", "async_copy.cuh", "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh", "multiply_add_trip.cuh",
-                               "cluster.cuh", "matrix_trip.cuh", "fused_pass.cuh", "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh", "generic_sliced_multiply.cuh"};
-std::map<std::string, std::string> header_text;
-
-struct compiled { std::string log; std::vector<char> cubin; std::string lowered; double seconds = 0; };
-
-compiled compile(const std::string& source, const std::string& expression, bool with_headers) {
-    const auto start = std::chrono::steady_clock::now();
-    compiled result;
-    nvrtcProgram program;
-    std::vector<const char*> names, texts;
-    if (with_headers)
-        for (const auto& [name, text] : header_text) { names.push_back(name.c_str()); texts.push_back(text.c_str()); }
-    nvrtcCreateProgram(&program, source.c_str(), "pass.cu", int(names.size()), texts.data(), names.data());
-    if (!expression.empty()) nvrtcAddNameExpression(program, expression.c_str());
-    const char* options[] = {"-arch=sm_90", "-std=c++20", "--ptxas-options=-v", "-default-device"};
-    const nvrtcResult code = nvrtcCompileProgram(program, 4, options);
-    std::size_t size = 0;
-    nvrtcGetProgramLogSize(program, &size);
-    result.log.resize(size);
-    nvrtcGetProgramLog(program, result.log.data());
-    if (code != NVRTC_SUCCESS) {
-        nvrtcDestroyProgram(&program);
-        throw std::runtime_error("compile " + expression + ": " + result.log);
-    }
-    nvrtcGetCUBINSize(program, &size);
-    result.cubin.resize(size);
-    nvrtcGetCUBIN(program, result.cubin.data());
-    if (!expression.empty()) {
-        const char* lowered = nullptr;
-        nvrtcGetLoweredName(program, expression.c_str(), &lowered);
-        result.lowered = lowered;
-    }
-    nvrtcDestroyProgram(&program);
-    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return result;
-}
-
-constexpr int max_modes = 12;
-template <class T>
-struct group_arguments {  // as in kernels/tile_memory.cuh
-    const T* x; T* y;
-    const T* factor[max_modes];
-    long long factor_p_stride[max_modes], factor_q_stride[max_modes];
-    T alpha, beta;
-    long long lines, parts_per_line, x_line_stride, y_line_stride, inner, x_inner, y_inner;
-};
 struct chain { int modes; int p[16]; int q[16]; };
 
 struct kernel_entry { CUfunction function = nullptr; int occupancy = 0; std::string report; };
-struct job { std::string key, source, expression; compiled result; std::string error; };
-
-std::string short_report(const std::string& log) {
-    std::string registers = "?", spill = "";
-    auto at = log.find("Used ");
-    if (at != std::string::npos) registers = std::to_string(std::atoi(log.c_str() + at + 5));
-    at = log.find("bytes stack frame, ");
-    if (at != std::string::npos) { const int n = std::atoi(log.c_str() + at + 19); if (n) spill = " spill " + std::to_string(n); }
-    return registers + " regs" + spill;
-}
 
 struct machine {
     CUdevice device; CUcontext context; CUstream stream, second; int multiprocessors = 132;
@@ -338,7 +265,8 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
 int program(int argc, char** argv) {
     const std::string root = argc > 1 ? argv[1] : ".";
     std::string plans = root + "/bench/gpu/plans.txt", csv_path, only, dump;
-    bool compile_only = false, timed = true;
+    std::string cache, ahead_of_time;
+    bool compile_only = false, timed = true, check = false, brief = false;
     for (int i = 2; i < argc; ++i) {
         const std::string a = argv[i];
         if (a == "--plans") plans = argv[++i];
@@ -346,10 +274,15 @@ int program(int argc, char** argv) {
         else if (a == "--only") only = argv[++i];
         else if (a == "--compile-only") compile_only = true;
         else if (a == "--check-only") timed = false;
+        else if (a == "--check") check = true;
+        else if (a == "--brief") brief = true;
+        else if (a == "--cache") cache = argv[++i];
+        else if (a == "--ahead-of-time") ahead_of_time = argv[++i];
         else if (a == "--dump") dump = argv[++i];
         else throw std::runtime_error("unknown option " + a);
     }
     for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
+    if (check) return check_kernels(cache, ahead_of_time, only, brief);
     const auto cases = kron_cases();
     std::vector<planned> work;
     std::istringstream lines(read_text(plans));
@@ -380,16 +313,8 @@ int program(int argc, char** argv) {
                 jobs.push_back({key, "#include \"" + pass.kernel() + ".cuh\"\n__device__ int contract_shared_bytes = " + type + "::shared_bytes;\n", "otimes::kernels::" + pass.kernel() + "<" + type + ">", {}, {}});
         }
     jobs.push_back({"check", read_text(root + "/bench/gpu/check_kernels.cuh"), "", {}, {}});
-    std::atomic<std::size_t> next{0};
-    std::vector<std::thread> workers;
     const auto start = std::chrono::steady_clock::now();
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
-        workers.emplace_back([&] {
-            for (std::size_t j; (j = next++) < jobs.size();) {
-                try { jobs[j].result = compile(jobs[j].source, jobs[j].expression, jobs[j].key != "check"); } catch (const std::exception& e) { jobs[j].error = e.what(); }
-            }
-        });
-    for (auto& t : workers) t.join();
+    compile_all(jobs, cache);
     std::printf("%zu kernels compiled in %.1f s\n", jobs.size(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (compile_only) {
         for (const auto& j : jobs) std::printf("%-16s %.2f s  %s%s\n", short_report(j.result.log).c_str(), j.result.seconds, j.key.c_str(), j.error.substr(0, 600).c_str());

@@ -91,7 +91,7 @@ bool choose_trips(const fused_request& request, bool few_tiles, std::int64_t til
         if (request.matrix[static_cast<std::size_t>(level - 1)] && wide_enough) {
             trip.matrix = true;
             most_held = std::max<std::int64_t>(most_held, register_words);
-            const int columns = g.type == dtype::f32 ? (g.threads >= 256 ? 32 : 64) : 32;  // of a warp at a time
+            const int columns = g.type == dtype::f32 ? (g.threads >= 256 ? 32 : 64) : 16;  // of a warp at a time
             while (extent_q(level) / trip.split > columns && trip.split < 8 &&
                    extent_q(level) % (16 * trip.split) == 0 && g.threads / 32 % (2 * trip.split) == 0) {
                 trip.split *= 2;

@@ -46,7 +46,15 @@ struct Eigen::NumTraits<residue> : Eigen::GenericNumTraits<residue> {
     using NonInteger = residue;
     using Nested = residue;
     using Literal = std::int64_t;
-    enum { IsComplex = 0, IsInteger = 1, IsSigned = 0, RequireInitialization = 1, ReadCost = 1, AddCost = 2, MulCost = 4 };
+    enum {
+        IsComplex = 0,
+        IsInteger = 1,
+        IsSigned = 0,
+        RequireInitialization = 1,
+        ReadCost = 1,
+        AddCost = 2,
+        MulCost = 4
+    };
 };
 
 namespace {
@@ -288,9 +296,10 @@ TEST_CASE("split-identity: kron(A, I) * kron(I, B) is kron(A, B), and rewriting 
     const operators once = kron(A, otimes::identity(2)) * kron(otimes::identity(4), B);
     REQUIRE(once.is_kron());
     CHECK(once.as_kron().factor_count() == 2);
-    const operators merged = kron(A, otimes::identity(10)) * kron(otimes::identity(8), otimes::kron(C)) ;
+    const operators merged = kron(A, otimes::identity(10)) * kron(otimes::identity(8), otimes::kron(C));
     REQUIRE(merged.is_kron());
-    CHECK(merged.toDenseMatrix() == product(dense_kron(A, matrix::Identity(10, 10)), dense_kron(matrix::Identity(8, 8), C)));
+    CHECK(merged.toDenseMatrix() ==
+          product(dense_kron(A, matrix::Identity(10, 10)), dense_kron(matrix::Identity(8, 8), C)));
     const matrix X = g.entries(7, 6);
     CHECK(flops_of(X * once) == flops_of(X * kron(A, B)));
     CHECK(matrix(X * once) == matrix(X * kron(A, B)));

@@ -9,3 +9,5 @@
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/run.hpp>
+#include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/adapt/eigen/sums.hpp>

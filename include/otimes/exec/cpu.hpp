@@ -27,7 +27,6 @@ namespace otimes {
 
 namespace detail {
 using cpu_runner = void (*)(const plan&, const bindings&, workspace_view);
-inline constexpr std::size_t cpu_runner_count = 8;
 /// For each dtype, kernels of whichever translation unit enabled it first: the last resort of an executor whose own
 /// instruction set has none.
 inline std::atomic<cpu_runner>& shared_cpu_runner(dtype type) noexcept {
@@ -45,10 +44,22 @@ inline std::atomic<detail::cpu_runner>& own_runner(dtype type) noexcept {
 }
 }  // namespace cpu_detail
 
-/// Makes the kernels for `Scalar` (float, double or their complex types) known to the cpu executor; nothing for other
-/// types. Cost after the first call: one load.
+namespace cpu_detail {
+[[noreturn]] OTIMES_COLD inline void throw_device_operand() {
+    throw unsupported_error("otimes: the cpu executor runs on the host, but an operand lies in device memory. "
+                            "Copy it to the host, or evaluate on a GPU executor.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_no_kernels(dtype type) {
+    throw unsupported_error("otimes: no translation unit of this program has compiled kernels for " +
+                            std::string(to_string(type)) +
+                            ". Build an expression of that type, or call otimes::enable_cpu<Scalar>().");
+}
+}  // namespace cpu_detail
+
+/// Makes the kernels for `Scalar` (float, double or their complex types) known to the cpu executor: all that a product of
+/// dense real matrices needs. Cost after the first call: one load.
 template <class Scalar>
-void enable_cpu() noexcept {
+void enable_cpu_kernels() noexcept {
     constexpr dtype type = dtype_of<Scalar>();
     if constexpr (type != dtype::other) {
         std::atomic<detail::cpu_runner>& slot = cpu_detail::own_runner(type);
@@ -58,6 +69,28 @@ void enable_cpu() noexcept {
             detail::shared_cpu_runner(type).compare_exchange_strong(none, &cpu_detail::run_plan_as<Scalar>);
         }
     }
+}
+
+/// Makes the loops for all other steps known: factors with structure, promoted or conjugated operands. Apart from the
+/// kernels, because they are half as long to compile and a product of dense matrices has no such step.
+template <class Scalar>
+void enable_cpu_steps() noexcept {
+    constexpr dtype type = dtype_of<Scalar>();
+    if constexpr (type != dtype::other) {
+        std::atomic<detail::cpu_step_runner>& slot = cpu_detail::own_step_runner(type);
+        if (slot.load(std::memory_order_relaxed) == nullptr) {
+            slot.store(&cpu_detail::run_step_pass<Scalar>, std::memory_order_relaxed);
+            detail::cpu_step_runner none = nullptr;
+            detail::shared_step_runner(type).compare_exchange_strong(none, &cpu_detail::run_step_pass<Scalar>);
+        }
+    }
+}
+
+/// Makes everything for `Scalar` known to the cpu executor; nothing for types that only the reference loops know.
+template <class Scalar>
+void enable_cpu() noexcept {
+    enable_cpu_kernels<Scalar>();
+    enable_cpu_steps<Scalar>();
 }
 
 /// See the file comment. Immutable and without state of its own: scratch memory belongs to the calling thread.
@@ -77,8 +110,7 @@ public:
         dtype type = dtype::other;
         for (const tensor& t : p.source.tensors) {
             if (t.space != memory_space::host) {
-                throw unsupported_error("otimes: the cpu executor runs on the host, but an operand lies in device memory. "
-                                        "Copy it to the host, or evaluate on a GPU executor.");
+                cpu_detail::throw_device_operand();
             }
             if (type == dtype::other || is_complex(t.type)) {
                 type = t.type;
@@ -89,9 +121,7 @@ public:
             runner = detail::shared_cpu_runner(type).load(std::memory_order_acquire);
         }
         if (runner == nullptr) {
-            throw unsupported_error("otimes: no translation unit of this program has compiled kernels for " +
-                                    std::string(to_string(type)) +
-                                    ". Build an expression of that type, or call otimes::enable_cpu<Scalar>().");
+            cpu_detail::throw_no_kernels(type);
         }
         runner(p, b, workspace);
     }

@@ -60,10 +60,21 @@ inline const executor& current_executor() {
     return chosen != nullptr ? *chosen : cpu();
 }
 
-/// Kernels are compiled for the types that are used. A complex matrix times real factors is a real problem.
-template <class Scalar>
+/// What an expression may consist of.
+enum class operands : std::uint8_t {
+    any,
+    dense  ///< factors with structure only where kron() was given one, which has then enabled the loops for it
+};
+
+/// Kernels are compiled for the types that are used. A complex matrix times real factors is a real problem; complex
+/// programs also promote and conjugate, which are steps of their own.
+template <class Scalar, operands Of = operands::any>
 void enable_kernels() noexcept {
-    enable_cpu<Scalar>();
+    if constexpr (Of == operands::dense && !is_complex(dtype_of<Scalar>())) {
+        enable_cpu_kernels<Scalar>();
+    } else {
+        enable_cpu<Scalar>();
+    }
     if constexpr (is_complex(dtype_of<Scalar>())) {
         enable_cpu<typename Scalar::value_type>();
     }
@@ -71,7 +82,7 @@ void enable_kernels() noexcept {
 
 /// Evaluates a lowered expression of `Scalar` on the current executor. Scalars that no executor knows run through the
 /// reference loops of the calling translation unit.
-template <class Scalar>
+template <class Scalar, operands Of = operands::any>
 void evaluate_program(const program& p, const bindings& b) {
     if constexpr (dtype_of<Scalar>() == dtype::other) {
         if (default_executor() != nullptr && default_executor()->where() != placement::cpu) {
@@ -81,7 +92,7 @@ void evaluate_program(const program& p, const bindings& b) {
         }
         reference_run<Scalar>(p, b);
     } else {
-        enable_kernels<Scalar>();
+        enable_kernels<Scalar, Of>();
         const executor& e = current_executor();
         e.run(cached_plan_for(p, e), b, {});
     }

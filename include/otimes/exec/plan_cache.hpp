@@ -13,6 +13,7 @@
 
 #include <otimes/exec/executor.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -32,16 +33,16 @@ struct cached_plan {
 /// The table of the process: direct-mapped, a newer plan replaces an older one of the same slot.
 class plan_table {
 public:
-    std::shared_ptr<const plan> find(std::uint64_t key, std::uint64_t id, const program& p) {
+    OTIMES_COLD std::shared_ptr<const plan> find(std::uint64_t key, std::uint64_t id, const program& p) {
         const std::lock_guard lock(mutex_);
         const cached_plan& entry = entries_[slot(key)];
         return entry.holds(key, id, p) ? entry.value : nullptr;
     }
-    void keep(cached_plan entry) {
+    OTIMES_COLD void keep(cached_plan entry) {
         const std::lock_guard lock(mutex_);
         entries_[slot(entry.key)] = std::move(entry);
     }
-    void clear() {
+    OTIMES_COLD void clear() {
         const std::lock_guard lock(mutex_);
         entries_.fill({});
     }
@@ -55,9 +56,19 @@ private:
     std::array<cached_plan, capacity> entries_;
 };
 
-inline plan_table& process_plans() {
+OTIMES_COLD inline plan_table& process_plans() {
     static plan_table table;
     return table;
+}
+
+/// Fills `entry` from the table of the process, or by planning.
+OTIMES_COLD inline void find_or_make_plan(const program& p, const executor& e, std::uint64_t key, cached_plan& entry) {
+    std::shared_ptr<const plan> found = process_plans().find(key, e.id(), p);
+    if (!found) {
+        found = std::make_shared<const plan>(e.plan_for(p));
+        process_plans().keep({key, e.id(), found});
+    }
+    entry = {key, e.id(), std::move(found)};
 }
 
 }  // namespace detail
@@ -70,12 +81,7 @@ inline const plan& cached_plan_for(const program& p, const executor& e) {
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
     detail::cached_plan& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
     if (!entry.holds(key, e.id(), p)) {
-        std::shared_ptr<const plan> found = detail::process_plans().find(key, e.id(), p);
-        if (!found) {
-            found = std::make_shared<const plan>(e.plan_for(p));
-            detail::process_plans().keep({key, e.id(), found});
-        }
-        entry = {key, e.id(), std::move(found)};
+        detail::find_or_make_plan(p, e, key, entry);
     }
     return *entry.value;
 }

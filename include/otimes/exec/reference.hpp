@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <otimes/exec/executor.hpp>
+#include <otimes/exec/structured_hook.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
@@ -25,14 +26,7 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace reference_loops {
 
-/// An operand as the loops see it: where element (0, ..., 0) is, and how to reach the others.
-struct view {
-    void* data = nullptr;
-    dtype type = dtype::f64;
-    bool conjugate = false;
-    std::uint16_t scalar_bytes = 0;
-    std::span<const mode> modes;
-};
+using view = step_operand;
 
 using index = std::vector<std::int64_t>;
 
@@ -159,6 +153,14 @@ inline std::int64_t index_at(const view& v, std::uint16_t bytes, std::int64_t po
                       : static_cast<const std::int64_t*>(v.data)[offset];
 }
 
+/// A sparse or callback step, by the loops of structured_steps.hpp. False when no such factor was ever made.
+template <class Scalar>
+bool run_structured_step(const program& source, const step& s, const view& in, const view& factor, const view& out,
+                         const Scalar* alpha) {
+    const auto run = structured_steps<Scalar>::reference.load(std::memory_order_relaxed);
+    return run != nullptr && run(source, s, in, factor, out, alpha);
+}
+
 [[noreturn]] inline void refuse(const char* what) {
     throw unsupported_error(std::string("otimes: the reference executor cannot evaluate ") + what +
                             "; only the owner of that factor can. Use toDenseMatrix() of the factor.");
@@ -175,6 +177,9 @@ void run_step(const program& source, const step& s, const view& in, const view& 
     const std::uint16_t index_bytes = s.factor < 0 ? std::uint16_t{0} : source.at(s.factor).scalar_bytes;
     switch (s.kind) {
         case step_kind::contract: {
+            if (kind == factor_kind::sparse && run_structured_step(source, s, in, factor, out, alpha)) {
+                return;
+            }
             if (kind != factor_kind::dense && kind != factor_kind::identity && kind != factor_kind::diagonal) {
                 refuse("a factor of this kind");
             }
@@ -290,9 +295,13 @@ void run_step(const program& source, const step& s, const view& in, const view& 
             write<Scalar>(out, 0, s.add, scaled(sum));
             return;
         }
-        case step_kind::callback: break;
+        case step_kind::callback:
+            if (run_structured_step(source, s, in, factor, out, alpha)) {
+                return;
+            }
+            break;
     }
-    refuse("a callback step");
+    refuse("a step of this kind");
 }
 
 /// The scalar of a step: nullptr for 1, else the address of `storage`, filled from the bindings.

@@ -27,8 +27,10 @@
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/expr/structured.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -54,6 +56,14 @@ inline inline_vector<std::int64_t, 8> extents_of(const factor_list& factors, sid
     return extents;
 }
 
+[[noreturn]] OTIMES_COLD inline void throw_extents_overflow(const factor_list& factors, side which, std::size_t position) {
+    const leaf& factor = factors[position - 1];
+    throw shape_error("otimes: " + kron_text(factors.size()) + ": the product of the factors' " +
+                      (which == side::rows ? "rows" : "columns") + " exceeds 2^63 - 1 at factor " +
+                      std::to_string(position) + ", which is " + shape_text(factor.rows(), factor.cols()) +
+                      ". Extents are 64-bit; use fewer or smaller factors.");
+}
+
 /// Product of the factors' extents on one side. @throws shape_error where it does not fit in 64 bits.
 inline std::int64_t extent_product(const factor_list& factors, side which) {
     std::int64_t product = 1;
@@ -66,10 +76,7 @@ inline std::int64_t extent_product(const factor_list& factors, side which) {
     for (const leaf& factor : factors) {
         ++position;
         if (!checked_multiply(product, extent_of(factor, which), product)) {
-            const char* const name = which == side::rows ? "rows" : "columns";
-            throw shape_error("otimes: " + kron_text(factors.size()) + ": the product of the factors' " + name +
-                              " exceeds 2^63 - 1 at factor " + std::to_string(position) + ", which is " +
-                              shape_text(factor.rows(), factor.cols()) + ". Extents are 64-bit; use fewer or smaller factors.");
+            throw_extents_overflow(factors, which, position);
         }
     }
     return product;
@@ -145,6 +152,9 @@ public:
     static Scalar element(const leaf& factor, const matrix_view& view, std::int64_t i, std::int64_t j) {
         if (factor.is_identity()) {
             return Scalar(i == j ? 1 : 0);
+        }
+        if (!factor.is_dense()) {
+            return detail::structured_element<Scalar>(factor, view, i, j);
         }
         const std::int64_t at = i * view.row_stride + j * view.col_stride;
         if constexpr (detail::is_complex_scalar<Scalar>) {

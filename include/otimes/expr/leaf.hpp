@@ -62,7 +62,18 @@ public:
         return result;
     }
 
+    /// A factor of another kind; what `view.data` points to depends on the kind (structured.hpp).
+    static leaf structured(factor_kind kind, matrix_view view, std::shared_ptr<const void> owner) {
+        leaf result = owned(std::move(owner), view);
+        result.kind_ = kind;
+        return result;
+    }
+
     [[nodiscard]] factor_kind kind() const noexcept { return kind_; }
+    [[nodiscard]] bool is_dense() const noexcept { return kind_ == factor_kind::dense; }
+    [[nodiscard]] bool transposed() const noexcept { return transposed_; }
+    /// True when the elements belong to the expression: no destination can overlap them.
+    [[nodiscard]] bool is_owned() const noexcept { return owner_ != nullptr; }
     [[nodiscard]] bool is_identity() const noexcept { return kind_ == factor_kind::identity; }
     [[nodiscard]] bool conjugated() const noexcept { return conjugated_; }
     [[nodiscard]] bool real_elements() const noexcept { return real_elements_; }
@@ -81,6 +92,9 @@ public:
     void conjugate() noexcept { conjugated_ = !conjugated_; }
     void set_real_elements(bool real) noexcept { real_elements_ = real; }
     void set_space(memory_space space) noexcept { space_ = space; }
+
+    /// The same matrix: the same elements, read in the same way. Equal contents do not make two leaves equal.
+    friend bool operator==(const leaf&, const leaf&) = default;
 
 private:
     matrix_view view_;

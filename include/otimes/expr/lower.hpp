@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file lower.hpp
 /// From nodes to programs. A product becomes a chain of contract steps, one per factor that is not an identity; a sum
-/// becomes its terms' chains one after the other, the later ones adding.
+/// becomes its terms' chains one after the other, the later ones adding. A factor with structure becomes the step that its
+/// kind costs (structured.hpp); a product of factors becomes one step where forming it takes fewer flops, else several.
 ///
 /// Scalars. A complex X with real factors and a real scalar is a real problem of twice the innermost extent: the program
 /// is real, with one more free mode of extent 2. Otherwise a complex program takes real factors as they are (they are
@@ -16,10 +17,17 @@
 #include <vector>
 
 #include <otimes/expr/product.hpp>
+#include <otimes/expr/structured.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
+
+template <class Scalar>
+class sum_lowering;  // lower_tree.hpp
+template <class Scalar>
+class structured_lowering;  // lower_structured.hpp
 
 /// Writes terms into a program and its bindings. Use: construct, `add_product` / `add_dense` per term, done.
 /// The operands and this object must outlive the use of the bindings, which hold addresses of both.
@@ -33,7 +41,8 @@ public:
 
     /// y (+)= scale * node. `y` must have the node's shape. Cost: O(N^2) words for N factors, no allocation once the
     /// program's vectors have grown.
-    void add_product(const product_node<Scalar>& node, const matrix_view& y, bool add, const Scalar& scale = Scalar(1)) {
+    void add_product(const product_node<Scalar>& node, const matrix_view& y, bool add,
+                     const Scalar& scale = Scalar(1)) {
         const Scalar alpha = scale * node.alpha;
         const bool doubled = is_real_problem(node, alpha);
         const dtype type = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
@@ -52,17 +61,10 @@ public:
         }
 
         std::int32_t position = 0;
-        std::int32_t last_step = -1;
+        const std::size_t steps_before = program_.steps.size();
         const auto contract_all = [&](const factor_list& factors, bool from_left) {
             for (const leaf& factor : factors) {
-                if (!factor.is_identity()) {
-                    const matrix_view f = factor.view();
-                    const std::int32_t matrix = describe_factor(factor, f, from_left);
-                    const std::int32_t out = add_temporary(current, type, position, from_left ? f.rows : f.cols);
-                    last_step = static_cast<std::int32_t>(program_.steps.size());
-                    program_.steps.push_back(make_step(step_kind::contract, current, matrix, out, position));
-                    current = out;
-                }
+                current = add_factor(current, type, factor, from_left, position);
                 ++position;
             }
         };
@@ -76,18 +78,16 @@ public:
             contract_all(node.right, false);
         }
 
-        if (last_step >= 0) {
-            // The temporary of the last step was described last but for nothing: the result takes its number.
-            const std::int32_t replaced = current;
-            program_.modes.resize(static_cast<std::size_t>(program_.at(replaced).first_mode));
-            program_.tensors.pop_back();
+        const bool has_steps = program_.steps.size() > steps_before;
+        if (has_steps) {
+            drop_last_tensor();  // the temporary of the last step was described last: the result takes its number
         }
         const std::int32_t result = describe_matrix(node, y, type, tensor_role::output, /*of_result=*/true, doubled);
         program_.tensors.back().space = node.x.space();
         bind(y.data);
-        step& final_step = last_step >= 0 ? program_.steps[static_cast<std::size_t>(last_step)]
-                                          : program_.steps.emplace_back(
-                                                make_step(step_kind::accumulate, current, -1, result, -1));
+        step& final_step = has_steps
+                               ? program_.steps.back()
+                               : program_.steps.emplace_back(make_step(step_kind::accumulate, current, -1, result, -1));
         final_step.out = result;
         final_step.add = add;
         final_step.scalar = add_scalar(alpha);
@@ -102,9 +102,65 @@ public:
         program_.steps.back().scalar = add_scalar(alpha);
     }
 
+    /// @name Building blocks, for nodes that write their own steps.
+    /// @{
+
+    [[nodiscard]] program& target() noexcept { return program_; }
+
+    /// Keeps something alive as long as the bindings are.
+    void keep(std::shared_ptr<const void> object) { memory_.push_back(std::move(object)); }
+
+    /// A packed rows x cols matrix of scratch memory, kept with the bindings; its layout is that of `like`.
+    matrix_view scratch(std::int64_t rows, std::int64_t cols, const matrix_view& like) {
+        const bool by_rows = like.row_stride > like.col_stride;
+        auto memory = std::make_shared<std::vector<Scalar>>(static_cast<std::size_t>(rows * cols), Scalar(0));
+        const matrix_view result{memory->data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+        keep(std::move(memory));
+        return result;
+    }
+
+    /// Applies `factor` along mode `position` of tensor `current`; returns the tensor of the result: `current` for an
+    /// identity, else a new temporary, described last and written by the last step.
+    std::int32_t add_factor(std::int32_t current, dtype type, const leaf& factor, bool from_left,
+                            std::int32_t position) {
+        switch (factor.kind()) {
+            case factor_kind::identity: return current;
+            case factor_kind::dense: {
+                const matrix_view f = factor.view();
+                const std::int32_t matrix = describe_factor(factor, f, from_left);
+                return add_step(step_kind::contract, current, matrix, type, position, from_left ? f.rows : f.cols);
+            }
+            default: break;
+        }
+        const auto structured = structured_hooks<Scalar>::lower.load(std::memory_order_relaxed);
+        if (structured == nullptr) {
+            throw unsupported_error("otimes: a factor with structure reached a product that was compiled without them. "
+                                    "Include otimes/otimes.hpp where the factor is made.");
+        }
+        return structured(*this, current, type, factor, from_left, position);
+    }
+
+    /// Forgets the tensor that was described last, and its modes.
+    void drop_last_tensor() {
+        program_.modes.resize(static_cast<std::size_t>(program_.tensors.back().first_mode));
+        program_.tensors.pop_back();
+    }
+    /// @}
+
 private:
+    friend class sum_lowering<Scalar>;
+    friend class structured_lowering<Scalar>;
+
+    std::int32_t add_step(step_kind kind, std::int32_t in, std::int32_t factor, dtype type, std::int32_t position,
+                          std::int64_t extent) {
+        const std::int32_t out = add_temporary(in, type, position, extent);
+        program_.steps.push_back(make_step(kind, in, factor, out, position));
+        return out;
+    }
+
     static constexpr std::uint8_t alignment_log2_of(std::size_t bytes) noexcept {
-        return static_cast<std::uint8_t>(bytes == 0 || bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
+        return static_cast<std::uint8_t>(
+            bytes == 0 || bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
     }
 
     /// All operands complex but the factors, and a real scalar: see the file comment.
@@ -135,15 +191,16 @@ private:
         tensor t;
         t.type = type;
         t.role = role;
-        t.scalar_bytes = static_cast<std::uint16_t>(type == dtype::other ? other_bytes
-                                                                         : static_cast<std::size_t>(element_bytes(type)));
+        t.scalar_bytes = static_cast<std::uint16_t>(
+            type == dtype::other ? other_bytes : static_cast<std::size_t>(element_bytes(type)));
         t.alignment_log2 = alignment_log2_of(type == dtype::other ? other_alignment
                                              : is_complex(type)   ? sizeof(detail::real_of<Scalar>)
                                                                   : t.scalar_bytes);
         return t;
     }
 
-    static step make_step(step_kind kind, std::int32_t in, std::int32_t factor, std::int32_t out, std::int32_t mode_number) {
+    static step make_step(step_kind kind, std::int32_t in, std::int32_t factor, std::int32_t out,
+                          std::int32_t mode_number) {
         step s;
         s.kind = kind;
         s.in = in;
@@ -163,7 +220,8 @@ private:
                                  bool of_result, bool doubled) {
         const std::int32_t id = program_.add_tensor(make_tensor(type, role, !of_result && node.x.real_elements()));
         const std::int64_t unit = doubled ? 2 : 1;
-        add_side_modes(node.has_left, node.left, m.rows, m.row_stride * unit, of_result ? detail::side::rows : detail::side::cols);
+        add_side_modes(node.has_left, node.left, m.rows, m.row_stride * unit,
+                       of_result ? detail::side::rows : detail::side::cols);
         add_side_modes(node.has_right, node.right, m.cols, m.col_stride * unit,
                        of_result ? detail::side::cols : detail::side::rows);
         if (doubled) {
@@ -242,7 +300,8 @@ private:
 
     program& program_;
     bindings& bindings_;
-    std::vector<std::unique_ptr<Scalar>> kept_;  // scalars of dtype::other, whose addresses are bound
+    std::vector<std::shared_ptr<const void>> memory_;  // what lowering has formed
+    std::vector<std::unique_ptr<Scalar>> kept_;        // scalars of dtype::other, whose addresses are bound
 };
 
 }  // namespace otimes

@@ -8,16 +8,18 @@
 #include <string>
 
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
 
 namespace otimes::detail {
 
 /// "5 x 23"
-inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
+OTIMES_COLD inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
 
 /// "kron(F1, F2, F3)"; beyond six factors the middle ones are left out.
-inline std::string kron_text(std::size_t factor_count) {
+OTIMES_COLD inline std::string kron_text(std::size_t factor_count) {
     std::string text = "kron(";
     for (std::size_t i = 0; i < factor_count; ++i) {
         if (factor_count > 6 && i == 2) {
@@ -32,7 +34,7 @@ inline std::string kron_text(std::size_t factor_count) {
 
 /// "2 * 3 * 4 = 24"; one extent: "24"; none: "1 (no factors)".
 template <class Extents>
-std::string product_text(const Extents& extents, std::int64_t product) {
+OTIMES_COLD std::string product_text(const Extents& extents, std::int64_t product) {
     if (extents.size() == 0) {
         return "1 (no factors)";
     }
@@ -43,5 +45,20 @@ std::string product_text(const Extents& extents, std::int64_t product) {
     }
     return extents.size() == 1 ? text : text + " = " + std::to_string(product);
 }
+
+/// @name Y and the expression that is assigned to it have different shapes.
+/// @{
+[[noreturn]] OTIMES_COLD inline void throw_other_shape(const char* sign, std::int64_t rows, std::int64_t cols,
+                                                       std::int64_t source_rows, std::int64_t source_cols) {
+    throw shape_error("otimes: Y " + std::string(sign) + " expression: Y is " + shape_text(rows, cols) +
+                      ", the expression " + shape_text(source_rows, source_cols) +
+                      ". Only a plain assignment resizes.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_fixed_shape(std::int64_t rows, std::int64_t cols, std::int64_t source_rows,
+                                                       std::int64_t source_cols) {
+    throw shape_error("otimes: Y = expression: Y is " + shape_text(rows, cols) +
+                      " and cannot be resized, the expression is " + shape_text(source_rows, source_cols) + ".");
+}
+/// @}
 
 }  // namespace otimes::detail

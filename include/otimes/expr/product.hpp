@@ -23,9 +23,48 @@
 
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
+
+namespace detail {
+
+/// X does not fit the kron beside it.
+[[noreturn]] OTIMES_COLD inline void throw_mismatch(const matrix_view& x, const factor_list& factors, bool from_left) {
+    const side contracted = from_left ? side::cols : side::rows;
+    const side kept = from_left ? side::rows : side::cols;
+    const std::int64_t expected = extent_product(factors, contracted);
+    const std::int64_t other = extent_product(factors, kept);
+    const std::string name = kron_text(factors.size());
+    const std::int64_t given = from_left ? x.rows : x.cols;
+    std::string text = "otimes: " + (from_left ? name + " * X" : "X * " + name) + ": X is " +
+                       shape_text(x.rows, x.cols) + ", but " + name + " is " +
+                       (from_left ? shape_text(other, expected) : shape_text(expected, other)) +
+                       ". The " + (from_left ? "rows" : "columns") +
+                       " of X must equal the product of the factors' " + (from_left ? "columns" : "rows") + ", " +
+                       product_text(extents_of(factors, contracted), expected) + ".";
+    if (given == other) {
+        text += " They equal the product of the factors' other extents: did you mean " + name + ".transpose()?";
+    }
+    throw shape_error(text);
+}
+
+/// "kron(F1, F2) * X * kron(F1, F2, F3)"; a side without a kron: nullptr.
+OTIMES_COLD inline std::string formula_text(const factor_list* left, const factor_list* right) {
+    return (left != nullptr ? kron_text(left->size()) + " * " : std::string()) + "X" +
+           (right != nullptr ? " * " + kron_text(right->size()) : std::string());
+}
+
+[[noreturn]] OTIMES_COLD inline void throw_too_large(const std::string& formula, const matrix_view& x, std::int64_t rows,
+                                                     std::int64_t cols) {
+    throw shape_error("otimes: " + formula + ": X is " + shape_text(x.rows, x.cols) + " and the result " +
+                      shape_text(rows, cols) + "; an operand or an intermediate has more than 2^63 - 1 elements.");
+}
+
+}  // namespace detail
 
 /// L * X * R with a scalar; see the file comment.
 template <class Scalar>
@@ -51,23 +90,20 @@ struct product_node {
         const matrix_view view = x.view();
         std::int64_t ignored = 0;
         if (has_left && detail::extent_product(left, detail::side::cols) != view.rows) {
-            throw shape_error(mismatch(view, left, true));
+            detail::throw_mismatch(view, left, true);
         }
         if (has_right && detail::extent_product(right, detail::side::rows) != view.cols) {
-            throw shape_error(mismatch(view, right, false));
+            detail::throw_mismatch(view, right, false);
         }
         if (!checked_multiply(view.rows, view.cols, ignored) || !checked_multiply(rows(), cols(), ignored) ||
             !intermediates_fit(view)) {
-            throw shape_error("otimes: " + formula() + ": X is " + detail::shape_text(view.rows, view.cols) +
-                              " and the result " + detail::shape_text(rows(), cols()) +
-                              "; an operand or an intermediate has more than 2^63 - 1 elements.");
+            detail::throw_too_large(formula(), view, rows(), cols());
         }
     }
 
     /// "kron(F1, F2) * X * kron(F1, F2, F3)"
     [[nodiscard]] std::string formula() const {
-        return (has_left ? detail::kron_text(left.size()) + " * " : std::string()) + "X" +
-               (has_right ? " * " + detail::kron_text(right.size()) : std::string());
+        return detail::formula_text(has_left ? &left : nullptr, has_right ? &right : nullptr);
     }
 
 private:
@@ -83,25 +119,6 @@ private:
             }
         }
         return fits || empty;
-    }
-
-    static std::string mismatch(const matrix_view& x, const factor_list& factors, bool from_left) {
-        const detail::side contracted = from_left ? detail::side::cols : detail::side::rows;
-        const detail::side kept = from_left ? detail::side::rows : detail::side::cols;
-        const std::int64_t expected = detail::extent_product(factors, contracted);
-        const std::int64_t other = detail::extent_product(factors, kept);
-        const std::string name = detail::kron_text(factors.size());
-        const std::int64_t given = from_left ? x.rows : x.cols;
-        std::string text = "otimes: " + (from_left ? name + " * X" : "X * " + name) + ": X is " +
-                           detail::shape_text(x.rows, x.cols) + ", but " + name + " is " +
-                           (from_left ? detail::shape_text(other, expected) : detail::shape_text(expected, other)) +
-                           ". The " + (from_left ? "rows" : "columns") +
-                           " of X must equal the product of the factors' " + (from_left ? "columns" : "rows") + ", " +
-                           detail::product_text(detail::extents_of(factors, contracted), expected) + ".";
-        if (given == other) {
-            text += " They equal the product of the factors' other extents: did you mean " + name + ".transpose()?";
-        }
-        return text;
     }
 };
 

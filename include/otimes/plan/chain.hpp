@@ -4,13 +4,13 @@
 /// mode, all factors dense and shared, one scalar type.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
 #include <vector>
 
 #include <otimes/plan/ordering.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -56,7 +56,7 @@ constexpr bool has_tile_kernels(dtype type) noexcept {
 
 /// True when a chain may contain this step: a contraction with a dense (or identity) factor that all items share, or a
 /// plain copy; operands of one type; extents that are not 0 (those are the reference loops' business).
-inline bool fits_a_chain(const program& source, const step& s) {
+OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     if (s.kind != step_kind::contract && s.kind != step_kind::accumulate) {
         return false;
     }
@@ -66,9 +66,11 @@ inline bool fits_a_chain(const program& source, const step& s) {
         out.conjugate || in.role == tensor_role::factor) {
         return false;
     }
-    const auto positive = [](const mode& m) { return m.extent > 0; };
-    if (!std::ranges::all_of(source.modes_of(in), positive) || !std::ranges::all_of(source.modes_of(out), positive)) {
-        return false;
+    for (std::int32_t k = 0; k < in.mode_count; ++k) {
+        if (source.modes_of(in)[static_cast<std::size_t>(k)].extent <= 0 ||
+            source.modes_of(out)[static_cast<std::size_t>(k)].extent <= 0) {
+            return false;
+        }
     }
     if (s.kind == step_kind::accumulate) {
         return s.factor < 0;
@@ -79,8 +81,9 @@ inline bool fits_a_chain(const program& source, const step& s) {
 }
 
 /// How often each tensor is read by the steps; a temporary that is read once can stay inside a pass.
-inline std::vector<std::int32_t> read_counts(const program& source) {
-    std::vector<std::int32_t> counts(source.tensors.size(), 0);
+OTIMES_COLD inline std::vector<std::int32_t> read_counts(const program& source) {
+    std::vector<std::int32_t> counts;
+    counts.resize(source.tensors.size());
     for (const step& s : source.steps) {
         for (const std::int32_t id : {s.in, s.factor}) {
             if (id >= 0) {
@@ -96,15 +99,14 @@ inline std::vector<std::int32_t> read_counts(const program& source) {
 
 /// Orders the modes of a chain outermost first: by decreasing |stride| in the input, for modes of extent 1 there by their
 /// stride in the output; ties in the order of their names.
-inline void sort_by_memory(std::vector<chain_mode>& modes) {
-    std::stable_sort(modes.begin(), modes.end(), [](const chain_mode& a, const chain_mode& b) {
-        return std::abs(a.stride_in) > std::abs(b.stride_in);
-    });
+OTIMES_COLD inline void sort_by_memory(std::vector<chain_mode>& modes) {
+    sort_few(modes.data(), modes.data() + modes.size(),
+             [](const chain_mode& a, const chain_mode& b) { return std::abs(a.stride_in) > std::abs(b.stride_in); });
 }
 
 /// The longest chain that starts at step `first`; step_count == 0 when that step is none. `reads` from read_counts.
 /// Strides of temporaries at the ends are left as the program has them (0); the planner lays them out.
-inline chain chain_at(const program& source, std::int32_t first, std::span<const std::int32_t> reads) {
+OTIMES_COLD inline chain chain_at(const program& source, std::int32_t first, std::span<const std::int32_t> reads) {
     chain found;
     found.first_step = first;
     const auto total = static_cast<std::int32_t>(source.steps.size());
@@ -158,7 +160,7 @@ inline chain chain_at(const program& source, std::int32_t first, std::span<const
 
 /// True when modes [first, first + count) are nested without gaps on both sides, so that they can be read and written as
 /// one mode. `*_stride` receive the stride of that mode.
-inline bool nested(std::span<const chain_mode> modes, std::int64_t& in_stride, std::int64_t& out_stride) {
+OTIMES_COLD inline bool nested(std::span<const chain_mode> modes, std::int64_t& in_stride, std::int64_t& out_stride) {
     const auto fold = [modes](std::int64_t chain_mode::*extent, std::int64_t chain_mode::*stride,
                               std::int64_t& result) {
         std::int64_t count = 1;

@@ -16,6 +16,7 @@
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
 
@@ -103,7 +104,7 @@ constexpr double run_efficiency(level l, double bytes) noexcept {
 enum class movement : std::uint8_t { direct, transposing, gathering };
 
 /// Movement of the tiles of a pass; `strides` says which side.
-inline movement movement_of(const pass& p, std::int64_t pass_mode::*strides) {
+OTIMES_COLD inline movement movement_of(const pass& p, std::int64_t pass_mode::*strides) {
     if (p.lane_mode >= 0 && p.modes[static_cast<std::size_t>(p.lane_mode)].*strides == 1) {
         return movement::direct;
     }
@@ -136,7 +137,7 @@ struct pass_cost {
 };
 
 /// Elements of a tile before sweep `done` (0: as loaded; sweeps.size(): as stored), for one lane.
-inline double tile_stage_elements(const pass& p, std::size_t done) {
+OTIMES_COLD inline double tile_stage_elements(const pass& p, std::size_t done) {
     double elements = 1;
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         elements *= static_cast<double>(i < done ? p.sweeps[i].Q : p.sweeps[i].P);
@@ -145,7 +146,7 @@ inline double tile_stage_elements(const pass& p, std::size_t done) {
 }
 
 /// The largest stage of a tile, for one lane.
-inline double tile_peak_elements(const pass& p) {
+OTIMES_COLD inline double tile_peak_elements(const pass& p) {
     double peak = 0;
     for (std::size_t i = 0; i <= p.sweeps.size(); ++i) {
         peak = std::max(peak, tile_stage_elements(p, i));
@@ -153,13 +154,21 @@ inline double tile_peak_elements(const pass& p) {
     return peak;
 }
 
+/// True for a pass mode that a sweep of the pass contracts.
+inline bool is_contracted(const pass& p, std::size_t mode) {
+    for (const sweep& s : p.sweeps) {
+        if (s.mode == static_cast<std::int32_t>(mode)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// Tiles of a pass over whole modes (all slabs).
-inline double tile_count(const pass& p) {
+OTIMES_COLD inline double tile_count(const pass& p) {
     double tiles = 1;
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
-        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
-                                            [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
-        if (contracted) {
+        if (is_contracted(p, k)) {
             continue;
         }
         const auto extent = static_cast<double>(p.modes[k].extent_in);
@@ -170,7 +179,8 @@ inline double tile_count(const pass& p) {
 }
 
 /// Longest contiguous run of a tile on one side, in elements.
-inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides, std::int64_t pass_mode::*extents) {
+OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides,
+                                         std::int64_t pass_mode::*extents) {
     double run = 1;
     for (std::size_t k = p.modes.size(); k-- > 0;) {
         const pass_mode& m = p.modes[k];
@@ -184,9 +194,7 @@ inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides, st
             }
             continue;
         }
-        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
-                                            [&](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
-        if (!contracted) {
+        if (!is_contracted(p, k)) {
             break;
         }
         run *= static_cast<double>(m.*extents);
@@ -208,7 +216,7 @@ inline double busiest_share(double parts, std::int32_t threads) {
 }
 
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
-inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
+OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
     const std::int64_t vector = vector_count(cpu, type);
     const auto bytes_each = static_cast<double>(element_bytes(type));
     const auto weight = static_cast<double>(multiply_add_weight(type));

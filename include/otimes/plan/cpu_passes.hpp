@@ -19,8 +19,10 @@
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/slabs.hpp>
+#include <otimes/plan/step_cost.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -46,23 +48,23 @@ public:
     std::int32_t take(std::int64_t count) {
         std::size_t best = elements_.size();
         for (std::size_t b = 0; b < elements_.size(); ++b) {
-            if (!taken_[b] && (best == elements_.size() || elements_[b] > elements_[best])) {
+            if (taken_[b] == 0 && (best == elements_.size() || elements_[b] > elements_[best])) {
                 best = b;
             }
         }
         if (best == elements_.size()) {
             elements_.push_back(0);
-            taken_.push_back(false);
+            taken_.push_back(0);
         }
         elements_[best] = std::max(elements_[best], count);
-        taken_[best] = true;
+        taken_[best] = 1;
         return static_cast<std::int32_t>(best);
     }
-    void release(std::int32_t buffer) { taken_[static_cast<std::size_t>(buffer)] = false; }
+    void release(std::int32_t buffer) { taken_[static_cast<std::size_t>(buffer)] = 0; }
 
 private:
     std::vector<std::int64_t>& elements_;
-    std::vector<bool> taken_;
+    std::vector<std::int64_t> taken_;  // 0 or 1
 };
 
 /// How one chain is evaluated on the CPU.
@@ -87,8 +89,9 @@ inline double outer_bytes(const chain& c) {
 
 /// The setting in which the passes of a chain are weighed. Input and output that fit in cache are taken to be there: a
 /// product that small is rarely computed once.
-inline fusion_setting setting_for(const chain& c, std::span<const factor_group> groups, const cpu_description& cpu,
-                                  const cpu_request& request, const slab_choice& slab) {
+OTIMES_COLD inline fusion_setting setting_for(const chain& c, std::span<const factor_group> groups,
+                                              const cpu_description& cpu, const cpu_request& request,
+                                              const slab_choice& slab) {
     fusion_setting f;
     f.source = &c;
     f.groups = groups;
@@ -102,7 +105,8 @@ inline fusion_setting setting_for(const chain& c, std::span<const factor_group> 
 }
 
 /// Ends of the passes and their predicted seconds, as the request's partition says.
-inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::partition how, double& seconds) {
+OTIMES_COLD inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::partition how,
+                                                         double& seconds) {
     if (how == planning::partition::by_cost) {
         return cheapest_partition(f, seconds);
     }
@@ -118,7 +122,9 @@ inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::
                 interval_seconds(f, 0, middle, scratch, in, out) + interval_seconds(f, middle, count, scratch, in, out);
             if (both < seconds) {
                 seconds = both;
-                ends = {middle, count};
+                ends.clear();
+                ends.push_back(middle);
+                ends.push_back(count);
             }
         }
         return ends;
@@ -136,8 +142,8 @@ inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::
 }
 
 /// Decides groups, order, slabs and passes of a chain. Cost: a few dynamic programs over the groups.
-inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
-                             bool slabs_allowed) {
+OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
+                                         bool slabs_allowed) {
     chain_decision decision;
     decision.groups = group_factors(c, request.multiply_out);
     if (decision.groups.empty()) {
@@ -172,7 +178,7 @@ inline chain_decision decide(const chain& c, const cpu_description& cpu, const c
 }
 
 /// The chains of a program in order; a step that fits none stands alone with step_count 0.
-inline std::vector<chain> chains_of(const program& source) {
+OTIMES_COLD inline std::vector<chain> chains_of(const program& source) {
     std::vector<chain> chains;
     const std::vector<std::int32_t> reads = read_counts(source);
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(source.steps.size());) {
@@ -293,15 +299,13 @@ private:
         p.add = s.add;
         p.scalar = s.scalar;
         p.level = level_name(level::memory);
-        p.reason = "reference loops";
-        const std::int64_t weight = s.out >= 0 ? multiply_add_weight(source_.at(s.out).type) : 1;
+        p.reason = s.kind == step_kind::contract && s.factor >= 0 && source_.at(s.factor).kind == factor_kind::dense
+                       ? "reference loops"
+                       : "strided loops";
         for (const std::int32_t id : {s.in, s.factor, s.out}) {
-            p.bytes += id < 0 ? 0 : element_count(source_, id) * source_.at(id).scalar_bytes;
+            p.bytes += id < 0 ? 0 : operand_bytes(source_, id);
         }
-        if (s.kind == step_kind::contract && s.out >= 0) {
-            p.flops = 2 * weight * element_count(source_, s.out) *
-                      source_.modes_of(s.in)[static_cast<std::size_t>(s.mode)].extent;
-        }
+        p.flops = step_flops(source_, s);
         p.bound_seconds = std::max(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
                                    static_cast<double>(p.flops) / cpu_.flops_f64);
         // plain loops: about one multiply-add in ten nanoseconds
@@ -321,7 +325,9 @@ private:
             strides_after(f, begin, in_);
             strides_after(f, end, out_);
             if (f.groups.empty()) {
-                std::ranges::transform(c.modes, out_.begin(), &chain_mode::stride_out);
+                for (std::size_t k = 0; k < c.modes.size(); ++k) {
+                    out_[k] = c.modes[k].stride_out;
+                }
             }
             outline_pass(f, begin, end, in_, out_, p);
             if (f.groups.empty() && !c.unit_factors.empty()) {
@@ -338,7 +344,9 @@ private:
             }
             if (begin == 0 && !p.sweeps.empty()) {  // 1 x 1 factors only scale: any sweep may carry them
                 std::vector<std::int32_t>& carried = p.sweeps.front().factors;
-                carried.insert(carried.end(), c.unit_factors.begin(), c.unit_factors.end());
+                for (const std::int32_t factor : c.unit_factors) {
+                    carried.push_back(factor);
+                }
             }
             p.in = input;
             p.out = last ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
@@ -381,8 +389,8 @@ private:
 };
 
 /// The plan of `source` on `cpu` for one request: passes, buffers, workspace, prediction. `chains` from chains_of.
-inline plan plan_on_cpu(const program& source, const cpu_description& cpu, const cpu_request& request,
-                        std::vector<chain>& chains, chain_decision& single) {
+OTIMES_COLD inline plan plan_on_cpu(const program& source, const cpu_description& cpu, const cpu_request& request,
+                                    std::vector<chain>& chains, chain_decision& single) {
     plan result;
     result.source = source;
     result.where = placement::cpu;

@@ -6,53 +6,38 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
 
-/// The plan with the prediction that decides between requests.
-struct cpu_candidate {
-    plan made;
-    std::vector<chain> chains;
-    chain_decision decision;
-    cpu_request request;
-};
-
-inline cpu_candidate try_request(const program& source, const cpu_description& cpu, const cpu_request& request) {
-    cpu_candidate candidate;
-    candidate.request = request;
-    candidate.chains = chains_of(source);
-    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
-    return candidate;
-}
-
-/// The plan of a request, with one thread instead of several where starting the others costs more than they save.
-inline cpu_candidate with_cheapest_threads(const program& source, const cpu_description& cpu,
-                                           const cpu_request& request) {
-    cpu_candidate chosen = try_request(source, cpu, request);
-    if (request.threads > 1 && chosen.made.predicted_seconds < 32 * cpu.fork_seconds) {
-        cpu_request alone = request;
-        alone.threads = 1;
-        cpu_candidate other = try_request(source, cpu, alone);
-        if (other.made.predicted_seconds <= chosen.made.predicted_seconds) {
-            return other;
-        }
-    }
-    return chosen;
+/// True where starting the other threads may cost more than they save, so that the plan of one is worth making.
+inline bool is_worth_one_thread(const plan& made, const cpu_request& request, const cpu_description& cpu) {
+    return request.threads > 1 && made.predicted_seconds < 32 * cpu.fork_seconds;
 }
 
 /// The plan that the cpu executor makes for an expression: default options, all threads of `cpu`. Deterministic.
-inline plan default_cpu_plan(const program& source, const cpu_description& cpu) {
+OTIMES_COLD inline plan default_cpu_plan(const program& source, const cpu_description& cpu) {
     cpu_request request;
     request.threads = std::max(1, cpu.threads);
-    return std::move(with_cheapest_threads(source, cpu, request).made);
+    std::vector<chain> chains = chains_of(source);
+    chain_decision decision;
+    plan chosen = plan_on_cpu(source, cpu, request, chains, decision);
+    if (is_worth_one_thread(chosen, request, cpu)) {
+        request.threads = 1;
+        chains = chains_of(source);
+        plan alone = plan_on_cpu(source, cpu, request, chains, decision);
+        if (alone.predicted_seconds <= chosen.predicted_seconds) {
+            return alone;
+        }
+    }
+    return chosen;
 }
 
 }  // namespace otimes::planning

@@ -12,6 +12,7 @@
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
 
@@ -39,7 +40,7 @@ struct fusion_setting {
 };
 
 /// Extent of chain mode k after the first `done` groups.
-inline std::int64_t extent_after(const fusion_setting& f, std::size_t k, std::size_t done) {
+OTIMES_COLD inline std::int64_t extent_after(const fusion_setting& f, std::size_t k, std::size_t done) {
     const chain_mode& m = f.source->modes[k];
     if (!m.contracted()) {
         return m.P;
@@ -55,7 +56,7 @@ inline std::int64_t extent_after(const fusion_setting& f, std::size_t k, std::si
 
 /// Strides of the tensor after the first `done` groups: the input's, the output's, or those of a workspace buffer
 /// (contiguous in the memory order of the chain, the slab mode only one slab long).
-inline void strides_after(const fusion_setting& f, std::size_t done, strides& result) {
+OTIMES_COLD inline void strides_after(const fusion_setting& f, std::size_t done, strides& result) {
     const std::vector<chain_mode>& modes = f.source->modes;
     result.resize(modes.size());
     if (done == 0 || done == f.groups.size()) {
@@ -72,7 +73,7 @@ inline void strides_after(const fusion_setting& f, std::size_t done, strides& re
 }
 
 /// Elements of a workspace buffer that holds the tensor after the first `done` groups (one slab of it).
-inline std::int64_t elements_after(const fusion_setting& f, std::size_t done) {
+OTIMES_COLD inline std::int64_t elements_after(const fusion_setting& f, std::size_t done) {
     std::int64_t elements = 1;
     for (std::size_t k = 0; k < f.source->modes.size(); ++k) {
         elements *= static_cast<std::int32_t>(k) == f.slab.chain_mode ? f.slab.extent : extent_after(f, k, done);
@@ -81,8 +82,8 @@ inline std::int64_t elements_after(const fusion_setting& f, std::size_t done) {
 }
 
 /// Writes modes and sweeps of the pass that does groups [begin, end), lanes not chosen yet. Reuses the memory of `p`.
-inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
-                         const strides& out, pass& p) {
+OTIMES_COLD inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
+                                     const strides& out, pass& p) {
     const std::vector<chain_mode>& modes = f.source->modes;
     p.kernel = pass_kernel::cpu_tiles;
     p.modes.clear();
@@ -145,14 +146,11 @@ inline void outline_pass(const fusion_setting& f, std::size_t begin, std::size_t
         }
         ++k;
     }
-    if (f.groups.empty() || p.sweeps.empty()) {
-        return;
-    }
 }
 
 /// Lanes of a tile when mode `k` gives them: as many as keep two tiles in L1, in whole vectors, at least one vector; fewer
 /// where threads share the tiles of a pass and would have too few.
-inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k) {
+OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k) {
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int64_t extent = p.modes[static_cast<std::size_t>(k)].extent_in;
     if (k == p.slab_mode && f.slab.extent > 0) {
@@ -171,7 +169,7 @@ inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_
 
 /// Chooses the lane mode of an outlined pass by cost and returns that cost. @post p.lane_mode, p.lane_count and the sweep
 /// kernels are set.
-inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where, pass& p) {
+OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where, pass& p) {
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int32_t innermost = -1;
     std::size_t innermost_sweep = 0;
@@ -202,9 +200,7 @@ inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where
     consider(-1, 1);
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
         const auto mode = static_cast<std::int32_t>(k);
-        const bool contracted =
-            std::any_of(p.sweeps.begin(), p.sweeps.end(), [mode](const sweep& s) { return s.mode == mode; });
-        if (contracted) {
+        if (is_contracted(p, k)) {
             continue;
         }
         std::int64_t lanes = lanes_of(f, p, mode);
@@ -231,8 +227,8 @@ inline pass_setting setting_of(const fusion_setting& f, std::size_t begin, std::
 }
 
 /// Predicted seconds of the pass that does groups [begin, end), lanes chosen. `scratch` is overwritten.
-inline double interval_seconds(const fusion_setting& f, std::size_t begin, std::size_t end, pass& scratch, strides& in,
-                               strides& out) {
+OTIMES_COLD inline double interval_seconds(const fusion_setting& f, std::size_t begin, std::size_t end, pass& scratch,
+                                           strides& in, strides& out) {
     strides_after(f, begin, in);
     strides_after(f, end, out);
     outline_pass(f, begin, end, in, out, scratch);
@@ -242,7 +238,7 @@ inline double interval_seconds(const fusion_setting& f, std::size_t begin, std::
 /// Ends of the passes of the cheapest partition of the groups into contiguous passes, and its predicted seconds.
 /// Cost: groups (groups + 1) / 2 evaluations of interval_seconds.
 /// @post equals the minimum over all 2^(groups - 1) partitions (tests/plan/fusion.cpp).
-inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, double& seconds) {
+OTIMES_COLD inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, double& seconds) {
     const std::size_t count = f.groups.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
     std::vector<std::size_t> from(count + 1, 0);
@@ -262,7 +258,12 @@ inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, doub
     seconds = best[count];
     std::vector<std::size_t> ends;
     for (std::size_t end = count; end > 0; end = from[end]) {
-        ends.insert(ends.begin(), end);
+        ends.push_back(end);
+    }
+    for (std::size_t k = 0; k < ends.size() / 2; ++k) {  // found from the last on
+        const std::size_t end = ends[k];
+        ends[k] = ends[ends.size() - 1 - k];
+        ends[ends.size() - 1 - k] = end;
     }
     return ends;
 }

@@ -5,7 +5,6 @@
 /// Depends on the factors only, never on the number of rows, so that a row's bits do not either.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,7 @@
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
 
@@ -23,14 +23,14 @@ inline constexpr std::int64_t most_grouped_extent = 16;
 
 /// Cost of sweeping factors `shapes`, outermost first, when the tensor has `elements` elements before: multiply-adds over
 /// efficiency, in flops of the peak. The tensor has elements / prod P * prod Q elements after.
-inline double grouped_sweep_cost(std::int64_t P, std::int64_t Q, double elements) {
+OTIMES_COLD inline double grouped_sweep_cost(std::int64_t P, std::int64_t Q, double elements) {
     return 2.0 * elements * static_cast<double>(Q) / sweep_efficiency(P, Q);
 }
 
 /// Elements before the group [begin, end) is swept, relative to those before the first: the modes on the side that is
 /// swept earlier have become Q.
-inline double elements_before(std::span<const chain_mode> modes, std::size_t begin, std::size_t end,
-                              bool outermost_first) {
+OTIMES_COLD inline double elements_before(std::span<const chain_mode> modes, std::size_t begin, std::size_t end,
+                                          bool outermost_first) {
     double elements = 1;
     for (std::size_t k = outermost_first ? 0 : end; k < (outermost_first ? begin : modes.size()); ++k) {
         elements = elements / static_cast<double>(modes[k].P) * static_cast<double>(modes[k].Q);
@@ -42,8 +42,8 @@ inline double elements_before(std::span<const chain_mode> modes, std::size_t beg
 /// the groups were swept one after another from the outermost (or the innermost) on: a dynamic program over the
 /// contiguous partitions. Appends the groups to `result`, outermost first.
 /// @post equals the minimum over all partitions (tests/plan/grouping.cpp).
-inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first, bool outermost_first,
-                              std::vector<factor_group>& result) {
+OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first, bool outermost_first,
+                                          std::vector<factor_group>& result) {
     const std::size_t count = modes.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
     std::vector<std::size_t> from(count + 1, 0);
@@ -78,19 +78,23 @@ inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t fi
             group.P *= modes[k].P;
             group.Q *= modes[k].Q;
         }
-        result.insert(result.begin() + static_cast<std::ptrdiff_t>(at), group);
+        result.push_back(group);
+        for (std::size_t k = result.size() - 1; k > at; --k) {  // found from the innermost on
+            result[k] = result[k - 1];
+        }
+        result[at] = group;
     }
 }
 
 /// Puts groups into the order of least multiply-adds; ties stay outermost first.
-inline void order_groups(std::vector<factor_group>& groups) {
-    std::stable_sort(groups.begin(), groups.end(), [](const factor_group& a, const factor_group& b) {
+OTIMES_COLD inline void order_groups(std::vector<factor_group>& groups) {
+    sort_few(groups.data(), groups.data() + groups.size(), [](const factor_group& a, const factor_group& b) {
         return contracts_before({a.P, a.Q}, {b.P, b.Q});
     });
 }
 
 /// Cost of sweeping groups in their order: what grouping is decided by.
-inline double ordered_cost(std::span<const factor_group> groups) {
+OTIMES_COLD inline double ordered_cost(std::span<const factor_group> groups) {
     double cost = 0;
     double elements = 1;
     for (const factor_group& g : groups) {
@@ -103,7 +107,7 @@ inline double ordered_cost(std::span<const factor_group> groups) {
 /// The groups of a chain in the order of execution. `multiply_out` false: each factor its own group. Otherwise the cheapest
 /// of three: all apart, and the groupings that are best when swept from either end (a group gives up the freedom to sweep
 /// its members in the best order, which only the ordered cost sees).
-inline std::vector<factor_group> group_factors(const chain& c, bool multiply_out) {
+OTIMES_COLD inline std::vector<factor_group> group_factors(const chain& c, bool multiply_out) {
     enum class way : std::uint8_t { apart, from_outermost, from_innermost };
     const auto grouped = [&c](way how) {
         std::vector<factor_group> groups;

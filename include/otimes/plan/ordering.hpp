@@ -4,12 +4,27 @@
 /// decides the number of multiply-adds: a mode that shrinks should shrink early.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <otimes/program/cold.hpp>
+
 namespace otimes::planning {
+
+/// Sorts [first, last), a few elements, and keeps the order of equals. std::stable_sort does the same in a dozen functions
+/// per type, which every file that evaluates an expression would compile.
+template <class Element, class Before>
+void sort_few(Element* first, Element* last, const Before& before) {
+    for (Element* next = first; next < last; ++next) {
+        Element moved = *next;
+        Element* place = next;
+        for (; place != first && before(moved, place[-1]); --place) {
+            *place = place[-1];
+        }
+        *place = moved;
+    }
+}
 
 /// Shape of one factor: P rows (extent before) and Q columns (extent after).
 struct factor_shape {
@@ -34,12 +49,12 @@ constexpr bool contracts_before(const factor_shape& a, const factor_shape& b) no
 
 /// The order of least multiply-adds, as positions in `shapes`. Ties keep the order given (outermost in memory first: its
 /// inner run is the longest, so its vectors load directly). Cost: a sort.
-inline std::vector<std::int32_t> cheapest_order(std::span<const factor_shape> shapes) {
+OTIMES_COLD inline std::vector<std::int32_t> cheapest_order(std::span<const factor_shape> shapes) {
     std::vector<std::int32_t> order(shapes.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
         order[i] = static_cast<std::int32_t>(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    sort_few(order.data(), order.data() + order.size(), [&](std::int32_t a, std::int32_t b) {
         return contracts_before(shapes[static_cast<std::size_t>(a)], shapes[static_cast<std::size_t>(b)]);
     });
     return order;
@@ -47,8 +62,8 @@ inline std::vector<std::int32_t> cheapest_order(std::span<const factor_shape> sh
 
 /// Flops of contracting `shapes` in `order`, as a double (an estimate may exceed 2^63): sum over the steps of
 /// 2 * weight * rest * P * Q with rest = elements of all other modes at that moment, `free_count` of them free.
-inline double chain_flops(std::span<const factor_shape> shapes, std::span<const std::int32_t> order, double free_count,
-                          std::int64_t multiply_add_weight) {
+OTIMES_COLD inline double chain_flops(std::span<const factor_shape> shapes, std::span<const std::int32_t> order,
+                                      double free_count, std::int64_t multiply_add_weight) {
     double elements = free_count;
     for (const factor_shape& s : shapes) {
         elements *= static_cast<double>(s.P);

@@ -25,15 +25,49 @@
 #include <otimes/plan/placement.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/slabs.hpp>
+#include <otimes/plan/step_cost.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/tuning.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
 
 namespace planning {
+
+/// The plan with the prediction that decides between requests.
+struct cpu_candidate {
+    plan made;
+    std::vector<chain> chains;
+    chain_decision decision;
+    cpu_request request;
+};
+
+OTIMES_COLD inline cpu_candidate try_request(const program& source, const cpu_description& cpu,
+                                             const cpu_request& request) {
+    cpu_candidate candidate;
+    candidate.request = request;
+    candidate.chains = chains_of(source);
+    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
+    return candidate;
+}
+
+/// The plan of a request, with one thread instead of several where starting the others costs more than they save.
+OTIMES_COLD inline cpu_candidate with_cheapest_threads(const program& source, const cpu_description& cpu,
+                                                       const cpu_request& request) {
+    cpu_candidate chosen = try_request(source, cpu, request);
+    if (is_worth_one_thread(chosen.made, request, cpu)) {
+        cpu_request alone = request;
+        alone.threads = 1;
+        cpu_candidate other = try_request(source, cpu, alone);
+        if (other.made.predicted_seconds <= chosen.made.predicted_seconds) {
+            return other;
+        }
+    }
+    return chosen;
+}
 
 /// Why the pass of groups [begin, end), predicted at `seconds`, does not take the next group too.
 inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
@@ -139,13 +173,16 @@ inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_p
     for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
         const tensor& t = p.source.tensors[id];
         if (t.binding >= 0) {
-            bytes += static_cast<double>(element_count(p.source, static_cast<std::int32_t>(id))) * t.scalar_bytes;
+            bytes += static_cast<double>(operand_bytes(p.source, static_cast<std::int32_t>(id)));
         }
     }
     double flops = 0;
     for (const chain& c : chains) {
         double unused = 0;
-        flops += c.step_count > 0 ? least_flops(c, unused) : 0.0;
+        flops +=
+            c.step_count > 0
+                ? least_flops(c, unused)
+                : static_cast<double>(step_flops(p.source, p.source.steps[static_cast<std::size_t>(c.first_step)]));
     }
     for (const step& s : p.source.steps) {
         if (s.add && s.out >= 0 && p.source.at(s.out).binding >= 0) {

@@ -293,7 +293,7 @@ void transfer(Archive& a, program& p) {
         a.choice(t.space, memory_space::device);
         a.choice(t.role, tensor_role::temporary);
         a.choice(t.kind, factor_kind::callback);
-        transfer_all(a, t.conjugate, t.alignment_log2, t.scalar_bytes, t.first_mode, t.mode_count, t.binding);
+        transfer_all(a, t.conjugate, t.alignment_log2, t.scalar_bytes, t.first_mode, t.mode_count, t.binding, t.stored);
     }
     transfer_modes(a, "modes", p.modes);
     a.line("steps");

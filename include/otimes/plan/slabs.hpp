@@ -9,11 +9,12 @@
 #include <vector>
 
 #include <otimes/plan/fusion.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
 
 /// The chain mode that slabs may cut: the longest free one, the outermost of equals; -1: there is none of extent 2 or more.
-inline std::int32_t slab_mode_of(const chain& c) {
+OTIMES_COLD inline std::int32_t slab_mode_of(const chain& c) {
     std::int32_t best = -1;
     for (std::size_t k = 0; k < c.modes.size(); ++k) {
         if (!c.modes[k].contracted() && c.modes[k].P > 1 &&
@@ -25,7 +26,7 @@ inline std::int32_t slab_mode_of(const chain& c) {
 }
 
 /// Elements of the largest tensor between two groups of the chain, whole modes; 0 when there is only one group.
-inline double largest_intermediate(const fusion_setting& f) {
+OTIMES_COLD inline double largest_intermediate(const fusion_setting& f) {
     double largest = 0;
     for (std::size_t done = 1; done < f.groups.size(); ++done) {
         double elements = 1;
@@ -38,7 +39,7 @@ inline double largest_intermediate(const fusion_setting& f) {
 }
 
 /// Slabs of `extent` indices of mode `k`.
-inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
+OTIMES_COLD inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
     const std::int64_t total = c.modes[static_cast<std::size_t>(k)].P;
     const std::int64_t count = (total + extent - 1) / extent;
     return count <= 1 ? slab_choice{} : slab_choice{k, extent, count};
@@ -46,7 +47,7 @@ inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
 
 /// The slabs worth comparing, those of least workspace first: one index; one whole vector of indices; as many as keep two
 /// intermediates in half of L2; no slabs. Near-equal slabs, and at least one for each thread.
-inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
+OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
     std::vector<slab_choice> result;
     const std::int32_t mode = slab_mode_of(*f.source);
     const double largest = largest_intermediate(f);
@@ -78,7 +79,7 @@ inline std::vector<slab_choice> slab_candidates(const fusion_setting& f) {
 }
 
 /// Where the intermediates of a setting lie.
-inline level intermediate_level(const fusion_setting& f) {
+OTIMES_COLD inline level intermediate_level(const fusion_setting& f) {
     double bytes = 2.0 * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
     if (f.slab.count > 1) {
         const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].P);

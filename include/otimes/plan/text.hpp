@@ -10,10 +10,12 @@
 #include <string>
 #include <string_view>
 
+#include <otimes/program/cold.hpp>
+
 namespace otimes::planning {
 
 /// Three significant digits, without an exponent: 8.19, 29.5, 132, 1024. For 0 <= value < 1e15.
-inline std::string three_digits(double value) {
+OTIMES_COLD inline std::string three_digits(double value) {
     if (!(value > 0)) {
         return "0";
     }
@@ -36,7 +38,7 @@ inline std::string three_digits(double value) {
 }
 
 /// A value with a decimal prefix: "8.19 MFLOP", "3.30 us", "1.07 GB".
-inline std::string quantity(double value, std::string_view unit) {
+OTIMES_COLD inline std::string quantity(double value, std::string_view unit) {
     static constexpr std::array<const char*, 9> prefix{"n", "u", "m", "", "k", "M", "G", "T", "P"};
     std::size_t at = 3;
     if (value > 0) {
@@ -53,10 +55,10 @@ inline std::string quantity(double value, std::string_view unit) {
 }
 
 /// Flops without a prefix below one: "0 FLOP", "812 FLOP", "8.19 MFLOP".
-inline std::string flops_text(double flops) { return quantity(flops, "FLOP"); }
+OTIMES_COLD inline std::string flops_text(double flops) { return quantity(flops, "FLOP"); }
 
 /// Bytes in binary units, as caches and workspaces are sized: "512 B", "48.0 KiB", "2.00 MiB".
-inline std::string bytes_text(double bytes) {
+OTIMES_COLD inline std::string bytes_text(double bytes) {
     static constexpr std::array<const char*, 6> unit{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     std::size_t at = 0;
     while (bytes >= 1023.5 && at + 1 < unit.size()) {
@@ -66,15 +68,15 @@ inline std::string bytes_text(double bytes) {
     return (at == 0 ? std::to_string(static_cast<std::int64_t>(bytes)) : three_digits(bytes)) + " " + unit[at];
 }
 
-inline std::string seconds_text(double seconds) { return quantity(seconds, "s"); }
+OTIMES_COLD inline std::string seconds_text(double seconds) { return quantity(seconds, "s"); }
 
 /// "P x Q".
-inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
+OTIMES_COLD inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
 
 /// `count` and a noun: "1 slab", "2 slabs".
-inline std::string counted(std::int64_t count, std::string_view noun) {
+OTIMES_COLD inline std::string counted(std::int64_t count, std::string_view noun) {
     return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 

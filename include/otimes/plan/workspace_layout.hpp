@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes {
 
@@ -50,7 +51,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t granule) noexce
     return (value + granule - 1) / granule * granule;
 }
 /// Bytes of the scalar that a program computes in: the widest of its operands (indices of gather and scatter aside).
-inline std::int64_t plan_element_bytes(const program& source) noexcept {
+OTIMES_COLD inline std::int64_t plan_element_bytes(const program& source) noexcept {
     std::int64_t bytes = 0;
     for (const tensor& t : source.tensors) {
         bytes = std::max<std::int64_t>(bytes, t.type == dtype::other ? 0 : t.scalar_bytes);
@@ -61,7 +62,7 @@ inline std::int64_t plan_element_bytes(const program& source) noexcept {
 
 /// Writes the layout of `p`'s workspace into `layout`, whose memory is reused: an executor that keeps one per thread
 /// allocates nothing. @post layout.total == p.workspace_bytes.
-inline void layout_into(const plan& p, workspace_layout& layout) {
+OTIMES_COLD inline void layout_into(const plan& p, workspace_layout& layout) {
     constexpr std::int64_t line = 64;
     layout.element_bytes = planning::plan_element_bytes(p.source);
     layout.factors.clear();
@@ -87,7 +88,7 @@ inline void layout_into(const plan& p, workspace_layout& layout) {
 }
 
 /// The same as a value.
-inline workspace_layout layout_of(const plan& p) {
+OTIMES_COLD inline workspace_layout layout_of(const plan& p) {
     workspace_layout layout;
     layout_into(p, layout);
     return layout;

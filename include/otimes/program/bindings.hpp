@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <otimes/program/cold.hpp>
+
 namespace otimes {
 
 /// A short list that keeps its first `InlineCount` entries inside itself: lowering an expression of a usual number of
@@ -64,7 +66,7 @@ public:
     [[nodiscard]] Value& back() noexcept { return data()[count_ - 1]; }
 
 private:
-    void grow(std::size_t capacity) {
+    OTIMES_COLD void grow(std::size_t capacity) {
         auto larger = std::make_unique<Value[]>(capacity);
         for (std::size_t i = 0; i < count_; ++i) {
             larger[i] = std::move(data()[i]);

@@ -34,6 +34,12 @@ public:
     using error::error;
 };
 
+/// A matrix that must be inverted or decomposed and cannot be: singular to working precision, not positive definite.
+class singular_error : public error {
+public:
+    using error::error;
+};
+
 /// A device, driver, communicator or rank that failed.
 class device_error : public error {
 public:

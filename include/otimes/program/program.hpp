@@ -36,8 +36,9 @@ struct mode {
 /// What part a tensor plays.
 enum class tensor_role : std::uint8_t { input, factor, output, temporary };
 
-/// How the elements of a factor are held. `dense` is P x Q by strides; `identity` has no storage. The other kinds are
-/// lowered by the nodes of the algebra.
+/// How the elements of a factor are held. `dense` is P x Q by strides; `identity` has no storage; `sparse` and `callback`
+/// bind a description (structured.hpp); `diagonal` and `permutation` are the vectors of scale, gather and scatter steps. The
+/// other kinds are lowered to these by the nodes of the algebra.
 enum class factor_kind : std::uint8_t {
     dense,
     identity,
@@ -52,29 +53,32 @@ enum class factor_kind : std::uint8_t {
 };
 
 /// Description of one operand or temporary. The modes are `program::modes[first_mode, first_mode + mode_count)`.
-/// A factor's last two modes are (p, q), always of extents P and Q; modes before them, if any, are free modes that make
-/// it a per-item factor, named by the step's free map.
+/// A factor's last two modes are (p, q), always of extents P and Q. A per-item factor has the free modes of the step before
+/// them: all modes of the step's input but the contracted one, in their order, stride 0 where items share it. A diagonal
+/// factor holds F[p, p] at p * (stride of p + stride of q). An index operand of gather and scatter has one mode and elements
+/// of `dtype::other`, signed integers of 4 or 8 `scalar_bytes`.
 struct tensor {
     dtype type = dtype::f64;
     memory_space space = memory_space::host;
     tensor_role role = tensor_role::temporary;
     factor_kind kind = factor_kind::dense;
-    bool conjugate = false;              ///< read as its complex conjugate
-    std::uint8_t alignment_log2 = 0;     ///< the address is a multiple of 2^alignment_log2 bytes, at most 2^6
-    std::uint16_t scalar_bytes = 8;      ///< bytes of one element
+    bool conjugate = false;           ///< read as its complex conjugate
+    std::uint8_t alignment_log2 = 0;  ///< the address is a multiple of 2^alignment_log2 bytes, at most 2^6
+    std::uint16_t scalar_bytes = 8;   ///< bytes of one element
     std::int32_t first_mode = 0;
     std::int32_t mode_count = 0;
-    std::int32_t binding = -1;           ///< position of its pointer in `bindings::pointers`; -1: a temporary
+    std::int32_t binding = -1;  ///< position of its pointer in `bindings::pointers`; -1: a temporary
+    std::int64_t stored = 0;    ///< sparse: stored elements; callback: multiply-adds of one application
     friend bool operator==(const tensor&, const tensor&) = default;
 };
 
 /// The closed set of steps.
 enum class step_kind : std::uint8_t {
-    contract,    ///< out[f, q] (+)= alpha * sum_p in[f, p] * factor[f, p, q] on `mode`
-    scale,       ///< out (+)= alpha * in, times (or over) the vectors in `factor` along their modes, plus a shift
-    gather,      ///< out[f, j] (+)= alpha * in[f, index[j]] along `mode`
-    scatter,     ///< out[f, index[i]] (+)= alpha * in[f, i] along `mode`
-    solve,       ///< triangular solve with `factor` along `mode`
+    contract,  ///< out[f, q] (+)= alpha * sum_p in[f, p] * factor[f, p, q] on `mode`
+    scale,     ///< out (+)= alpha * in * factor, where the factor has the modes of `in`, stride 0 where it is constant
+    gather,    ///< out[f, j] (+)= alpha * in[f, index[j]] along `mode`
+    scatter,   ///< out[f, index[i]] (+)= alpha * in[f, i] along `mode`
+    solve,     ///< out[f, q] (+)= x[f, q] with sum_p x[f, p] * factor[p, q] = alpha * in[f, q], factor triangular
     accumulate,  ///< out (+)= alpha * in, shapes equal; also converts real to complex
     reduce,      ///< dot, squared norm or Gram of a mode
     callback     ///< a factor that only its owner can apply
@@ -83,12 +87,13 @@ enum class step_kind : std::uint8_t {
 /// Which flavour of a step; the meaning depends on the kind.
 enum class step_variant : std::uint8_t {
     none,
-    reciprocal,      ///< scale: divide by the sum of the vectors plus the shift
-    lower,           ///< solve: lower triangular
-    upper,           ///< solve: upper triangular
-    dot,             ///< reduce: sum_f conj(in[f]) * factor[f]
-    squared_norm,    ///< reduce: sum_f |in[f]|^2
-    gram             ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
+    reciprocal,  ///< scale: out (+)= in / (v_0[i_0] + v_1[i_1] + ... + shift): `factor` has the modes of `in`; the vectors of
+                 ///< the modes whose stride is not 0 lie one after another; `scalar` is the shift
+    lower,         ///< solve: lower triangular
+    upper,         ///< solve: upper triangular
+    dot,           ///< reduce: sum_f conj(in[f]) * factor[f]
+    squared_norm,  ///< reduce: sum_f |in[f]|^2
+    gram           ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
 };
 
 /// One step. Tensor numbers index `program::tensors`; `scalar` indexes `bindings::scalars`, -1 means 1.
@@ -100,8 +105,8 @@ struct step {
     std::int32_t in = -1;
     std::int32_t factor = -1;
     std::int32_t out = -1;
-    std::int32_t mode = -1;   ///< the mode of `in` and of `out` that the step works on
-    std::int32_t scalar = -1; ///< alpha
+    std::int32_t mode = -1;    ///< the mode of `in` and of `out` that the step works on
+    std::int32_t scalar = -1;  ///< alpha
     friend bool operator==(const step&, const step&) = default;
 };
 
@@ -171,6 +176,9 @@ inline std::uint64_t hash_value(const program& p) noexcept {
             static_cast<std::uint64_t>(t.scalar_bytes) << 48);
         mix(static_cast<std::uint64_t>(static_cast<std::uint32_t>(t.binding)) << 32 |
             static_cast<std::uint32_t>(t.mode_count));
+        if (t.stored != 0) {
+            mix(static_cast<std::uint64_t>(t.stored));
+        }
     }
     for (const mode& m : p.modes) {
         mix(static_cast<std::uint64_t>(m.extent) * 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(m.stride));

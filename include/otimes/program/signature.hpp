@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <string>
 
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
 
 namespace detail {
 
-inline std::string tensor_name(const program& p, std::size_t id) {
+OTIMES_COLD inline std::string tensor_name(const program& p, std::size_t id) {
     const tensor& t = p.tensors[id];
     std::size_t position = 0;
     std::size_t total = 0;
@@ -31,7 +32,7 @@ inline std::string tensor_name(const program& p, std::size_t id) {
     return "operand";
 }
 
-inline std::string modes_text(const program& p, std::size_t id, bool strides) {
+OTIMES_COLD inline std::string modes_text(const program& p, std::size_t id, bool strides) {
     std::string text = "[";
     for (const mode& m : p.modes_of(static_cast<std::int32_t>(id))) {
         text += (text.size() == 1 ? "" : ", ") + std::to_string(strides ? m.stride : m.extent);
@@ -43,7 +44,7 @@ inline std::string modes_text(const program& p, std::size_t id, bool strides) {
 
 /// One sentence that names the first difference between the program that a plan was made for and the one it was given;
 /// empty when they are equal.
-inline std::string describe_difference(const program& planned, const program& given) {
+OTIMES_COLD inline std::string describe_difference(const program& planned, const program& given) {
     if (planned == given) {
         return {};
     }

@@ -30,6 +30,8 @@ template <class Node>
 class lazy;
 template <class Scalar>
 class kron_expr;
+template <class Scalar>
+class sum_expr;
 template <class Left, class Right, class Scalar>
 class operator_expr;
 
@@ -174,6 +176,8 @@ struct operator_traits {
 };
 template <class Scalar>
 struct traits<otimes::kron_expr<Scalar>> : operator_traits<Scalar> {};
+template <class Scalar>
+struct traits<otimes::sum_expr<Scalar>> : operator_traits<Scalar> {};
 template <class Left, class Right, class Scalar>
 struct traits<otimes::operator_expr<Left, Right, Scalar>> : operator_traits<Scalar> {};
 
@@ -186,6 +190,8 @@ struct operator_evaluator_traits {
 };
 template <class Scalar>
 struct evaluator_traits<otimes::kron_expr<Scalar>> : operator_evaluator_traits {};
+template <class Scalar>
+struct evaluator_traits<otimes::sum_expr<Scalar>> : operator_evaluator_traits {};
 template <class Left, class Right, class Scalar>
 struct evaluator_traits<otimes::operator_expr<Left, Right, Scalar>> : operator_evaluator_traits {};
 

@@ -15,8 +15,10 @@
 
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/exec/cpu.hpp>
 #include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/kron.hpp>
+#include <otimes/expr/structured.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -44,15 +46,20 @@ inline identity_factor identity(std::int64_t order) {
 inline identity_operator identity() { return {}; }
 
 template <class Scalar>
-    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
-scaled_identity<Scalar> operator*(const Scalar& scale, identity_operator) {
-    return {scale};
-}
+requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
+operator*(const Scalar& scale, identity_operator) { return {scale}; }
 template <class Scalar>
-    requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>)
-scaled_identity<Scalar> operator*(identity_operator, const Scalar& scale) {
-    return {scale};
-}
+requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
+operator*(identity_operator, const Scalar& scale) { return {scale}; }
+
+/// A factor with structure that no Eigen type has; made by the functions of structured.hpp.
+template <class ScalarType>
+struct structured_factor {
+    using Scalar = ScalarType;
+    leaf factor;
+    [[nodiscard]] std::int64_t rows() const { return factor.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return factor.cols(); }
+};
 
 /// Copies a matrix or evaluates an expression; given as an argument the copy is moved into the expression.
 template <class Derived>
@@ -61,6 +68,22 @@ typename Derived::PlainObject own(const Eigen::MatrixBase<Derived>& m) {
 }
 
 inline namespace OTIMES_TARGET {
+
+namespace eigen {
+
+/// Makes factors with structure known to the products over Scalar and their executors; structured.hpp defines it. Whoever
+/// makes such a factor calls it, so that a program without them does not compile what they need.
+template <class Scalar>
+void enable_structure();
+
+/// What needs factorisations. The definitions are in otimes/algebra.hpp, so that a product stays cheap to compile.
+template <class Operator>
+struct algebra {
+    static_assert(always_false<Operator>,
+                  "otimes: solve, inverse, determinant and rank are in <otimes/algebra.hpp>: include it.");
+};
+
+}  // namespace eigen
 
 /// kron(F1, ..., FN) over `ScalarType`, lazy. Copying it is cheap; its type does not depend on the number or the types of
 /// the factors, so it can be a class member.
@@ -117,17 +140,19 @@ public:
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         std::int64_t ignored = 0;
         if (!checked_multiply(rows(), cols(), ignored)) {
-            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".toDenseMatrix(): " +
-                              detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) +
+                              ".toDenseMatrix(): " + detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
         }
         DenseMatrix result = DenseMatrix::Constant(1, 1, node_.alpha());
         for (const leaf& f : node_.factors()) {
-            const matrix_view view = f.view();
+            const DenseMatrix factor = f.is_dense() || f.is_identity() ? DenseMatrix() : dense_factor(f);
+            const leaf& read = f.is_dense() || f.is_identity() ? f : leaf_of(factor);
+            const matrix_view view = read.view();
             DenseMatrix next(result.rows() * view.rows, result.cols() * view.cols);
             for (Eigen::Index j = 0; j < next.cols(); ++j) {
                 for (Eigen::Index i = 0; i < next.rows(); ++i) {
                     next(i, j) = result(i / view.rows, j / view.cols) *
-                                 kron_node<Scalar>::element(f, view, i % view.rows, j % view.cols);
+                                 kron_node<Scalar>::element(read, view, i % view.rows, j % view.cols);
                 }
             }
             result.swap(next);
@@ -148,13 +173,112 @@ public:
     }
     [[nodiscard]] kron_expr adjoint() const { return transpose().conjugate(); }
 
+    /// Row i, 1 x cols(). Cost: cols() multiplications per level. @throws shape_error outside the matrix.
+    [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> row(Eigen::Index i) const {
+        check_line(i, rows(), "row");
+        return line(i, true).transpose();
+    }
+    /// Column j, rows() x 1. @throws shape_error outside the matrix.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> col(Eigen::Index j) const {
+        check_line(j, cols(), "col");
+        return line(j, false);
+    }
+    /// The diagonal, min(rows(), cols()) entries. Cost: O(N) per entry.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result(rows() < cols() ? rows() : cols());
+        for (Eigen::Index i = 0; i < result.size(); ++i) {
+            result(i) = node_.coefficient(i, i);
+        }
+        return result;
+    }
+    /// The trace: the product of the factors' traces where all are square, else the sum of the diagonal.
+    /// @throws shape_error a kron that is not square.
+    [[nodiscard]] Scalar trace() const {
+        if (rows() != cols()) {
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".trace(): the product is " +
+                              detail::shape_text(rows(), cols()) + "; only a square matrix has a trace.");
+        }
+        Scalar result = node_.alpha();
+        for (const leaf& f : node_.factors()) {
+            const matrix_view view = f.view();
+            if (view.rows != view.cols) {
+                Scalar sum(0);
+                for (Eigen::Index i = 0; i < rows(); ++i) {
+                    sum = sum + node_.coefficient(i, i);
+                }
+                return sum;
+            }
+            Scalar sum(0);
+            for (std::int64_t i = 0; i < view.rows; ++i) {
+                sum = sum + kron_node<Scalar>::element(f, view, i, i);
+            }
+            result = result * sum;
+        }
+        return result;
+    }
+    /// The Frobenius norm: the product of the factors' norms. Overflows only where the norm itself does, or a factor's.
+    [[nodiscard]] RealScalar norm() const {
+        using std::abs;
+        using std::sqrt;
+        RealScalar result = abs(node_.alpha());
+        for (const leaf& f : node_.factors()) {
+            result = result * dense_factor(f).norm();
+        }
+        return result;
+    }
+
+    /// @name Defined in otimes/algebra.hpp: include it to use them.
+    /// @{
+
+    /// X with K * X = B; where a factor is not square, the least-squares solution of least norm.
+    /// @throws singular_error a square factor that is singular to working precision
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        return eigen::algebra<kron_expr>::solve(*this, b);
+    }
+    /// kron of the factors' inverses. @throws singular_error
+    [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
+    /// kron of the factors' Moore-Penrose inverses.
+    [[nodiscard]] auto pseudoInverse() const { return eigen::algebra<kron_expr>::pseudo_inverse(*this); }
+    /// The determinant. May overflow; see logAbsDeterminant. @throws shape_error a kron that is not square
+    [[nodiscard]] auto determinant() const { return eigen::algebra<kron_expr>::determinant(*this); }
+    /// log |det K|, which does not overflow; -infinity for a singular K. @throws shape_error a kron that is not square
+    [[nodiscard]] auto logAbsDeterminant() const { return eigen::algebra<kron_expr>::log_abs_determinant(*this); }
+    /// The rank: the product of the factors' ranks.
+    [[nodiscard]] auto rank() const { return eigen::algebra<kron_expr>::rank(*this); }
+    /// Largest over smallest singular value: the product of the factors'.
+    [[nodiscard]] auto conditionNumber() const { return eigen::algebra<kron_expr>::condition_number(*this); }
+    /// The singular values, largest first; all min(rows, cols) of them.
+    [[nodiscard]] auto singularValues() const { return eigen::algebra<kron_expr>::singular_values(*this); }
+    /// @}
+
+    /// One factor as a matrix.
+    [[nodiscard]] static DenseMatrix dense_factor(const leaf& f) {
+        const matrix_view view = f.view();
+        DenseMatrix result(static_cast<Eigen::Index>(view.rows), static_cast<Eigen::Index>(view.cols));
+        for (Eigen::Index j = 0; j < result.cols(); ++j) {
+            if (f.kind() == factor_kind::callback) {
+                const std::vector<Scalar> column = detail::callback_column<Scalar>(f, view, j);
+                for (Eigen::Index i = 0; i < result.rows(); ++i) {
+                    result(i, j) = column[static_cast<std::size_t>(i)];
+                }
+                continue;
+            }
+            for (Eigen::Index i = 0; i < result.rows(); ++i) {
+                result(i, j) = kron_node<Scalar>::element(f, view, i, j);
+            }
+        }
+        return result;
+    }
+
     /// @name A kron does not become a matrix by itself.
     /// @{
     template <class Destination>
     void evalTo(Destination&) const {
-        static_assert(eigen::always_false<Destination>,
-                      "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
-                      "it, or multiply it with a matrix.");
+        static_assert(
+            eigen::always_false<Destination>,
+            "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
+            "it, or multiply it with a matrix.");
     }
     template <class Destination>
     void addTo(Destination& destination) const {
@@ -167,6 +291,37 @@ public:
     /// @}
 
 private:
+    static leaf leaf_of(const DenseMatrix& m) { return leaf::borrowed(eigen::view_of(m)); }
+    void check_line(Eigen::Index at, Eigen::Index count, const char* name) const {
+        if (at < 0 || at >= count) {
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + "." + name + "(" + std::to_string(at) +
+                              "): the product is " + detail::shape_text(rows(), cols()) + ".");
+        }
+    }
+    /// One row or column as a vector: the kron of the factors' rows or columns.
+    Eigen::Matrix<Scalar, Eigen::Dynamic, 1> line(std::int64_t at, bool of_rows) const {
+        using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+        vector result = vector::Constant(of_rows ? cols() : rows(), node_.alpha());
+        Eigen::Index inner = 1;
+        for (std::size_t k = factor_count(); k-- > 0;) {
+            const leaf& f = node_.factors()[k];
+            const matrix_view view = f.view();
+            const std::int64_t extent = of_rows ? view.rows : view.cols;
+            const auto length = static_cast<Eigen::Index>(of_rows ? view.cols : view.rows);
+            vector entries(length);
+            for (Eigen::Index e = 0; e < length; ++e) {
+                entries(e) = of_rows ? kron_node<Scalar>::element(f, view, at % extent, e)
+                                     : kron_node<Scalar>::element(f, view, e, at % extent);
+            }
+            for (Eigen::Index i = 0; i < result.size(); ++i) {
+                result(i) = entries(i / inner % length) * result(i);
+            }
+            inner *= length;
+            at /= extent;
+        }
+        return result;
+    }
+
     kron_node<Scalar> node_;
 };
 
@@ -177,13 +332,32 @@ inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<kron_expr<Scalar>> = true;
 
-/// Scalar of an argument of kron(); void for an identity, which fits any.
+template <class Type>
+inline constexpr bool is_structured = false;
+template <class Scalar>
+inline constexpr bool is_structured<structured_factor<Scalar>> = true;
+
+/// Scalar of an argument of kron(); void for an identity or a permutation, which fit any.
 template <class Argument>
 struct argument_scalar {
-    static_assert(dense<Argument>,
-                  "otimes: kron() takes dense Eigen matrices and expressions, otimes::identity(n) and other krons. For an "
-                  "array write .matrix(); a sparse, diagonal or triangular matrix must be made dense first.");
-    using type = scalar_of<Argument>;
+    static_assert(
+        dense<Argument> || sparse_matrix_like<Argument> || diagonal_like<Argument> || triangular_like<Argument> ||
+            permutation_like<Argument>,
+        "otimes: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices of Eigen, "
+        "otimes::identity(n), the factors of otimes such as toeplitz(), and other krons. For an array write "
+        ".matrix().");
+    static constexpr auto scalar() {
+        if constexpr (permutation_like<Argument>) {
+            return static_cast<void*>(nullptr);
+        } else {
+            return static_cast<scalar_of<Argument>*>(nullptr);
+        }
+    }
+    using type = std::remove_pointer_t<decltype(scalar())>;
+};
+template <class Scalar>
+struct argument_scalar<structured_factor<Scalar>> {
+    using type = Scalar;
 };
 template <>
 struct argument_scalar<identity_factor> {
@@ -196,9 +370,10 @@ struct argument_scalar<kron_expr<Scalar>> {
 
 template <class First, class Second>
 struct combined_scalar {
-    static_assert(detail::scalars_mix<First, Second>,
-                  "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
-                  "with .cast<Scalar>().");
+    static_assert(
+        detail::scalars_mix<First, Second>,
+        "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
+        "with .cast<Scalar>().");
     using type = detail::common_scalar<First, Second>;
 };
 template <class Second>
@@ -223,13 +398,55 @@ struct scalar_of_all<First, Rest...> {
     using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
 };
 
+/// Appends the factors of a kron, which may have structure that was made for another scalar.
+template <class Scalar, class Other>
+void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
+    if constexpr (!std::is_same_v<Scalar, Other>) {
+        enable_structure<Scalar>();
+    }
+    node.append(other);
+}
+
 template <class Scalar, class Argument>
 void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     using type = bare<Argument>;
+    if constexpr (permutation_like<type> || diagonal_like<type> || sparse_matrix_like<type> || is_structured<type>) {
+        enable_cpu_steps<Scalar>();  // here, so that files with dense factors only do not compile these loops
+    }
     if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
     } else if constexpr (is_kron<type>) {
-        node.append(argument.node());
+        append_kron(node, argument.node());
+    } else if constexpr (permutation_like<type>) {
+        enable_structure<Scalar>();
+        leaf factor;
+        if constexpr (requires { argument.indices(); }) {
+            factor = make_permutation_leaf(argument);
+        } else {
+            factor = make_permutation_leaf(argument.nestedExpression());
+            factor.transpose();
+        }
+        factor.set_real_elements(detail::is_complex_scalar<Scalar>);
+        node.append(std::move(factor));
+    } else if constexpr (is_structured<type>) {
+        enable_structure<Scalar>();
+        leaf factor = argument.factor;
+        if constexpr (!std::is_same_v<typename type::Scalar, Scalar>) {
+            factor.set_real_elements(true);
+        }
+        node.append(std::move(factor));
+    } else if constexpr (diagonal_like<type> || sparse_matrix_like<type>) {
+        enable_structure<Scalar>();
+        leaf factor;
+        if constexpr (diagonal_like<type>) {
+            factor = make_diagonal_leaf(std::forward<Argument>(argument));
+        } else {
+            factor = make_sparse_leaf(std::forward<Argument>(argument));
+        }
+        factor.set_real_elements(detail::is_complex_scalar<Scalar> && !detail::is_complex_scalar<scalar_of<type>>);
+        node.append(std::move(factor));
+    } else if constexpr (triangular_like<type>) {
+        node.append(make_leaf_for<Scalar>(Eigen::Matrix<scalar_of<type>, Eigen::Dynamic, Eigen::Dynamic>(argument)));
     } else {
         node.append(make_leaf_for<Scalar>(std::forward<Argument>(argument)));
     }
@@ -248,9 +465,9 @@ inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
 /// Scalar: the common one; double when no argument has one. Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
-    requires(!any_device_operand<Factors...> &&
-             !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
-[[nodiscard]] auto kron(Factors&&... factors) {
+requires(!any_device_operand<Factors...> &&
+         !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+    [[nodiscard]] auto kron(Factors&&... factors) {
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
@@ -263,8 +480,8 @@ template <class... Factors>
 /// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
 /// a whole; of an lvalue vector or a span each element is borrowed.
 template <class Range>
-    requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
-[[nodiscard]] auto kron(Range&& factors) {
+requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
+    [[nodiscard]] auto kron(Range&& factors) {
     using element = std::remove_cv_t<typename eigen::bare<Range>::value_type>;
     using scalar = typename eigen::argument_scalar<element>::type;
     using known_scalar = std::conditional_t<std::is_void_v<scalar>, double, scalar>;
@@ -303,28 +520,27 @@ template <class Factor>
 /// @name Scalar multiples of a kron: the scalar is kept beside the factors.
 /// @{
 template <class Scalar, class Amount>
-    requires eigen::amount<Amount, Scalar>
+requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const Amount& amount) {
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
     kron_node<result_scalar> node;
-    node.append(k.node());
+    eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() * detail::amount_as<result_scalar>(amount));
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar, class Amount>
-    requires eigen::amount<Amount, Scalar>
-[[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) {
-    return k * amount;
-}
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) { return k * amount; }
 template <class Scalar, class Amount>
-    requires eigen::amount<Amount, Scalar>
+requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator/(const kron_expr<Scalar>& k, const Amount& amount) {
     using result_scalar = detail::scaled_scalar<Amount, Scalar>;
-    static_assert(!std::is_integral_v<result_scalar>,
-                  "otimes: a Kronecker product of integers cannot be divided, since 1 / n is 0. Divide a factor, or the "
-                  "evaluated product.");
+    static_assert(
+        !std::is_integral_v<result_scalar>,
+        "otimes: a Kronecker product of integers cannot be divided, since 1 / n is 0. Divide a factor, or the "
+        "evaluated product.");
     kron_node<result_scalar> node;
-    node.append(k.node());
+    eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() / detail::amount_as<result_scalar>(amount));
     return kron_expr<result_scalar>(std::move(node));
 }

@@ -19,6 +19,7 @@
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/expr/lower.hpp>
+#include <otimes/expr/multiply_krons.hpp>
 #include <otimes/expr/product.hpp>
 #include <otimes/program/overlap.hpp>
 
@@ -89,10 +90,9 @@ struct product {
     void check() const { node.check(); }
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
+        const strided_memory memory = memory_of(written, written_bytes);
         const auto meets = [&](const leaf& operand) {
-            const std::int64_t bytes = static_cast<std::int64_t>(
-                operand.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
-            return !operand.is_identity() && overlap(memory_of(operand.view(), bytes), memory_of(written, written_bytes));
+            return detail::factor_reads<Scalar>(operand, memory);
         };
         return meets(node.x) || std::any_of(node.left.begin(), node.left.end(), meets) ||
                std::any_of(node.right.begin(), node.right.end(), meets);
@@ -103,7 +103,7 @@ struct product {
         lowering_scratch scratch;
         lowering<Scalar> low(scratch.program(), scratch.bindings());
         low.add_product(node, view_of(destination), add, scale);
-        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+        evaluate_program<Scalar, operands::dense>(scratch.program(), scratch.bindings());
     }
 
     template <class Kept>
@@ -303,15 +303,11 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
     source.node().check();
     const bool fits = destination.rows() == source.rows() && destination.cols() == source.cols();
     if (!fits && how != assignment::overwrite) {
-        throw shape_error("otimes: Y " + std::string(how == assignment::add ? "+=" : how == assignment::subtract ? "-=" : "op=") +
-                          " expression: Y is " + detail::shape_text(destination.rows(), destination.cols()) +
-                          ", the expression " + detail::shape_text(source.rows(), source.cols()) +
-                          ". Only a plain assignment resizes.");
+        detail::throw_other_shape(how == assignment::add ? "+=" : how == assignment::subtract ? "-=" : "op=",
+                                  destination.rows(), destination.cols(), source.rows(), source.cols());
     }
     if (!fits && !takes_shape<Destination>(source.rows(), source.cols())) {
-        throw shape_error("otimes: Y = expression: Y is " + detail::shape_text(destination.rows(), destination.cols()) +
-                          " and cannot be resized, the expression is " +
-                          detail::shape_text(source.rows(), source.cols()) + ".");
+        detail::throw_fixed_shape(destination.rows(), destination.cols(), source.rows(), source.cols());
     }
     const auto resize = [&] {
         if constexpr (is_resizable<Destination>) {
@@ -362,7 +358,7 @@ product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> start_product(Matrix
 template <class Scalar, class Other>
 void attach_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
     kron_node<Scalar> converted;
-    converted.append(k.node());
+    append_kron(converted, k.node());
     node.right = converted.factors();
     node.has_right = true;
     node.alpha = node.alpha * converted.alpha();
@@ -370,10 +366,44 @@ void attach_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
 template <class Scalar, class Other>
 void attach_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
     kron_node<Scalar> converted;
-    converted.append(k.node());
+    append_kron(converted, k.node());
     node.left = converted.factors();
     node.has_left = true;
     node.alpha = node.alpha * converted.alpha();
+}
+
+/// X * K1 * K2 as X * (K1 K2), K2 * K1 * X as (K2 K1) * X where the factors fit (expr/multiply_krons.hpp). False where not.
+template <class Scalar>
+bool merge(factor_list& side, const kron_node<Scalar>& first, const kron_node<Scalar>& second) {
+    enable_structure<Scalar>();
+    kron_node<Scalar> merged;
+    if (first.cols() != second.rows() || !detail::mixed_product(first, second, merged)) {
+        return false;
+    }
+    side = merged.factors();
+    return true;
+}
+template <class Scalar, class Other>
+bool merge_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
+    kron_node<Scalar> held;
+    for (const leaf& factor : node.right) {
+        held.append(factor);
+    }
+    kron_node<Scalar> next;
+    append_kron(next, k.node());
+    node.alpha = node.alpha * next.alpha();
+    return merge(node.right, held, next);
+}
+template <class Scalar, class Other>
+bool merge_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
+    kron_node<Scalar> held;
+    for (const leaf& factor : node.left) {
+        held.append(factor);
+    }
+    kron_node<Scalar> next;
+    append_kron(next, k.node());
+    node.alpha = node.alpha * next.alpha();
+    return merge(node.left, next, held);
 }
 
 /// The same product over a scalar that contains the old one.
@@ -382,6 +412,7 @@ product_node<Scalar> promote(const product_node<Other>& from) {
     if constexpr (std::is_same_v<Scalar, Other>) {
         return from;
     } else {
+        enable_structure<Scalar>();
         product_node<Scalar> to;
         to.x = from.x;
         to.left = from.left;
@@ -502,8 +533,12 @@ template <class Matrix, class Scalar>
                 return lazy<joined>(std::move(result));
             }
             joined result;
-            result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
-            eigen::attach_right(result.node, k);
+            result.node = eigen::promote<scalar>(x.node().node);
+            if (!eigen::merge_right(result.node, k)) {
+                result.node = {};
+                result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+                eigen::attach_right(result.node, k);
+            }
             result.check();
             return lazy<joined>(std::move(result));
         } else {
@@ -533,8 +568,12 @@ template <class Scalar, class Matrix>
                 return lazy<joined>(std::move(result));
             }
             joined result;
-            result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
-            eigen::attach_left(result.node, k);
+            result.node = eigen::promote<scalar>(x.node().node);
+            if (!eigen::merge_left(result.node, k)) {
+                result.node = {};
+                result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+                eigen::attach_left(result.node, k);
+            }
             result.check();
             return lazy<joined>(std::move(result));
         } else {

@@ -6,12 +6,14 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/expr/structured.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -32,6 +34,9 @@ std::false_type probe_diagonal(...);
 template <class Derived>
 std::true_type probe_permutation(const Eigen::PermutationBase<Derived>*);
 std::false_type probe_permutation(...);
+template <class Derived>
+std::true_type probe_triangular(const Eigen::TriangularBase<Derived>*);
+std::false_type probe_triangular(...);
 template <class Node>
 std::true_type probe_lazy(const lazy<Node>*);
 std::false_type probe_lazy(...);
@@ -46,9 +51,27 @@ template <class Type>
 concept lazy_node = std::is_class_v<bare<Type>> && decltype(probe_lazy(static_cast<bare<Type>*>(nullptr)))::value;
 /// Sparse, diagonal and permutation matrices: what multiplies a kron as an operator.
 template <class Type>
-concept sparse_like = std::is_class_v<bare<Type>> && (decltype(probe_sparse(static_cast<bare<Type>*>(nullptr)))::value ||
-                                                      decltype(probe_diagonal(static_cast<bare<Type>*>(nullptr)))::value ||
-                                                      decltype(probe_permutation(static_cast<bare<Type>*>(nullptr)))::value);
+concept sparse_like = std::is_class_v<bare<Type>> &&
+    (decltype(probe_sparse(static_cast<bare<Type>*>(nullptr)))::value ||
+     decltype(probe_diagonal(static_cast<bare<Type>*>(nullptr)))::value ||
+     decltype(probe_permutation(static_cast<bare<Type>*>(nullptr)))::value);
+
+/// Diagonal matrices and `v.asDiagonal()`.
+template <class Type>
+concept diagonal_like =
+    std::is_class_v<bare<Type>> && decltype(probe_diagonal(static_cast<bare<Type>*>(nullptr)))::value;
+/// Permutation matrices, and their transposes and inverses.
+template <class Type>
+concept permutation_like = std::is_class_v<bare<Type>> && !dense<Type> &&
+                           (decltype(probe_permutation(static_cast<bare<Type>*>(nullptr)))::value ||
+                            requires(const bare<Type>& p) { p.nestedExpression().indices(); });
+/// Triangular and self-adjoint views.
+template <class Type>
+concept triangular_like =
+    std::is_class_v<bare<Type>> && decltype(probe_triangular(static_cast<bare<Type>*>(nullptr)))::value;
+template <class Type>
+concept sparse_matrix_like =
+    std::is_class_v<bare<Type>> && decltype(probe_sparse(static_cast<bare<Type>*>(nullptr)))::value;
 
 /// What scales a node of `Scalar`: a number, not a matrix that happens to convert to one.
 template <class Type, class Scalar>
@@ -82,8 +105,7 @@ leaf owned_leaf(Plain&& value) {
 /// its pointer and strides are copied. Plain rvalue: moved in. Identity(n, n): an identity. Computed expression: evaluated
 /// now, once.
 template <class Matrix>
-    requires dense<Matrix>
-leaf make_leaf(Matrix&& m) {
+requires dense<Matrix> leaf make_leaf(Matrix&& m) {
     using type = bare<Matrix>;
     if constexpr (is_plain<type>) {
         if constexpr (std::is_lvalue_reference_v<Matrix>) {
@@ -107,6 +129,87 @@ leaf make_leaf(Matrix&& m) {
         return owned_leaf(typename type::PlainObject(m));
     }
 }
+
+/// @name Leaves with structure (expr/structured.hpp). Lvalue plain matrices are borrowed and followed, others owned.
+/// @{
+
+template <class Matrix>
+inline constexpr bool owns_diagonal = false;
+template <class Scalar, int Size, int MaxSize>
+inline constexpr bool owns_diagonal<Eigen::DiagonalMatrix<Scalar, Size, MaxSize>> = true;
+
+/// A diagonal matrix or `v.asDiagonal()`: the diagonal of an lvalue is borrowed like a view, a computed one is owned.
+template <class Matrix>
+leaf make_diagonal_leaf(Matrix&& m) {
+    const auto& diagonal = m.diagonal();
+    using vector = bare<decltype(diagonal)>;
+    if constexpr (has_direct_access<vector> && !(owns_diagonal<bare<Matrix>> && !std::is_lvalue_reference_v<Matrix>)) {
+        return detail::diagonal_leaf(diagonal.data(), diagonal.size(), diagonal.innerStride(), nullptr);
+    } else {
+        using plain = Eigen::Matrix<scalar_of<Matrix>, Eigen::Dynamic, 1>;
+        auto kept = std::make_shared<const plain>(diagonal);
+        const void* const data = kept->data();
+        const std::int64_t size = kept->size();
+        return detail::diagonal_leaf(data, size, 1, std::move(kept));
+    }
+}
+
+/// A permutation matrix: its indices are copied.
+template <class Matrix>
+leaf make_permutation_leaf(const Matrix& m) {
+    auto kept = std::make_shared<std::vector<std::int32_t>>();
+    for (Eigen::Index i = 0; i < m.indices().size(); ++i) {
+        kept->push_back(static_cast<std::int32_t>(m.indices()(i)));
+    }
+    const std::int32_t* const data = kept->data();
+    const auto size = static_cast<std::int64_t>(kept->size());
+    return detail::permutation_leaf(data, size, std::move(kept));
+}
+
+/// The elements of an Eigen::SparseMatrix, compressed or not.
+template <class Matrix>
+sparse_elements look_at_sparse(const void* object) {
+    const auto& m = *static_cast<const Matrix*>(object);
+    sparse_elements result;
+    result.rows = m.rows();
+    result.cols = m.cols();
+    result.by_columns = !Matrix::IsRowMajor;
+    result.index_bytes = sizeof(typename Matrix::StorageIndex);
+    static_assert(sizeof(typename Matrix::StorageIndex) == 4 || sizeof(typename Matrix::StorageIndex) == 8,
+                  "otimes: the indices of a sparse factor must have 32 or 64 bits.");
+    result.starts = m.outerIndexPtr();
+    result.counts = m.innerNonZeroPtr();
+    result.inner = m.innerIndexPtr();
+    result.values = m.valuePtr();
+    return result;
+}
+
+/// A sparse matrix. An lvalue SparseMatrix is borrowed and followed, everything else is evaluated to one that is owned.
+template <class Matrix>
+leaf make_sparse_leaf(Matrix&& m) {
+    struct kept_operand {
+        sparse_operand operand;
+        std::shared_ptr<const void> matrix;
+    };
+    using type = bare<Matrix>;
+    auto kept = std::make_shared<kept_operand>();
+    if constexpr (std::is_lvalue_reference_v<Matrix> && requires {
+                      m.outerIndexPtr();
+                      m.innerNonZeroPtr();
+                      m.reserve(1);
+                  }) {
+        kept->operand = {std::addressof(m), &look_at_sparse<type>};
+    } else {
+        using plain = typename type::PlainObject;
+        auto matrix = std::make_shared<const plain>(std::forward<Matrix>(m));
+        kept->operand = {matrix.get(), &look_at_sparse<plain>};
+        kept->matrix = std::move(matrix);
+    }
+    const sparse_operand* const operand = &kept->operand;
+    const sparse_elements now = operand->elements();
+    return leaf::structured(factor_kind::sparse, {operand, now.rows, now.cols, 1, 0}, std::move(kept));
+}
+/// @}
 
 /// The same for a node over `Scalar`, which may be complex while the matrix is real.
 template <class Scalar, class Matrix>

@@ -137,6 +137,15 @@ public:
             return kron_.cols();
         }
     }
+    /// The same operator with another scale and shift. It shares the intermediates, so that a fresh shift in each step of a
+    /// training loop allocates nothing.
+    [[nodiscard]] operator_expr rescaled(Scalar scale, Scalar shift) const {
+        operator_expr result(*this);
+        result.scale_ = scale;
+        result.shift_ = shift;
+        result.check();
+        return result;
+    }
     [[nodiscard]] const kron_expr<Scalar>& kron() const noexcept { return kron_; }
     [[nodiscard]] const Left& left() const noexcept { return left_; }
     [[nodiscard]] const Right& right() const noexcept { return right_; }
@@ -303,29 +312,18 @@ template <class Matrix, class Right, class Scalar>
 template <class Left, class Right, class Scalar, class Amount>
     requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const scaled_identity<Amount>& shift) {
-    return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), op.scale(),
-                                              op.shift() + detail::amount_as<Scalar>(shift.scale));
+    return op.rescaled(op.scale(), op.shift() + detail::amount_as<Scalar>(shift.scale));
 }
 template <class Left, class Right, class Scalar, class Amount>
     requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
     return op + shift;
 }
-template <class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const kron_expr<Scalar>& k, const scaled_identity<Amount>& shift) {
-    return operator_expr<eigen::absent, eigen::absent, Scalar>({}, k, {}, Scalar(1), detail::amount_as<Scalar>(shift.scale));
-}
-template <class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const kron_expr<Scalar>& k) {
-    return k + shift;
-}
 template <class Left, class Right, class Scalar, class Amount>
     requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {
     const Scalar s = detail::amount_as<Scalar>(amount);
-    return operator_expr<Left, Right, Scalar>(op.left(), op.kron(), op.right(), s * op.scale(), s * op.shift());
+    return op.rescaled(s * op.scale(), s * op.shift());
 }
 template <class Left, class Right, class Scalar, class Amount>
     requires eigen::amount<Amount, Scalar>

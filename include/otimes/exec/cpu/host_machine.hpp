@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
@@ -19,13 +18,14 @@
 
 #include <otimes/exec/target.hpp>
 #include <otimes/plan/machine.hpp>
+#include <otimes/program/cold.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
 /// Size of a cache of core 0 in bytes as Linux reports it, 0 where it does not. `level` 1 to 3; data or unified.
-inline std::int64_t reported_cache_bytes(int level) {
+OTIMES_COLD inline std::int64_t reported_cache_bytes(int level) {
     for (int index = 0; index < 8; ++index) {
         char path[96];
         char text[32];
@@ -56,7 +56,7 @@ inline std::int64_t reported_cache_bytes(int level) {
     return 0;
 }
 
-inline std::int64_t cache_bytes(int level, [[maybe_unused]] int name, std::int64_t fallback) {
+OTIMES_COLD inline std::int64_t cache_bytes(int level, [[maybe_unused]] int name, std::int64_t fallback) {
     std::int64_t bytes = reported_cache_bytes(level);
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
     if (bytes <= 0) {
@@ -66,7 +66,7 @@ inline std::int64_t cache_bytes(int level, [[maybe_unused]] int name, std::int64
     return bytes > 0 ? bytes : fallback;
 }
 
-inline machine find_host_machine() {
+OTIMES_COLD inline machine find_host_machine() {
     machine m;
     cpu_description& c = m.cpu;
     c.name = "host " OTIMES_TARGET_NAME;
@@ -106,7 +106,7 @@ inline machine find_host_machine() {
 
 /// The host as the planner sees it: found on the first call, the same object ever after. Cost of the first call: a few
 /// small files read.
-inline const machine& host_machine() {
+OTIMES_COLD inline const machine& host_machine() {
     static const machine found = cpu_detail::find_host_machine();
     return found;
 }

@@ -4,9 +4,11 @@
 /// intermediates of its own) or over shared tiles (a barrier between passes).
 #pragma once
 
+#include <atomic>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -18,13 +20,33 @@
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/reference.hpp>
+#include <otimes/exec/structured_hook.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/dtype.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
+
+namespace detail {
+/// Runs one pass_kernel::step pass in the arithmetic of one scalar type. @param buffers the workspace buffers of worker 0
+using cpu_step_runner = void (*)(const plan&, const pass&, const bindings&, char* buffers);
+inline constexpr std::size_t cpu_runner_count = 8;  // one per dtype
+/// For each dtype, the step loops of whichever translation unit enabled them first.
+inline std::atomic<cpu_step_runner>& shared_step_runner(dtype type) noexcept {
+    static std::atomic<cpu_step_runner> runners[cpu_runner_count] = {};
+    return runners[static_cast<std::size_t>(type)];
+}
+}  // namespace detail
+
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
+
+inline std::atomic<detail::cpu_step_runner>& own_step_runner(dtype type) noexcept {
+    static std::atomic<detail::cpu_step_runner> runners[detail::cpu_runner_count] = {};
+    return runners[static_cast<std::size_t>(type)];
+}
 
 /// Where everything lies in the workspace of one run; the same regions in the same order as plan/workspace_layout.hpp,
 /// but without a heap allocation, and larger where a plan for narrower registers is run on wider ones. Offsets in bytes.
@@ -79,6 +101,15 @@ run_layout layout_run(const plan& p) noexcept {
     return layout;
 }
 
+/// Where workspace buffer `buffer` of a worker starts, from its first one.
+inline std::ptrdiff_t buffer_offset(const plan& p, std::int32_t buffer, std::ptrdiff_t element_bytes) noexcept {
+    std::ptrdiff_t offset = 0;
+    for (std::int32_t k = 0; k < buffer; ++k) {
+        offset += to_lines(static_cast<std::ptrdiff_t>(p.buffer_elements[static_cast<std::size_t>(k)]) * element_bytes);
+    }
+    return offset;
+}
+
 /// Address of a pass's input or output: an operand, or a workspace buffer of a worker.
 template <class Real>
 Real* address_of(const plan& p, const bindings& b, const run_layout& layout, char* workspace, std::ptrdiff_t worker,
@@ -87,12 +118,8 @@ Real* address_of(const plan& p, const bindings& b, const run_layout& layout, cha
         const std::int32_t binding = p.source.at(id).binding;
         return static_cast<Real*>(b.pointers[static_cast<std::size_t>(binding)]);
     }
-    std::ptrdiff_t offset = layout.buffers + worker * layout.worker_stride;
-    for (std::int32_t buffer = 0; buffer < -2 - id; ++buffer) {
-        offset += to_lines(static_cast<std::ptrdiff_t>(p.buffer_elements[static_cast<std::size_t>(buffer)]) *
-                           layout.element_bytes);
-    }
-    return reinterpret_cast<Real*>(workspace + offset);
+    const std::ptrdiff_t buffers = layout.buffers + worker * layout.worker_stride;
+    return reinterpret_cast<Real*>(workspace + buffers + buffer_offset(p, -2 - id, layout.element_bytes));
 }
 
 /// Fills in what make_shape leaves open.
@@ -176,9 +203,10 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
     }
 }
 
-/// One step by the reference loops. @throws unsupported_error
+/// One step by strided loops, or by the reference loops. @param buffers the workspace buffers of worker 0
+/// @throws unsupported_error
 template <class Scalar>
-void run_reference_step(const plan& p, const pass& one, const bindings& b, const run_layout& layout, char* workspace) {
+void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buffers) {
     const step& s = p.source.steps[static_cast<std::size_t>(one.step)];
     const std::vector<mode>& modes = p.tensor_modes.empty() ? p.source.modes : p.tensor_modes;
     const auto view_of = [&](std::int32_t id) {
@@ -189,7 +217,7 @@ void run_reference_step(const plan& p, const pass& one, const bindings& b, const
         const tensor& t = p.source.at(id);
         const std::int32_t buffer =
             p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(id)];
-        v.data = buffer >= 0 ? address_of<char>(p, b, layout, workspace, 0, -2 - buffer)
+        v.data = buffer >= 0 ? buffers + buffer_offset(p, buffer, static_cast<std::ptrdiff_t>(sizeof(Scalar)))
                              : b.pointers[static_cast<std::size_t>(t.binding)];
         v.type = buffer >= 0 ? dtype_of<Scalar>() : t.type;
         v.conjugate = t.conjugate;
@@ -197,8 +225,53 @@ void run_reference_step(const plan& p, const pass& one, const bindings& b, const
         return v;
     };
     Scalar alpha(0);
-    reference_loops::run_step<Scalar>(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out),
-                                      reference_loops::scalar_of(s, b, alpha));
+    const Scalar* const scalar = reference_loops::scalar_of(s, b, alpha);
+    const auto loops = structured_steps<Scalar>::loops.load(std::memory_order_relaxed);
+    if (loops == nullptr || !loops(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar)) {
+        reference_loops::run_step<Scalar>(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar);
+    }
+}
+
+/// A step that sums over nothing, or writes nothing: what a program of dense matrices without elements consists of. False:
+/// it is another step.
+OTIMES_COLD inline bool run_empty_step(const plan& p, const pass& one, const bindings& b, char* buffers,
+                                       std::ptrdiff_t element_bytes) {
+    const step& s = p.source.steps[static_cast<std::size_t>(one.step)];
+    if ((s.kind != step_kind::contract && s.kind != step_kind::accumulate) || element_count(p.source, s.in) != 0) {
+        return false;
+    }
+    const tensor& t = p.source.at(s.out);
+    const mode* const modes = (p.tensor_modes.empty() ? p.source.modes : p.tensor_modes).data() + t.first_mode;
+    const std::int32_t buffer = p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(s.out)];
+    char* const out = buffer >= 0 ? buffers + buffer_offset(p, buffer, element_bytes)
+                                  : static_cast<char*>(b.pointers[static_cast<std::size_t>(t.binding)]);
+    for (std::int64_t i = s.add ? 0 : element_count(p.source, s.out); i-- > 0;) {
+        std::int64_t rest = i;
+        std::int64_t offset = 0;
+        for (std::int32_t k = t.mode_count; k-- > 0;) {
+            offset += rest % modes[k].extent * modes[k].stride;
+            rest /= modes[k].extent;
+        }
+        std::memset(out + offset * element_bytes, 0, static_cast<std::size_t>(element_bytes));
+    }
+    return true;
+}
+
+/// One step of a plan in the arithmetic of `type`, by whoever has compiled the loops for it.
+OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass& one, const bindings& b, char* buffers,
+                                           std::ptrdiff_t element_bytes) {
+    if (run_empty_step(p, one, b, buffers, element_bytes)) {
+        return;
+    }
+    detail::cpu_step_runner runner = own_step_runner(type).load(std::memory_order_relaxed);
+    if (runner == nullptr) {
+        runner = detail::shared_step_runner(type).load(std::memory_order_acquire);
+    }
+    if (runner == nullptr) {
+        throw unsupported_error("otimes: no translation unit of this program has compiled the loops that this step needs for " +
+                                std::string(to_string(type)) + ". Call otimes::enable_cpu<Scalar>() in one of them.");
+    }
+    runner(p, one, b, buffers);
 }
 
 /// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it.
@@ -213,6 +286,20 @@ inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
     return 1;
 }
 
+[[noreturn]] OTIMES_COLD inline void throw_large_pass(const pass& one) {
+    throw unsupported_error("otimes: a pass of " + std::to_string(one.modes.size()) + " modes and " +
+                            std::to_string(one.sweeps.size()) +
+                            " sweeps is more than the cpu executor takes (64 and 32). Plan with make_plan.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_foreign_pass() {
+    throw unsupported_error("otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
+                            "this executor's target().");
+}
+[[noreturn]] OTIMES_COLD inline void throw_small_workspace(const plan& p, const workspace_view& given) {
+    throw budget_error("otimes: the workspace has " + std::to_string(given.bytes) + " bytes, but the plan needs " +
+                       std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+}
+
 /// Runs `p` in the arithmetic of `Scalar`.
 /// @throws budget_error `given` is smaller than p.workspace_bytes
 template <class Scalar>
@@ -224,19 +311,15 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
         has_steps = has_steps || one.kernel == pass_kernel::step;
         if (one.modes.size() > static_cast<std::size_t>(most_pass_modes) ||
             one.sweeps.size() > static_cast<std::size_t>(most_sweeps)) {
-            throw unsupported_error("otimes: a pass of " + std::to_string(one.modes.size()) + " modes and " +
-                                    std::to_string(one.sweeps.size()) +
-                                    " sweeps is more than the cpu executor takes (64 and 32). Plan with make_plan.");
+            throw_large_pass(one);
         }
         if (one.kernel != pass_kernel::step && one.kernel != pass_kernel::cpu_tiles) {
-            throw unsupported_error("otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
-                                    "this executor's target().");
+            throw_foreign_pass();
         }
     }
     const run_layout layout = layout_run<Real, components>(p);
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
-        throw budget_error("otimes: the workspace has " + std::to_string(given.bytes) + " bytes, but the plan needs " +
-                           std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+        throw_small_workspace(p, given);
     }
     // A plan made for another width may need more than it states: then the caller's memory is left alone.
     const bool fits = given.data != nullptr && given.bytes >= layout.total;
@@ -259,11 +342,11 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
         }
     }
 
-    const std::ptrdiff_t threads = useful_threads(p);
+    [[maybe_unused]] const std::ptrdiff_t threads = useful_threads(p);
     if (has_steps) {
         for (const pass& one : p.passes) {
             if (one.kernel == pass_kernel::step) {
-                run_reference_step<Scalar>(p, one, b, layout, workspace);
+                run_reference_step(dtype_of<Scalar>(), p, one, b, workspace + layout.buffers, layout.element_bytes);
                 continue;
             }
 #if defined(_OPENMP)

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: MIT
+/// @file decompositions.hpp
+/// LU, Cholesky, QR, eigenvalue and singular value decompositions of a Kronecker product, each the Kronecker product of its
+/// factors' decompositions; inverse, pseudo-inverse, determinant, rank and condition number from them.
+///
+/// Mathematics. kron(F1, .., FN) = alpha * kron of decomposed factors, and by the mixed-product rule the parts gather:
+///
+///     LU         kron(P_k)^T kron(L_k) kron(U_k)             Cholesky   kron(L_k) kron(L_k)^H
+///     QR         kron(Q_k) kron(R_k)                         SVD        kron(U_k) diag(kron(s_k)) kron(V_k)^H
+///     self-adjoint eigenvalues    kron(V_k) diag(kron(l_k)) kron(V_k)^H
+///     det K = alpha^n * prod_k det(F_k)^(n / n_k),  n = n_1 * .. * n_N          rank K = prod_k rank F_k
+///
+/// (Van Loan, The ubiquitous Kronecker product, 2000; Horn and Johnson, Topics in Matrix Analysis, chapter 4.)
+/// Cost: the factors' decompositions, O(n_k^3) each; solving is one or two applications of K.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Dense>
+
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace eigen {
+
+template <class Scalar>
+using dense_matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+template <class Scalar>
+using dense_vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+
+/// A matrix as an owned factor.
+template <class Scalar>
+leaf owned_factor(dense_matrix<Scalar> m) {
+    return owned_leaf(std::move(m));
+}
+
+/// alpha * kron of owned matrices.
+template <class Scalar>
+kron_expr<Scalar> owned_kron(std::vector<dense_matrix<Scalar>> factors, const Scalar& alpha) {
+    kron_node<Scalar> node;
+    for (dense_matrix<Scalar>& f : factors) {
+        node.append(owned_factor<Scalar>(std::move(f)));
+    }
+    node.set_alpha(alpha);
+    node.check_extents();
+    return kron_expr<Scalar>(std::move(node));
+}
+
+/// Factors as matrices.
+template <class Scalar>
+std::vector<dense_matrix<Scalar>> dense_factors(const kron_expr<Scalar>& k) {
+    std::vector<dense_matrix<Scalar>> result;
+    for (const leaf& f : k.node().factors()) {
+        result.push_back(kron_expr<Scalar>::dense_factor(f));
+    }
+    return result;
+}
+
+template <class Scalar>
+std::string shape_of(const kron_expr<Scalar>& k) {
+    return detail::kron_text(k.factor_count()) + ", " + detail::shape_text(k.rows(), k.cols());
+}
+
+/// @throws shape_error unless all factors are square; a square kron of other factors is singular.
+template <class Scalar>
+void require_square_factors(const kron_expr<Scalar>& k, const char* what) {
+    std::size_t position = 0;
+    for (const leaf& f : k.node().factors()) {
+        ++position;
+        if (f.rows() != f.cols()) {
+            throw shape_error("otimes: " + std::string(what) + " of " + shape_of(k) + ": factor " +
+                              std::to_string(position) + " is " + detail::shape_text(f.rows(), f.cols()) +
+                              "; all factors must be square. For least squares use pseudoInverse().");
+        }
+    }
+}
+
+[[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
+    throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
+                         detail::shape_text(order, order) +
+                         ", is singular to working precision. For the solution of least norm use pseudoInverse().");
+}
+
+/// kron(v1, .., vN) as a vector.
+template <class Scalar>
+dense_vector<Scalar> kron_of_vectors(const std::vector<dense_vector<Scalar>>& vectors) {
+    dense_vector<Scalar> result = dense_vector<Scalar>::Ones(1);
+    for (const dense_vector<Scalar>& v : vectors) {
+        dense_vector<Scalar> next(result.size() * v.size());
+        for (Eigen::Index i = 0; i < result.size(); ++i) {
+            next.segment(i * v.size(), v.size()) = result(i) * v;
+        }
+        result.swap(next);
+    }
+    return result;
+}
+
+/// A number as mantissa * 2^exponent, so that determinants of many factors neither overflow nor underflow on the way.
+template <class Scalar>
+class scaled_number {
+public:
+    explicit scaled_number(Scalar value) : mantissa_(value) { normalise(); }
+    void multiply(const scaled_number& other) {
+        mantissa_ = mantissa_ * other.mantissa_;
+        exponent_ += other.exponent_;
+        normalise();
+    }
+    [[nodiscard]] scaled_number power(std::int64_t n) const {
+        scaled_number result(Scalar(1));
+        scaled_number base = *this;
+        for (; n > 0; n /= 2) {
+            if (n % 2 != 0) {
+                result.multiply(base);
+            }
+            base.multiply(base);
+        }
+        return result;
+    }
+    /// Infinity or 0 where the number has no other value of its type.
+    [[nodiscard]] Scalar value() const {
+        const auto limited = static_cast<int>(std::clamp<std::int64_t>(exponent_, -100000, 100000));
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            return Scalar(std::ldexp(mantissa_.real(), limited), std::ldexp(mantissa_.imag(), limited));
+        } else {
+            return std::ldexp(mantissa_, limited);
+        }
+    }
+
+private:
+    void normalise() {
+        using real = detail::real_of<Scalar>;
+        const real size = std::abs(mantissa_);
+        if (!(size > real(0)) || !std::isfinite(size)) {
+            exponent_ = 0;
+            return;
+        }
+        const int shift = std::ilogb(size);
+        mantissa_ = mantissa_ * std::ldexp(real(1), -shift);
+        exponent_ += shift;
+    }
+    Scalar mantissa_;
+    std::int64_t exponent_ = 0;
+};
+
+}  // namespace eigen
+
+/// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
+/// then costs one application of K, and two more where K is ill-conditioned (one step of refinement).
+template <class ScalarType>
+class kron_lu {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<Scalar>;
+
+    /// @throws shape_error a factor that is not square; singular_error a factor that is singular to working precision
+    explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
+        eigen::require_square_factors(kron_, "LU decomposition");
+        eigen::enable_structure<Scalar>();
+        kron_node<Scalar> inverse;
+        std::size_t position = 0;
+        for (const leaf& f : kron_.node().factors()) {
+            inverse.append(inverted(f, ++position));
+        }
+        if (kron_.node().alpha() == Scalar(0)) {
+            throw singular_error("otimes: LU decomposition of " + eigen::shape_of(kron_) + ": its scalar is 0.");
+        }
+        inverse.set_alpha(Scalar(1) / kron_.node().alpha());
+        inverse_ = kron_expr<Scalar>(std::move(inverse));
+    }
+
+    /// kron of the factors' inverses.
+    [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverse_; }
+    /// An estimate of the reciprocal of the condition number: the product of the factors'.
+    [[nodiscard]] RealScalar rcond() const noexcept { return rcond_; }
+
+    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where the condition number is
+    /// large a step of refinement makes the residual as small as that of an LU solve (Higham, Accuracy and Stability of
+    /// Numerical Algorithms, chapter 12). @throws shape_error
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (b.rows() != kron_.rows()) {
+            throw shape_error("otimes: solve with " + eigen::shape_of(kron_) + ": the right-hand side is " +
+                              detail::shape_text(b.rows(), b.cols()) + ". Its rows must equal those of the product.");
+        }
+        const result_type right = b.template cast<scalar>();
+        result_type x = inverse_ * right;
+        if (rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon())) {
+            result_type residual = right;
+            residual.noalias() -= kron_ * x;
+            x.noalias() += inverse_ * residual;
+        }
+        return x;
+    }
+
+private:
+    leaf inverted(const leaf& f, std::size_t position) {
+        if (f.is_identity()) {
+            return f;
+        }
+        if (f.kind() == factor_kind::permutation) {
+            leaf result = f;
+            result.transpose();
+            return result;
+        }
+        const matrix_view view = f.view();
+        if (f.kind() == factor_kind::diagonal) {
+            auto kept = std::make_shared<eigen::dense_vector<Scalar>>(static_cast<Eigen::Index>(view.rows));
+            RealScalar least = std::numeric_limits<RealScalar>::infinity();
+            RealScalar most(0);
+            for (std::int64_t i = 0; i < view.rows; ++i) {
+                const Scalar d = kron_node<Scalar>::element(f, view, i, i);
+                least = std::min(least, RealScalar(std::abs(d)));
+                most = std::max(most, RealScalar(std::abs(d)));
+                (*kept)(static_cast<Eigen::Index>(i)) = Scalar(1) / d;
+            }
+            if (view.rows > 0 && !(least > RealScalar(0))) {
+                eigen::throw_singular("inverse", position, view.rows);
+            }
+            rcond_ = view.rows > 0 ? rcond_ * (least / most) : rcond_;
+            const void* const data = kept->data();
+            return detail::diagonal_leaf(data, view.rows, 1, std::move(kept));
+        }
+        const auto dense = kron_expr<Scalar>::dense_factor(f);
+        if (dense.rows() == 0) {
+            return eigen::owned_factor<Scalar>(dense);
+        }
+        const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(dense);
+        const RealScalar rcond = lu.rcond();
+        if (!(rcond > std::numeric_limits<RealScalar>::epsilon() / RealScalar(16))) {
+            eigen::throw_singular("inverse", position, view.rows);
+        }
+        rcond_ *= rcond;
+        return eigen::owned_factor<Scalar>(lu.inverse());
+    }
+
+    kron_expr<Scalar> kron_;
+    kron_expr<Scalar> inverse_;
+    RealScalar rcond_ = RealScalar(1);
+};
+
+/// Cholesky decompositions of the factors of a kron of self-adjoint positive definite factors: K = L L^H, L = kron(L_k).
+template <class ScalarType>
+class kron_llt {
+public:
+    using Scalar = ScalarType;
+
+    /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor is not positive definite
+    explicit kron_llt(const kron_expr<Scalar>& k) {
+        eigen::require_square_factors(k, "Cholesky decomposition");
+        using real = detail::real_of<Scalar>;
+        const Scalar alpha = k.node().alpha();
+        std::vector<eigen::dense_matrix<Scalar>> lower;
+        std::vector<eigen::dense_matrix<Scalar>> inverse;
+        std::size_t position = 0;
+        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            ++position;
+            const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(f);
+            if (llt.info() != Eigen::Success || !(std::real(alpha) > real(0))) {
+                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
+                                     std::to_string(position) + ", or the scalar, is not positive definite.");
+            }
+            lower.push_back(llt.matrixL());
+            inverse.push_back(lower.back().template triangularView<Eigen::Lower>().solve(
+                eigen::dense_matrix<Scalar>::Identity(f.rows(), f.cols())));
+        }
+        const Scalar root(std::sqrt(std::real(alpha)));
+        lower_ = eigen::owned_kron<Scalar>(std::move(lower), root);
+        inverse_lower_ = eigen::owned_kron<Scalar>(std::move(inverse), Scalar(1) / root);
+    }
+    /// L, lower triangular.
+    [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
+    /// log det K, which does not overflow.
+    [[nodiscard]] detail::real_of<Scalar> logAbsDeterminant() const {
+        detail::real_of<Scalar> result(0);
+        const auto n = static_cast<detail::real_of<Scalar>>(lower_.rows());
+        for (const eigen::dense_matrix<Scalar>& l : eigen::dense_factors(lower_)) {
+            result += n / static_cast<detail::real_of<Scalar>>(l.rows()) * 2 * l.diagonal().array().abs().log().sum();
+        }
+        return result + 2 * n * std::log(std::abs(lower_.node().alpha()));
+    }
+    /// X with K X = B: two applications. @throws shape_error
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        const result_type right = b.template cast<scalar>();
+        result_type half = inverse_lower_ * right;
+        result_type x = inverse_lower_.adjoint() * half;
+        return x;
+    }
+
+private:
+    kron_expr<Scalar> lower_;
+    kron_expr<Scalar> inverse_lower_;
+};
+
+/// QR decompositions of the factors: K = Q R, Q = kron(Q_k) with orthonormal columns (thin), R = kron(R_k), where each factor
+/// has at least as many rows as columns.
+template <class ScalarType>
+class kron_qr {
+public:
+    using Scalar = ScalarType;
+    explicit kron_qr(const kron_expr<Scalar>& k) {
+        std::vector<eigen::dense_matrix<Scalar>> q;
+        std::vector<eigen::dense_matrix<Scalar>> r;
+        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(f);
+            const Eigen::Index thin = std::min(f.rows(), f.cols());
+            q.push_back(qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(f.rows(), thin));
+            r.push_back(
+                eigen::dense_matrix<Scalar>(qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>()));
+        }
+        q_ = eigen::owned_kron<Scalar>(std::move(q), Scalar(1));
+        r_ = eigen::owned_kron<Scalar>(std::move(r), k.node().alpha());
+    }
+    [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
+    [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
+
+private:
+    kron_expr<Scalar> q_;
+    kron_expr<Scalar> r_;
+};
+
+/// Eigenvalues and eigenvectors of a kron of self-adjoint factors: K = V diag(eigenvalues) V^H, V = kron(V_k) unitary. The
+/// eigenvalues are in the order of the product, not sorted. The lower triangles of the factors are read.
+template <class ScalarType>
+class kron_self_adjoint_eigen {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<Scalar>;
+    /// @throws shape_error a factor that is not square; singular_error no convergence
+    explicit kron_self_adjoint_eigen(const kron_expr<Scalar>& k) {
+        eigen::require_square_factors(k, "eigenvalue decomposition");
+        std::vector<eigen::dense_matrix<Scalar>> vectors;
+        std::vector<eigen::dense_vector<RealScalar>> values;
+        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(f);
+            if (solver.info() != Eigen::Success) {
+                throw singular_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": no convergence.");
+            }
+            vectors.push_back(solver.eigenvectors());
+            values.push_back(solver.eigenvalues());
+        }
+        vectors_ = eigen::owned_kron<Scalar>(std::move(vectors), Scalar(1));
+        values_ = std::real(k.node().alpha()) * eigen::kron_of_vectors<RealScalar>(values);
+    }
+    [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
+    [[nodiscard]] const kron_expr<Scalar>& eigenvectors() const noexcept { return vectors_; }
+
+private:
+    kron_expr<Scalar> vectors_;
+    eigen::dense_vector<RealScalar> values_;
+};
+
+/// Singular values and vectors: K = U diag(singularValues) V^H, U and V thin krons. The values are in the order of the product.
+template <class ScalarType>
+class kron_svd {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<Scalar>;
+    explicit kron_svd(const kron_expr<Scalar>& k) {
+        std::vector<eigen::dense_matrix<Scalar>> u;
+        std::vector<eigen::dense_matrix<Scalar>> v;
+        std::vector<eigen::dense_vector<RealScalar>> values;
+        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            const Eigen::JacobiSVD<eigen::dense_matrix<Scalar>> svd(f, Eigen::ComputeThinU | Eigen::ComputeThinV);
+            u.push_back(svd.matrixU());
+            v.push_back(svd.matrixV());
+            values.push_back(svd.singularValues());
+        }
+        const RealScalar size = std::abs(k.node().alpha());
+        values_ = size * eigen::kron_of_vectors<RealScalar>(values);
+        u_ =
+            eigen::owned_kron<Scalar>(std::move(u), size > RealScalar(0) ? Scalar(k.node().alpha() / size) : Scalar(1));
+        v_ = eigen::owned_kron<Scalar>(std::move(v), Scalar(1));
+    }
+    [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
+    [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
+    [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_; }
+
+private:
+    kron_expr<Scalar> u_;
+    kron_expr<Scalar> v_;
+    eigen::dense_vector<RealScalar> values_;
+};
+
+namespace eigen {
+
+/// The members of kron_expr that need factorisations.
+template <class Scalar>
+struct algebra<kron_expr<Scalar>> {
+    using kron_type = kron_expr<Scalar>;
+    using real = detail::real_of<Scalar>;
+
+    static bool all_square(const kron_type& k) {
+        return std::all_of(k.node().factors().begin(), k.node().factors().end(),
+                           [](const leaf& f) { return f.rows() == f.cols(); });
+    }
+    static void require_square(const kron_type& k, const char* what) {
+        if (k.rows() != k.cols()) {
+            throw shape_error("otimes: " + std::string(what) + " of " + shape_of(k) + ": the product must be square.");
+        }
+    }
+
+    template <class Rhs>
+    static auto solve(const kron_type& k, const Rhs& b) {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (all_square(k)) {
+            return result_type(kron_lu<Scalar>(k).solve(b));
+        }
+        if (b.rows() != k.rows()) {
+            throw shape_error("otimes: solve with " + shape_of(k) + ": the right-hand side is " +
+                              detail::shape_text(b.rows(), b.cols()) + ". Its rows must equal those of the product.");
+        }
+        const result_type right = b.template cast<scalar>();
+        result_type x = pseudo_inverse(k) * right;
+        return x;
+    }
+    static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
+
+    static kron_type pseudo_inverse(const kron_type& k) {
+        std::vector<dense_matrix<Scalar>> factors;
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            if (f.size() == 0) {
+                factors.push_back(dense_matrix<Scalar>(f.cols(), f.rows()));
+            } else {
+                factors.push_back(Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>>(f).pseudoInverse());
+            }
+        }
+        const Scalar alpha = k.node().alpha();
+        return owned_kron<Scalar>(std::move(factors), alpha == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / alpha));
+    }
+
+    static Scalar determinant(const kron_type& k) {
+        require_square(k, "determinant");
+        if (!all_square(k)) {
+            return Scalar(0);  // rank <= prod min(P, Q) < n
+        }
+        const std::int64_t n = k.rows();
+        scaled_number<Scalar> result = scaled_number<Scalar>(k.node().alpha()).power(n);
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            if (f.rows() == 0) {
+                return Scalar(1);
+            }
+            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f);
+            scaled_number<Scalar> det(Scalar(static_cast<real>(lu.permutationP().determinant())));
+            for (Eigen::Index i = 0; i < f.rows(); ++i) {
+                det.multiply(scaled_number<Scalar>(lu.matrixLU()(i, i)));
+            }
+            result.multiply(det.power(n / f.rows()));
+        }
+        return result.value();
+    }
+
+    static real log_abs_determinant(const kron_type& k) {
+        require_square(k, "logAbsDeterminant");
+        if (!all_square(k)) {
+            return -std::numeric_limits<real>::infinity();
+        }
+        if (k.rows() == 0) {
+            return real(0);
+        }
+        const auto n = static_cast<real>(k.rows());
+        real result = n * std::log(std::abs(k.node().alpha()));
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f);
+            result += n / static_cast<real>(f.rows()) * lu.matrixLU().diagonal().array().abs().log().sum();
+        }
+        return result;
+    }
+
+    static std::int64_t rank(const kron_type& k) {
+        std::int64_t result = k.node().alpha() == Scalar(0) ? 0 : 1;
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            result *= f.size() == 0 ? 0 : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(f).rank();
+        }
+        return result;
+    }
+
+    /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank.
+    static real condition_number(const kron_type& k) {
+        real result(1);
+        std::int64_t values = 1;
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            const dense_vector<real> s = Eigen::JacobiSVD<dense_matrix<Scalar>>(f).singularValues();
+            values *= s.size();
+            result *= s.size() == 0 ? real(1) : s(0) / s(s.size() - 1);
+        }
+        return values < std::min<std::int64_t>(k.rows(), k.cols()) ? std::numeric_limits<real>::infinity() : result;
+    }
+
+    static dense_vector<real> singular_values(const kron_type& k) {
+        const dense_vector<real> products = kron_svd<Scalar>(k).singularValues();
+        dense_vector<real> result = dense_vector<real>::Zero(std::min(k.rows(), k.cols()));
+        result.head(products.size()) = products;
+        std::sort(result.data(), result.data() + result.size(), [](real a, real b) { return a > b; });
+        return result;
+    }
+};
+
+}  // namespace eigen
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+/// @file preconditioners.hpp
+/// Preconditioners for Eigen's iterative solvers (ConjugateGradient, BiCGSTAB, GMRES, MINRES):
+///
+///     Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper, otimes::KronPreconditioner<double>> cg;
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <Eigen/Dense>
+
+#include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/solvers.hpp>
+#include <otimes/adapt/eigen/sums.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// Solves with a Kronecker product, or with a sum of them that can be diagonalised, as the preconditioner of another operator.
+/// `set(K)` says with which; without it, with the operator itself: exactly where that is possible, and a sum with a diagonal
+/// matrix d, K + d.asDiagonal(), as K + mean(d) * identity().
+template <class ScalarType>
+class KronPreconditioner {
+public:
+    using Scalar = ScalarType;
+    using StorageIndex = Eigen::Index;
+    enum { ColsAtCompileTime = Eigen::Dynamic, MaxColsAtCompileTime = Eigen::Dynamic };
+
+    KronPreconditioner() = default;
+    template <class Operator>
+    explicit KronPreconditioner(const Operator& op) {
+        compute(op);
+    }
+
+    /// The operator to solve with in place of the one given to the solver. @throws shape_error, singular_error, unsupported_error
+    KronPreconditioner& set(const kron_expr<Scalar>& k) {
+        fixed_ = true;
+        kron_ = std::make_shared<const kron_lu<Scalar>>(k);
+        sum_.reset();
+        return *this;
+    }
+    KronPreconditioner& set(const sum_expr<Scalar>& s) {
+        fixed_ = true;
+        factorise(s);
+        return *this;
+    }
+
+    template <class Operator>
+    KronPreconditioner& analyzePattern(const Operator&) {
+        return *this;
+    }
+    template <class Operator>
+    KronPreconditioner& factorize(const Operator& op) {
+        if (!fixed_) {
+            if constexpr (std::is_same_v<Operator, kron_expr<Scalar>>) {
+                set(op);
+            } else if constexpr (std::is_same_v<Operator, sum_expr<Scalar>>) {
+                factorise(op);
+            } else {
+                throw unsupported_error(
+                    "otimes: KronPreconditioner: the operator is not a sum of Kronecker products; say by "
+                    "preconditioner().set(K) which one to solve with.");
+            }
+            fixed_ = false;
+        }
+        return *this;
+    }
+    template <class Operator>
+    KronPreconditioner& compute(const Operator& op) {
+        return factorize(op);
+    }
+
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using result_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (kron_) {
+            return result_type(kron_->solve(b));
+        }
+        if (sum_) {
+            return result_type(sum_->solve(b));
+        }
+        return result_type(b);
+    }
+    [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
+
+private:
+    void factorise(const sum_expr<Scalar>& s) {
+        kron_.reset();
+        sum_.reset();
+        if (s.is_kron()) {
+            kron_ = std::make_shared<const kron_lu<Scalar>>(s.as_kron());
+            return;
+        }
+        operator_tree<Scalar> tree = s.tree();
+        for (operator_tree<Scalar>& part : tree.parts) {
+            // A diagonal over the whole of K becomes its mean.
+            if (tree.kind == tree_kind::sum && part.kind == tree_kind::kron && part.kron.factors().size() == 1 &&
+                part.kron.factors()[0].kind() == factor_kind::diagonal) {
+                const auto order = part.rows();
+                kron_node<Scalar> mean;
+                mean.append(leaf::identity(order));
+                mean.set_alpha(kron_expr<Scalar>(part.kron).trace() /
+                               Scalar(static_cast<detail::real_of<Scalar>>(order)));
+                part = operator_tree<Scalar>(std::move(mean));
+            }
+        }
+        sum_ = std::make_shared<const kron_sum_solver<Scalar>>(sum_expr<Scalar>(std::move(tree)));
+    }
+
+    bool fixed_ = false;
+    std::shared_ptr<const kron_lu<Scalar>> kron_;
+    std::shared_ptr<const kron_sum_solver<Scalar>> sum_;
+};
+
+/// Divides by the diagonal of a Kronecker product or of a sum of them (Eigen's DiagonalPreconditioner asks for columns, which
+/// these do not have). Zeros on the diagonal count as ones, as in Eigen.
+template <class ScalarType>
+class DiagonalPreconditioner {
+public:
+    using Scalar = ScalarType;
+    using StorageIndex = Eigen::Index;
+    enum { ColsAtCompileTime = Eigen::Dynamic, MaxColsAtCompileTime = Eigen::Dynamic };
+
+    DiagonalPreconditioner() = default;
+    template <class Operator>
+    explicit DiagonalPreconditioner(const Operator& op) {
+        compute(op);
+    }
+    template <class Operator>
+    DiagonalPreconditioner& analyzePattern(const Operator&) {
+        return *this;
+    }
+    template <class Operator>
+    DiagonalPreconditioner& factorize(const Operator& op) {
+        inverse_ = op.diagonal();
+        for (Eigen::Index i = 0; i < inverse_.size(); ++i) {
+            inverse_(i) = inverse_(i) == Scalar(0) ? Scalar(1) : Scalar(Scalar(1) / inverse_(i));
+        }
+        return *this;
+    }
+    template <class Operator>
+    DiagonalPreconditioner& compute(const Operator& op) {
+        return factorize(op);
+    }
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using result_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        return result_type(inverse_.asDiagonal() * b);
+    }
+    [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
+
+private:
+    Eigen::Matrix<Scalar, Eigen::Dynamic, 1> inverse_;
+};
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+/// @file solvers.hpp
+/// Solving with sums of Kronecker products by diagonalising the factors: `(K + s * identity()).solve(B)`,
+/// `kron_sum(A, B, C).solve(B)`, finite-element operators `kron(A, M) + kron(M, A)`; Sylvester and Lyapunov equations.
+///
+/// Mathematics (fast diagonalisation: Lynch, Rice, Thomas 1964). Where at each position k the terms of the sum use at most two
+/// different matrices, F_k and G_k (or the identity for G_k), and V_k diagonalises both,
+///
+///     W_k F_k V_k = diag(l_k),   W_k G_k V_k = I,
+///
+/// the sum S = sum_t alpha_t kron(..) becomes diagonal: kron(W) S kron(V) = diag(d), d = sum_t alpha_t kron(l_k or 1), so
+///
+///     S^{-1} = kron(V) diag(1 / d) kron(W)
+///
+/// | factors | V_k | W_k |
+/// |---|---|---|
+/// | F self-adjoint, G the identity | unitary eigenvectors of F | V^H |
+/// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
+/// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
+///
+/// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, no other memory than
+/// one intermediate of the size of B and d. Errors: shape_error, singular_error (an eigenvalue of S that is 0),
+/// unsupported_error (a sum that cannot be diagonalised factor by factor; the text says why and what to do instead).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Dense>
+
+#include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/sums.hpp>
+#include <otimes/expr/lower_tree.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// A sum of krons, diagonalised. Made once, used often.
+template <class ScalarType>
+class kron_sum_solver {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<Scalar>;
+    using Complex = std::conditional_t<detail::is_complex_scalar<Scalar>, Scalar, std::complex<RealScalar>>;
+
+    /// @throws shape_error, singular_error, unsupported_error
+    explicit kron_sum_solver(const sum_expr<Scalar>& s) {
+        if (s.rows() != s.cols()) {
+            throw shape_error("otimes: solve with " + s.tree().name() + ": it is " +
+                              detail::shape_text(s.rows(), s.cols()) + "; a sum must be square to be solved with.");
+        }
+        collect(s.tree());
+        std::vector<choice> choices;
+        bool all_self_adjoint = true;
+        for (std::size_t k = 0; k < terms_.front().factors().size(); ++k) {
+            choices.push_back(distinct_at(k));
+            choices.back().self_adjoint = choices.back().count == 0 || is_self_adjoint(choices.back().f);
+            all_self_adjoint = all_self_adjoint && choices.back().self_adjoint;
+        }
+        if (all_self_adjoint) {
+            diagonalise_self_adjoint(choices);
+        } else {
+            diagonalise_general(choices);
+        }
+    }
+
+    /// "generalised eigenvectors", ...: which algorithm was chosen.
+    [[nodiscard]] const std::string& method() const noexcept { return method_; }
+    /// The eigenvalues that are divided by, in the order of the product; those of S itself where no mass matrix is there.
+    [[nodiscard]] const eigen::dense_vector<Complex>& eigenvalues() const noexcept { return values_; }
+    /// log |det S|, which does not overflow.
+    [[nodiscard]] RealScalar logAbsDeterminant() const { return values_.array().abs().log().sum() + log_abs_scale_; }
+
+    /// X with S X = B. @throws shape_error
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (b.rows() != values_.size()) {
+            throw shape_error("otimes: solve with a sum of Kronecker products of order " +
+                              std::to_string(values_.size()) + ": the right-hand side is " +
+                              detail::shape_text(b.rows(), b.cols()) + ".");
+        }
+        const result_type right = b.template cast<scalar>();
+        if (real_) {
+            result_type half = left_ * right;
+            const eigen::dense_vector<RealScalar> divisor = values_.real();
+            half.array().colwise() /= divisor.template cast<scalar>().array();
+            result_type x = right_ * half;
+            return x;
+        }
+        using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        complex_type half = complex_left_ * complex_type(right.template cast<Complex>());
+        half.array().colwise() /= values_.array();
+        const complex_type x = complex_right_ * half;
+        if constexpr (detail::is_complex_scalar<scalar>) {
+            return result_type(x);
+        } else {
+            return result_type(x.real());
+        }
+    }
+
+private:
+    /// What stands at one position: no matrix (identities only), F, or F and G.
+    struct choice {
+        int count = 0;
+        eigen::dense_matrix<Scalar> f;
+        eigen::dense_matrix<Scalar> g;
+        std::vector<bool> uses_f;  ///< of each term
+        bool self_adjoint = true;
+        std::int64_t order = 1;
+    };
+
+    void collect(const operator_tree<Scalar>& tree) {
+        std::vector<const kron_node<Scalar>*> krons;
+        if (tree.kind == tree_kind::kron) {
+            krons.push_back(&tree.kron);
+        }
+        for (const operator_tree<Scalar>& part : tree.parts) {
+            if (part.kind != tree_kind::kron) {
+                throw unsupported_error(
+                    "otimes: solve with " + tree.name() + ": a term is " + part.name() +
+                    ", which cannot be diagonalised factor by factor. Use an iterative solver of Eigen "
+                    "with otimes::KronPreconditioner.");
+            }
+            krons.push_back(&part.kron);
+        }
+        const auto all_identity = [](const kron_node<Scalar>& node) {
+            return std::all_of(node.factors().begin(), node.factors().end(),
+                               [](const leaf& f) { return f.is_identity(); });
+        };
+        const factor_list* shape = &krons.front()->factors();
+        for (const kron_node<Scalar>* k : krons) {
+            if (!all_identity(*k)) {
+                shape = &k->factors();
+                break;
+            }
+        }
+        for (const kron_node<Scalar>* k : krons) {
+            terms_.push_back(detail::split_like(*k, *shape));
+            if (!detail::same_split(terms_.back().factors(), *shape)) {
+                throw unsupported_error(
+                    "otimes: solve with a sum of Kronecker products: the terms split into factors of different orders, "
+                    "so they "
+                    "cannot be diagonalised together. Use an iterative solver of Eigen with "
+                    "otimes::KronPreconditioner.");
+            }
+        }
+        for (const leaf& f : *shape) {
+            if (f.rows() != f.cols()) {
+                throw unsupported_error("otimes: solve with a sum of Kronecker products: a factor is " +
+                                        detail::shape_text(f.rows(), f.cols()) + "; all factors must be square.");
+            }
+        }
+    }
+
+    choice distinct_at(std::size_t k) const {
+        choice result;
+        result.order = terms_.front().factors()[k].rows();
+        std::vector<const leaf*> found;
+        std::vector<int> which;
+        for (const kron_node<Scalar>& term : terms_) {
+            const leaf& f = term.factors()[k];
+            if (f.is_identity()) {
+                which.push_back(-1);
+                continue;
+            }
+            std::size_t at = 0;
+            while (at < found.size() && !(*found[at] == f)) {
+                ++at;
+            }
+            if (at == found.size()) {
+                found.push_back(&f);
+            }
+            which.push_back(static_cast<int>(at));
+        }
+        const bool with_identity = std::find(which.begin(), which.end(), -1) != which.end();
+        if (found.size() > 2 || (found.size() == 2 && with_identity)) {
+            throw unsupported_error(
+                "otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
+                " the terms use " + std::to_string(found.size() + (with_identity ? 1 : 0)) +
+                " different matrices; at most two can be diagonalised together. Use an iterative solver of "
+                "Eigen with otimes::KronPreconditioner.");
+        }
+        result.count = static_cast<int>(found.size());
+        std::size_t f = 0;
+        if (found.size() == 2) {
+            // G is the one that is positive definite, the mass matrix.
+            f = is_positive_definite(kron_expr<Scalar>::dense_factor(*found[1])) ? 0 : 1;
+            result.g = kron_expr<Scalar>::dense_factor(*found[1 - f]);
+        }
+        if (!found.empty()) {
+            result.f = kron_expr<Scalar>::dense_factor(*found[f]);
+        }
+        for (const int w : which) {
+            result.uses_f.push_back(w >= 0 && static_cast<std::size_t>(w) == f);
+        }
+        return result;
+    }
+
+    static bool is_self_adjoint(const eigen::dense_matrix<Scalar>& m) {
+        const RealScalar tolerance = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon() * m.norm();
+        return (m - m.adjoint()).norm() <= tolerance;
+    }
+    static bool is_positive_definite(const eigen::dense_matrix<Scalar>& m) {
+        return is_self_adjoint(m) && Eigen::LLT<eigen::dense_matrix<Scalar>>(m).info() == Eigen::Success;
+    }
+
+    /// d = sum over the terms of alpha * kron(l_k or 1).
+    template <class Value>
+    eigen::dense_vector<Complex> eigenvalues_of(const std::vector<choice>& choices,
+                                                const std::vector<eigen::dense_vector<Value>>& values) const {
+        eigen::dense_vector<Complex> sum;
+        for (std::size_t t = 0; t < terms_.size(); ++t) {
+            std::vector<eigen::dense_vector<Value>> parts;
+            for (std::size_t k = 0; k < choices.size(); ++k) {
+                parts.push_back(choices[k].count > 0 && choices[k].uses_f[t]
+                                    ? values[k]
+                                    : eigen::dense_vector<Value>::Ones(static_cast<Eigen::Index>(choices[k].order)));
+            }
+            const eigen::dense_vector<Complex> term =
+                Complex(terms_[t].alpha()) * eigen::kron_of_vectors<Value>(parts).template cast<Complex>();
+            if (t == 0) {
+                sum = term;
+            } else {
+                sum += term;
+            }
+        }
+        return sum;
+    }
+
+    void check_values() {
+        const RealScalar most = values_.size() == 0 ? RealScalar(0) : values_.cwiseAbs().maxCoeff();
+        const RealScalar least = values_.size() == 0 ? RealScalar(1) : values_.cwiseAbs().minCoeff();
+        if (!(least > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * most)) {
+            throw singular_error(
+                "otimes: solve with a sum of Kronecker products: it is singular to working precision (its "
+                "eigenvalues reach from " +
+                std::to_string(static_cast<double>(least)) + " to " + std::to_string(static_cast<double>(most)) +
+                " in magnitude).");
+        }
+    }
+
+    void diagonalise_self_adjoint(const std::vector<choice>& choices) {
+        kron_node<Scalar> vectors;
+        std::vector<eigen::dense_vector<RealScalar>> values;
+        method_ = "eigenvectors of self-adjoint factors";
+        RealScalar order(1);
+        for (const choice& c : choices) {
+            order *= static_cast<RealScalar>(c.order);
+        }
+        for (std::size_t k = 0; k < choices.size(); ++k) {
+            const choice& c = choices[k];
+            if (c.count == 0) {
+                vectors.append(leaf::identity(c.order));
+                values.push_back(eigen::dense_vector<RealScalar>::Ones(static_cast<Eigen::Index>(c.order)));
+            } else if (c.count == 1) {
+                const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f);
+                require_success(solver.info(), k);
+                vectors.append(eigen::owned_factor<Scalar>(solver.eigenvectors()));
+                values.push_back(solver.eigenvalues());
+            } else {
+                if (!is_positive_definite(c.g)) {
+                    throw unsupported_error("otimes: solve with a sum of Kronecker products: at position " +
+                                            std::to_string(k + 1) +
+                                            " the terms use two matrices, of which one must be self-adjoint positive "
+                                            "definite. Use an iterative "
+                                            "solver of Eigen with otimes::KronPreconditioner.");
+                }
+                const Eigen::GeneralizedSelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f, c.g);
+                require_success(solver.info(), k);
+                const eigen::dense_matrix<Scalar> v = solver.eigenvectors();
+                log_abs_scale_ -=
+                    2 * order / static_cast<RealScalar>(c.order) *
+                    Eigen::PartialPivLU<eigen::dense_matrix<Scalar>>(v).matrixLU().diagonal().array().abs().log().sum();
+                vectors.append(eigen::owned_factor<Scalar>(v));
+                values.push_back(solver.eigenvalues());
+                method_ = "generalised eigenvectors of self-adjoint factors";
+            }
+        }
+        right_ = kron_expr<Scalar>(std::move(vectors));
+        left_ = right_.adjoint();
+        values_ = eigenvalues_of<RealScalar>(choices, values);
+        real_ = true;
+        for (const kron_node<Scalar>& term : terms_) {
+            real_ = real_ && std::imag(term.alpha()) == RealScalar(0);
+        }
+        if (!real_) {
+            if constexpr (detail::is_complex_scalar<Scalar>) {
+                complex_left_ = left_;
+                complex_right_ = right_;
+            }
+        }
+        check_values();
+    }
+
+    void diagonalise_general(const std::vector<choice>& choices) {
+        kron_node<Complex> left;
+        kron_node<Complex> right;
+        std::vector<eigen::dense_vector<Complex>> values;
+        for (std::size_t k = 0; k < choices.size(); ++k) {
+            const choice& c = choices[k];
+            if (c.count == 0) {
+                left.append(leaf::identity(c.order));
+                right.append(leaf::identity(c.order));
+                values.push_back(eigen::dense_vector<Complex>::Ones(static_cast<Eigen::Index>(c.order)));
+                continue;
+            }
+            if (c.count == 2) {
+                throw unsupported_error(
+                    "otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
+                    " the terms use two matrices and a factor is not self-adjoint. Use an iterative solver "
+                    "of Eigen with otimes::KronPreconditioner.");
+            }
+            const Eigen::ComplexEigenSolver<eigen::dense_matrix<Complex>> solver(c.f.template cast<Complex>());
+            require_success(solver.info(), k);
+            const eigen::dense_matrix<Complex> v = solver.eigenvectors();
+            const Eigen::PartialPivLU<eigen::dense_matrix<Complex>> lu(v);
+            if (!(lu.rcond() > std::sqrt(std::numeric_limits<RealScalar>::epsilon()))) {
+                throw unsupported_error("otimes: solve with a sum of Kronecker products: the eigenvectors of factor " +
+                                        std::to_string(k + 1) +
+                                        " are too ill-conditioned (it is nearly defective). For two factors use "
+                                        "otimes::sylvester, else an iterative solver.");
+            }
+            left.append(eigen::owned_factor<Complex>(lu.inverse()));
+            right.append(eigen::owned_factor<Complex>(v));
+            values.push_back(solver.eigenvalues());
+        }
+        method_ = "eigenvectors of general factors";
+        complex_left_ = kron_expr<Complex>(std::move(left));
+        complex_right_ = kron_expr<Complex>(std::move(right));
+        values_ = eigenvalues_of<Complex>(choices, values);
+        real_ = false;
+        check_values();
+    }
+
+    static void require_success(Eigen::ComputationInfo info, std::size_t k) {
+        if (info != Eigen::Success) {
+            throw singular_error("otimes: solve with a sum of Kronecker products: the eigenvalues of factor " +
+                                 std::to_string(k + 1) + " did not converge.");
+        }
+    }
+
+    std::vector<kron_node<Scalar>> terms_;
+    kron_expr<Scalar> left_;
+    kron_expr<Scalar> right_;
+    kron_expr<Complex> complex_left_;
+    kron_expr<Complex> complex_right_;
+    eigen::dense_vector<Complex> values_;
+    RealScalar log_abs_scale_ = RealScalar(0);
+    std::string method_;
+    bool real_ = true;
+};
+
+/// X with A X + X B = C, by the complex Schur forms of A and B (Bartels and Stewart 1972): works for defective A and B too.
+/// Cost: O(m^3 + n^3 + m n (m + n)). @throws shape_error; singular_error where A and -B share an eigenvalue
+template <class DerivedA, class DerivedB, class DerivedC>
+[[nodiscard]] auto sylvester(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedB>& b,
+                             const Eigen::MatrixBase<DerivedC>& c) {
+    using scalar = detail::common_scalar<detail::common_scalar<typename DerivedA::Scalar, typename DerivedB::Scalar>,
+                                         typename DerivedC::Scalar>;
+    using real = detail::real_of<scalar>;
+    using complex = std::conditional_t<detail::is_complex_scalar<scalar>, scalar, std::complex<real>>;
+    using matrix = eigen::dense_matrix<complex>;
+    if (a.rows() != a.cols() || b.rows() != b.cols() || c.rows() != a.rows() || c.cols() != b.rows()) {
+        throw shape_error("otimes: sylvester(A, B, C): A is " + detail::shape_text(a.rows(), a.cols()) + ", B is " +
+                          detail::shape_text(b.rows(), b.cols()) + ", C is " + detail::shape_text(c.rows(), c.cols()) +
+                          ". A and B must be square and C must have the rows of A and the columns of B.");
+    }
+    eigen::dense_matrix<scalar> result(c.rows(), c.cols());
+    if (c.size() == 0) {
+        return result;
+    }
+    const Eigen::ComplexSchur<matrix> schur_a(matrix(a.template cast<complex>()));
+    const Eigen::ComplexSchur<matrix> schur_b(matrix(b.template cast<complex>()));
+    const matrix& s = schur_a.matrixT();
+    const matrix& t = schur_b.matrixT();
+    matrix y = schur_a.matrixU().adjoint() * c.template cast<complex>() * schur_b.matrixU();
+    const real size = s.cwiseAbs().maxCoeff() + t.cwiseAbs().maxCoeff();
+    for (Eigen::Index j = 0; j < y.cols(); ++j) {  // S y_j + y_j t_jj = rhs_j
+        if (j > 0) {
+            y.col(j) -= y.leftCols(j) * t.col(j).head(j);
+        }
+        for (Eigen::Index i = y.rows(); i-- > 0;) {
+            const complex pivot = s(i, i) + t(j, j);
+            if (!(std::abs(pivot) > real(4) * std::numeric_limits<real>::epsilon() * size)) {
+                throw singular_error(
+                    "otimes: sylvester(A, B, C): A and -B have a common eigenvalue, so there is no unique X.");
+            }
+            y(i, j) /= pivot;
+            y.col(j).head(i) -= s.col(i).head(i) * y(i, j);
+        }
+    }
+    const matrix x = schur_a.matrixU() * y * schur_b.matrixU().adjoint();
+    if constexpr (detail::is_complex_scalar<scalar>) {
+        result = x;
+    } else {
+        result = x.real();
+    }
+    return result;
+}
+
+/// X with A X + X A^H = Q. @throws shape_error; singular_error where two eigenvalues of A sum to 0 (one conjugated)
+template <class DerivedA, class DerivedQ>
+[[nodiscard]] auto lyapunov(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedQ>& q) {
+    return sylvester(a, a.adjoint(), q);
+}
+
+namespace eigen {
+
+/// The members of sum_expr that need factorisations.
+template <class Scalar>
+struct algebra<sum_expr<Scalar>> {
+    template <class Rhs>
+    static auto solve(const sum_expr<Scalar>& s, const Rhs& b) {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (s.is_kron()) {
+            return result_type(s.as_kron().solve(b));
+        }
+        if (s.tree().kind == tree_kind::product) {
+            result_type x = b.template cast<scalar>();
+            for (const operator_tree<Scalar>& part : s.tree().parts) {
+                if (part.rows() != part.cols()) {
+                    throw shape_error("otimes: solve with " + s.tree().name() + ": " + part.name() + " is " +
+                                      detail::shape_text(part.rows(), part.cols()) + "; all parts must be square.");
+                }
+                x = solve(sum_expr<Scalar>(part), x);
+            }
+            return x;
+        }
+        return result_type(kron_sum_solver<Scalar>(s).solve(b));
+    }
+};
+
+}  // namespace eigen
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

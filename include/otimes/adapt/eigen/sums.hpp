@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: MIT
+/// @file sums.hpp
+/// Sums and products of Kronecker products over Eigen matrices: `kron(A, M) + kron(M, A) - 2 * kron(M, M)`,
+/// `kron_sum(A, B, C)`, `K + s * identity()`, `K + d.asDiagonal()`, `kron(A, B) * kron(C, D)`. One value type per scalar,
+/// whatever the formula; it is applied as one program (expr/lower_tree.hpp) and never formed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/expr/lower_tree.hpp>
+#include <otimes/expr/multiply_krons.hpp>
+#include <otimes/expr/tree.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// A sum or product of Kronecker products over `ScalarType`, lazy. Copying it is cheap; its type does not depend on the
+/// formula, so it can be a class member. An Eigen operator: `S * X`, `X * S`, and Eigen's iterative solvers
+/// (`ConjugateGradient<sum_expr<double>, Lower | Upper, IdentityPreconditioner>`).
+///
+/// Shape: rows() x cols(). Lifetime: per factor, as in kron. It never turns into a matrix unless `toDenseMatrix()` says so.
+template <class ScalarType>
+class sum_expr : public Eigen::EigenBase<sum_expr<ScalarType>> {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<ScalarType>;
+    using StorageIndex = Eigen::Index;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    enum {
+        ColsAtCompileTime = Eigen::Dynamic,
+        RowsAtCompileTime = Eigen::Dynamic,
+        MaxRowsAtCompileTime = Eigen::Dynamic,
+        MaxColsAtCompileTime = Eigen::Dynamic,
+        IsRowMajor = false
+    };
+
+    sum_expr() : tree_(std::make_shared<const operator_tree<Scalar>>()) {}
+    explicit sum_expr(operator_tree<Scalar> tree)
+        : tree_(std::make_shared<const operator_tree<Scalar>>(std::move(tree))) {}
+    /// A single kron as a sum of one term.
+    sum_expr(const kron_expr<Scalar>& k) : sum_expr(operator_tree<Scalar>(k.node())) {}
+
+    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(tree_->rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(tree_->cols()); }
+    [[nodiscard]] const operator_tree<Scalar>& tree() const noexcept { return *tree_; }
+    [[nodiscard]] const std::shared_ptr<const operator_tree<Scalar>>& shared_tree() const noexcept { return tree_; }
+
+    /// Number of terms: 1 for a single Kronecker product and for a product of operators.
+    [[nodiscard]] std::size_t term_count() const noexcept {
+        return tree_->kind == tree_kind::sum ? tree_->parts.size() : 1;
+    }
+    /// True when the rewriting has left one Kronecker product.
+    [[nodiscard]] bool is_kron() const noexcept { return tree_->kind == tree_kind::kron; }
+    /// That Kronecker product. @throws unsupported_error where there is none.
+    [[nodiscard]] kron_expr<Scalar> as_kron() const {
+        if (!is_kron()) {
+            throw unsupported_error("otimes: as_kron(): the expression is " + tree_->name() +
+                                    ", not a single Kronecker product. Ask is_kron() first.");
+        }
+        return kron_expr<Scalar>(tree_->kron);
+    }
+
+    /// Element (i, j). Cost: the number of factors per term. @throws shape_error outside the matrix.
+    [[nodiscard]] Scalar operator()(Eigen::Index i, Eigen::Index j) const {
+        if (i < 0 || j < 0 || i >= rows() || j >= cols()) {
+            throw shape_error("otimes: " + tree_->name() + "(" + std::to_string(i) + ", " + std::to_string(j) +
+                              "): it is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        return tree_->coefficient(i, j);
+    }
+    [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
+
+    /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
+    [[nodiscard]] DenseMatrix toDenseMatrix() const { return dense_of(*tree_); }
+
+    [[nodiscard]] sum_expr transpose() const {
+        operator_tree<Scalar> result = *tree_;
+        result.transpose();
+        return sum_expr(std::move(result));
+    }
+    [[nodiscard]] sum_expr conjugate() const {
+        operator_tree<Scalar> result = *tree_;
+        result.conjugate();
+        return sum_expr(std::move(result));
+    }
+    [[nodiscard]] sum_expr adjoint() const { return transpose().conjugate(); }
+
+    /// The trace. Cost: O(factors) for sums of krons with square factors, else O(rows). @throws shape_error not square
+    [[nodiscard]] Scalar trace() const { return trace_of(*tree_); }
+    /// The diagonal, min(rows, cols) entries.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(*tree_); }
+
+    /// @name Defined in otimes/algebra.hpp: include it to use them.
+    /// @{
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        return eigen::algebra<sum_expr>::solve(*this, b);
+    }
+    /// @}
+
+    template <class Destination>
+    void evalTo(Destination&) const {
+        static_assert(
+            eigen::always_false<Destination>,
+            "otimes: a sum of Kronecker products does not turn into a matrix by itself. Write S.toDenseMatrix() to "
+            "form it, or multiply it with a matrix.");
+    }
+    template <class Destination>
+    void addTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    template <class Destination>
+    void subTo(Destination& destination) const {
+        evalTo(destination);
+    }
+
+private:
+    static DenseMatrix dense_of(const operator_tree<Scalar>& tree) {
+        std::int64_t ignored = 0;
+        if (!checked_multiply(tree.rows(), tree.cols(), ignored)) {
+            throw shape_error("otimes: toDenseMatrix() of " + tree.name() + ": " +
+                              detail::shape_text(tree.rows(), tree.cols()) + " elements exceed 2^63 - 1.");
+        }
+        if (tree.kind == tree_kind::kron) {
+            return kron_expr<Scalar>(tree.kron).toDenseMatrix();
+        }
+        DenseMatrix result = dense_of(tree.parts.front());
+        for (std::size_t k = 1; k < tree.parts.size(); ++k) {
+            if (tree.kind == tree_kind::sum) {
+                result += dense_of(tree.parts[k]);
+            } else {
+                DenseMatrix next(result.rows(), static_cast<Eigen::Index>(tree.parts[k].cols()));
+                next.setZero();
+                const DenseMatrix right = dense_of(tree.parts[k]);
+                for (Eigen::Index j = 0; j < next.cols(); ++j) {
+                    for (Eigen::Index p = 0; p < right.rows(); ++p) {
+                        next.col(j) += result.col(p) * right(p, j);
+                    }
+                }
+                result.swap(next);
+            }
+        }
+        return result;
+    }
+    static Scalar trace_of(const operator_tree<Scalar>& tree) {
+        if (tree.kind == tree_kind::kron) {
+            return kron_expr<Scalar>(tree.kron).trace();
+        }
+        if (tree.rows() != tree.cols()) {
+            throw shape_error("otimes: trace() of " + tree.name() + ": it is " +
+                              detail::shape_text(tree.rows(), tree.cols()) + "; only a square matrix has a trace.");
+        }
+        Scalar result(0);
+        if (tree.kind == tree_kind::sum) {
+            for (const operator_tree<Scalar>& part : tree.parts) {
+                result = result + trace_of(part);
+            }
+        } else {
+            for (std::int64_t i = 0; i < tree.rows(); ++i) {
+                result = result + tree.coefficient(i, i);
+            }
+        }
+        return result;
+    }
+    static Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal_of(const operator_tree<Scalar>& tree) {
+        if (tree.kind == tree_kind::kron) {
+            return kron_expr<Scalar>(tree.kron).diagonal();
+        }
+        const std::int64_t n = tree.rows() < tree.cols() ? tree.rows() : tree.cols();
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result(static_cast<Eigen::Index>(n));
+        if (tree.kind == tree_kind::sum) {
+            result.setZero();
+            for (const operator_tree<Scalar>& part : tree.parts) {
+                result += diagonal_of(part);
+            }
+        } else {
+            for (std::int64_t i = 0; i < n; ++i) {
+                result(static_cast<Eigen::Index>(i)) = tree.coefficient(i, i);
+            }
+        }
+        return result;
+    }
+
+    std::shared_ptr<const operator_tree<Scalar>> tree_;
+};
+
+namespace eigen {
+
+/// alpha * L * X * R with trees.
+template <class Scalar, int Rows, int Cols, bool RowMajor>
+struct tree_product {
+    using scalar_type = Scalar;
+    static constexpr int rows_at_compile_time = Rows;
+    static constexpr int cols_at_compile_time = Cols;
+    static constexpr bool row_major = (RowMajor && Cols != 1) || (Rows == 1 && Cols != 1);
+    static constexpr bool holds_dense_term = false;
+
+    tree_product_node<Scalar> node;
+
+    [[nodiscard]] std::int64_t rows() const { return node.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return node.cols(); }
+    void check() const { node.check(); }
+
+    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
+        const strided_memory memory = memory_of(written, written_bytes);
+        bool found = false;
+        const auto look = [&](const leaf& factor) { found = found || detail::factor_reads<Scalar>(factor, memory); };
+        look(node.x);
+        for (const auto* tree : {node.left.get(), node.right.get()}) {
+            if (tree != nullptr) {
+                tree->for_each_factor(look);
+            }
+        }
+        return found;
+    }
+
+    template <class Destination>
+    void evaluate(Destination& destination, bool add, const Scalar& scale) const {
+        lowering_scratch scratch;
+        lowering<Scalar> low(scratch.program(), scratch.bindings());
+        write(low, view_of(destination), add, scale);
+        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+    }
+
+    template <class Kept>
+    void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
+        write(low, y, add, scale);
+    }
+
+private:
+    void write(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale) const {
+        leaf x = node.x;
+        if (node.left && node.right) {
+            const matrix_view between = low.scratch(node.left->rows(), x.view().cols, y);
+            detail::lower_tree(low, *node.left, x, true, between, false, Scalar(1));
+            x = leaf::borrowed(between);
+            x.set_space(node.x.space());
+        }
+        if (node.right) {
+            detail::lower_tree(low, *node.right, x, false, y, add, Scalar(scale * node.alpha));
+        } else {
+            detail::lower_tree(low, *node.left, x, true, y, add, Scalar(scale * node.alpha));
+        }
+    }
+};
+
+template <class Type>
+inline constexpr bool is_sum = false;
+template <class Scalar>
+inline constexpr bool is_sum<sum_expr<Scalar>> = true;
+
+/// A kron or a sum.
+template <class Type>
+concept kron_operator = is_kron<bare<Type>> || is_sum<bare<Type>>;
+
+template <class Scalar, class Other>
+operator_tree<Scalar> tree_of(const kron_expr<Other>& k) {
+    kron_node<Scalar> node;
+    append_kron(node, k.node());
+    return operator_tree<Scalar>(std::move(node));
+}
+template <class Scalar, class Other>
+operator_tree<Scalar> tree_of(const sum_expr<Other>& s) {
+    if constexpr (!std::is_same_v<Scalar, Other>) {
+        enable_structure<Scalar>();
+    }
+    return promote_tree<Scalar>(s.tree());
+}
+
+template <class First, class Second>
+using common_operator_scalar = detail::common_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>;
+
+template <class First, class Second>
+constexpr void require_operators_mix() {
+    static_assert(
+        detail::scalars_mix<typename bare<First>::Scalar, typename bare<Second>::Scalar>,
+        "otimes: a sum or product of operators mixes scalar types. Only a real type and its own complex type mix; "
+        "convert the others with .cast<Scalar>().");
+}
+
+template <class Scalar, class Operator>
+operator_tree<Scalar> scaled_tree(const Operator& op, const Scalar& amount) {
+    operator_tree<Scalar> tree = tree_of<Scalar>(op);
+    tree.scale(amount);
+    return tree;
+}
+
+/// amount times the identity that fits beside `op`. @throws shape_error when op is not square.
+template <class Scalar, class Operator>
+operator_tree<Scalar> identity_beside(const Operator& op, const Scalar& amount) {
+    if (op.rows() != op.cols()) {
+        throw shape_error("otimes: operator + s * identity(): the operator is " +
+                          detail::shape_text(op.rows(), op.cols()) + "; only a square operator can be shifted.");
+    }
+    kron_node<Scalar> node;
+    node.append(leaf::identity(op.rows()));
+    node.set_alpha(amount);
+    return operator_tree<Scalar>(std::move(node));
+}
+
+template <class Scalar, class Diagonal>
+operator_tree<Scalar> diagonal_tree(Diagonal&& d, const Scalar& amount) {
+    kron_node<Scalar> node;
+    append_argument(node, std::forward<Diagonal>(d));
+    node.set_alpha(amount);
+    return operator_tree<Scalar>(std::move(node));
+}
+
+template <class Scalar, bool FromLeft, class Matrix>
+auto tree_times(Matrix&& x, std::shared_ptr<const operator_tree<Scalar>> tree) {
+    using type = bare<Matrix>;
+    if constexpr (scalar_multiple<type>::value) {
+        return tree_times<Scalar, FromLeft>(scalar_multiple<type>::matrix(x), std::move(tree)) *
+               scalar_multiple<type>::amount(x);
+    } else {
+        constexpr int rows = FromLeft ? Eigen::Dynamic : int(type::RowsAtCompileTime);
+        constexpr int cols = FromLeft ? int(type::ColsAtCompileTime) : Eigen::Dynamic;
+        tree_product<Scalar, rows, cols, bool(type::IsRowMajor)> result;
+        if constexpr (is_identity_expression<type> || lazy_node<Matrix>) {
+            result.node.x = make_leaf_for<Scalar>(typename type::PlainObject(x));
+        } else {
+            result.node.x = make_leaf_for<Scalar>(std::forward<Matrix>(x));
+        }
+        (FromLeft ? result.node.left : result.node.right) = std::move(tree);
+        result.check();
+        return lazy<decltype(result)>(std::move(result));
+    }
+}
+
+template <class Scalar, class Other>
+std::shared_ptr<const operator_tree<Scalar>> shared_tree_of(const sum_expr<Other>& s) {
+    if constexpr (std::is_same_v<Scalar, Other>) {
+        return s.shared_tree();
+    } else {
+        enable_structure<Scalar>();
+        return std::make_shared<const operator_tree<Scalar>>(promote_tree<Scalar>(s.tree()));
+    }
+}
+
+}  // namespace eigen
+
+/// @name Sums of operators.
+/// @{
+template <class First, class Second>
+requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator+(
+    const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
+}
+template <class First, class Second>
+requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator-(
+    const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::scaled_tree<scalar>(second, scalar(-1))));
+}
+template <class Operator, class Amount>
+requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
+operator+(const Operator& op, const scaled_identity<Amount>& shift) {
+    using scalar = typename Operator::Scalar;
+    return sum_expr<scalar>(
+        add_trees(eigen::tree_of<scalar>(op), eigen::identity_beside<scalar>(op, static_cast<scalar>(shift.scale))));
+}
+template <class Operator, class Amount>
+requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
+operator+(const scaled_identity<Amount>& shift, const Operator& op) {
+    return op + shift;
+}
+template <class Operator, class Amount>
+requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
+operator-(const Operator& op, const scaled_identity<Amount>& shift) {
+    using scalar = typename Operator::Scalar;
+    return op + scaled_identity<scalar>{-static_cast<scalar>(shift.scale)};
+}
+template <class Operator, class Amount>
+requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
+operator-(const scaled_identity<Amount>& shift, const Operator& op) {
+    return -op + shift;
+}
+template <class Operator>
+requires eigen::kron_operator<Operator>
+[[nodiscard]] auto operator+(const Operator& op, identity_operator) {
+    return op + scaled_identity<typename Operator::Scalar>{typename Operator::Scalar(1)};
+}
+template <class Operator>
+requires eigen::kron_operator<Operator>
+[[nodiscard]] auto operator+(identity_operator, const Operator& op) { return op + identity(); }
+template <class Operator>
+requires eigen::kron_operator<Operator>
+[[nodiscard]] auto operator-(const Operator& op, identity_operator) {
+    return op - scaled_identity<typename Operator::Scalar>{typename Operator::Scalar(1)};
+}
+template <class Operator>
+requires eigen::kron_operator<Operator>
+[[nodiscard]] auto operator-(identity_operator, const Operator& op) { return -op + identity(); }
+/// K + d.asDiagonal(): the vector is borrowed like a factor.
+template <class Operator, class Diagonal>
+requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator+(
+    const Operator& op, Diagonal&& d) {
+    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Diagonal>>;
+    return sum_expr<scalar>(
+        add_trees(eigen::tree_of<scalar>(op), eigen::diagonal_tree<scalar>(std::forward<Diagonal>(d), scalar(1))));
+}
+template <class Operator, class Diagonal>
+requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator+(
+    Diagonal&& d, const Operator& op) {
+    return op + std::forward<Diagonal>(d);
+}
+template <class Operator, class Diagonal>
+requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator-(
+    const Operator& op, Diagonal&& d) {
+    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Diagonal>>;
+    return sum_expr<scalar>(
+        add_trees(eigen::tree_of<scalar>(op), eigen::diagonal_tree<scalar>(std::forward<Diagonal>(d), scalar(-1))));
+}
+/// @}
+
+/// @name Scalar multiples of a sum.
+/// @{
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const sum_expr<Scalar>& s, const Amount& amount) {
+    using result_scalar = detail::scaled_scalar<Amount, Scalar>;
+    return sum_expr<result_scalar>(eigen::scaled_tree<result_scalar>(s, detail::amount_as<result_scalar>(amount)));
+}
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const sum_expr<Scalar>& s) { return s * amount; }
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator/(const sum_expr<Scalar>& s, const Amount& amount) {
+    using result_scalar = detail::scaled_scalar<Amount, Scalar>;
+    static_assert(!std::is_integral_v<result_scalar>,
+                  "otimes: a sum of Kronecker products of integers cannot be divided, since 1 / n is 0.");
+    return s * (result_scalar(1) / detail::amount_as<result_scalar>(amount));
+}
+template <class Scalar>
+[[nodiscard]] sum_expr<Scalar> operator-(const sum_expr<Scalar>& s) {
+    return sum_expr<Scalar>(eigen::scaled_tree<Scalar>(s, Scalar(-1)));
+}
+/// @}
+
+/// @name Products of operators: `kron(A, B) * kron(C, D)` is kron(A C, B D) where the factors' shapes fit (or an identity
+/// can be split so that they do), otherwise one is applied after the other. @throws shape_error when cols != rows
+/// @{
+template <class First, class Second>
+requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator*(
+    const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    eigen::enable_structure<scalar>();
+    return sum_expr<scalar>(multiply_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
+}
+/// @}
+
+/// @name S * X and X * S. @throws shape_error
+/// @{
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const sum_expr<Scalar>& s, Matrix&& x) {
+    eigen::require_same_line<Matrix, Scalar>();
+    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
+    return eigen::tree_times<scalar, true>(std::forward<Matrix>(x), eigen::shared_tree_of<scalar>(s));
+}
+template <class Matrix, class Scalar>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(Matrix&& x, const sum_expr<Scalar>& s) {
+    eigen::require_same_line<Matrix, Scalar>();
+    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
+    return eigen::tree_times<scalar, false>(std::forward<Matrix>(x), eigen::shared_tree_of<scalar>(s));
+}
+/// @}
+
+namespace eigen {
+
+template <class Argument>
+std::int64_t order_of(const Argument& argument) {
+    if constexpr (std::is_same_v<bare<Argument>, identity_factor>) {
+        return argument.order;
+    } else {
+        if (argument.rows() != argument.cols()) {
+            throw shape_error("otimes: kron_sum: a factor is " + detail::shape_text(argument.rows(), argument.cols()) +
+                              "; the terms of a Kronecker sum are square.");
+        }
+        return argument.rows();
+    }
+}
+
+}  // namespace eigen
+
+/// The Kronecker sum: kron_sum(A, B, C) = kron(A, I, I) + kron(I, B, I) + kron(I, I, C), each factor square.
+/// Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
+template <class... Factors>
+requires(sizeof...(Factors) > 0) [[nodiscard]] auto kron_sum(Factors&&... factors) {
+    using combined =
+        typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
+    using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
+    const std::int64_t orders[] = {eigen::order_of(factors)...};
+    operator_tree<scalar> tree;
+    tree.kind = tree_kind::sum;
+    std::size_t position = 0;
+    const auto add_term = [&](auto&& factor) {
+        kron_node<scalar> node;
+        for (std::size_t k = 0; k < sizeof...(Factors); ++k) {
+            if (k == position) {
+                eigen::append_argument(node, std::forward<decltype(factor)>(factor));
+            } else {
+                node.append(leaf::identity(orders[k]));
+            }
+        }
+        node.check_extents();
+        tree.parts.emplace_back(std::move(node));
+        ++position;
+    };
+    (add_term(std::forward<Factors>(factors)), ...);
+    if (tree.parts.size() == 1) {
+        return sum_expr<scalar>(tree.parts.front());
+    }
+    return sum_expr<scalar>(std::move(tree));
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+/// @file step_loops.hpp
+/// Steps that are no contractions with a dense factor, by strided loops over runs of memory: scaling by vectors, gathers and
+/// scatters, sparse factors, callbacks. What they do not handle is left to the reference loops.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <otimes/exec/reference.hpp>
+#include <otimes/exec/target.hpp>
+#include <otimes/program/program.hpp>
+#include <otimes/program/structured.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+/// One index of a loop nest with its strides in up to three operands.
+struct loop_index {
+    std::int64_t extent = 1;
+    std::array<std::int64_t, 3> stride = {0, 0, 0};
+};
+
+/// The nest over all modes but `skipped` (-1: none), the one with the smallest stride in `out` last.
+inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const reference_loops::view& in,
+                                         const reference_loops::view& factor, std::int32_t skipped) {
+    std::vector<loop_index> nest;
+    for (std::size_t k = 0; k < out.modes.size(); ++k) {
+        if (static_cast<std::int32_t>(k) == skipped || (out.modes[k].extent == 1 && in.modes[k].extent == 1)) {
+            continue;
+        }
+        nest.push_back(
+            {out.modes[k].extent,
+             {out.modes[k].stride, in.modes[k].stride, k < factor.modes.size() ? factor.modes[k].stride : 0}});
+    }
+    std::stable_sort(nest.begin(), nest.end(), [](const loop_index& a, const loop_index& b) {
+        return std::abs(a.stride[0]) > std::abs(b.stride[0]);
+    });
+    // Neighbours that lie without a gap in every operand are one loop.
+    for (std::size_t k = nest.size(); k-- > 1;) {
+        bool joined = true;
+        for (std::size_t s = 0; s < 3; ++s) {
+            joined = joined && nest[k - 1].stride[s] == nest[k].stride[s] * nest[k].extent;
+        }
+        if (joined) {
+            nest[k - 1] = {nest[k - 1].extent * nest[k].extent, nest[k].stride};
+            nest.erase(nest.begin() + static_cast<std::ptrdiff_t>(k));
+        }
+    }
+    return nest;
+}
+
+/// Calls f(offsets of the three operands) for every index of the nest but its last loop.
+template <class Function>
+void for_each_run(const std::vector<loop_index>& nest, Function&& f) {
+    const std::size_t outer = nest.empty() ? 0 : nest.size() - 1;
+    std::vector<std::int64_t> at(outer, 0);
+    std::array<std::int64_t, 3> offset = {0, 0, 0};
+    for (const loop_index& l : nest) {
+        if (l.extent == 0) {
+            return;
+        }
+    }
+    for (;;) {
+        f(offset);
+        std::size_t k = outer;
+        while (k > 0) {
+            --k;
+            for (std::size_t s = 0; s < 3; ++s) {
+                offset[s] += nest[k].stride[s];
+            }
+            if (++at[k] < nest[k].extent) {
+                break;
+            }
+            for (std::size_t s = 0; s < 3; ++s) {
+                offset[s] -= nest[k].stride[s] * nest[k].extent;
+            }
+            at[k] = 0;
+            if (k == 0) {
+                return;
+            }
+        }
+        if (outer == 0) {
+            return;
+        }
+    }
+}
+
+/// y (+)= alpha * x * f, elementwise; Factor is Scalar or its real type.
+template <class Scalar, class Factor>
+void scale_elements(const std::vector<loop_index>& nest, Scalar* y, const Scalar* x, const Factor* f, bool add,
+                    const Scalar& alpha) {
+    const loop_index run = nest.empty() ? loop_index{} : nest.back();
+    for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
+        Scalar* const to = y + at[0];
+        const Scalar* const from = x + at[1];
+        const Factor* const by = f + at[2];
+        const auto loop = [&](auto sy, auto sx, auto sf) {
+            if (add) {
+                for (std::int64_t i = 0; i < run.extent; ++i) {
+                    to[i * sy] += alpha * from[i * sx] * by[i * sf];
+                }
+            } else {
+                for (std::int64_t i = 0; i < run.extent; ++i) {
+                    to[i * sy] = alpha * from[i * sx] * by[i * sf];
+                }
+            }
+        };
+        using one = std::integral_constant<std::int64_t, 1>;
+        using zero = std::integral_constant<std::int64_t, 0>;
+        if (run.stride[0] == 1 && run.stride[1] == 1 && run.stride[2] == 1) {
+            loop(one(), one(), one());
+        } else if (run.stride[0] == 1 && run.stride[1] == 1 && run.stride[2] == 0) {
+            loop(one(), one(), zero());
+        } else {
+            loop(run.stride[0], run.stride[1], run.stride[2]);
+        }
+    });
+}
+
+/// to[i * to_stride] (+)= alpha * from[i * from_stride]
+template <class Scalar>
+void move_run(Scalar* to, std::int64_t to_stride, const Scalar* from, std::int64_t from_stride, std::int64_t count,
+              bool add, const Scalar& alpha) {
+    if (to_stride == 1 && from_stride == 1) {
+        if (add) {
+            for (std::int64_t i = 0; i < count; ++i) {
+                to[i] += alpha * from[i];
+            }
+        } else {
+            for (std::int64_t i = 0; i < count; ++i) {
+                to[i] = alpha * from[i];
+            }
+        }
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+        to[i * to_stride] = add ? to[i * to_stride] + alpha * from[i * from_stride] : alpha * from[i * from_stride];
+    }
+}
+
+/// The stored elements of a sparse factor as (p, q, value), in the order in which they are stored.
+template <class Scalar>
+struct sparse_triplet {
+    std::int64_t p;
+    std::int64_t q;
+    Scalar value;
+};
+
+template <class Scalar>
+std::vector<sparse_triplet<Scalar>> triplets_of(const reference_loops::view& factor) {
+    const sparse_elements s = static_cast<const sparse_operand*>(factor.data)->elements();
+    const bool p_is_row = factor.modes[factor.modes.size() - 2].stride != 0;
+    reference_loops::view values = factor;
+    values.data = const_cast<void*>(s.values);
+    std::vector<sparse_triplet<Scalar>> result;
+    result.reserve(static_cast<std::size_t>(s.stored()));
+    for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
+        for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
+            const std::int64_t inner = s.index(s.inner, k);
+            const bool inner_is_p = p_is_row == s.by_columns;
+            result.push_back(
+                {inner_is_p ? inner : outer, inner_is_p ? outer : inner, reference_loops::read<Scalar>(values, k)});
+        }
+    }
+    return result;
+}
+
+/// Evaluates one step. False when it is none of those that these loops know; then nothing has been written.
+template <class Scalar>
+bool run_step_loops(const program& source, const step& s, const reference_loops::view& in,
+                    const reference_loops::view& factor, const reference_loops::view& out,
+                    const Scalar* alpha_or_null) {
+    const Scalar alpha = alpha_or_null == nullptr ? Scalar(1) : *alpha_or_null;
+    constexpr dtype type = dtype_of<Scalar>();
+    if (in.type != type || out.type != type || in.conjugate || out.conjugate || s.factor < 0 || in.data == nullptr) {
+        return false;
+    }
+    auto* const y = static_cast<Scalar*>(out.data);
+    const auto* const x = static_cast<const Scalar*>(in.data);
+    const auto on = static_cast<std::size_t>(s.mode < 0 ? 0 : s.mode);
+    const factor_kind kind = source.at(s.factor).kind;
+    const reference_loops::view none;
+
+    if (s.kind == step_kind::scale && s.variant == step_variant::none && !factor.conjugate) {
+        const std::vector<loop_index> nest = loop_nest(out, in, factor, -1);
+        if (factor.type == type) {
+            scale_elements(nest, y, x, static_cast<const Scalar*>(factor.data), s.add, alpha);
+            return true;
+        }
+        using real = decltype(std::real(Scalar()));
+        if (factor.type == dtype_of<real>()) {
+            scale_elements(nest, y, x, static_cast<const real*>(factor.data), s.add, alpha);
+            return true;
+        }
+        return false;
+    }
+    const bool moves = s.kind == step_kind::gather || s.kind == step_kind::scatter;
+    const bool sparse = s.kind == step_kind::contract && kind == factor_kind::sparse;
+    const bool callback = s.kind == step_kind::callback && factor.type == type && !factor.conjugate;
+    if (!moves && !sparse && !callback) {
+        return false;
+    }
+    const std::vector<loop_index> nest = loop_nest(out, in, none, static_cast<std::int32_t>(on));
+    const loop_index run = nest.empty() ? loop_index{} : nest.back();
+    const mode& to_mode = out.modes[on];
+    const mode& from_mode = in.modes[on];
+    // With the mode itself innermost a fibre is a run of memory; otherwise the last loop of the nest is.
+    const bool by_fibres = std::abs(to_mode.stride) < std::abs(run.stride[0]) || nest.empty();
+
+    if (moves) {
+        const std::uint16_t bytes = source.at(s.factor).scalar_bytes;
+        const bool gather = s.kind == step_kind::gather;
+        const std::int64_t count = gather ? to_mode.extent : from_mode.extent;
+        std::vector<std::int64_t> index(static_cast<std::size_t>(count));
+        for (std::int64_t j = 0; j < count; ++j) {
+            index[static_cast<std::size_t>(j)] = reference_loops::index_at(factor, bytes, j);
+        }
+        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
+            if (by_fibres) {
+                for (std::int64_t i = 0; i < run.extent; ++i) {
+                    Scalar* const to = y + at[0] + i * run.stride[0];
+                    const Scalar* const from = x + at[1] + i * run.stride[1];
+                    for (std::int64_t j = 0; j < count; ++j) {
+                        const std::int64_t other = index[static_cast<std::size_t>(j)];
+                        Scalar& place = to[(gather ? j : other) * to_mode.stride];
+                        const Scalar value = alpha * from[(gather ? other : j) * from_mode.stride];
+                        place = s.add ? place + value : value;
+                    }
+                }
+                return;
+            }
+            for (std::int64_t j = 0; j < count; ++j) {
+                const std::int64_t other = index[static_cast<std::size_t>(j)];
+                move_run(y + at[0] + (gather ? j : other) * to_mode.stride, run.stride[0],
+                         x + at[1] + (gather ? other : j) * from_mode.stride, run.stride[1], run.extent, s.add, alpha);
+            }
+        });
+        return true;
+    }
+    if (sparse) {
+        std::vector<sparse_triplet<Scalar>> elements = triplets_of<Scalar>(factor);
+        for (sparse_triplet<Scalar>& e : elements) {
+            e.value = alpha * e.value;
+        }
+        constexpr std::int64_t most_lanes =
+            1024;  // of x and y at a time, so that both stay in L1 while the elements pass
+        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
+            for (std::int64_t begin = 0; begin < run.extent; begin += by_fibres ? 1 : most_lanes) {
+                const std::int64_t lanes = by_fibres ? 1 : std::min(most_lanes, run.extent - begin);
+                Scalar* const to = y + at[0] + begin * run.stride[0];
+                const Scalar* const from = x + at[1] + begin * run.stride[1];
+                if (!s.add) {
+                    for (std::int64_t q = 0; q < to_mode.extent; ++q) {
+                        for (std::int64_t i = 0; i < lanes; ++i) {
+                            to[q * to_mode.stride + i * run.stride[0]] = Scalar(0);
+                        }
+                    }
+                }
+                for (const sparse_triplet<Scalar>& e : elements) {
+                    move_run(to + e.q * to_mode.stride, run.stride[0], from + e.p * from_mode.stride, run.stride[1],
+                             lanes, true, e.value);
+                }
+            }
+        });
+        return true;
+    }
+    const auto& operand = *static_cast<const callback_operand*>(factor.data);
+    const bool transposed = factor.modes[factor.modes.size() - 2].stride != 0;
+    // As many fibres at a time as fill an L1 cache, at most 64.
+    const std::int64_t longest = std::max({from_mode.extent, to_mode.extent, std::int64_t{1}});
+    const std::int64_t most_fibres =
+        std::max(std::int64_t{1}, std::min({std::int64_t{64}, run.extent, std::int64_t{4096} / longest}));
+    std::vector<Scalar> packed(static_cast<std::size_t>(from_mode.extent * most_fibres));
+    std::vector<Scalar> image(static_cast<std::size_t>(to_mode.extent * most_fibres));
+    for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
+        for (std::int64_t begin = 0; begin < run.extent; begin += most_fibres) {
+            const std::int64_t fibres = std::min(most_fibres, run.extent - begin);
+            for (std::int64_t i = 0; i < fibres; ++i) {
+                move_run(packed.data() + i * from_mode.extent, 1, x + at[1] + (begin + i) * run.stride[1],
+                         from_mode.stride, from_mode.extent, false, Scalar(1));
+            }
+            operand.apply(operand.object, transposed, packed.data(), image.data(), fibres);
+            for (std::int64_t i = 0; i < fibres; ++i) {
+                move_run(y + at[0] + (begin + i) * run.stride[0], to_mode.stride, image.data() + i * to_mode.extent, 1,
+                         to_mode.extent, s.add, alpha);
+            }
+        }
+    });
+    return true;
+}
+
+}  // namespace cpu_detail
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: MIT
+/// @file lower_tree.hpp
+/// From a tree of sums and products of krons to steps.
+///
+/// A sum of krons whose factors split X alike shares what its terms have in common. With the modes in the order that is
+/// cheapest for one term, each prefix of factors is applied once and partial results that continue alike are added before
+/// they continue:
+///
+///     kron(A, M, M) + kron(M, A, M) + kron(M, M, A):  X A, X M | (X A) M + (X M) A, (X M) M | .. M + .. A     7 products, not 9
+///     kron(A, I, I) + kron(I, B, I) + kron(I, I, C):  X A + X B + X C, into Y                                  3 products
+///
+/// At every mode the terms are edges between what has been computed (and the next factor) and what is still to come; a
+/// least vertex cover of that graph says which partial results to keep apart and which to add. (The construction of
+/// sum-of-products operators by bipartite graphs: Ren, Li, Jiang, Shuai 2020, see docs/references.md.) Where that takes more
+/// flops than the terms one by one, they are evaluated one by one.
+///
+/// A product is evaluated from X outwards through scratch matrices: its inner extents need not split alike.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <otimes/expr/lower.hpp>
+#include <otimes/expr/tree.hpp>
+
+namespace otimes {
+
+/// Y (+)= alpha * L * X * R with trees on either side, one of which may be absent (null).
+template <class Scalar>
+struct tree_product_node {
+    leaf x;
+    std::shared_ptr<const operator_tree<Scalar>> left;
+    std::shared_ptr<const operator_tree<Scalar>> right;
+    Scalar alpha = Scalar(1);
+
+    [[nodiscard]] std::int64_t rows() const { return left ? left->rows() : x.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return right ? right->cols() : x.cols(); }
+
+    /// @throws shape_error when X does not fit.
+    void check() const {
+        const matrix_view view = x.view();
+        if (left && left->cols() != view.rows) {
+            throw shape_error("otimes: S * X: X is " + detail::shape_text(view.rows, view.cols) + ", but S, " +
+                              left->name() + ", is " + detail::shape_text(left->rows(), left->cols()) +
+                              ". The rows of X must equal the columns of S.");
+        }
+        if (right && right->rows() != view.cols) {
+            throw shape_error("otimes: X * S: X is " + detail::shape_text(view.rows, view.cols) + ", but S, " +
+                              right->name() + ", is " + detail::shape_text(right->rows(), right->cols()) +
+                              ". The columns of X must equal the rows of S.");
+        }
+        std::int64_t ignored = 0;
+        if (!checked_multiply(rows(), cols(), ignored)) {
+            throw shape_error("otimes: product with a sum: the result would be " + detail::shape_text(rows(), cols()) +
+                              ", more than 2^63 - 1 elements.");
+        }
+    }
+};
+
+/// Writes a sum of krons that split X alike; see the file comment.
+template <class Scalar>
+class sum_lowering {
+public:
+    sum_lowering(lowering<Scalar>& low, const leaf& x, bool from_left) : low_(low), x_(x), from_left_(from_left) {}
+
+    /// y (+)= scale * (sum of the terms applied to x).
+    void add(const std::vector<const kron_node<Scalar>*>& terms, const matrix_view& y, bool add, const Scalar& scale) {
+        if (terms.size() > 1 && build(terms) && shared_cost() < separate_cost(terms)) {
+            emit(terms, y, add, scale);
+            return;
+        }
+        bool later = false;
+        for (const kron_node<Scalar>* term : terms) {
+            low_.add_product(product_of(*term), y, add || later, scale);
+            later = true;
+        }
+    }
+
+private:
+    /// One summand of a value: `factor` on its mode, applied to value `from`, times coefficient.
+    struct contribution {
+        std::size_t from = 0;
+        leaf factor;
+        std::size_t mode = 0;
+        Scalar coefficient = Scalar(1);
+        bool scaled = false;  ///< the coefficient belongs to this expression even if it happens to be 1
+    };
+    /// A partial result; value 0 is X, the last one Y.
+    struct value {
+        std::vector<contribution> parts;
+        std::size_t uses = 0;
+        std::int32_t tensor = -1;
+    };
+    /// A term that is still to be finished: the value that its prefix has become, and which term's suffix follows.
+    struct strand {
+        std::size_t state = 0;
+        std::size_t term = 0;
+        Scalar coefficient = Scalar(1);
+        bool scaled = true;
+    };
+
+    product_node<Scalar> product_of(const kron_node<Scalar>& term) const {
+        product_node<Scalar> node;
+        node.x = x_;
+        (from_left_ ? node.left : node.right) = term.factors();
+        (from_left_ ? node.has_left : node.has_right) = true;
+        node.alpha = term.alpha();
+        return node;
+    }
+    [[nodiscard]] std::int64_t contracted(const leaf& f) const { return from_left_ ? f.cols() : f.rows(); }
+    [[nodiscard]] std::int64_t produced(const leaf& f) const { return from_left_ ? f.rows() : f.cols(); }
+
+    /// Multiply-adds for each fibre of one application of a factor.
+    [[nodiscard]] double factor_cost(const leaf& f) const {
+        switch (f.kind()) {
+            case factor_kind::identity:
+            case factor_kind::permutation: return 0;
+            case factor_kind::diagonal: return static_cast<double>(f.rows());
+            case factor_kind::low_rank: {
+                double cost = 0;
+                for (const leaf& part : detail::product_factors(f)) {
+                    cost += factor_cost(part);
+                }
+                return cost;
+            }
+            case factor_kind::sparse:
+                return static_cast<double>(static_cast<const sparse_operand*>(f.view().data)->elements().stored());
+            default: return static_cast<double>(f.rows()) * static_cast<double>(f.cols());
+        }
+    }
+
+    /// Builds the shared values. False where there is nothing to share.
+    bool build(const std::vector<const kron_node<Scalar>*>& terms) {
+        const std::size_t count = terms.front()->factors().size();
+        if (count == 0) {
+            return false;
+        }
+        order_.resize(count);
+        for (std::size_t k = 0; k < count; ++k) {
+            order_[k] = k;
+        }
+        // The cheapest order of one term: i before j where 1/P_i - 1/Q_i < 1/P_j - 1/Q_j.
+        const auto key = [&](std::size_t k) {
+            const leaf& f = terms.front()->factors()[k];
+            return 1.0 / static_cast<double>(contracted(f)) - 1.0 / static_cast<double>(produced(f));
+        };
+        for (const leaf& f : terms.front()->factors()) {
+            if (f.rows() == 0 || f.cols() == 0) {
+                return false;
+            }
+        }
+        std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+
+        values_.assign(1, {});
+        std::vector<strand> strands;
+        for (std::size_t t = 0; t < terms.size(); ++t) {
+            strands.push_back({0, t, terms[t]->alpha(), true});
+        }
+        for (std::size_t at = 0; at < count; ++at) {
+            strands = advance(terms, strands, at);
+        }
+        // What is left is the single strand of Y.
+        inline_single_uses();
+        return true;
+    }
+
+    /// One mode: chooses by a least vertex cover which partial results stay apart and which are added.
+    std::vector<strand> advance(const std::vector<const kron_node<Scalar>*>& terms, const std::vector<strand>& strands,
+                                std::size_t at) {
+        const std::size_t mode = order_[at];
+        const auto factor_of = [&](const strand& s) -> const leaf& { return terms[s.term]->factors()[mode]; };
+        const auto same_suffix = [&](std::size_t a, std::size_t b) {
+            for (std::size_t k = at + 1; k < order_.size(); ++k) {
+                if (!(terms[a]->factors()[order_[k]] == terms[b]->factors()[order_[k]])) {
+                    return false;
+                }
+            }
+            return true;
+        };
+        // Vertices: prefixes (state, factor) and suffixes; each strand is an edge.
+        std::vector<std::size_t> prefix_of;
+        std::vector<std::size_t> suffix_of;
+        std::vector<std::size_t> prefixes;  // a strand of each
+        std::vector<std::size_t> suffixes;
+        for (std::size_t e = 0; e < strands.size(); ++e) {
+            std::size_t u = 0;
+            while (u < prefixes.size() && !(strands[prefixes[u]].state == strands[e].state &&
+                                            factor_of(strands[prefixes[u]]) == factor_of(strands[e]))) {
+                ++u;
+            }
+            if (u == prefixes.size()) {
+                prefixes.push_back(e);
+            }
+            prefix_of.push_back(u);
+            std::size_t v = 0;
+            while (v < suffixes.size() && !same_suffix(strands[suffixes[v]].term, strands[e].term)) {
+                ++v;
+            }
+            if (v == suffixes.size()) {
+                suffixes.push_back(e);
+            }
+            suffix_of.push_back(v);
+        }
+        std::vector<bool> keep_prefix(prefixes.size(), false);
+        std::vector<bool> keep_suffix(suffixes.size(), true);
+        if (at + 1 < order_.size()) {
+            least_cover(prefix_of, suffix_of, keep_prefix, keep_suffix);
+        }
+        std::vector<std::size_t> state_of_prefix(prefixes.size(), none);
+        std::vector<std::size_t> state_of_suffix(suffixes.size(), none);
+        std::vector<strand> next;
+        for (std::size_t e = 0; e < strands.size(); ++e) {
+            const strand& s = strands[e];
+            const leaf& factor = factor_of(s);
+            if (keep_prefix[prefix_of[e]]) {
+                std::size_t& state = state_of_prefix[prefix_of[e]];
+                if (state == none) {
+                    if (factor.is_identity()) {
+                        state = s.state;
+                    } else {
+                        state = values_.size();
+                        values_.push_back({{contribution{s.state, factor, mode, Scalar(1), false}}, 0, -1});
+                    }
+                }
+                next.push_back({state, s.term, s.coefficient, s.scaled});
+                continue;
+            }
+            std::size_t& state = state_of_suffix[suffix_of[e]];
+            if (state == none) {
+                state = values_.size();
+                values_.push_back({});
+                next.push_back({state, s.term, Scalar(1), false});
+            }
+            values_[state].parts.push_back({s.state, factor, mode, s.coefficient, s.scaled});
+        }
+        return next;
+    }
+
+    /// Koenig: from a largest matching, the prefixes that no alternating path reaches and the suffixes that one does.
+    static void least_cover(const std::vector<std::size_t>& prefix_of, const std::vector<std::size_t>& suffix_of,
+                            std::vector<bool>& keep_prefix, std::vector<bool>& keep_suffix) {
+        std::vector<std::size_t> partner(keep_suffix.size(), none);  // of each suffix
+        std::vector<bool> matched(keep_prefix.size(), false);
+        std::vector<bool> seen;
+        const auto augment = [&](const auto& self, std::size_t u) -> bool {
+            for (std::size_t e = 0; e < prefix_of.size(); ++e) {
+                const std::size_t v = suffix_of[e];
+                if (prefix_of[e] != u || seen[v]) {
+                    continue;
+                }
+                seen[v] = true;
+                if (partner[v] == none || self(self, partner[v])) {
+                    partner[v] = u;
+                    return true;
+                }
+            }
+            return false;
+        };
+        for (std::size_t u = 0; u < keep_prefix.size(); ++u) {
+            seen.assign(keep_suffix.size(), false);
+            matched[u] = augment(augment, u);
+        }
+        std::fill(keep_prefix.begin(), keep_prefix.end(), true);
+        std::fill(keep_suffix.begin(), keep_suffix.end(), false);
+        const auto reach = [&](const auto& self, std::size_t u) -> void {
+            keep_prefix[u] = false;
+            for (std::size_t e = 0; e < prefix_of.size(); ++e) {
+                const std::size_t v = suffix_of[e];
+                if (prefix_of[e] == u && !keep_suffix[v]) {
+                    keep_suffix[v] = true;
+                    if (partner[v] != none && keep_prefix[partner[v]]) {
+                        self(self, partner[v]);
+                    }
+                }
+            }
+        };
+        for (std::size_t u = 0; u < matched.size(); ++u) {
+            if (!matched[u] && keep_prefix[u]) {
+                reach(reach, u);
+            }
+        }
+    }
+
+    /// A value that is only added to another one is computed there.
+    void inline_single_uses() {
+        for (value& v : values_) {
+            v.uses = 0;
+        }
+        for (const value& v : values_) {
+            for (const contribution& c : v.parts) {
+                ++values_[c.from].uses;
+            }
+        }
+        for (value& v : values_) {
+            for (std::size_t k = 0; k < v.parts.size();) {
+                const contribution c = v.parts[k];
+                if (!c.factor.is_identity() || c.from == 0 || values_[c.from].uses != 1) {
+                    ++k;
+                    continue;
+                }
+                v.parts.erase(v.parts.begin() + static_cast<std::ptrdiff_t>(k));
+                for (contribution moved : values_[c.from].parts) {
+                    moved.coefficient = c.coefficient * moved.coefficient;
+                    moved.scaled = true;
+                    v.parts.push_back(std::move(moved));
+                }
+                values_[c.from].parts.clear();
+                values_[c.from].uses = 0;
+            }
+        }
+    }
+
+    /// Elements of a value before the factor of its contribution, relative to the rows: the modes done are produced ones.
+    [[nodiscard]] double cost_of(const contribution& c, const factor_list& shape) const {
+        double others = 1;
+        bool done = true;
+        for (const std::size_t k : order_) {
+            if (k == c.mode) {
+                done = false;
+                continue;
+            }
+            others *= static_cast<double>(done ? produced(shape[k]) : contracted(shape[k]));
+        }
+        return others * factor_cost(c.factor);
+    }
+    [[nodiscard]] double shared_cost() const {
+        double cost = 0;
+        for (const value& v : values_) {
+            for (const contribution& c : v.parts) {
+                cost += cost_of(c, *shape_);
+            }
+        }
+        return cost;
+    }
+    double separate_cost(const std::vector<const kron_node<Scalar>*>& terms) const {
+        double cost = 0;
+        for (const kron_node<Scalar>* term : terms) {
+            for (const std::size_t k : order_) {
+                cost += cost_of({0, term->factors()[k], k, Scalar(1), false}, *shape_);
+            }
+        }
+        return cost;
+    }
+
+    void emit(const std::vector<const kron_node<Scalar>*>& terms, const matrix_view& y, bool add, const Scalar& scale) {
+        program& p = low_.target();
+        product_node<Scalar> node = product_of(*terms.front());
+        bool doubled = true;
+        for (const kron_node<Scalar>* term : terms) {
+            doubled = doubled && lowering<Scalar>::is_real_problem(product_of(*term), scale * term->alpha());
+        }
+        type_ = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
+        const bool promote_x = detail::is_complex_scalar<Scalar> && x_.real_elements();
+        const matrix_view x = x_.view();
+        std::int32_t input = low_.describe_matrix(node, x, promote_x ? dtype_of<detail::real_of<Scalar>>() : type_,
+                                                  tensor_role::input, false, doubled);
+        p.tensors.back().conjugate = x_.conjugated();
+        p.tensors.back().space = x_.space();
+        low_.bind(x.data);
+        if (promote_x) {
+            const std::int32_t promoted = low_.add_temporary(input, type_, -1, 0);
+            p.steps.push_back(lowering<Scalar>::make_step(step_kind::accumulate, input, -1, promoted, -1));
+            input = promoted;
+        }
+        values_.front().tensor = input;
+        const std::int32_t result = low_.describe_matrix(node, y, type_, tensor_role::output, true, doubled);
+        p.tensors.back().space = x_.space();
+        low_.bind(y.data);
+        values_.back().tensor = result;
+        for (contribution& c : values_.back().parts) {
+            c.coefficient = scale * c.coefficient;
+            c.scaled = true;
+        }
+        write_value(values_.size() - 1, add);
+    }
+
+    /// Writes the steps of a value; what it needs is written just before, so that a run of single uses is one chain.
+    void write_value(std::size_t id, bool add) {
+        program& p = low_.target();
+        for (const contribution& c : values_[id].parts) {
+            if (values_[c.from].tensor < 0) {
+                write_value(c.from, false);
+            }
+            const std::int32_t from = values_[c.from].tensor;
+            const std::int32_t out =
+                low_.add_factor(from, type_, c.factor, from_left_, static_cast<std::int32_t>(position(c.mode)));
+            std::int32_t& tensor = values_[id].tensor;
+            if (out == from) {  // an identity
+                if (tensor < 0) {
+                    tensor = low_.add_temporary(from, type_, -1, 0);
+                }
+                p.steps.push_back(lowering<Scalar>::make_step(step_kind::accumulate, from, -1, tensor, -1));
+            } else if (tensor < 0) {
+                tensor = out;
+            } else {
+                low_.drop_last_tensor();
+                p.steps.back().out = tensor;
+            }
+            p.steps.back().add = add;
+            if (c.scaled) {
+                p.steps.back().scalar = low_.add_scalar(c.coefficient);
+            }
+            add = true;
+        }
+    }
+
+    /// Number of the mode of factor k in the tensors of X.
+    [[nodiscard]] std::size_t position(std::size_t k) const { return from_left_ ? k : k + 1; }
+
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+public:
+    /// The factors that give the modes their extents.
+    void set_shape(const factor_list& shape) { shape_ = &shape; }
+
+private:
+    lowering<Scalar>& low_;
+    const leaf& x_;
+    bool from_left_;
+    const factor_list* shape_ = nullptr;
+    std::vector<std::size_t> order_;
+    std::vector<value> values_;
+    dtype type_ = dtype_of<Scalar>();
+};
+
+namespace detail {
+
+/// Do the factors split rows and columns alike?
+inline bool same_split(const factor_list& a, const factor_list& b) {
+    if (a.size() != b.size()) {
+        return false;
+    }
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        if (a[k].rows() != b[k].rows() || a[k].cols() != b[k].cols()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/// An identity of the order that `shape` has, split like it; the term itself where that is impossible.
+template <class Scalar>
+kron_node<Scalar> split_like(const kron_node<Scalar>& term, const factor_list& shape) {
+    bool identity = true;
+    for (const leaf& f : term.factors()) {
+        identity = identity && f.is_identity();
+    }
+    for (const leaf& f : shape) {
+        identity = identity && f.rows() == f.cols();
+    }
+    if (!identity) {
+        return term;
+    }
+    kron_node<Scalar> result;
+    for (const leaf& f : shape) {
+        result.append(leaf::identity(f.rows()));
+    }
+    result.set_alpha(term.alpha());
+    return result;
+}
+
+/// y (+)= scale * tree * x, or x * tree.
+template <class Scalar>
+void lower_tree(lowering<Scalar>& low, const operator_tree<Scalar>& tree, const leaf& x, bool from_left,
+                const matrix_view& y, bool add, const Scalar& scale) {
+    if (tree.kind == tree_kind::product) {
+        leaf current = x;
+        for (std::size_t k = 0; k < tree.parts.size(); ++k) {
+            const operator_tree<Scalar>& part = tree.parts[from_left ? tree.parts.size() - 1 - k : k];
+            if (k + 1 == tree.parts.size()) {
+                lower_tree(low, part, current, from_left, y, add, scale);
+                return;
+            }
+            const matrix_view view = current.view();
+            const matrix_view between =
+                from_left ? low.scratch(part.rows(), view.cols, y) : low.scratch(view.rows, part.cols(), y);
+            lower_tree(low, part, current, from_left, between, false, Scalar(1));
+            current = leaf::borrowed(between);
+            current.set_space(x.space());
+        }
+        return;
+    }
+    // The krons of a sum, in groups that split alike; identities join the first group that they fit.
+    std::vector<kron_node<Scalar>> krons;
+    if (tree.kind == tree_kind::kron) {
+        krons.push_back(tree.kron);
+    }
+    for (const operator_tree<Scalar>& part : tree.parts) {
+        if (part.kind == tree_kind::kron) {
+            krons.push_back(part.kron);
+        }
+    }
+    bool later = add;
+    std::vector<bool> done(krons.size(), false);
+    const auto all_identity = [](const kron_node<Scalar>& node) {
+        return std::all_of(node.factors().begin(), node.factors().end(), [](const leaf& f) { return f.is_identity(); });
+    };
+    for (const bool identities : {false, true}) {
+        for (std::size_t i = 0; i < krons.size(); ++i) {
+            if (done[i] || all_identity(krons[i]) != identities) {
+                continue;
+            }
+            const factor_list shape = krons[i].factors();
+            std::vector<const kron_node<Scalar>*> terms;
+            for (std::size_t j = 0; j < krons.size(); ++j) {
+                if (!done[j] && all_identity(krons[j])) {
+                    krons[j] = split_like(krons[j], shape);
+                }
+                if (!done[j] && same_split(krons[j].factors(), shape)) {
+                    done[j] = true;
+                    terms.push_back(&krons[j]);
+                }
+            }
+            sum_lowering<Scalar> sum(low, x, from_left);
+            sum.set_shape(shape);
+            sum.add(terms, y, later, scale);
+            later = true;
+        }
+    }
+    for (const operator_tree<Scalar>& part : tree.parts) {
+        if (part.kind != tree_kind::kron) {
+            lower_tree(low, part, x, from_left, y, later, scale);
+            later = true;
+        }
+    }
+}
+
+}  // namespace detail
+}  // namespace otimes

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+/// @file structured.hpp
+/// Factors with structure, as leaves: what `leaf::view().data` points to for each kind, and element access.
+///
+/// | kind | data | cost of applying it to one fibre |
+/// |---|---|---|
+/// | diagonal | the diagonal; element (i, i) at i * (row_stride + col_stride) | n multiplications: a scale step |
+/// | permutation | int32 indices: the matrix takes e_i to e_indices[i] | none, a move: a gather or scatter step |
+/// | sparse | a sparse_operand | 2 * stored elements |
+/// | low_rank | a factor_product: F = F1 * F2 * ..., applied one after the other | the sum of its factors' |
+/// | callback | a callback_operand | its owner's |
+///
+/// Transposition is in the leaf, as for dense matrices. Toeplitz and circulant matrices are dense leaves: their strides
+/// reach every element of one vector.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <otimes/expr/leaf.hpp>
+#include <otimes/expr/scalar.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
+#include <otimes/program/structured.hpp>
+
+namespace otimes {
+
+template <class Scalar>
+class lowering;  // lower.hpp
+
+/// What products over Scalar do with factors that have structure; null until the first such factor is made
+/// (lower_structured.hpp), so that who uses none does not compile it.
+template <class Scalar>
+struct structured_hooks {
+    using lower_function = std::int32_t (*)(lowering<Scalar>&, std::int32_t current, dtype type, const leaf& factor,
+                                            bool from_left, std::int32_t position);
+    using reads_function = bool (*)(const leaf& factor, const strided_memory& written);
+    static inline std::atomic<lower_function> lower{nullptr};
+    static inline std::atomic<reads_function> reads{nullptr};
+};
+
+/// F1 * F2 * ... as one factor.
+struct factor_product {
+    std::vector<leaf> factors;
+};
+
+namespace detail {
+
+/// n x n with the diagonal at `data`, `increment` elements apart.
+inline leaf diagonal_leaf(const void* data, std::int64_t n, std::int64_t increment, std::shared_ptr<const void> owner) {
+    return leaf::structured(factor_kind::diagonal, {data, n, n, increment, 0}, std::move(owner));
+}
+/// n x n, taking e_i to e_indices[i].
+inline leaf permutation_leaf(const std::int32_t* indices, std::int64_t n, std::shared_ptr<const void> owner) {
+    return leaf::structured(factor_kind::permutation, {indices, n, n, 1, 0}, std::move(owner));
+}
+
+/// The factors of a product leaf, transposed and conjugated as the leaf is; the leaf itself when it is none.
+inline std::vector<leaf> product_factors(const leaf& factor) {
+    if (factor.kind() != factor_kind::low_rank) {
+        return {factor};
+    }
+    const auto& product = *static_cast<const factor_product*>(factor.view().data);
+    std::vector<leaf> result;
+    for (std::size_t k = 0; k < product.factors.size(); ++k) {
+        leaf part = product.factors[factor.transposed() ? product.factors.size() - 1 - k : k];
+        if (factor.transposed()) {
+            part.transpose();
+        }
+        if (factor.conjugated()) {
+            part.conjugate();
+        }
+        if (factor.real_elements()) {
+            part.set_real_elements(true);
+        }
+        result.push_back(std::move(part));
+    }
+    return result;
+}
+
+/// first * second as one factor that is applied in two steps. @pre cols(first) = rows(second).
+inline leaf product_leaf(const leaf& first, const leaf& second) {
+    auto product = std::make_shared<factor_product>();
+    for (const leaf* part : {&first, &second}) {
+        for (leaf& factor : product_factors(*part)) {
+            product->factors.push_back(std::move(factor));
+        }
+    }
+    const matrix_view view{product.get(), first.rows(), second.cols(), 1, 0};
+    leaf result = leaf::structured(factor_kind::low_rank, view, std::move(product));
+    result.set_real_elements(first.real_elements() && second.real_elements());
+    return result;
+}
+
+/// Value `position` of an array that holds Scalar or, where the leaf has real elements, its real type.
+template <class Scalar>
+Scalar stored_value(const leaf& factor, const void* data, std::int64_t position) {
+    if constexpr (is_complex_scalar<Scalar>) {
+        if (factor.real_elements()) {
+            return Scalar(static_cast<const real_of<Scalar>*>(data)[position]);
+        }
+        const Scalar value = static_cast<const Scalar*>(data)[position];
+        return factor.conjugated() ? conjugate_of(value) : value;
+    } else {
+        return static_cast<const Scalar*>(data)[position];
+    }
+}
+
+/// Column j of F, or row j of F where `factor` is transposed, of a callback factor.
+template <class Scalar>
+std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view, std::int64_t j) {
+    const auto& operand = *static_cast<const callback_operand*>(view.data);
+    const auto apply = [&](auto zero) {
+        using value = decltype(zero);
+        std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
+        std::vector<value> column(static_cast<std::size_t>(view.rows), value(0));
+        unit[static_cast<std::size_t>(j)] = value(1);
+        operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
+        std::vector<Scalar> result;
+        for (const value& v : column) {
+            result.push_back(stored_value<Scalar>(factor, &v, 0));
+        }
+        return result;
+    };
+    if constexpr (is_complex_scalar<Scalar>) {
+        if (factor.real_elements()) {
+            return apply(real_of<Scalar>(0));
+        }
+    }
+    return apply(Scalar(0));
+}
+
+/// Element (i, j) of a factor of any kind but identity and dense. Cost: O(1), a search in one column (sparse), one
+/// application (callback), the inner extents (low_rank).
+template <class Scalar>
+Scalar structured_element(const leaf& factor, const matrix_view& view, std::int64_t i, std::int64_t j) {
+    switch (factor.kind()) {
+        case factor_kind::diagonal:
+            return i == j ? stored_value<Scalar>(factor, view.data, i * (view.row_stride + view.col_stride))
+                          : Scalar(0);
+        case factor_kind::permutation: {
+            const auto* const indices = static_cast<const std::int32_t*>(view.data);
+            return Scalar((factor.transposed() ? indices[i] == j : indices[j] == i) ? 1 : 0);
+        }
+        case factor_kind::sparse: {
+            const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
+            const std::int64_t row = factor.transposed() ? j : i;
+            const std::int64_t col = factor.transposed() ? i : j;
+            const std::int64_t outer = s.by_columns ? col : row;
+            Scalar value(0);
+            for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
+                if (s.index(s.inner, k) == (s.by_columns ? row : col)) {
+                    value = value + stored_value<Scalar>(factor, s.values, k);
+                }
+            }
+            return value;
+        }
+        case factor_kind::low_rank: {
+            const std::vector<leaf> parts = product_factors(factor);
+            const auto element = [](const leaf& f, std::int64_t r, std::int64_t c) {
+                const matrix_view v = f.view();
+                return f.is_identity() ? Scalar(r == c ? 1 : 0)
+                       : f.is_dense()  ? stored_value<Scalar>(f, v.data, r * v.row_stride + c * v.col_stride)
+                                       : structured_element<Scalar>(f, v, r, c);
+            };
+            std::vector<Scalar> row;
+            for (std::int64_t k = 0; k < parts.front().cols(); ++k) {
+                row.push_back(element(parts.front(), i, k));
+            }
+            for (std::size_t p = 1; p < parts.size(); ++p) {
+                std::vector<Scalar> next;
+                const bool last = p + 1 == parts.size();
+                for (std::int64_t c = last ? j : 0; c < (last ? j + 1 : parts[p].cols()); ++c) {
+                    Scalar sum(0);
+                    for (std::size_t k = 0; k < row.size(); ++k) {
+                        sum = sum + row[k] * element(parts[p], static_cast<std::int64_t>(k), c);
+                    }
+                    next.push_back(sum);
+                }
+                row.swap(next);
+            }
+            return row.front();
+        }
+        case factor_kind::callback: {
+            std::vector<Scalar> column = callback_column<Scalar>(factor, view, j);
+            return column[static_cast<std::size_t>(i)];
+        }
+        default: break;
+    }
+    throw unsupported_error("otimes: a factor of this kind has no single elements.");
+}
+
+/// True when memory that `written` describes may hold elements of a factor of any kind.
+template <class Scalar>
+bool factor_reads(const leaf& factor, const strided_memory& written);
+
+/// factor_reads for factors with structure.
+template <class Scalar>
+bool structured_reads(const leaf& factor, const strided_memory& written) {
+    const auto bytes = static_cast<std::int64_t>(factor.real_elements() ? sizeof(real_of<Scalar>) : sizeof(Scalar));
+    if (factor.kind() == factor_kind::low_rank) {
+        for (const leaf& part : product_factors(factor)) {
+            if (factor_reads<Scalar>(part, written)) {
+                return true;
+            }
+        }
+        return false;
+    }
+    if (factor.kind() == factor_kind::sparse) {
+        const sparse_elements s = static_cast<const sparse_operand*>(factor.view().data)->elements();
+        const std::int64_t last = s.outer_size() == 0 ? 0 : s.end(s.outer_size() - 1);
+        return overlap({reinterpret_cast<std::intptr_t>(s.values), last, 1, bytes, bytes, bytes}, written);
+    }
+    if (factor.kind() == factor_kind::callback || factor.kind() == factor_kind::permutation || factor.is_owned()) {
+        return false;
+    }
+    const matrix_view view = factor.view();  // a diagonal: one vector
+    return overlap(memory_of(matrix_view{view.data, view.rows, 1, view.row_stride + view.col_stride, 1}, bytes),
+                   written);
+}
+
+template <class Scalar>
+bool factor_reads(const leaf& factor, const strided_memory& written) {
+    if (factor.is_dense()) {
+        const auto bytes = static_cast<std::int64_t>(factor.real_elements() ? sizeof(real_of<Scalar>) : sizeof(Scalar));
+        return !factor.is_owned() && overlap(memory_of(factor.view(), bytes), written);
+    }
+    const auto structured = structured_hooks<Scalar>::reads.load(std::memory_order_relaxed);
+    return !factor.is_identity() && structured != nullptr && structured(factor, written);
+}
+
+}  // namespace detail
+}  // namespace otimes

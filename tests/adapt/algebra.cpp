@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// Solving, decompositions, determinants, preconditioners against Eigen's dense ones.
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <limits>
+#include <string>
+
+#include <Eigen/Dense>
+#include <Eigen/IterativeLinearSolvers>
+#include <Eigen/SparseCore>
+
+#include <otimes/algebra.hpp>
+
+#include "adapt/helpers.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+template <class Scalar>
+matrix<Scalar> well_conditioned(Index n, std::uint64_t seed) {
+    return random<matrix<Scalar>>(n, n, seed) + Scalar(3) * matrix<Scalar>::Identity(n, n);
+}
+template <class Scalar>
+matrix<Scalar> positive(Index n, std::uint64_t seed) {
+    const auto a = random<matrix<Scalar>>(n, n, seed);
+    matrix<Scalar> spd = a * a.adjoint() + matrix<Scalar>::Identity(n, n);
+    return spd;
+}
+template <class Got, class Want>
+bool near(const Got& got, const Want& want, double tolerance = 1e-10) {
+    return got.rows() == want.rows() && got.cols() == want.cols() &&
+           (got - want).norm() <= tolerance * (1 + want.norm());
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, double, std::complex<double>) {
+    const auto A = well_conditioned<Scalar>(3, 1);
+    const auto B = well_conditioned<Scalar>(4, 2);
+    const auto d = random<vector<Scalar>>(2, 1, 3);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(3);
+    P.indices() << 2, 0, 1;
+    const auto K = Scalar(2) * kron(A, d.asDiagonal(), B, otimes::identity(2), P);
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const auto b = random<matrix<Scalar>>(K.rows(), 3, 4);
+    CHECK(near(matrix<Scalar>(k * K.solve(b)), b));
+    CHECK(near(matrix<Scalar>(K.inverse() * matrix<Scalar>(k * b)), b));
+    const vector<Scalar> v = b.col(1);
+    const vector<Scalar> x = K.solve(v);
+    CHECK(near(vector<Scalar>(k * x), v));
+    const auto F = random<matrix<Scalar>>(5, 3, 5);
+    const auto G = random<matrix<Scalar>>(2, 4, 6);
+    const auto R = kron(F, G);
+    const matrix<Scalar> r = R.toDenseMatrix();
+    const auto c = random<matrix<Scalar>>(10, 2, 7);
+    CHECK(near(R.pseudoInverse().toDenseMatrix(), matrix<Scalar>(r.completeOrthogonalDecomposition().pseudoInverse())));
+    CHECK(near(R.solve(c), matrix<Scalar>(r.completeOrthogonalDecomposition().solve(c))));
+}
+
+TEST_CASE("an ill-conditioned solve is refined") {
+    matrix_d H(8, 8);
+    for (Index i = 0; i < 8; ++i) {
+        for (Index j = 0; j < 8; ++j) {
+            H(i, j) = 1.0 / static_cast<double>(i + j + 1);
+        }
+    }
+    const matrix_d A = well_conditioned<double>(5, 1);
+    const auto K = kron(A, H);
+    const matrix_d b = random(40, 1, 2);
+    const matrix_d x = K.solve(b);
+    const matrix_d k = K.toDenseMatrix();
+    CHECK((k * x - b).norm() <= 1e-13 * k.norm() * x.norm());
+}
+
+TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, double, std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(3, 3, 1);
+    const auto B = random<matrix<Scalar>>(2, 2, 2);
+    const auto K = Scalar(-2) * kron(A, B, otimes::identity(2));
+    const matrix<Scalar> k = K.toDenseMatrix();
+    CHECK(std::abs(K.determinant() - k.determinant()) <= 1e-12 * std::abs(k.determinant()));
+    CHECK(K.logAbsDeterminant() == doctest::Approx(std::log(std::abs(k.determinant()))));
+    CHECK(std::abs(K.trace() - k.trace()) < 1e-12);
+    CHECK(K.norm() == doctest::Approx(k.norm()));
+    CHECK(K.rank() == 12);
+    CHECK(K.conditionNumber() ==
+          doctest::Approx(k.jacobiSvd().singularValues()(0) / k.jacobiSvd().singularValues()(11)));
+    CHECK(near(K.singularValues(), vector<real_of<Scalar>>(k.jacobiSvd().singularValues())));
+    CHECK(near(vector<Scalar>(K.diagonal()), vector<Scalar>(k.diagonal())));
+    CHECK(near(row_vector<Scalar>(K.row(5)), row_vector<Scalar>(k.row(5))));
+    CHECK(near(vector<Scalar>(K.col(7)), vector<Scalar>(k.col(7))));
+    // Square, but of factors that are not.
+    const auto F = random<matrix<Scalar>>(2, 3, 3);
+    const auto G = random<matrix<Scalar>>(3, 2, 4);
+    const auto S = kron(F, G);
+    const matrix<Scalar> s = S.toDenseMatrix();
+    CHECK(std::abs(S.trace() - s.trace()) < 1e-12);
+    CHECK(S.determinant() == Scalar(0));
+    CHECK(S.logAbsDeterminant() == -std::numeric_limits<double>::infinity());
+    CHECK(S.rank() == 4);
+    CHECK(S.singularValues().size() == 6);
+    CHECK(near(S.singularValues(), vector<real_of<Scalar>>(s.jacobiSvd().singularValues())));
+    CHECK(S.conditionNumber() == std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("logAbsDeterminant and determinant at the ends of the range") {
+    const matrix_d big = 1e30 * matrix_d::Identity(4, 4);
+    const matrix_d small = 1e-30 * matrix_d::Identity(5, 5);
+    CHECK(kron(big, big).logAbsDeterminant() == doctest::Approx(16 * 60 * std::log(10.0)));
+    CHECK(kron(big, big).determinant() == std::numeric_limits<double>::infinity());
+    CHECK(kron(small, small).determinant() == 0.0);
+    CHECK(kron(big, small).determinant() == doctest::Approx(1.0));  // 1e600 * 1e-600
+    CHECK(kron(1e-50 * matrix_d::Identity(3, 3), 1e50 * matrix_d::Identity(3, 3)).determinant() ==
+          doctest::Approx(1.0));
+}
+
+TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, double, std::complex<double>) {
+    const auto A = positive<Scalar>(3, 1);
+    const auto B = positive<Scalar>(4, 2);
+    const auto K = 2.0 * kron(A, B);
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const otimes::kron_llt<Scalar> llt(K);
+    const matrix<Scalar> l = llt.matrixL().toDenseMatrix();
+    CHECK(near(matrix<Scalar>(l * l.adjoint()), k));
+    CHECK(llt.logAbsDeterminant() == doctest::Approx(std::log(std::abs(k.determinant()))));
+    const auto b = random<matrix<Scalar>>(12, 2, 3);
+    CHECK(near(matrix<Scalar>(k * llt.solve(b)), b));
+    const otimes::kron_self_adjoint_eigen<Scalar> eig(K);
+    const matrix<Scalar> v = eig.eigenvectors().toDenseMatrix();
+    CHECK(near(matrix<Scalar>(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()), k));
+    const auto F = random<matrix<Scalar>>(5, 3, 4);
+    const auto G = random<matrix<Scalar>>(4, 2, 5);
+    const auto R = Scalar(-3) * kron(F, G);
+    const matrix<Scalar> r = R.toDenseMatrix();
+    const otimes::kron_qr<Scalar> qr(R);
+    const matrix<Scalar> q = qr.matrixQ().toDenseMatrix();
+    CHECK(near(matrix<Scalar>(q.adjoint() * q), matrix<Scalar>(matrix<Scalar>::Identity(6, 6))));
+    CHECK(near(matrix<Scalar>(q * qr.matrixR().toDenseMatrix()), r));
+    const otimes::kron_svd<Scalar> svd(R);
+    CHECK(
+        near(matrix<Scalar>(svd.matrixU().toDenseMatrix() * svd.singularValues().template cast<Scalar>().asDiagonal() *
+                            svd.matrixV().toDenseMatrix().adjoint()),
+             r));
+}
+
+TEST_CASE_TEMPLATE("solving with sums", Scalar, double, std::complex<double>) {
+    const auto A = positive<Scalar>(3, 1);
+    const auto B = positive<Scalar>(4, 2);
+    const auto C = positive<Scalar>(2, 3);
+    const auto b = random<matrix<Scalar>>(24, 3, 4);
+    const auto check = [&](const auto& S, const char* method) {
+        const otimes::kron_sum_solver<Scalar> solver(S);
+        CHECK(solver.method() == method);
+        const matrix<Scalar> s = S.toDenseMatrix();
+        CHECK(near(matrix<Scalar>(s * solver.solve(b)), b));
+        CHECK(near(matrix<Scalar>(s * S.solve(b)), b));
+        CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(s.determinant()))));
+    };
+    check(kron(A, B, C) + 0.5 * otimes::identity(), "eigenvectors of self-adjoint factors");
+    check(otimes::kron_sum(A, B, C), "eigenvectors of self-adjoint factors");
+    check(otimes::kron_sum(A, B, C) - 0.25 * otimes::identity(), "eigenvectors of self-adjoint factors");
+    const auto MA = positive<Scalar>(3, 5), MB = positive<Scalar>(4, 6), MC = positive<Scalar>(2, 7);
+    check(kron(A, MB, MC) + kron(MA, B, MC) + 2.0 * kron(MA, MB, C),
+          "generalised eigenvectors of self-adjoint factors");
+    const auto N = well_conditioned<Scalar>(3, 8);
+    check(kron(N, B, C) + 0.5 * otimes::identity(), "eigenvectors of general factors");
+    check(otimes::kron_sum(N, B, well_conditioned<Scalar>(2, 9)), "eigenvectors of general factors");
+    // A product of operators is solved with part by part.
+    const auto P = otimes::kron_sum(A, B, C) * kron(A, otimes::kron(B, C));
+    CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
+}
+
+TEST_CASE("Sylvester and Lyapunov equations, a defective matrix too") {
+    matrix_d A = random(4, 4, 1) + 3 * matrix_d::Identity(4, 4);
+    const matrix_d B = random(3, 3, 2) + 3 * matrix_d::Identity(3, 3);
+    const matrix_d C = random(4, 3, 3);
+    CHECK(near(matrix_d(A * otimes::sylvester(A, B, C) + otimes::sylvester(A, B, C) * B), C));
+    A << 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1;
+    const matrix_d X = otimes::sylvester(A, B, C);
+    CHECK(near(matrix_d(A * X + X * B), C));
+    const auto Z = random<matrix<std::complex<double>>>(4, 4, 5);
+    const matrix_d Q = random(4, 4, 6);
+    const matrix<std::complex<double>> Y = otimes::lyapunov(Z, Q);
+    CHECK(near(matrix<std::complex<double>>(Z * Y + Y * Z.adjoint()), matrix<std::complex<double>>(Q)));
+    // The same as the Kronecker sum, by columns: kron_sum(B^T, A) vec(X) = vec(C).
+    const matrix_d x = otimes::kron_sum(B.transpose(), random(4, 4, 1) + 3 * matrix_d::Identity(4, 4))
+                           .solve(vector_d(Eigen::Map<const vector_d>(C.data(), 12)));
+    const matrix_d again = otimes::sylvester(random(4, 4, 1) + 3 * matrix_d::Identity(4, 4), B, C);
+    CHECK(near(x, matrix_d(Eigen::Map<const vector_d>(again.data(), 12))));
+}
+
+TEST_CASE("preconditioners in Eigen's solvers") {
+    const matrix_d A = positive<double>(6, 1), B = 100 * positive<double>(5, 2);
+    const vector_d d = random<vector_d>(30, 1, 3).cwiseAbs();
+    const otimes::sum_expr<double> S = kron(A, B) + d.asDiagonal();
+    const vector_d b = random<vector_d>(30, 1, 4);
+    const auto run = [&](auto& cg) {
+        cg.setTolerance(1e-12);
+        cg.compute(S);
+        const vector_d x = cg.solve(b);
+        CHECK((S.toDenseMatrix() * x - b).norm() <= 1e-9 * b.norm());
+        return cg.iterations();
+    };
+    Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>
+        plain;
+    Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper, otimes::KronPreconditioner<double>>
+        by_kron;
+    Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper,
+                             otimes::DiagonalPreconditioner<double>>
+        by_diagonal;
+    const auto without = run(plain);
+    run(by_diagonal);
+    CHECK(run(by_kron) < without / 2);
+    Eigen::BiCGSTAB<otimes::sum_expr<double>, otimes::KronPreconditioner<double>> bicg;
+    bicg.preconditioner().set(kron(A, B));
+    run(bicg);
+    Eigen::ConjugateGradient<otimes::kron_expr<double>, Eigen::Lower | Eigen::Upper, otimes::KronPreconditioner<double>>
+        exact;
+    const auto K = kron(A, B);
+    exact.compute(K);
+    const vector_d x = exact.solve(b);
+    CHECK(exact.iterations() <= 2);
+    CHECK((K.toDenseMatrix() * x - b).norm() <= 1e-9 * b.norm());
+}
+
+TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, double, std::complex<double>) {
+    const auto B = random<matrix<Scalar>>(3, 2, 1);
+    const auto C = random<matrix<Scalar>>(2, 4, 2);
+    const matrix<Scalar> exact = kron(B, C).toDenseMatrix();
+    CHECK(near(otimes::nearest_kron(exact, 3, 2).toDenseMatrix(), exact));
+    const matrix<Scalar> noisy = exact + Scalar(0.05) * random<matrix<Scalar>>(6, 8, 3);
+    const auto nearest = otimes::nearest_kron(noisy, 3, 2);
+    // The error is that of the best rank-one matrix.
+    matrix<Scalar> r(6, 8);
+    for (Index i = 0; i < 6; ++i) {
+        for (Index j = 0; j < 8; ++j) {
+            r((i / 2) * 2 + j / 4, (i % 2) * 4 + j % 4) = noisy(i, j);
+        }
+    }
+    const auto s = r.jacobiSvd().singularValues();
+    const double best = s.tail(s.size() - 1).norm();
+    CHECK((nearest.toDenseMatrix() - noisy).norm() == doctest::Approx(best).epsilon(1e-6));
+    const Eigen::SparseMatrix<Scalar> sparse = noisy.sparseView();
+    CHECK(near(otimes::nearest_kron(sparse, 3, 2).toDenseMatrix(), nearest.toDenseMatrix()));
+}
+
+TEST_CASE("errors of the algebra") {
+    const matrix_d A = random(3, 3, 1), R = random(2, 3, 2);
+    const matrix_d zero = matrix_d::Zero(2, 2);
+    const auto message_of = [](const auto& f) {
+        try {
+            f();
+        } catch (const otimes::error& e) {
+            return std::string(e.what());
+        }
+        return std::string("no error");
+    };
+    CHECK_THROWS_AS((void)kron(A, zero).inverse(), otimes::singular_error);
+    CHECK(message_of([&] { (void)kron(A, zero).solve(vector_d(vector_d::Ones(6))); }) ==
+          "otimes: inverse: factor 2, 2 x 2, is singular to working precision. For the solution of least norm use "
+          "pseudoInverse().");
+    CHECK(message_of([&] { (void)kron(A, R).inverse(); }) ==
+          "otimes: LU decomposition of kron(F1, F2), 6 x 9: factor 2 is 2 x 3; all factors must be square. For least "
+          "squares use "
+          "pseudoInverse().");
+    CHECK(message_of([&] { (void)kron(A, R).determinant(); }) ==
+          "otimes: determinant of kron(F1, F2), 6 x 9: the product must be square.");
+    CHECK(message_of([&] { (void)kron(A, A).solve(vector_d(vector_d::Ones(6))); }) ==
+          "otimes: solve with kron(F1, F2), 9 x 9: the right-hand side is 6 x 1. Its rows must equal those of the "
+          "product.");
+    CHECK_THROWS_AS((void)(kron(A, A) + kron(random(9, 9, 3))).solve(vector_d(vector_d::Ones(9))),
+                    otimes::unsupported_error);
+    CHECK_THROWS_AS((void)otimes::sylvester(A, matrix_d(-A), A), otimes::singular_error);
+    CHECK_THROWS_AS((void)otimes::nearest_kron(A, 2, 3), otimes::shape_error);
+    CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// Sums of Kronecker products: values, how many mode products they take, memory, lifetimes, errors.
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <string>
+#include <utility>
+
+#include <Eigen/IterativeLinearSolvers>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+int count_steps(const otimes::program& p, otimes::step_kind kind) {
+    int count = 0;
+    for (const otimes::step& s : p.steps) {
+        count += s.kind == kind ? 1 : 0;
+    }
+    return count;
+}
+
+struct factors {
+    matrix_d A = random(2, 3, 1), B = random(4, 2, 2), C = random(3, 5, 3);
+    matrix_d MA = random(2, 3, 4), MB = random(4, 2, 5), MC = random(3, 5, 6);
+};
+
+}  // namespace
+
+TEST_CASE("a sum of three krons sharing two factors each takes seven mode products") {
+    const factors f;
+    const auto S = kron(f.A, f.MB, f.MC) + kron(f.MA, f.B, f.MC) - 0.5 * kron(f.MA, f.MB, f.C);
+    const auto s =
+        plus(plus(dense_kron(f.A, f.MB, f.MC), dense_kron(f.MA, f.B, f.MC)), scaled(-0.5, dense_kron(f.MA, f.MB, f.C)));
+    CHECK(S.term_count() == 3);
+    CHECK(support::close(S.toDenseMatrix(), s, 3));
+    CHECK(S(5, 7) == doctest::Approx(S.toDenseMatrix()(5, 7)));
+    const matrix_d X = random(7, 24, 7);
+    auto Y = poisoned(7, 30);
+    Y.noalias() = X * S;
+    CHECK(support::close(Y, times(X, s), 24));
+    Y += 2.0 * X * S;
+    CHECK(support::close(Y, scaled(3.0, times(X, s)), 26));
+    const row_major_d Z = random<row_major_d>(30, 3, 8);
+    row_major_d W = poisoned<row_major_d>(24, 3);
+    W = S * Z;
+    CHECK(support::close(W, times(s, Z), 30));
+    const matrix_d T = S.transpose() * X.transpose();
+    CHECK(support::close(T, oracle::transpose(times(X, s)), 24));
+    const vector_d v = S * vector_d(Z.col(1));
+    CHECK(support::close(v, times(s, matrix_d(Z.col(1))), 30));
+    otimes::eigen::with_program(X * S, otimes::eigen::plain_destination(X * S),
+                                [](const otimes::program& p, const otimes::bindings&) {
+                                    CHECK(count_steps(p, otimes::step_kind::contract) == 7);
+                                    CHECK(count_steps(p, otimes::step_kind::accumulate) == 0);
+                                });
+    // Four terms of four factors: 10 instead of 16.
+    const matrix_d D = random(2, 2, 9), MD = random(2, 2, 10);
+    const auto four =
+        kron(f.A, f.MB, f.MC, MD) + kron(f.MA, f.B, f.MC, MD) + kron(f.MA, f.MB, f.C, MD) + kron(f.MA, f.MB, f.MC, D);
+    const matrix_d X4 = random(3, 48, 11);
+    otimes::eigen::with_program(X4 * four, otimes::eigen::plain_destination(X4 * four),
+                                [](const otimes::program& p, const otimes::bindings&) {
+                                    CHECK(count_steps(p, otimes::step_kind::contract) == 10);
+                                });
+    CHECK(support::close(matrix_d(X4 * four), times(X4, four.toDenseMatrix()), 48));
+}
+
+TEST_CASE("kron_sum: one mode product per factor, no other step") {
+    const matrix_d A = random(3, 3, 1), B = random(4, 4, 2), C = random(5, 5, 3);
+    const auto S = otimes::kron_sum(A, B, C);
+    const matrix_d I3 = matrix_d::Identity(3, 3), I4 = matrix_d::Identity(4, 4), I5 = matrix_d::Identity(5, 5);
+    const auto s = plus(plus(dense_kron(A, I4, I5), dense_kron(I3, B, I5)), dense_kron(I3, I4, C));
+    const matrix_d X = random(6, 60, 4);
+    CHECK(support::close(matrix_d(X * S), times(X, s), 12));
+    CHECK(support::close(matrix_d(S * X.transpose()), times(s, matrix_d(X.transpose())), 12));
+    otimes::eigen::with_program(X * S, otimes::eigen::plain_destination(X * S),
+                                [](const otimes::program& p, const otimes::bindings&) { CHECK(p.steps.size() == 3); });
+    const otimes::plan p = otimes::make_plan(X * S);
+    CHECK(p.flops == 2 * 360 * (3 + 4 + 5));
+    CHECK(support::close(matrix_d(otimes::kron_sum(A) * I3), oracle::from(A), 3));
+    CHECK(S.trace() == doctest::Approx(S.toDenseMatrix().trace()));
+}
+
+TEST_CASE("shifts and diagonals") {
+    const matrix_d A = random(3, 3, 1), B = random(4, 4, 2);
+    const vector_d d = random<vector_d>(12, 1, 3);
+    const matrix_d k = kron(A, B).toDenseMatrix();
+    const matrix_d one = matrix_d::Identity(12, 12);
+    const matrix_d X = random(5, 12, 4);
+    const auto check = [&](const auto& S, const matrix_d& s) {
+        CHECK(support::close(S.toDenseMatrix(), s, 4));
+        CHECK(support::close(matrix_d(X * S), times(X, s), 13));
+        CHECK(support::close(matrix_d(S * X.transpose()), times(s, matrix_d(X.transpose())), 13));
+    };
+    const auto K = kron(A, B);
+    check(K + 0.25 * otimes::identity(), k + 0.25 * one);
+    check(2 * otimes::identity() + K, k + 2 * one);
+    check(K - otimes::identity(), k - one);
+    check(3 * otimes::identity() - K, 3 * one - k);
+    check(K + d.asDiagonal(), k + matrix_d(d.asDiagonal()));
+    check(d.asDiagonal() + K, k + matrix_d(d.asDiagonal()));
+    check(K - d.asDiagonal() + 0.5 * otimes::identity(), k - matrix_d(d.asDiagonal()) + 0.5 * one);
+    check(-(K + K.transpose()) / 2, -(k + k.transpose()) / 2);
+    check(K + K, 2 * k);
+    CHECK((K + K).term_count() == 1);
+}
+
+TEST_CASE("sums inside products, products of sums, both sides") {
+    const matrix_d A = random(3, 3, 1), B = random(4, 4, 2), C = random(12, 12, 3);
+    const auto S = kron(A, B) + kron(C);
+    const matrix_d s = S.toDenseMatrix();
+    const auto P = S * S.transpose() * kron(B, A);
+    const matrix_d p = s * s.transpose() * kron(B, A).toDenseMatrix();
+    const matrix_d X = random(5, 12, 4);
+    CHECK(support::close(P.toDenseMatrix(), p, 40));
+    CHECK(support::close(matrix_d(X * P), times(X, p), 60));
+    CHECK(support::close(matrix_d(P * X.transpose()), times(p, matrix_d(X.transpose())), 60));
+    const matrix_d Y = random(12, 12, 5);
+    CHECK(support::close(matrix_d(S * Y * S), times(times(s, Y), s), 40));
+    CHECK(support::close(matrix_d(kron(A, B) * Y * S), times(times(kron(A, B).toDenseMatrix(), Y), s), 40));
+    CHECK(support::close(matrix_d(2 * (X * S) + X), plus(scaled(2.0, times(X, s)), X), 40));
+    // Two krons on the right of X become one where their splits fit.
+    CHECK(support::close(matrix_d(X * kron(A, B) * kron(A, B)),
+                         times(times(X, kron(A, B).toDenseMatrix()), kron(A, B).toDenseMatrix()), 24));
+}
+
+TEST_CASE("an expression of temporaries can be returned") {
+    const auto make = [] {
+        auto K = kron(random(3, 3, 1), random(2, 2, 2));
+        auto S = K + K.transpose();
+        return S;
+    };
+    const auto S = make();
+    const matrix_d k = kron(random(3, 3, 1), random(2, 2, 2)).toDenseMatrix();
+    CHECK(support::close(S.toDenseMatrix(), matrix_d(k + k.transpose()), 4));
+}
+
+TEST_CASE("aliases of sums") {
+    matrix_d A = random(3, 3, 1), B = random(2, 2, 2);
+    const auto S = kron(A, B) + otimes::kron_sum(A, B);
+    const matrix_d s = S.toDenseMatrix();
+    matrix_d X = random(6, 6, 3);
+    const matrix_d x = X;
+    X = X * S;
+    CHECK(support::close(X, times(x, s), 12));
+    matrix_d Y = x;
+    Y = S * Y.leftCols(4);
+    CHECK(support::close(Y, times(s, matrix_d(x.leftCols(4))), 12));
+    A = A * (kron(A) + otimes::identity());
+    CHECK(support::close(A, times(random(3, 3, 1), matrix_d(random(3, 3, 1) + matrix_d::Identity(3, 3))), 6));
+}
+
+TEST_CASE("complex sums of real and complex krons") {
+    using cd = std::complex<double>;
+    const auto A = random<matrix<cd>>(3, 3, 1);
+    const matrix_d B = random(2, 2, 2);
+    const auto S = kron(A, B) + cd(0, 1) * kron(matrix_d(random(3, 3, 3)), B);
+    const matrix<cd> s = S.toDenseMatrix();
+    const auto X = random<matrix<cd>>(4, 6, 4);
+    CHECK(support::close(matrix<cd>(X * S), times(X, s), 12));
+    CHECK(support::close(matrix<cd>(S.adjoint() * X.adjoint()), times(matrix<cd>(s.adjoint()), matrix<cd>(X.adjoint())),
+                         12));
+    const matrix_d R = random(4, 6, 5);
+    CHECK(support::close(matrix<cd>(R * S), times(R, s), 12));
+    const auto real_sum = kron(random(3, 3, 6), B) + kron(random(3, 3, 7), B);
+    CHECK(support::close(matrix<cd>(X * real_sum), times(X, real_sum.toDenseMatrix()), 12));
+}
+
+TEST_CASE("sums in Eigen's conjugate gradients") {
+    matrix_d A = random(5, 5, 1), B = random(4, 4, 2);
+    A = (A * A.transpose()).eval();
+    B = (B * B.transpose()).eval();
+    const auto S = otimes::kron_sum(A, B) + 0.5 * otimes::identity();
+    const vector_d b = random<vector_d>(20, 1, 3);
+    Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner> cg;
+    cg.setTolerance(1e-12);
+    const otimes::sum_expr<double> op = S;
+    cg.compute(op);
+    const vector_d x = cg.solve(b);
+    CHECK(cg.info() == Eigen::Success);
+    CHECK((S.toDenseMatrix() * x - b).norm() <= 1e-10 * b.norm());
+}
+
+TEST_CASE("no temporary of the size of Y for each term") {
+    const Index n = 24;
+    const matrix_d A = random(n, n, 1), B = random(n, n, 2), M = random(n, n, 3);
+    const auto S = otimes::kron_sum(A, B, M);
+    const matrix_d X = random(4, n * n * n, 4);
+    matrix_d Y = X * S;  // plans
+    const support::allocation_counter counter;
+    Y.noalias() = X * S;
+    const auto seen = counter.seen();
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes < static_cast<std::size_t>(Y.size()) * sizeof(double));
+    }
+}
+
+TEST_CASE("errors of sums name both shapes") {
+    const matrix_d A = random(3, 3, 1), B = random(2, 4, 2);
+    const auto message_of = [](const auto& f) {
+        try {
+            f();
+        } catch (const otimes::shape_error& e) {
+            return std::string(e.what());
+        }
+        return std::string("no error");
+    };
+    CHECK(message_of([&] { (void)(kron(A, B) + kron(A, A)); }) ==
+          "otimes: sum of operators: the first is kron(F1, F2), 6 x 12, the second is kron(F1, F2), 9 x 9. Terms of a "
+          "sum must "
+          "have equal shapes.");
+    CHECK(message_of([&] { (void)(kron(A, B) * kron(A, A)); }) ==
+          "otimes: product of operators: the first is kron(F1, F2), 6 x 12, the second is kron(F1, F2), 9 x 9. The "
+          "columns of the "
+          "first must equal the rows of the second.");
+    CHECK(message_of([&] { (void)(kron(A, B) + 2.0 * otimes::identity()); }) ==
+          "otimes: operator + s * identity(): the operator is 6 x 12; only a square operator can be shifted.");
+    CHECK(message_of([&] { (void)otimes::kron_sum(A, B); }) ==
+          "otimes: kron_sum: a factor is 2 x 4; the terms of a Kronecker sum are square.");
+    const matrix_d X = random(2, 5, 3);
+    CHECK(message_of([&] { (void)(X * otimes::kron_sum(A, A)); }) ==
+          "otimes: X * S: X is 2 x 5, but S, a sum of 2 terms, is 9 x 9. The columns of X must equal the rows of S.");
+    CHECK(message_of([&] { (void)(otimes::kron_sum(A, A) * X); }) ==
+          "otimes: S * X: X is 2 x 5, but S, a sum of 2 terms, is 9 x 9. The rows of X must equal the columns of S.");
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// Factors with structure: values against the dense matrix on both sides and in both orders, and what they cost in the plan.
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <type_traits>
+#include <utility>
+
+#include <Eigen/SparseCore>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+namespace {
+
+// K against the dense matrix `want`.
+template <class Scalar, class Kron, class Dense>
+void check(const Kron& K, const Dense& want) {
+    const matrix<Scalar> k = K.toDenseMatrix();
+    CHECK(support::close(k, want, 8));
+    const auto length = static_cast<std::size_t>(K.rows() + K.cols());
+    const auto X = random<matrix<Scalar>>(5, K.rows(), 91);
+    const row_major<Scalar> R = X;
+    const auto xk = times(X, k);
+    auto Y = poisoned<matrix<Scalar>>(5, K.cols());
+    Y = X * K;
+    CHECK(support::close(Y, xk, length));
+    auto W = poisoned<row_major<Scalar>>(5, K.cols());
+    W.noalias() = R * K;
+    CHECK(support::close(W, xk, length));
+    W.noalias() += 2 * R * K;
+    CHECK(support::close(W, scaled(3.0, xk), length));
+    const matrix<Scalar> T = K.transpose() * X.transpose();
+    CHECK(support::close(T, oracle::transpose(xk), length));
+    const matrix<Scalar> A = K.adjoint() * X.adjoint();
+    CHECK(support::close(A, oracle::adjoint(xk), length));
+    const vector<Scalar> v = random<vector<Scalar>>(K.cols(), 1, 92);
+    const vector<Scalar> kv = K * v;
+    CHECK(support::close(kv, times(k, matrix<Scalar>(v)), length));
+    matrix<Scalar> reference;
+    otimes::on(otimes::reference(), reference) = X * K;
+    CHECK(support::close(reference, xk, length));
+    for (Index i = 0; i < K.rows(); i += 3) {
+        for (Index j = 0; j < K.cols(); j += 2) {
+            CHECK(std::abs(K(i, j) - k(i, j)) < 1e-12);
+        }
+    }
+}
+
+template <class Scalar>
+matrix<Scalar> sparse_pattern(Index rows, Index cols) {
+    auto m = random<matrix<Scalar>>(rows, cols, 7);
+    for (Index k = 0; k < m.size(); ++k) {
+        if (k % 3 != 1) {
+            m.data()[k] = Scalar(0);
+        }
+    }
+    return m;
+}
+
+template <class Expression>
+otimes::plan plan_of(const Expression& e) {
+    return otimes::make_plan(e, {.placement = otimes::placement::cpu, .threads = 1});
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices", Scalar, double, std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(3, 2, 1);
+    const auto B = random<matrix<Scalar>>(2, 4, 2);
+    const auto d = random<vector<Scalar>>(5, 1, 3);
+    const matrix<Scalar> D = matrix<Scalar>(d.asDiagonal());
+    const auto S = random<matrix<Scalar>>(4, 4, 4);
+    SUBCASE("diagonal") {
+        check<Scalar>(kron(A, d.asDiagonal(), B), dense_kron(A, D, B));
+        check<Scalar>(kron(d.asDiagonal()), oracle::from(D));
+        const Eigen::DiagonalMatrix<Scalar, Eigen::Dynamic> M(d);
+        check<Scalar>(kron(M, A, M), dense_kron(D, A, D));
+        check<Scalar>(kron(Eigen::DiagonalMatrix<Scalar, Eigen::Dynamic>(d), A), dense_kron(D, A));
+        check<Scalar>(kron(S.col(1).asDiagonal(), A), dense_kron(matrix<Scalar>(S.col(1).asDiagonal()), A));
+        check<Scalar>(kron(A, S.row(2).transpose().asDiagonal()),
+                      dense_kron(A, matrix<Scalar>(S.row(2).transpose().asDiagonal())));
+    }
+    SUBCASE("permutation") {
+        Eigen::PermutationMatrix<Eigen::Dynamic> P(4);
+        P.indices() << 2, 0, 3, 1;
+        const matrix_d p = P.toDenseMatrix().cast<double>();
+        check<Scalar>(kron(A, P, B), dense_kron(A, p, B));
+        check<Scalar>(kron(P.transpose(), B), dense_kron(matrix_d(p.transpose()), B));
+        check<Scalar>(kron(B, P.inverse()), dense_kron(B, matrix_d(p.transpose())));
+        check<Scalar>(kron(otimes::stride_permutation(6, 2), A),
+                      dense_kron(matrix_d(otimes::stride_permutation(6, 2).toDenseMatrix().cast<double>()), A));
+        check<Scalar>((kron(A, P) * kron(B, P)).as_kron(), dense_kron(matrix<Scalar>(A * B), matrix_d(p * p)));
+        check<Scalar>((kron(B, P) * kron(S, P).transpose()).as_kron(),
+                      dense_kron(matrix<Scalar>(B * S.transpose()), matrix_d(matrix_d::Identity(4, 4))));
+    }
+    SUBCASE("sparse") {
+        const auto s = sparse_pattern<Scalar>(4, 6);
+        Eigen::SparseMatrix<Scalar> C = s.sparseView();
+        const Eigen::SparseMatrix<Scalar, Eigen::RowMajor> R = C;
+        check<Scalar>(kron(A, C, B), dense_kron(A, s, B));
+        check<Scalar>(kron(R, B), dense_kron(s, B));
+        check<Scalar>(kron(B, C.transpose()), dense_kron(B, matrix<Scalar>(s.transpose())));
+        check<Scalar>(kron(B, Eigen::SparseMatrix<Scalar>(C)), dense_kron(B, s));
+        C.uncompress();
+        check<Scalar>(kron(C, A), dense_kron(s, A));
+        const auto K = kron(C, A);
+        C.coeffRef(1, 1) = Scalar(5);  // borrowed: later changes are seen
+        matrix<Scalar> changed = s;
+        changed(1, 1) = Scalar(5);
+        check<Scalar>(K, dense_kron(changed, A));
+    }
+    SUBCASE("Toeplitz, circulant, low rank") {
+        const auto c = random<vector<Scalar>>(4, 1, 5);
+        const auto r = random<vector<Scalar>>(3, 1, 6);
+        matrix<Scalar> t(4, 3);
+        for (Index i = 0; i < 4; ++i) {
+            for (Index j = 0; j < 3; ++j) {
+                t(i, j) = i >= j ? c(i - j) : r(j - i);
+            }
+        }
+        check<Scalar>(kron(otimes::toeplitz(c, r), A), dense_kron(t, A));
+        matrix<Scalar> z(4, 4);
+        for (Index i = 0; i < 4; ++i) {
+            for (Index j = 0; j < 4; ++j) {
+                z(i, j) = c((i - j + 4) % 4);
+            }
+        }
+        check<Scalar>(kron(A, otimes::circulant(c)), dense_kron(A, z));
+        const auto U = random<matrix<Scalar>>(5, 1, 8);
+        const auto V = random<matrix<Scalar>>(1, 6, 9);
+        check<Scalar>(kron(A, otimes::low_rank(U, V)), dense_kron(A, matrix<Scalar>(U * V)));
+    }
+    SUBCASE("triangular and self-adjoint views") {
+        check<Scalar>(kron(S.template triangularView<Eigen::Lower>(), A),
+                      dense_kron(matrix<Scalar>(S.template triangularView<Eigen::Lower>()), A));
+        check<Scalar>(kron(A, S.template selfadjointView<Eigen::Upper>()),
+                      dense_kron(A, matrix<Scalar>(S.template selfadjointView<Eigen::Upper>())));
+    }
+    SUBCASE("a function") {
+        const auto F = random<matrix<Scalar>>(3, 4, 10);
+        int calls = 0;
+        const auto free = otimes::matrix_free<Scalar>(3, 4, [F, &calls](bool transposed, const auto& in, auto& out) {
+            ++calls;
+            if (transposed) {
+                out.noalias() = F.transpose() * in;
+            } else {
+                out.noalias() = F * in;
+            }
+        });
+        check<Scalar>(kron(A, free, B), dense_kron(A, F, B));
+        check<Scalar>(kron(free), oracle::from(F));
+        CHECK(calls > 0);
+    }
+}
+
+TEST_CASE("real structured factors in a complex kron") {
+    using cd = std::complex<double>;
+    const auto C = random<matrix<cd>>(2, 3, 1);
+    const auto d = random<vector_d>(4, 1, 2);
+    const matrix_d s = sparse_pattern<double>(3, 5);
+    const Eigen::SparseMatrix<double> S = s.sparseView();
+    const matrix_d F = random(2, 2, 3);
+    const auto free = otimes::matrix_free<double>(2, 2, [F](bool transposed, const auto& in, auto& out) {
+        if (transposed) {
+            out.noalias() = F.transpose() * in;
+        } else {
+            out.noalias() = F * in;
+        }
+    });
+    check<cd>(kron(C, d.asDiagonal(), S), dense_kron(C, matrix_d(d.asDiagonal()), s));
+    check<cd>(cd(1, 0) * kron(d.asDiagonal(), S, free), dense_kron(matrix<cd>(matrix_d(d.asDiagonal())), s, F));
+    check<cd>(kron(C, free), dense_kron(C, F));
+}
+
+TEST_CASE("what structured factors cost in the plan") {
+    const Index m = 7;
+    const matrix_d A = random(3, 2, 1);
+    const auto d = random<vector_d>(5, 1, 2);
+    const matrix_d X = random(m, 15, 3);
+    SUBCASE("a diagonal: one multiplication per element") {
+        const auto p = plan_of(X * kron(A, d.asDiagonal()));
+        CHECK(p.flops == 2 * m * 5 * 3 * 2 + m * 10);  // the cheaper order: A first
+        CHECK(p.bytes == 8 * (m * 15 + m * 10 + 6 + 5));
+    }
+    SUBCASE("a permutation and identities: no flops") {
+        Eigen::PermutationMatrix<Eigen::Dynamic> P(5);
+        P.setIdentity();
+        const auto p = plan_of(X * kron(otimes::identity(3), P));
+        CHECK(p.flops == 0);
+        CHECK(p.bytes == 8 * (m * 15 + m * 15) + 4 * 5);
+        CHECK(plan_of(X * kron(A, P)).flops == plan_of(X * kron(A, otimes::identity(5))).flops);
+    }
+    SUBCASE("sparse: two flops per stored element and fibre") {
+        const matrix_d s = sparse_pattern<double>(5, 4);
+        const Eigen::SparseMatrix<double> S = s.sparseView();
+        const auto p = plan_of(X * kron(otimes::identity(3), S));
+        CHECK(p.flops == 2 * S.nonZeros() * m * 3);
+        CHECK(p.bytes == 8 * (m * 15 + m * 12) + (8 + 4) * S.nonZeros());
+    }
+    SUBCASE("low rank: two thin products") {
+        const matrix_d U = random(5, 1, 4), V = random(1, 5, 5);
+        CHECK(plan_of(X * kron(otimes::identity(3), otimes::low_rank(U, V))).flops == 2 * m * 3 * (5 + 5));
+        CHECK(plan_of(X * kron(otimes::identity(3), matrix_d(U * V))).flops == 2 * m * 3 * 25);
+    }
+    SUBCASE("Toeplitz: the storage of one vector") {
+        const auto c = random<vector_d>(5, 1, 6);
+        const auto K = kron(otimes::identity(3), otimes::circulant(c));
+        CHECK(plan_of(X * K).flops == 2 * m * 3 * 25);
+    }
+}
+
+TEST_CASE("structured factors are not made dense") {
+    const Index n = 2000;  // dense: 32 MB
+    const auto d = random<vector_d>(n, 1, 1);
+    Eigen::SparseMatrix<double> S(n, n);
+    for (Index i = 0; i < n; ++i) {
+        S.insert(i, (7 * i) % n) = 1.0 + static_cast<double>(i);
+    }
+    S.makeCompressed();
+    const auto c = random<vector_d>(n, 1, 2);
+    const matrix_d X = random(2, 3 * n, 3);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P = otimes::stride_permutation(n, 4);
+    const auto free = otimes::matrix_free<double>(n, n, [&](bool, const auto& in, auto& out) { out = in; });
+    const matrix_d A = random(3, 3, 4);
+    const support::allocation_counter counter;
+    matrix_d Y = X * kron(A, d.asDiagonal());
+    Y += X * kron(A, S);
+    Y += X * kron(A, P);
+    Y += X * kron(A, free);
+    Y += X * (kron(A, S) * kron(A, d.asDiagonal()) + kron(A, P) + 2 * otimes::identity());
+    const auto seen = counter.seen();
+    if (support::allocations_are_counted()) {
+        // A dense factor would have 32 MB; X and Y have 96 kB each, the factors up to 36 kB.
+        CHECK(seen.largest_bytes < 3 * 8 * static_cast<std::size_t>(X.size()));
+    }
+}

@@ -55,7 +55,7 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
                                          const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
                                          const group_arguments<typename Group::scalar>& arguments) {
     if constexpr (Group::steps::unit(Step) == 1)
-        matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
+        matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{});
     else
         multiply_add_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step);
 }
@@ -129,6 +129,15 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 #pragma unroll 1
         for (int slot = 0; slot < Group::slots; ++slot) start_next(slot);
         place_factors<Group>(arguments, sFactors);
+        const auto held = [&] {
+            if constexpr (Group::holds_factor) {
+                held_pairs<Group, 0> pairs;
+                __syncthreads();
+                pairs.read(sFactors + Group::factor_offset(Group::steps::first(0)));
+                return pairs;
+            } else
+                return pairs_in_shared{};
+        }();
         int slot = 0;
 #pragma unroll 1
         for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -137,7 +146,9 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             for (int part = 0; part < parts; ++part) {
                 wait_for_copies<Group::slots - 1>();
                 __syncthreads();
-                if constexpr (steps == 1 && direct)
+                if constexpr (Group::holds_factor)
+                    matrix_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place, epilogue_step, arguments, held);
+                else if constexpr (steps == 1 && direct)
                     run_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place, epilogue_step, arguments);
                 else
                     run_trip<Group, 0, parts, false>(sStage + slot * Group::slot_count, sMain + part * (Group::p(1) / parts) * Group::stride(1), sFactors, place,

@@ -70,13 +70,35 @@ __device__ __forceinline__ void place_fragments(const group_arguments<typename G
     }
 }
 
-// Contract: as multiply_add_trip, for one mode. A barrier inside when split > 1 and the trip works in place.
-template <class Group, int Step, int Part, bool ToY>
+// A lane's pair of the factor, and all of its pairs for the part of Q that its warp computes.
+template <int Words> struct pair_of_factor { using type = double2; };
+template <> struct pair_of_factor<1> { using type = uint4; };
+
+template <class Group, int Step>
+struct held_pairs {
+    using shape = matrix_trip_shape<Group, Step>;
+    using pair = typename pair_of_factor<Group::words>::type;
+    pair value[shape::k_steps * shape::n_tiles];  // (k, n)
+
+    __device__ __forceinline__ void read(const typename Group::scalar* sF) {
+        const int n_first = int(threadIdx.x / 32u % unsigned(shape::split)) * shape::n_tiles;
+#pragma unroll
+        for (int k = 0; k < shape::k_steps; ++k)
+#pragma unroll
+            for (int n = 0; n < shape::n_tiles; ++n)
+                value[k * shape::n_tiles + n] = reinterpret_cast<const pair*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u)];
+    }
+};
+struct pairs_in_shared {};
+
+// Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared. A barrier inside when split > 1 and the trip works in place.
+template <class Group, int Step, int Part, bool ToY, class Held>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
                                             const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
-                                            const group_arguments<typename Group::scalar>& arguments) {
+                                            const group_arguments<typename Group::scalar>& arguments, const Held& held_factor) {
     using scalar = typename Group::scalar;
     using shape = matrix_trip_shape<Group, Step>;
+    constexpr bool in_registers = !is_same<Held, pairs_in_shared>;
     constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide, halves = shape::halves, products = shape::products, P = shape::P, stride = shape::stride;
     constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
     constexpr int inner = Group::extent_product(Step, level + 1, Group::modes) * Group::run;
@@ -168,7 +190,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                         for (int c = 0; c < together; ++c) {
                             const int tile = (k * (shape::Q / 8) + n_first + n + c) * 32 + lane;
-                            if constexpr (Group::presplit(level))
+                            if constexpr (in_registers)
+                                rF[c] = held_factor.value[k * n_tiles + n + c];
+                            else if constexpr (Group::presplit(level))
                                 rF[c] = reinterpret_cast<const uint4*>(sF)[tile];
                             else {
                                 const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
@@ -183,7 +207,11 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     read(k, rX);
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
-                        const double2 f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
+                        double2 f;
+                        if constexpr (in_registers)
+                            f = held_factor.value[k * n_tiles + n];
+                        else
+                            f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
 #pragma unroll
                         for (int m = 0; m < products; ++m) {
                             const double rA[4] = {rX[0][2 * m], rX[0][2 * m + 1], rX[1][2 * m], rX[1][2 * m + 1]};
@@ -195,7 +223,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             };
-            constexpr int unrolled = k_steps == 1 ? 1 : n_tiles * products * k_steps <= 64 ? k_steps - 1 : 2;
+            constexpr int unrolled = k_steps == 1 ? 1 : in_registers || n_tiles * products * k_steps <= 64 ? k_steps - 1 : 2;
             multiply(constant<1>{}, 0);
 #pragma unroll unrolled
             for (int k = 1; k < k_steps; ++k) multiply(constant<0>{}, k);

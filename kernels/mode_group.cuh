@@ -114,6 +114,10 @@ struct mode_group {
     static constexpr bool direct = extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 || Trips::unit(Trips::count - 1) == 1;
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
+    // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
+    static constexpr int held_words = only_staged && matrix_level(Trips::first(0)) && (words == 2 || presplit(Trips::first(0))) ? factor_count(Trips::first(0)) * words / (32 * Trips::split(0)) : 0;
+    static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) && BlocksPerMultiprocessor * Threads * (held_words + 96) <= 65536;
+
     static constexpr int main_offset = factor_offset(modes + 1);
     static constexpr int stage_offset = main_offset + (only_staged ? 0 : main_count);
     static constexpr int shared_bytes = (stage_offset + Slots * slot_count) * int(sizeof(Scalar));

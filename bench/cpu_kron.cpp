@@ -243,15 +243,22 @@ double measured_peak(int threads) {
             OTIMES_UNROLL
             for (int k = 0; k < chains; ++k) {
                 sum[k] = simd_t::broadcast(static_cast<Scalar>(k));  // equal chains would become one
+                simd_t::pin(sum[k]);
             }
             simd_t::pin(a);
             simd_t::pin(b);
             for (int i = 0; i < steps; ++i) {
                 OTIMES_UNROLL
                 for (int k = 0; k < chains; ++k) {
-                    sum[k] = sum[k] * a + b;
+                    sum[k] = simd_t::multiply_add(sum[k], a, b);
                     simd_t::pin(sum[k]);
                 }
+            }
+            OTIMES_UNROLL
+            for (int k = 0; k < chains; ++k) {  // chains that nobody reads would be left out
+                Scalar lanes[simd_t::width];
+                simd_t::store(lanes, sum[k]);
+                [[maybe_unused]] volatile const Scalar read = lanes[0];
             }
         }
         best = std::max(best, 2.0 * steps * chains * simd_t::width * threads / (seconds_now() - start));

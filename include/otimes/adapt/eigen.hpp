@@ -8,6 +8,9 @@
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
+#include <otimes/adapt/eigen/reductions.hpp>
+#include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/adapt/eigen/run.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
+#include <otimes/adapt/eigen/vec.hpp>

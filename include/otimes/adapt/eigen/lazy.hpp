@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,6 +49,19 @@ public:
     [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
     [[nodiscard]] const NodeType& node() const noexcept { return node_; }
+
+    /// The sum of the squared magnitudes; of a product without storing it (reductions.hpp).
+    [[nodiscard]] RealScalar squaredNorm() const {
+        if constexpr (requires { squared_norm(*this); }) {
+            return squared_norm(*this);
+        } else {
+            return Base::squaredNorm();
+        }
+    }
+    [[nodiscard]] RealScalar norm() const {
+        using std::sqrt;
+        return sqrt(squaredNorm());
+    }
 
     /// @name A product has no coefficients before it is evaluated.
     /// @{

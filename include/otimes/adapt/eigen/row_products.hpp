@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+/// @file row_products.hpp
+/// Products of matrices row by row and column by column, and selected rows and columns of a Kronecker product.
+///
+///     face_split(A, B):  row i is kron(A.row(i), B.row(i))         m x (p q)      (transposed Khatri-Rao, "row-wise")
+///     khatri_rao(A, B):  column j is kron(A.col(j), B.col(j))      (p q) x n      (column-wise); any number of factors
+///     selected(K, rows, cols):  K(rows[i], cols[j])                repeated and unordered indices are allowed
+///
+/// None of them is formed. With m rows, an inner extent L and c columns of X, face_split(..) * X costs 2 m L c flops, as the
+/// formed matrix would, in L / q matrix products with B and m c elements of memory. selected(K, rows, all) is the face-splitting
+/// product of the factors' rows; with columns selected too, the cheaper of that on a scattered X and of single elements.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// face_split of any number of matrices, or its transpose (khatri_rao). The matrices are held by value.
+template <class ScalarType>
+class row_product_expr {
+public:
+    using Scalar = ScalarType;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+
+    row_product_expr(std::vector<DenseMatrix> factors, bool transposed)
+        : factors_(std::move(factors)), transposed_(transposed) {
+        for (std::size_t k = 0; k < factors_.size(); ++k) {
+            if (factors_[k].rows() != factors_.front().rows()) {
+                const auto text = [this](const DenseMatrix& m) {
+                    return transposed_ ? detail::shape_text(m.cols(), m.rows())
+                                       : detail::shape_text(m.rows(), m.cols());
+                };
+                throw shape_error("otimes: " + std::string(transposed_ ? "khatri_rao" : "face_split") +
+                                  ": factor 1 is " + text(factors_.front()) + ", factor " + std::to_string(k + 1) +
+                                  " is " + text(factors_[k]) + ". All factors must have equally many " +
+                                  (transposed_ ? "columns." : "rows."));
+            }
+            width_ *= factors_[k].cols();
+        }
+    }
+    [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors_.front().rows(); }
+    [[nodiscard]] Eigen::Index cols() const { return transposed_ ? factors_.front().rows() : width_; }
+    [[nodiscard]] row_product_expr transpose() const { return row_product_expr(factors_, !transposed_); }
+
+    /// The whole matrix. The only way to form it.
+    [[nodiscard]] DenseMatrix toDenseMatrix() const {
+        DenseMatrix result = DenseMatrix::Ones(factors_.front().rows(), 1);
+        for (const DenseMatrix& f : factors_) {
+            DenseMatrix next(result.rows(), result.cols() * f.cols());
+            for (Eigen::Index j = 0; j < next.cols(); ++j) {
+                next.col(j) = result.col(j / f.cols()).cwiseProduct(f.col(j % f.cols()));
+            }
+            result.swap(next);
+        }
+        return transposed_ ? DenseMatrix(result.transpose()) : result;
+    }
+
+    /// this * X. @throws shape_error
+    template <class Derived>
+    [[nodiscard]] DenseMatrix times(const Eigen::MatrixBase<Derived>& x) const {
+        if (cols() != x.rows()) {
+            throw shape_error("otimes: row-wise product * X: X is " + detail::shape_text(x.rows(), x.cols()) +
+                              ", but the product is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        return transposed_ ? DenseMatrix(split_left(x.transpose()).transpose()) : split_right(x);
+    }
+    /// X * this. @throws shape_error
+    template <class Derived>
+    [[nodiscard]] DenseMatrix applied_to(const Eigen::MatrixBase<Derived>& x) const {
+        if (x.cols() != rows()) {
+            throw shape_error("otimes: X * row-wise product: X is " + detail::shape_text(x.rows(), x.cols()) +
+                              ", but the product is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        return transposed_ ? DenseMatrix(split_right(x.transpose()).transpose()) : split_left(x);
+    }
+
+private:
+    /// Calls use(weights, block number) for every combination of columns of all factors but the last.
+    template <class Use>
+    void for_each_weight(const Use& use) const {
+        const Eigen::Index blocks = factors_.back().cols() == 0 ? 0 : width_ / factors_.back().cols();
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights(factors_.front().rows());
+        for (Eigen::Index block = 0; block < blocks; ++block) {
+            weights.setOnes();
+            Eigen::Index rest = block;
+            for (std::size_t k = factors_.size() - 1; k-- > 0;) {
+                weights.array() *= factors_[k].col(rest % factors_[k].cols()).array();
+                rest /= factors_[k].cols();
+            }
+            use(weights, block);
+        }
+    }
+    /// face_split * x = sum over blocks of diag(weights) * (last factor * block of x).
+    template <class Derived>
+    DenseMatrix split_right(const Eigen::MatrixBase<Derived>& x) const {
+        const DenseMatrix& last = factors_.back();
+        DenseMatrix result = DenseMatrix::Zero(last.rows(), x.cols());
+        DenseMatrix part(last.rows(), x.cols());
+        for_each_weight([&](const auto& weights, Eigen::Index block) {
+            part.noalias() = last * x.middleRows(block * last.cols(), last.cols());
+            result.noalias() += weights.asDiagonal() * part;
+        });
+        return result;
+    }
+    /// x * face_split: block of columns = (x * diag(weights)) * last factor.
+    template <class Derived>
+    DenseMatrix split_left(const Eigen::MatrixBase<Derived>& x) const {
+        const DenseMatrix& last = factors_.back();
+        DenseMatrix result(x.rows(), width_);
+        DenseMatrix weighted(x.rows(), x.cols());
+        for_each_weight([&](const auto& weights, Eigen::Index block) {
+            weighted.noalias() = x * weights.asDiagonal();
+            result.middleCols(block * last.cols(), last.cols()).noalias() = weighted * last;
+        });
+        return result;
+    }
+
+    std::vector<DenseMatrix> factors_;
+    bool transposed_ = false;
+    Eigen::Index width_ = 1;
+};
+
+/// Row by row: row i is kron(A.row(i), B.row(i), ..). The factors are copied. @throws shape_error different numbers of rows
+template <class First, class... Rest>
+requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
+    [[nodiscard]] auto face_split(const First& first, const Rest&... rest) {
+    using scalar = typename First::Scalar;
+    return row_product_expr<scalar>({first, rest...}, false);
+}
+/// Column by column: column j is kron(A.col(j), B.col(j), ..). The factors are copied. @throws shape_error
+template <class First, class... Rest>
+requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
+    [[nodiscard]] auto khatri_rao(const First& first, const Rest&... rest) {
+    using scalar = typename First::Scalar;
+    return row_product_expr<scalar>({first.transpose(), rest.transpose()...}, true);
+}
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const row_product_expr<Scalar>& k, const Matrix& x) { return k.times(x); }
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const Matrix& x, const row_product_expr<Scalar>& k) { return k.applied_to(x); }
+
+/// Selected rows of a kron, all of its columns: a face-splitting product of the factors' rows. @throws shape_error an index
+/// outside the product
+template <class Scalar>
+[[nodiscard]] row_product_expr<Scalar> selected_rows(const kron_expr<Scalar>& k,
+                                                     const std::vector<std::int64_t>& rows) {
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    std::vector<matrix> factors;
+    const auto count = static_cast<Eigen::Index>(rows.size());
+    factors.push_back(matrix::Constant(count, 1, k.node().alpha()));
+    std::vector<std::int64_t> rest = rows;
+    for (const std::int64_t row : rows) {
+        if (row < 0 || row >= k.rows()) {
+            throw shape_error("otimes: selected rows of " + detail::kron_text(k.factor_count()) + ": row " +
+                              std::to_string(row) + " is outside the product, which is " +
+                              detail::shape_text(k.rows(), k.cols()) + ".");
+        }
+    }
+    for (std::size_t f = k.factor_count(); f-- > 0;) {
+        const leaf& factor = k.node().factors()[f];
+        const matrix_view view = factor.view();
+        matrix picked(count, static_cast<Eigen::Index>(view.cols));
+        for (Eigen::Index i = 0; i < count; ++i) {
+            std::int64_t& at = rest[static_cast<std::size_t>(i)];
+            for (Eigen::Index j = 0; j < picked.cols(); ++j) {
+                picked(i, j) = kron_node<Scalar>::element(factor, view, at % view.rows, j);
+            }
+            at /= view.rows;
+        }
+        factors.insert(factors.begin() + 1, std::move(picked));
+    }
+    return row_product_expr<Scalar>(std::move(factors), false);
+}
+/// Selected columns of a kron, all of its rows. @throws shape_error
+template <class Scalar>
+[[nodiscard]] row_product_expr<Scalar> selected_columns(const kron_expr<Scalar>& k,
+                                                        const std::vector<std::int64_t>& cols) {
+    return selected_rows(k.transpose(), cols).transpose();
+}
+
+/// K(rows, cols), lazy: `selected(K, rows, cols) * X` and `X * selected(..)`.
+template <class ScalarType>
+class selected_expr {
+public:
+    using Scalar = ScalarType;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    /// @throws shape_error an index outside the product
+    selected_expr(kron_expr<Scalar> k, std::vector<std::int64_t> rows, std::vector<std::int64_t> cols)
+        : kron_(std::move(k)), rows_(std::move(rows)), cols_(std::move(cols)) {
+        check(rows_, kron_.rows(), "row ");
+        check(cols_, kron_.cols(), "column ");
+    }
+    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(rows_.size()); }
+    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(cols_.size()); }
+    [[nodiscard]] selected_expr transpose() const { return selected_expr(kron_.transpose(), cols_, rows_); }
+
+    /// this * X: single elements where the selection is small, else K on a scattered X. @throws shape_error
+    template <class Derived>
+    [[nodiscard]] DenseMatrix times(const Eigen::MatrixBase<Derived>& x) const {
+        if (x.rows() != cols()) {
+            throw shape_error("otimes: K(rows, cols) * X: X is " + detail::shape_text(x.rows(), x.cols()) +
+                              ", but the selection is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        DenseMatrix result = DenseMatrix::Zero(rows(), x.cols());
+        double full = 0;
+        for (const leaf& f : kron_.node().factors()) {
+            full += static_cast<double>(std::max(f.rows(), f.cols()));
+        }
+        full *= static_cast<double>(std::max(kron_.rows(), kron_.cols())) * static_cast<double>(x.cols());
+        const double single = static_cast<double>(rows()) * static_cast<double>(cols()) *
+                              (static_cast<double>(x.cols()) + 8.0 * static_cast<double>(kron_.factor_count()));
+        if (single <= full) {
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                for (Eigen::Index j = 0; j < cols(); ++j) {
+                    result.row(i) += kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
+                                           static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) *
+                                     x.row(j);
+                }
+            }
+            return result;
+        }
+        DenseMatrix scattered = DenseMatrix::Zero(kron_.cols(), x.cols());
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            scattered.row(static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) += x.row(j);
+        }
+        const DenseMatrix whole = kron_ * scattered;
+        for (Eigen::Index i = 0; i < rows(); ++i) {
+            result.row(i) = whole.row(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]));
+        }
+        return result;
+    }
+
+private:
+    void check(const std::vector<std::int64_t>& indices, std::int64_t extent, const char* name) const {
+        for (const std::int64_t i : indices) {
+            if (i < 0 || i >= extent) {
+                throw shape_error("otimes: K(rows, cols): " + (name + std::to_string(i)) +
+                                  " is outside the product, which is " +
+                                  detail::shape_text(kron_.rows(), kron_.cols()) + ".");
+            }
+        }
+    }
+    kron_expr<Scalar> kron_;
+    std::vector<std::int64_t> rows_;
+    std::vector<std::int64_t> cols_;
+};
+
+/// K(rows, cols): the elements of K at these rows and columns, never formed. @throws shape_error
+template <class Scalar>
+[[nodiscard]] selected_expr<Scalar> selected(const kron_expr<Scalar>& k, std::vector<std::int64_t> rows,
+                                             std::vector<std::int64_t> cols) {
+    return selected_expr<Scalar>(k, std::move(rows), std::move(cols));
+}
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const selected_expr<Scalar>& k, const Matrix& x) { return k.times(x); }
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const Matrix& x, const selected_expr<Scalar>& k) {
+    using matrix = typename selected_expr<Scalar>::DenseMatrix;
+    return matrix(k.transpose().times(x.transpose()).transpose());
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+/// @file vec.hpp
+/// Stacking a matrix into a vector, by columns (`vec`) or by rows (`vec_r`), with the convention in the type:
+///
+///     kron(A, B) * vec(X)   = vec(B X A^T)               kron(A, B) * vec_r(X) = vec_r(A X B^T)
+///
+/// Both are evaluated on X where it lies, without a transposition, whatever its storage order. Mixing the two does not
+/// compile. `unvec(y, rows, cols)` and `unvec_r` go back. X is borrowed like a factor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// A stacked matrix; see the file comment. `ByRows`: vec_r.
+template <class Matrix, bool ByRows>
+class vec_expr {
+public:
+    static constexpr bool by_rows = ByRows;
+    using Scalar = typename std::remove_cvref_t<Matrix>::Scalar;
+
+    explicit vec_expr(Matrix m) : matrix_(std::forward<Matrix>(m)) {}
+    [[nodiscard]] Eigen::Index rows() const { return matrix_.rows() * matrix_.cols(); }
+    [[nodiscard]] Eigen::Index cols() const { return 1; }
+    [[nodiscard]] const std::remove_reference_t<Matrix>& matrix() const noexcept { return matrix_; }
+
+    /// The stacked vector: the matrix is evaluated straight into it.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> toVector() const {
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result(rows());
+        using stacked =
+            Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
+        Eigen::Map<stacked>(result.data(), matrix_.rows(), matrix_.cols()) = matrix_;
+        return result;
+    }
+    operator Eigen::Matrix<Scalar, Eigen::Dynamic, 1>() const { return toVector(); }
+
+    /// vec(Y) = kron(A, B) * vec(X): writes into Y, which keeps its shape. @throws shape_error
+    template <class Other>
+    vec_expr& operator=(const vec_expr<Other, ByRows>& other) {
+        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        if (other.matrix().rows() != matrix_.rows() || other.matrix().cols() != matrix_.cols()) {
+            throw shape_error("otimes: vec(Y) = vec(X): Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
+                              ", X is " + detail::shape_text(other.matrix().rows(), other.matrix().cols()) + ".");
+        }
+        matrix_ = other.matrix();
+        return *this;
+    }
+    template <class Other>
+    vec_expr& operator=(const vec_expr<Other, !ByRows>&) {
+        static_assert(eigen::always_false<Other>,
+                      "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+        return *this;
+    }
+
+private:
+    Matrix matrix_;
+};
+
+/// vec(X): the columns of X one under the other.
+template <class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto vec(Matrix&& m) { return vec_expr<Matrix, false>(std::forward<Matrix>(m)); }
+/// vec_r(X): the rows of X one after the other, as a column.
+template <class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto vec_r(Matrix&& m) { return vec_expr<Matrix, true>(std::forward<Matrix>(m)); }
+
+namespace eigen {
+
+template <class Vector>
+void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    if (rows < 0 || cols < 0 || (y.rows() != 1 && y.cols() != 1) || y.size() != rows * cols) {
+        throw shape_error("otimes: unvec(y, " + std::to_string(rows) + ", " + std::to_string(cols) + "): y is " +
+                          detail::shape_text(y.rows(), y.cols()) + ", but " + std::to_string(rows) + " * " +
+                          std::to_string(cols) + " entries are asked for.");
+    }
+}
+
+}  // namespace eigen
+
+/// The matrix with vec(unvec(y, rows, cols)) = y. A view of y where y is a vector in memory. @throws shape_error
+template <class Vector>
+requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
+    [[nodiscard]] auto unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    eigen::require_unvec(y, rows, cols);
+    using scalar = typename Vector::Scalar;
+    return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>, 0,
+                      Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
+                                                                     {y.innerStride() * rows, y.innerStride()});
+}
+/// The matrix with vec_r(unvec_r(y, rows, cols)) = y. @throws shape_error
+template <class Vector>
+requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
+    [[nodiscard]] auto unvec_r(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    eigen::require_unvec(y, rows, cols);
+    using scalar = typename Vector::Scalar;
+    return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0,
+                      Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
+                                                                     {y.innerStride() * cols, y.innerStride()});
+}
+
+/// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: those whose
+/// columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no split of the factors fits
+template <class Scalar, class Matrix, bool ByRows>
+[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const vec_expr<Matrix, ByRows>& x) {
+    const auto outer = static_cast<std::int64_t>(ByRows ? x.matrix().rows() : x.matrix().cols());
+    const auto inner = static_cast<std::int64_t>(ByRows ? x.matrix().cols() : x.matrix().rows());
+    kron_node<Scalar> first;
+    kron_node<Scalar> second;
+    std::int64_t done = 1;
+    for (const leaf& f : k.node().factors()) {
+        if (done != outer || (second.factors().empty() && f.cols() == 1)) {
+            first.append(f);
+            done *= f.cols();
+        } else {
+            second.append(f);
+        }
+    }
+    if (first.cols() != outer || second.cols() != inner) {
+        throw shape_error(
+            "otimes: " + detail::kron_text(k.factor_count()) + (ByRows ? " * vec_r(X): X is " : " * vec(X): X is ") +
+            detail::shape_text(x.matrix().rows(), x.matrix().cols()) + ", but the product is " +
+            detail::shape_text(k.rows(), k.cols()) + ". The columns of the first factors must multiply to " +
+            std::to_string(outer) + " and those of the others to " + std::to_string(inner) + ".");
+    }
+    first.set_alpha(k.node().alpha());
+    const kron_expr<Scalar> a(std::move(first));
+    const kron_expr<Scalar> b(std::move(second));
+    if constexpr (ByRows) {
+        auto y = a * x.matrix() * b.transpose();
+        return vec_expr<decltype(y), true>(std::move(y));
+    } else {
+        auto y = b * x.matrix() * a.transpose();
+        return vec_expr<decltype(y), false>(std::move(y));
+    }
+}
+
+template <class First, class Second, bool ByRows>
+[[nodiscard]] auto operator+(const vec_expr<First, ByRows>& a, const vec_expr<Second, ByRows>& b) {
+    auto sum = a.matrix() + b.matrix();
+    return vec_expr<decltype(sum), ByRows>(std::move(sum));
+}
+template <class First, class Second, bool ByRows>
+void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {
+    static_assert(eigen::always_false<First>,
+                  "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// Numbers from products without the product, stacked matrices, row-wise products, selected rows and columns.
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <string>
+#include <vector>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+TEST_CASE_TEMPLATE("dot, norms and traces without the product", Scalar, double, std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(3, 4, 1);
+    const auto B = random<matrix<Scalar>>(5, 2, 2);
+    const auto K = Scalar(2) * kron(A, B);  // 15 x 8
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const vector<Scalar> x = random<vector<Scalar>>(15, 1, 3);
+    const vector<Scalar> y = random<vector<Scalar>>(8, 1, 4);
+    CHECK(std::abs(otimes::dot(x, K * y) - x.dot(k * y)) < 1e-12);
+    const auto X = random<matrix<Scalar>>(7, 15, 5);
+    const auto Z = random<row_major<Scalar>>(7, 8, 6);
+    const matrix<Scalar> xk = X * k;
+    CHECK(std::abs(otimes::dot(Z, X * K) - (Z.conjugate().cwiseProduct(xk)).sum()) < 1e-11);
+    CHECK(otimes::squared_norm(X * K) == doctest::Approx(xk.squaredNorm()));
+    CHECK((X * K).squaredNorm() == doctest::Approx(xk.squaredNorm()));
+    CHECK((X * K + X * K).norm() == doctest::Approx(2 * xk.norm()));
+    CHECK(otimes::squared_norm(3.0 * X * K) == doctest::Approx(9 * xk.squaredNorm()));
+    CHECK((otimes::column_squared_norms(X * K) - xk.colwise().squaredNorm().transpose()).norm() < 1e-10);
+    CHECK(otimes::squared_norm(X.row(2) * K) == doctest::Approx((X.row(2) * k).squaredNorm()));
+    CHECK((otimes::column_squared_norms(K * y) - (k * y).colwise().squaredNorm().transpose()).norm() < 1e-10);
+    const auto S = random<matrix<Scalar>>(3, 3, 7);
+    const auto W = random<matrix<Scalar>>(9, 4, 8);
+    const matrix<Scalar> s = kron(S, S).toDenseMatrix();
+    CHECK(std::abs(otimes::quadratic_trace(W, kron(S, S)) - (W.adjoint() * s * W).trace()) < 1e-11);
+    const auto D = random<vector<Scalar>>(3, 1, 9);
+    const vector<Scalar> w = random<vector<Scalar>>(9, 1, 10);
+    CHECK(std::abs(otimes::dot(w, kron(D.asDiagonal(), S) * w) - w.dot(kron(D.asDiagonal(), S).toDenseMatrix() * w)) <
+          1e-12);
+    CHECK_THROWS_AS((void)otimes::dot(w, K * y), otimes::shape_error);
+}
+
+TEST_CASE("a dot product takes size(y) / P1 of memory") {
+    const matrix_d A = random(16, 16, 1), B = random(16, 16, 2);
+    const auto K = kron(A, B, A);
+    const vector_d x = random<vector_d>(4096, 1, 3), y = random<vector_d>(4096, 1, 4);
+    const double first = otimes::dot(x, K * y);
+    const support::allocation_counter counter;
+    const double again = otimes::dot(x, K * y);
+    const auto seen = counter.seen();
+    CHECK(first == again);
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes <= 4096 / 16 * sizeof(double) + 64);
+    }
+}
+
+TEST_CASE("vec by columns and by rows") {
+    const matrix_d A = random(3, 2, 1), B = random(4, 5, 2);
+    const auto K = kron(A, B);
+    const matrix_d k = K.toDenseMatrix();
+    const matrix_d X = random(5, 2, 3);
+    const vector_d by_columns = Eigen::Map<const vector_d>(X.data(), 10);
+    CHECK((otimes::vec(X).toVector() - by_columns).norm() == 0);
+    const vector_d y = K * otimes::vec(X);
+    CHECK((y - k * by_columns).norm() < 1e-13);
+    matrix_d Y = poisoned(4, 3);
+    otimes::vec(Y) = K * otimes::vec(X);
+    CHECK((Y - B * X * A.transpose()).norm() < 1e-13);
+    const matrix_d Z = random(2, 5, 4);
+    const vector_d z = K * otimes::vec_r(Z);
+    CHECK((z - k * otimes::vec_r(Z).toVector()).norm() < 1e-13);
+    CHECK((otimes::unvec(y, 4, 3) - Y).norm() < 1e-13);
+    CHECK((otimes::unvec_r(z, 3, 4) - A * Z * B.transpose()).norm() < 1e-13);
+    const matrix_d C = random(2, 3, 5);
+    const matrix_d W = random(15, 2, 6);  // the columns of X belong to the first factor, the rows to the others
+    CHECK(((kron(A, B, C) * otimes::vec(W)).toVector() - kron(A, B, C).toDenseMatrix() * otimes::vec(W).toVector())
+              .norm() < 1e-12);
+    CHECK_THROWS_AS((void)(K * otimes::vec(Z)), otimes::shape_error);
+    CHECK_THROWS_AS((void)otimes::unvec(y, 5, 3), otimes::shape_error);
+}
+
+TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns", Scalar, double,
+                   std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(6, 3, 1);
+    const auto B = random<matrix<Scalar>>(6, 2, 2);
+    const auto C = random<matrix<Scalar>>(6, 4, 3);
+    const auto F = otimes::face_split(A, B, C);
+    matrix<Scalar> f(6, 24);
+    for (Index i = 0; i < 6; ++i) {
+        f.row(i) = kron(matrix<Scalar>(A.row(i)), matrix<Scalar>(B.row(i)), matrix<Scalar>(C.row(i))).toDenseMatrix();
+    }
+    CHECK((F.toDenseMatrix() - f).norm() < 1e-13);
+    const auto X = random<matrix<Scalar>>(24, 5, 4);
+    CHECK((F * X - f * X).norm() < 1e-12);
+    const auto Y = random<matrix<Scalar>>(3, 6, 5);
+    CHECK((Y * F - Y * f).norm() < 1e-12);
+    const auto R = otimes::khatri_rao(A.transpose(), B.transpose());
+    const matrix<Scalar> r = otimes::face_split(A, B).toDenseMatrix().transpose();
+    CHECK((R.toDenseMatrix() - r).norm() < 1e-13);
+    CHECK((R * matrix<Scalar>(Y.transpose()) - r * Y.transpose()).norm() < 1e-12);
+    CHECK((matrix<Scalar>(X.topRows(6).transpose()) * R - X.topRows(6).transpose() * r).norm() < 1e-12);
+    CHECK_THROWS_AS((void)otimes::face_split(A, matrix<Scalar>(B.topRows(3))), otimes::shape_error);
+
+    const auto K = Scalar(2) * kron(A, B);  // 36 x 6
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const std::vector<std::int64_t> rows{3, 35, 0, 3, 17};
+    const std::vector<std::int64_t> cols{5, 1, 1};
+    matrix<Scalar> picked(5, 3);
+    matrix<Scalar> picked_rows(5, 6);
+    for (Index i = 0; i < 5; ++i) {
+        picked_rows.row(i) = k.row(static_cast<Index>(rows[static_cast<std::size_t>(i)]));
+        for (Index j = 0; j < 3; ++j) {
+            picked(i, j) = picked_rows(i, static_cast<Index>(cols[static_cast<std::size_t>(j)]));
+        }
+    }
+    const auto V = random<matrix<Scalar>>(3, 2, 6);
+    CHECK((otimes::selected(K, rows, cols) * V - picked * V).norm() < 1e-12);
+    const auto U = random<matrix<Scalar>>(2, 5, 7);
+    CHECK((U * otimes::selected(K, rows, cols) - U * picked).norm() < 1e-12);
+    const auto T = random<matrix<Scalar>>(6, 3, 8);
+    CHECK((otimes::selected_rows(K, rows) * T - picked_rows * T).norm() < 1e-12);
+    const matrix<Scalar> picked_cols = otimes::selected_columns(K, cols).toDenseMatrix();
+    CHECK((picked_cols.col(0) - k.col(5)).norm() + (picked_cols.col(2) - k.col(1)).norm() < 1e-12);
+    CHECK((otimes::selected(K, {}, cols) * V).rows() == 0);
+    CHECK_THROWS_AS((void)otimes::selected(K, {36}, cols), otimes::shape_error);
+    CHECK_THROWS_AS((void)otimes::selected_rows(K, {-1}), otimes::shape_error);
+}

@@ -7,44 +7,70 @@
 
 namespace otimes::kernels {
 
-// Factors with at most one element (fragment) a thread are all on their way before the first of them is stored.
+// Element of a level's factor in shared memory, [P][Q rounded up]; 0 behind its end.
+template <class Group, int Level>
+__device__ __forceinline__ typename Group::scalar read_factor_element(const group_arguments<typename Group::scalar>& arguments, int element) {
+    constexpr int pitch = Group::factor_pitch(Level);
+    const int p = int(unsigned(element) / unsigned(pitch)), q = int(unsigned(element) % unsigned(pitch));
+    return p < Group::p(Level) && q < Group::q(Level) ? arguments.factor[Level - 1][p * arguments.factor_p_stride[Level - 1] + q * arguments.factor_q_stride[Level - 1]]
+                                                      : typename Group::scalar(0);
+}
+
+// Elements of a factor that one thread places.
+template <class Group>
+__host__ __device__ constexpr int factor_share(int level) {
+    const int items = Group::matrix_level(level) ? Group::p(level) * Group::q(level) / 2 : Group::p(level) * Group::factor_pitch(level);
+    return (items + Group::threads - 1) / Group::threads * (Group::matrix_level(level) ? 2 : 1);
+}
+template <class Group>
+__host__ __device__ constexpr int factor_share_before(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_share<Group>(l); return n; }
+
+// Small factors are all on their way before the first of them is stored; larger ones follow by batches.
 template <class Group>
 __device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
-    scalar rF[Group::modes][2];  // (level, of the pair)
+    constexpr int share = factor_share_before<Group>(Group::modes + 1);
+    constexpr bool together = share * Group::words <= 48 && Group::threads * Group::blocks_per_multiprocessor * (share * Group::words + 104) <= 65536;  // registers
+    scalar rF[together ? share : 1];  // (level, of this thread)
+    if constexpr (together)
+        for_constants<1, Group::modes + 1>([&](auto l) {
+            constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level), count = factor_share<Group>(level);
+            if constexpr (Group::matrix_level(level)) {
+                using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
+#pragma unroll
+                for (int i = 0; i < count / 2; ++i) {
+                    const int slot = int(threadIdx.x) + i * Group::threads;
+                    if (slot < shape::slots) read_fragment<shape>(arguments, slot, rF + at + 2 * i);
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < count; ++i) rF[at + i] = read_factor_element<Group, level>(arguments, int(threadIdx.x) + i * Group::threads);
+            }
+        });
     for_constants<1, Group::modes + 1>([&](auto l) {
-        constexpr int level = decltype(l)::value;
-        if constexpr (Group::matrix_level(level)) {
-            using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
-            if constexpr (shape::slots <= Group::threads)
-                if (threadIdx.x < unsigned(shape::slots)) read_fragment<shape>(arguments, int(threadIdx.x), rF[level - 1]);
-        } else if constexpr (Group::factor_count(level) <= Group::threads) {
-            constexpr int pitch = Group::factor_pitch(level);
-            const int p = int(threadIdx.x / unsigned(pitch)), q = int(threadIdx.x % unsigned(pitch));
-            rF[level - 1][0] = p < Group::p(level) && q < Group::q(level)
-                                   ? arguments.factor[level - 1][p * arguments.factor_p_stride[level - 1] + q * arguments.factor_q_stride[level - 1]]
-                                   : scalar(0);
-        }
-    });
-    for_constants<1, Group::modes + 1>([&](auto l) {
-        constexpr int level = decltype(l)::value;
+        constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level), count = factor_share<Group>(level);
         scalar* sF = sFactors + Group::factor_offset(level);
         if constexpr (Group::matrix_level(level)) {
             using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
-            if constexpr (shape::slots <= Group::threads) {
-                if (threadIdx.x < unsigned(shape::slots)) store_fragment<Group, level>(sF, int(threadIdx.x), rF[level - 1]);
+            if constexpr (together) {
+#pragma unroll
+                for (int i = 0; i < count / 2; ++i) {
+                    const int slot = int(threadIdx.x) + i * Group::threads;
+                    if (slot < shape::slots) store_fragment<Group, level>(sF, slot, rF + at + 2 * i);
+                }
             } else
                 place_fragments<Group, shape>(arguments, sF);
-        } else if constexpr (Group::factor_count(level) <= Group::threads) {
-            if (threadIdx.x < unsigned(Group::factor_count(level))) sF[threadIdx.x] = rF[level - 1][0];
         } else {
-            constexpr int pitch = Group::factor_pitch(level);
-            const scalar* gF = arguments.factor[level - 1];
-            const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+            constexpr int elements = Group::p(level) * Group::factor_pitch(level);
+            if constexpr (together) {
+#pragma unroll
+                for (int i = 0; i < count; ++i) {
+                    const int element = int(threadIdx.x) + i * Group::threads;
+                    if (element < elements) sF[element] = rF[at + i];
+                }
+            } else {
 #pragma unroll 4
-            for (int i = int(threadIdx.x); i < Group::p(level) * pitch; i += Group::threads) {
-                const int p = int(unsigned(i) / unsigned(pitch)), q = int(unsigned(i) % unsigned(pitch));
-                sF[i] = q < Group::q(level) ? gF[p * p_stride + q * q_stride] : scalar(0);
+                for (int element = int(threadIdx.x); element < elements; element += Group::threads) sF[element] = read_factor_element<Group, level>(arguments, element);
             }
         }
     });

@@ -33,7 +33,7 @@ struct matrix_trip_shape {
 
 // F[p, q] -> fragments in shared memory, as matrix_trip reads them: slot (k, n, lane) holds a lane's two elements.
 template <class Shape>
-__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot, typename Shape::scalar (&rF)[2]) {
+__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot, typename Shape::scalar* rF) {
     constexpr int tiles_q = Shape::Q / 8;
     const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
     const index_t p_stride = arguments.factor_p_stride[Shape::level - 1], q_stride = arguments.factor_q_stride[Shape::level - 1];
@@ -45,7 +45,7 @@ __device__ __forceinline__ void read_fragment(const group_arguments<typename Sha
 }
 
 template <class Group, int Level>
-__device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int slot, const typename Group::scalar (&rF)[2]) {
+__device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int slot, const typename Group::scalar* rF) {
     if constexpr (Group::words == 2 || !Group::presplit(Level)) {
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];

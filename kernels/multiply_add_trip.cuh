@@ -186,7 +186,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 #pragma unroll
             for (int q = 0; q < part; ++q) rY[q] = scalar(0);
             if (works) {
-#pragma unroll 2
+#pragma unroll(part * Group::words <= 16 ? 8 : 2)
                 for (int p = 0; p < N; ++p) {
                     scalar x;
                     if constexpr (blocks > 1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures the fused device kernels, each case under each of its plans:
-//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--dump FOLDER]
+//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--yardstick] [--dump FOLDER]
 //   gpu_kernels <folder of the repository> --check ...    every kernel against its contract (kernel_check.hpp)
 // The kernels' text is compiled at run time, exactly for the shape, with no include path. A plan is checked first (every output entry
 // by projection, sampled entries against their definition in double, outputs poisoned with NaN) and then timed:
@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "cases.hpp"
+#include "cublas_chain.hpp"
 #include "kernel_check.hpp"
 #include "pass_choice.hpp"
 #include "runtime_kernels.hpp"
@@ -37,6 +38,7 @@ struct machine {
     CUdevice device; CUcontext context; CUstream stream, second; int multiprocessors = 132;
     std::map<std::string, kernel_entry> kernels;
     CUfunction fill[2], project[2], entry[2];
+    std::unique_ptr<cublas_chain> yardstick;
 };
 
 struct planned { const kron_case* c; int type; pass_plan plan; std::string text; };
@@ -210,7 +212,7 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     const bool right = residual < tolerance && error < tolerance;
     std::string reports;
     for (const auto& pass : pl.plan.passes) reports += " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? "double" : "float")).report + "]";
-    double cold = 0, warm = 0, graph_time = 0, copy = 0;
+    double cold = 0, warm = 0, graph_time = 0, copy = 0, yardstick_cold = 0, yardstick_warm = 0, yardstick_error = 0;
     if (timed && right) {
         const auto time = [&](int count, auto&& body) {
             CU(cuEventRecord(begin, m.stream));
@@ -246,16 +248,49 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
         CU(cuGraphInstantiate(&exec, graph, 0));
         graph_time = repeat(std::max(1, count / nodes), 5, [&](int) { CU(cuGraphLaunch(exec, m.stream)); }) / nodes;
         CU(cuGraphExecDestroy(exec)); CU(cuGraphDestroy(graph));
+        bool whole = true;
+        for (std::size_t i = 0; i < c.p.size(); ++i) whole = whole && replaced[i];
+        if (m.yardstick && m.yardstick->exists() && whole && bytes < 2e10) {
+            std::int64_t extent = K, largest = L;
+            for (std::size_t i = c.p.size(); i-- > 0;) { extent = extent / c.p[i] * c.q[i]; largest = std::max(largest, extent); }
+            CUdeviceptr scratch, last;
+            CU(cuMemAlloc(&scratch, rows * largest * sizeof(T))); CU(cuMemAlloc(&last, rows * largest * sizeof(T)));
+            std::vector<const T*> f;
+            for (std::int64_t at : r.factor_at) f.push_back(reinterpret_cast<const T*>(factors + at * sizeof(T)));
+            const auto chain_run = [&](int set) {
+                m.yardstick->run<T>(rows, c.p, c.q, reinterpret_cast<const T*>(x + set * x_bytes), largest == L ? reinterpret_cast<T*>(y + set * y_bytes) : reinterpret_cast<T*>(last), reinterpret_cast<T*>(scratch), f);
+            };
+            const int fewer = std::max(1, std::min(count, int(20 / guess / double(c.p.size()))));
+            yardstick_cold = repeat(fewer, 3, [&](int i) { chain_run(i % sets); });
+            yardstick_warm = repeat(fewer, 3, [&](int) { chain_run(0); });
+            if (largest == L) {
+                // The same samples once more, of the chain's result.
+                chain_run(sets - 1);
+                long long rr = rows, kk = K, ll = L; unsigned long long sample_seed = 99;
+                const unsigned sampled = 256;
+                void* p[] = {const_cast<CUdeviceptr*>(&last_x), const_cast<CUdeviceptr*>(&last_y), &factors, &rr, &kk, &ll, &ch, &sample_seed, &samples};
+                CU(cuLaunchKernel(m.entry[type], sampled, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr));
+                CU(cuStreamSynchronize(m.stream));
+                std::vector<double> e(2 * sampled);
+                CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
+                double d2 = 0, n2 = 0;
+                for (unsigned i = 0; i < sampled; ++i) { d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]); n2 += e[2 * i + 1] * e[2 * i + 1]; }
+                yardstick_error = std::sqrt(d2 / n2);
+            }
+            CU(cuStreamSynchronize(m.stream));
+            CU(cuMemFree(scratch)); CU(cuMemFree(last));
+        }
     }
     const double bound = std::max(copy, flops / (type ? 66e12 : 102e12) * 1e3);
-    std::printf("%-12s %s %s cold %9.5f warm %9.5f graph %9.5f copy %9.5f bound %9.5f x %5.2f  res %.1e err %.2e%s | %s\n", c.id.c_str(), type ? "f64" : "f32", right ? "ok   " : "WRONG", cold, warm,
-                graph_time, copy, bound, bound > 0 ? cold / bound : 0, residual, error, reports.c_str(), pl.text.c_str());
+    std::printf("%-12s %s %s cold %9.5f warm %9.5f graph %9.5f copy %9.5f bound %9.5f x %5.2f  res %.1e err %.2e cublas %.5f err %.1e%s | %s\n", c.id.c_str(), type ? "f64" : "f32", right ? "ok   " : "WRONG", cold, warm,
+                graph_time, copy, bound, bound > 0 ? cold / bound : 0, residual, error, yardstick_warm, yardstick_error, reports.c_str(), pl.text.c_str());
     std::fflush(stdout);
     if (csv && right && timed) {
-        const auto line = [&](const char* peer, double ms) {
-            std::fprintf(csv, "%s,%s,%s,%.5f,%.1f,%.1f,%.2e,%.5f,%.3f,\"%s\"\n", c.id.c_str(), type ? "f64" : "f32", peer, ms, flops / ms * 1e-6, bytes / ms * 1e-6, error, bound, ms / bound, pl.text.c_str());
+        const auto line = [&](const char* peer, double ms, double of_error) {
+            std::fprintf(csv, "%s,%s,%s,%.5f,%.1f,%.1f,%.2e,%.5f,%.3f,\"%s\"\n", c.id.c_str(), type ? "f64" : "f32", peer, ms, flops / ms * 1e-6, bytes / ms * 1e-6, of_error, bound, ms / bound, pl.text.c_str());
         };
-        line("otimes", cold); line("otimes_warm", warm); line("otimes_graph", graph_time);
+        line("otimes", cold, error); line("otimes_warm", warm, error); line("otimes_graph", graph_time, error);
+        if (yardstick_cold > 0) { line("cublas_chain", yardstick_cold, yardstick_error); line("cublas_chain_warm", yardstick_warm, yardstick_error); }
         std::fflush(csv);
     }
     CU(cuEventDestroy(fork)); CU(cuEventDestroy(join)); CU(cuEventDestroy(begin)); CU(cuEventDestroy(end));
@@ -266,7 +301,7 @@ int program(int argc, char** argv) {
     const std::string root = argc > 1 ? argv[1] : ".";
     std::string plans = root + "/bench/gpu/plans.txt", csv_path, only, dump;
     std::string cache, ahead_of_time;
-    bool compile_only = false, timed = true, check = false, brief = false;
+    bool compile_only = false, timed = true, check = false, brief = false, yardstick = false;
     for (int i = 2; i < argc; ++i) {
         const std::string a = argv[i];
         if (a == "--plans") plans = argv[++i];
@@ -276,6 +311,7 @@ int program(int argc, char** argv) {
         else if (a == "--check-only") timed = false;
         else if (a == "--check") check = true;
         else if (a == "--brief") brief = true;
+        else if (a == "--yardstick") yardstick = true;
         else if (a == "--cache") cache = argv[++i];
         else if (a == "--ahead-of-time") ahead_of_time = argv[++i];
         else if (a == "--dump") dump = argv[++i];
@@ -324,7 +360,9 @@ int program(int argc, char** argv) {
     machine m;
     CU(cuInit(0)); CU(cuDeviceGet(&m.device, 0)); CU(cuDevicePrimaryCtxRetain(&m.context, m.device)); CU(cuCtxSetCurrent(m.context));
     CU(cuDeviceGetAttribute(&m.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, m.device));
-    CU(cuStreamCreate(&m.stream, CU_STREAM_NON_BLOCKING)); CU(cuStreamCreate(&m.second, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamCreate(&m.stream, CU_STREAM_NON_BLOCKING));
+    if (yardstick) m.yardstick = std::make_unique<cublas_chain>(m.stream);
+    CU(cuStreamCreate(&m.second, CU_STREAM_NON_BLOCKING));
     for (auto& j : jobs) {
         if (!j.error.empty()) { std::printf("COMPILE FAILED %s\n", j.error.substr(0, 1200).c_str()); continue; }
         CUmodule module;

@@ -208,9 +208,9 @@ TEST_CASE("operators with sparse, diagonal and permutation matrices") {
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(V * K + 2.0 * otimes::identity()); }) ==
           "otimes: operator + s * identity(): the operator is 4 x 6; only a square operator can be shifted.");
     const Eigen::SparseMatrix<double> S(6, 6);
-    CHECK(text_of<otimes::unsupported_error>([&] { static_cast<void>((K + 0.5 * otimes::identity()) * S); }) ==
+    CHECK(text_of<otimes::unsupported_error>([&] { static_cast<void>((S * K + 0.5 * otimes::identity()) * S); }) ==
           "otimes: (operator + s * identity()) * W: the shift comes last; multiply first, then add s * identity().");
-    CHECK(text_of<otimes::unsupported_error>([&] { static_cast<void>(S * (K + 0.5 * otimes::identity())); }) ==
+    CHECK(text_of<otimes::unsupported_error>([&] { static_cast<void>(S * (K * S + 0.5 * otimes::identity())); }) ==
           "otimes: W * (operator + s * identity()): the shift comes last; multiply first, then add s * identity().");
 }
 

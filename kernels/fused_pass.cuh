@@ -25,12 +25,20 @@ __host__ __device__ constexpr int factor_share(int level) {
 template <class Group>
 __host__ __device__ constexpr int factor_share_before(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_share<Group>(l); return n; }
 
-// Small factors are all on their way before the first of them is stored; larger ones follow by batches.
+template <class Group>
+__host__ __device__ constexpr bool one_fragment_each() {
+    for (int l = 1; l <= Group::modes; ++l)
+        if (Group::matrix_level(l) && factor_share<Group>(l) > 2) return false;
+    return true;
+}
+
+// Small factors are all on their way before the first of them is stored; of larger ones four elements at a time.
 template <class Group>
 __device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
     constexpr int share = factor_share_before<Group>(Group::modes + 1);
-    constexpr bool together = share * Group::words <= 48 && Group::threads * Group::blocks_per_multiprocessor * (share * Group::words + 104) <= 65536;  // registers
+    constexpr bool registers_left = share * Group::words <= 48 && Group::threads * Group::blocks_per_multiprocessor * (share * Group::words + 104) <= 65536;
+    constexpr bool together = registers_left && one_fragment_each<Group>();
     scalar rF[together ? share : 1];  // (level, of this thread)
     if constexpr (together)
         for_constants<1, Group::modes + 1>([&](auto l) {

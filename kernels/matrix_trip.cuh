@@ -57,16 +57,11 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
 
 template <class Group, class Shape>
 __device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sF) {
-    constexpr int ahead = Group::words == 2 ? 4 : 8;  // pairs on their way
-#pragma unroll 1
-    for (unsigned first = threadIdx.x; first < unsigned(Shape::slots); first += ahead * Group::threads) {
-        typename Group::scalar rF[ahead][2];  // (slot, of the pair)
-#pragma unroll
-        for (int i = 0; i < ahead; ++i)
-            if (first + i * Group::threads < unsigned(Shape::slots)) read_fragment<Shape>(arguments, int(first) + i * Group::threads, rF[i]);
-#pragma unroll
-        for (int i = 0; i < ahead; ++i)
-            if (first + i * Group::threads < unsigned(Shape::slots)) store_fragment<Group, Shape::level>(sF, int(first) + i * Group::threads, rF[i]);
+#pragma unroll 4
+    for (unsigned slot = threadIdx.x; slot < unsigned(Shape::slots); slot += Group::threads) {
+        typename Group::scalar rF[2];  // (of the pair)
+        read_fragment<Shape>(arguments, int(slot), rF);
+        store_fragment<Group, Shape::level>(sF, int(slot), rF);
     }
 }
 

@@ -3,6 +3,10 @@
 /// From a lowered expression to its value: choose the executor, look up the plan, run.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include <otimes/exec/cpu.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/plan_cache.hpp>

@@ -6,7 +6,6 @@
 
 #include <complex>
 #include <cstddef>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -22,8 +21,8 @@ class inline_vector {
 
 public:
     inline_vector() = default;
-    inline_vector(const inline_vector& other) { append(other); }
-    inline_vector(inline_vector&& other) noexcept { take(std::move(other)); }
+    inline_vector(const inline_vector& other) : inline_vector() { append(other); }
+    inline_vector(inline_vector&& other) noexcept : inline_vector() { take(std::move(other)); }
     inline_vector& operator=(const inline_vector& other) {
         if (this != &other) {
             clear();
@@ -38,7 +37,7 @@ public:
         }
         return *this;
     }
-    ~inline_vector() = default;
+    OTIMES_OUT_OF_LINE ~inline_vector() { delete[] heap_; }
 
     void push_back(Value value) {
         if (count_ == capacity_) {
@@ -55,8 +54,8 @@ public:
     }
     [[nodiscard]] std::size_t size() const noexcept { return count_; }
     [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-    [[nodiscard]] Value* data() noexcept { return heap_ ? heap_.get() : inline_; }
-    [[nodiscard]] const Value* data() const noexcept { return heap_ ? heap_.get() : inline_; }
+    [[nodiscard]] Value* data() noexcept { return heap_ != nullptr ? heap_ : inline_; }
+    [[nodiscard]] const Value* data() const noexcept { return heap_ != nullptr ? heap_ : inline_; }
     [[nodiscard]] Value* begin() noexcept { return data(); }
     [[nodiscard]] Value* end() noexcept { return data() + count_; }
     [[nodiscard]] const Value* begin() const noexcept { return data(); }
@@ -67,34 +66,36 @@ public:
 
 private:
     OTIMES_COLD void grow(std::size_t capacity) {
-        auto larger = std::make_unique<Value[]>(capacity);
+        Value* const larger = new Value[capacity];
         for (std::size_t i = 0; i < count_; ++i) {
             larger[i] = std::move(data()[i]);
         }
-        heap_ = std::move(larger);
+        delete[] heap_;
+        heap_ = larger;
         capacity_ = capacity;
     }
-    void append(const inline_vector& other) {
+    OTIMES_OUT_OF_LINE void append(const inline_vector& other) {
         for (const Value& value : other) {
             push_back(value);
         }
     }
-    void take(inline_vector&& other) noexcept {
-        heap_ = std::move(other.heap_);
-        capacity_ = heap_ ? other.capacity_ : InlineCount;
+    OTIMES_OUT_OF_LINE void take(inline_vector&& other) noexcept {
+        delete[] heap_;
+        heap_ = other.heap_;
+        capacity_ = heap_ != nullptr ? other.capacity_ : InlineCount;
         count_ = other.count_;
-        if (!heap_) {
+        if (heap_ == nullptr) {
             for (std::size_t i = 0; i < count_; ++i) {
                 inline_[i] = std::move(other.inline_[i]);
             }
         }
-        other.heap_.reset();
+        other.heap_ = nullptr;
         other.capacity_ = InlineCount;
         other.count_ = 0;
     }
 
     Value inline_[InlineCount] = {};
-    std::unique_ptr<Value[]> heap_;
+    Value* heap_ = nullptr;
     std::size_t capacity_ = InlineCount;
     std::size_t count_ = 0;
 };

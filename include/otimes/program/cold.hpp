@@ -6,6 +6,8 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define OTIMES_COLD __attribute__((cold, noinline))
+#define OTIMES_OUT_OF_LINE __attribute__((noinline))  ///< small, and used in many places
 #else
 #define OTIMES_COLD
+#define OTIMES_OUT_OF_LINE
 #endif

@@ -226,6 +226,20 @@ double residual(const row_major<Scalar>& x, const std::vector<row_major<Scalar>>
     return worst / largest;
 }
 
+// The compiler neither knows what v holds afterwards nor may leave out how it came about.
+template <class Vector>
+inline void keep_in_register(Vector& v) {
+#if defined(__AVX512F__)
+    asm volatile("" : "+v"(v));
+#elif defined(__x86_64__)
+    asm volatile("" : "+x"(v));
+#elif defined(__aarch64__)
+    asm volatile("" : "+w"(v));
+#else
+    [[maybe_unused]] const volatile Vector read = v;
+#endif
+}
+
 // Multiply-adds per second in registers, all threads.
 template <class Scalar>
 double measured_peak(int threads) {
@@ -243,22 +257,16 @@ double measured_peak(int threads) {
             OTIMES_UNROLL
             for (int k = 0; k < chains; ++k) {
                 sum[k] = simd_t::broadcast(static_cast<Scalar>(k));  // equal chains would become one
-                simd_t::pin(sum[k]);
+                keep_in_register(sum[k]);
             }
-            simd_t::pin(a);
-            simd_t::pin(b);
+            keep_in_register(a);
+            keep_in_register(b);
             for (int i = 0; i < steps; ++i) {
                 OTIMES_UNROLL
                 for (int k = 0; k < chains; ++k) {
                     sum[k] = simd_t::multiply_add(sum[k], a, b);
-                    simd_t::pin(sum[k]);
+                    keep_in_register(sum[k]);
                 }
-            }
-            OTIMES_UNROLL
-            for (int k = 0; k < chains; ++k) {  // chains that nobody reads would be left out
-                Scalar lanes[simd_t::width];
-                simd_t::store(lanes, sum[k]);
-                [[maybe_unused]] volatile const Scalar read = lanes[0];
             }
         }
         best = std::max(best, 2.0 * steps * chains * simd_t::width * threads / (seconds_now() - start));

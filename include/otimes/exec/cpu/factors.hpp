@@ -89,6 +89,47 @@ void read_product(const program& source, const bindings& b, const sweep& s, std:
     }
 }
 
+/// Groups of at most this extent (all that the planner makes) are multiplied out member by member, not row by row.
+inline constexpr std::ptrdiff_t most_small_extent = 16;
+
+/// rows[p][q] = product of the members' entries, last member first; members are real and in memory. Entries
+/// j * length + i of a row are F[p_k, j] * row[i]: whole registers, each of which runs into what the next one writes. All
+/// rows take one member before any takes the next, since loading what was just stored in other pieces would stall.
+template <class Real>
+void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t P,
+                  Real (*rows)[most_small_extent + simd<Real>::width]) noexcept {
+    using simd_t = simd<Real>;
+    std::ptrdiff_t length = 1;
+    std::ptrdiff_t inside = 1;  // rows of the members that were taken
+    for (std::size_t k = members; k-- > 0;) {
+        const factor_view& v = views[k];
+        std::ptrdiff_t at = 0;  // of p, in v
+        std::ptrdiff_t left = inside;
+        for (std::ptrdiff_t p = 0; p < P; ++p) {
+            Real* const row = rows[p];
+            const Real* const f = static_cast<const Real*>(v.data) + at * v.p_stride;
+            if (length <= simd_t::width) {
+                const typename simd_t::type inner = k + 1 == members ? simd_t::broadcast(Real(1)) : simd_t::load(row);
+                for (std::ptrdiff_t j = 0; j < v.Q; ++j) {
+                    simd_t::store(row + j * length, inner * simd_t::broadcast(f[j * v.q_stride]));
+                }
+            } else {
+                for (std::ptrdiff_t j = v.Q; j-- > 0;) {  // so that row[i] is still there
+                    for (std::ptrdiff_t i = length; i-- > 0;) {
+                        row[j * length + i] = row[i] * f[j * v.q_stride];
+                    }
+                }
+            }
+            if (--left == 0) {
+                left = inside;
+                at = at + 1 == v.P ? 0 : at + 1;
+            }
+        }
+        length *= v.Q;
+        inside *= v.P;
+    }
+}
+
 /// Calls put(p, q, count, entries) for consecutive stretches of all rows p of the multiplied-out matrix; `entries` holds
 /// count elements of Components reals. A row of a group is built by outer products, last member first, so that an entry
 /// costs about one multiplication.
@@ -142,9 +183,21 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
     }
     factor_view views[most_quick_members];
     std::ptrdiff_t digit[most_quick_members];
+    bool plain = Components == 1;  // real entries in memory: read without questions
     for (std::size_t k = 0; k < members; ++k) {
         views[k] = view_factor(source, b, s.factors[k]);
         digit[k] = 0;
+        plain = plain && !views[k].identity;
+    }
+    if constexpr (Components == 1) {
+        if (plain && P <= most_small_extent && Q <= most_small_extent) {
+            Real rows[most_small_extent][most_small_extent + simd<Real>::width];
+            multiply_out(views, members, P, rows);
+            for (std::ptrdiff_t p = 0; p < P; ++p) {
+                put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(rows[p]));
+            }
+            return;
+        }
     }
     for (std::ptrdiff_t p = 0; p < P; ++p) {
         row[0] = 1;
@@ -180,6 +233,22 @@ template <class Real, int Components>
 constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t P, std::ptrdiff_t Q) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     return P * ((Q * Components + width - 1) / width * width);
+}
+
+/// Where the factor of `s` may be read as it lies in memory: a single one, contiguous, and packed in one block. Else nullptr.
+template <class Real, int Components>
+const Real* unpacked_factor(const program& source, const bindings& b, const sweep& s, bool as_row) noexcept {
+    using shapes = block_shapes<Real, Components>;
+    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (s.factors.size() != 1 || (as_row ? Q * Components % width != 0 || Q * Components > width * shapes::most_vectors
+                                         : Q > shapes::fibre_q(Q))) {
+        return nullptr;
+    }
+    const factor_view v = view_factor(source, b, s.factors[0]);
+    const bool as_it_lies =
+        v.q_stride == 1 && v.p_stride == Q && !v.identity && !v.conjugate && v.complex_data == (Components == 2);
+    return as_it_lies ? static_cast<const Real*>(v.data) : nullptr;
 }
 
 /// Packs the factors of `s` for the fibre or the row kernels.
@@ -220,6 +289,22 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
     };
     for_each_stretch<Real, Components>(
         source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, std::ptrdiff_t count, const Real* entries) {
+            if (as_row && q == 0 && count == Q && Q * Components >= width) {  // whole registers all along
+                for (std::ptrdiff_t first = 0; first < small_end;) {
+                    const std::ptrdiff_t columns = first < big_end ? big : small;
+                    Real* const at = to + (first * P + p * columns) * Components;
+                    for (std::ptrdiff_t i = 0; i < columns * Components; i += width) {
+                        simd<Real>::store(at + i, simd<Real>::load(entries + first * Components + i));
+                    }
+                    first += columns;
+                }
+                if (tail_columns > 0) {
+                    Real* const tail = to + (tail_first * P + p * tail_columns) * Components;
+                    simd<Real>::store(tail, simd<Real>::load(entries + tail_first * Components));
+                    simd<Real>::store(tail + width, simd<Real>::load(entries + Q * Components - width));
+                }
+                return;
+            }
             const std::ptrdiff_t end = q + count;
             std::ptrdiff_t at = q;
             std::ptrdiff_t first = 0;  // of the block that `at` is in

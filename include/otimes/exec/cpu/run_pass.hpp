@@ -93,6 +93,20 @@ std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
     return largest;
 }
 
+/// Which sweeps take the row kernels, for which the factors are packed in another order: there are no lanes, and nothing but
+/// single indices inside the mode at that stage. Sets shape.as_row and nothing else.
+template <class Real>
+void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
+    const bool has_lanes = p.lane_mode >= 0 && p.lane_count > 1;
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        bool row = !has_lanes;
+        for (std::size_t k = 0; row && k < p.sweeps.size(); ++k) {
+            row = p.sweeps[k].mode <= p.sweeps[i].mode || (k < i ? p.sweeps[k].Q : p.sweeps[k].P) == 1;
+        }
+        shape.as_row[i] = row;
+    }
+}
+
 /// Slab `slab` of `p`, or all of it.
 /// @param capacity real elements of a tile buffer
 /// @param sharers threads that share the tiles
@@ -171,24 +185,13 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     for (int k = 0; k < shape.loop_count; ++k) {
         shape.tile_count *= shape.loops[k].extent;
     }
-    std::ptrdiff_t extents[most_pass_modes];
-    for (int m = 0; m < shape.mode_count; ++m) {
-        extents[m] = shape.modes[m].extent;
-    }
     for (int i = 0; i < shape.sweep_count; ++i) {
         const sweep& s = p.sweeps[static_cast<std::size_t>(i)];
-        const int on = position[s.mode];
-        shape.sweep_mode[i] = on;
+        shape.sweep_mode[i] = position[s.mode];
         shape.P[i] = static_cast<std::ptrdiff_t>(s.P);
         shape.Q[i] = static_cast<std::ptrdiff_t>(s.Q);
-        // No lanes, and nothing but single indices inside the mode at that stage: vectors run along q.
-        bool row = !shape.has_lanes;
-        for (int m = on + 1; row && m < shape.mode_count; ++m) {
-            row = extents[m] == 1;
-        }
-        shape.as_row[i] = row;
-        extents[on] = shape.Q[i];
     }
+    choose_rows(p, shape);
 }
 
 /// Everything about one shape of tile (full or at an end) but the addresses.

@@ -139,7 +139,8 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
         int i = 0;
         for (const sweep& s : before.sweeps) {
             if (&before == &one) {
-                shape.factors[i++] = reinterpret_cast<const Real*>(workspace + offset);
+                const Real* const unpacked = unpacked_factor<Real, Components>(p.source, b, s, shape.as_row[i]);
+                shape.factors[i++] = unpacked != nullptr ? unpacked : reinterpret_cast<const Real*>(workspace + offset);
             }
             offset += packed_bytes<Real, Components>(p, s);
         }
@@ -333,10 +334,12 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
                 continue;
             }
             pass_shape<Real> shape;
-            make_shape<Real, components>(p, one, 0, 0, 1, shape);
+            choose_rows(one, shape);
             for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
-                pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i],
-                                               reinterpret_cast<Real*>(workspace + offset));
+                if (unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i]) == nullptr) {
+                    pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i],
+                                                   reinterpret_cast<Real*>(workspace + offset));
+                }
                 offset += packed_bytes<Real, components>(p, one.sweeps[i]);
             }
         }

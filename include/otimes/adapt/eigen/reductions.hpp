@@ -19,6 +19,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <Eigen/Core>
 
@@ -49,6 +50,62 @@ inline leaf part_of(const leaf& m, bool of_columns, std::int64_t begin, std::int
     return part;
 }
 
+template <class Scalar>
+void evaluate_product(const product_node<Scalar>& node, const matrix_view& y) {
+    lowering_scratch scratch;
+    lowering<Scalar> low(scratch.program(), scratch.bindings());
+    low.add_product(node, y, false, Scalar(1));
+    evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+}
+
+/// x^H kron(A, B) y for single columns (or rows) x and y: with t_p = B y_p for the p-th piece of y, the sum over p and q of
+/// A(q, p) x_q^H t_p. One intermediate of size(Y) / rows(A). False where the operands do not allow it; `sum` is then unchanged.
+template <class Matrix, class Scalar>
+bool dot_by_pieces(const Matrix& x, const product_node<Scalar>& node, Scalar& sum) {
+    if constexpr (!has_direct_access<Matrix> || !std::is_same_v<typename Matrix::Scalar, Scalar>) {
+        return false;
+    } else {
+        const bool left = node.has_left;
+        const factor_list& factors = left ? node.left : node.right;
+        if (node.has_left == node.has_right || factors.size() < 2 || !factors[0].is_dense() ||
+            (left ? x.cols() : x.rows()) != 1 || x.size() == 0) {
+            return false;
+        }
+        const matrix_view at = view_of(x);
+        if ((left ? at.row_stride : at.col_stride) != 1) {
+            return false;
+        }
+        product_node<Scalar> rest = node;
+        factor_list others;
+        for (std::size_t k = 1; k < factors.size(); ++k) {
+            others.push_back(factors[k]);
+        }
+        (left ? rest.left : rest.right) = others;
+        const detail::side contracted = left ? detail::side::cols : detail::side::rows;
+        const detail::side produced = left ? detail::side::rows : detail::side::cols;
+        const std::int64_t length = detail::extent_product(others, contracted);
+        const auto out = static_cast<Eigen::Index>(detail::extent_product(others, produced));
+        const matrix_view first = factors[0].view();
+        const std::int64_t count = left ? first.cols : first.rows;
+        const auto images = static_cast<Eigen::Index>(left ? first.rows : first.cols);
+        const auto bytes =
+            static_cast<std::int64_t>(node.x.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+        using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+        const Eigen::Map<const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> pieces(x.data(), out, images);
+        vector t(out);
+        vector g(images);
+        for (std::int64_t p = 0; p < count; ++p) {
+            rest.x = part_of(node.x, !left, p * length, length, bytes);
+            evaluate_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1});
+            g.noalias() = pieces.adjoint() * t;
+            for (Eigen::Index q = 0; q < images; ++q) {
+                sum += kron_node<Scalar>::element(factors[0], first, left ? q : p, left ? p : q) * g(q);
+            }
+        }
+        return true;
+    }
+}
+
 /// Calls use(block, first row, first column) for blocks that together are the product.
 template <class Scalar, int Rows, int Cols, bool RowMajor, class Use>
 void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const Use& use) {
@@ -59,11 +116,21 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
     };
     const std::int64_t rows = y.rows();
     const std::int64_t cols = y.cols();
-    const auto run = [&](const product_node<Scalar>& part, block_type& block) {
-        lowering_scratch scratch;
-        lowering<Scalar> low(scratch.program(), scratch.bindings());
-        low.add_product(part, view_of(block), false, Scalar(1));
-        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+    std::vector<Scalar> memory;
+    const matrix_view x_view = node.x.view();
+    const bool by_rows = x_view.row_stride > x_view.col_stride;  // blocks are stored as X is
+    const auto run = [&](const product_node<Scalar>& part, Eigen::Index row, Eigen::Index col) {
+        const auto block_rows = static_cast<Eigen::Index>(part.rows());
+        const auto block_cols = static_cast<Eigen::Index>(part.cols());
+        memory.resize(static_cast<std::size_t>(block_rows * block_cols));
+        evaluate_product(part,
+                         {memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows});
+        if (by_rows) {
+            using row_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+            use(Eigen::Map<const row_major>(memory.data(), block_rows, block_cols), row, col);
+        } else {
+            use(Eigen::Map<const block_type>(memory.data(), block_rows, block_cols), row, col);
+        }
     };
     const bool cuts_columns = !node.has_right && node.has_left;  // K * X: its columns are free
     const factor_list& factors = node.has_right ? node.right : node.left;
@@ -73,26 +140,20 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
         factors.empty() ? 1 : std::max<std::int64_t>(1, cuts_columns ? factors[0].rows() : factors[0].cols());
     if (!both && free_count > 1) {
         const std::int64_t step = std::max<std::int64_t>(1, free_count / pieces);
-        block_type block;
         for (std::int64_t begin = 0; begin < free_count; begin += step) {
-            const std::int64_t count = std::min(step, free_count - begin);
-            block.resize(cuts_columns ? rows : count, cuts_columns ? count : cols);
             product_node<Scalar> part = node;
-            part.x = part_of(node.x, cuts_columns, begin, count, bytes_of(node.x));
-            run(part, block);
-            use(block, cuts_columns ? 0 : begin, cuts_columns ? begin : 0);
+            part.x = part_of(node.x, cuts_columns, begin, std::min(step, free_count - begin), bytes_of(node.x));
+            run(part, cuts_columns ? 0 : begin, cuts_columns ? begin : 0);
         }
         return;
     }
     if (!both && factors.size() > 1 && factors[0].is_dense()) {
         const std::int64_t length = (cuts_columns ? rows : cols) / pieces;
-        block_type block(cuts_columns ? length : rows, cuts_columns ? cols : length);
         for (std::int64_t piece = 0; piece < pieces; ++piece) {
             product_node<Scalar> part = node;
             (cuts_columns ? part.left : part.right)[0] =
                 part_of(factors[0], !cuts_columns, piece, 1, bytes_of(factors[0]));
-            run(part, block);
-            use(block, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
+            run(part, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
         }
         return;
     }
@@ -115,6 +176,11 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
                           detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
     }
     scalar sum(0);
+    if constexpr (std::is_same_v<scalar, typename Product::Scalar>) {
+        if (eigen::dot_by_pieces(x, y.node().node, sum)) {
+            return sum;
+        }
+    }
     eigen::for_each_block(y, [&](const auto& block, Eigen::Index row, Eigen::Index col) {
         sum += (x.block(row, col, block.rows(), block.cols())
                     .conjugate()

@@ -90,8 +90,7 @@ public:
         const result_type right = b.template cast<scalar>();
         if (real_) {
             result_type half = left_ * right;
-            const eigen::dense_vector<RealScalar> divisor = values_.real();
-            half.array().colwise() /= divisor.template cast<scalar>().array();
+            half.array().colwise() *= reciprocals_.template cast<scalar>().array();
             result_type x = right_ * half;
             return x;
         }
@@ -236,6 +235,7 @@ private:
     }
 
     void check_values() {
+        reciprocals_ = values_.real().cwiseInverse();
         const RealScalar most = values_.size() == 0 ? RealScalar(0) : values_.cwiseAbs().maxCoeff();
         const RealScalar least = values_.size() == 0 ? RealScalar(1) : values_.cwiseAbs().minCoeff();
         if (!(least > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * most)) {
@@ -353,6 +353,7 @@ private:
     kron_expr<Complex> complex_left_;
     kron_expr<Complex> complex_right_;
     eigen::dense_vector<Complex> values_;
+    eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
     bool real_ = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// EXPECT: kron() takes dense Eigen matrices and expressions
+// EXPECT: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices
 #include <otimes/otimes.hpp>
 
 Eigen::Index use(const Eigen::MatrixXd& A) {

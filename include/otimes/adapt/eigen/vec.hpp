@@ -43,16 +43,15 @@ public:
     }
     operator Eigen::Matrix<Scalar, Eigen::Dynamic, 1>() const { return toVector(); }
 
+    vec_expr(const vec_expr&) = default;
+    vec_expr(vec_expr&&) noexcept = default;
+    ~vec_expr() = default;
+    vec_expr& operator=(const vec_expr& other) { return assign(other); }
+
     /// vec(Y) = kron(A, B) * vec(X): writes into Y, which keeps its shape. @throws shape_error
     template <class Other>
     vec_expr& operator=(const vec_expr<Other, ByRows>& other) {
-        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
-        if (other.matrix().rows() != matrix_.rows() || other.matrix().cols() != matrix_.cols()) {
-            throw shape_error("otimes: vec(Y) = vec(X): Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
-                              ", X is " + detail::shape_text(other.matrix().rows(), other.matrix().cols()) + ".");
-        }
-        matrix_ = other.matrix();
-        return *this;
+        return assign(other);
     }
     template <class Other>
     vec_expr& operator=(const vec_expr<Other, !ByRows>&) {
@@ -62,6 +61,17 @@ public:
     }
 
 private:
+    template <class Other>
+    vec_expr& assign(const vec_expr<Other, ByRows>& other) {
+        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        if (other.matrix().rows() != matrix_.rows() || other.matrix().cols() != matrix_.cols()) {
+            throw shape_error("otimes: vec(Y) = vec(X): Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
+                              ", X is " + detail::shape_text(other.matrix().rows(), other.matrix().cols()) + ".");
+        }
+        matrix_ = other.matrix();
+        return *this;
+    }
+
     Matrix matrix_;
 };
 

@@ -101,7 +101,9 @@ std::vector<double> time_in_turn(bool quick, Bodies&&... bodies) {
 // Number after `key` in a line of the case file.
 Eigen::Index number_after(const std::string& line, const std::string& key) {
     const std::size_t at = line.find(key);
-    return at == std::string::npos ? 0 : static_cast<Eigen::Index>(std::strtoll(line.c_str() + at + key.size(), nullptr, 10));
+    return at == std::string::npos
+               ? 0
+               : static_cast<Eigen::Index>(std::strtoll(line.c_str() + at + key.size(), nullptr, 10));
 }
 
 // The cases of the ids in the baseline file, in its order.
@@ -212,7 +214,8 @@ double residual(const row_major<Scalar>& x, const std::vector<row_major<Scalar>>
     for (const auto& f : factors) {
         wide.push_back(f.template cast<double>());
     }
-    const Eigen::Index block = std::max<Eigen::Index>(1, std::min<Eigen::Index>(x.rows(), (1 << 22) / std::max<Eigen::Index>(1, x.cols())));
+    const Eigen::Index block =
+        std::max<Eigen::Index>(1, std::min<Eigen::Index>(x.rows(), (1 << 22) / std::max<Eigen::Index>(1, x.cols())));
     eigen_chain<double> oracle(wide, block);
     double worst = 0, largest = 1e-300;
     for (Eigen::Index row = 0; row < x.rows(); row += block) {
@@ -308,7 +311,8 @@ public:
             file_ << "id,dtype,peer,ms,gflops,gbps_min,relerr\n";
         }
     }
-    void row(const std::string& id, const char* type, const char* peer, double seconds, double flops, double bytes, double error) {
+    void row(const std::string& id, const char* type, const char* peer, double seconds, double flops, double bytes,
+             double error) {
         if (file_.is_open()) {
             char text[256];
             std::snprintf(text, sizeof(text), "%s,%s,%s,%.6f,%.2f,%.2f,%.1e\n", id.c_str(), type, peer, seconds * 1e3,
@@ -366,10 +370,12 @@ outcome run_case(const kron_case& c, const settings& s, const ceilings& top, rep
     }
     const double least = std::min(flops, static_cast<double>(otimes::make_plan(X * product).flops));
     const double bound = std::max(least / top.peak, bytes / top.copy);
-    std::printf("%-16s %s otimes %10.4f ms %7.1f GFLOP/s %4.0f %% of bound %.1e | K^T X %10.4f ms %.1e | chain %10.4f ms %6.1f %.1e "
-                "| x%5.2f x%5.2f | X K col/row %.2f %.1e",
-                c.id.c_str(), type, t[0] * 1e3, flops / t[0] * 1e-9, 100 * bound / t[0], error, t[2] * 1e3, error_columns,
-                t[1] * 1e3, flops / t[1] * 1e-9, error_chain, t[1] / t[0], t[1] / t[2], t[3] / t[0], error_right);
+    std::printf(
+        "%-16s %s otimes %10.4f ms %7.1f GFLOP/s %4.0f %% of bound %.1e | K^T X %10.4f ms %.1e | chain %10.4f ms %6.1f "
+        "%.1e "
+        "| x%5.2f x%5.2f | X K col/row %.2f %.1e",
+        c.id.c_str(), type, t[0] * 1e3, flops / t[0] * 1e-9, 100 * bound / t[0], error, t[2] * 1e3, error_columns,
+        t[1] * 1e3, flops / t[1] * 1e-9, error_chain, t[1] / t[0], t[1] / t[2], t[3] / t[0], error_right);
     out.row(c.id, type, "otimes", t[0], flops, bytes, error);
     out.row(c.id, type, "otimes_columns", t[2], flops, bytes, error_columns);
     out.row(c.id, type, "otimes_column_major_x", t[3], flops, bytes, error_right);
@@ -395,7 +401,8 @@ int failures = 0;
 void bar(const char* what, double value, double limit, bool at_least) {
     const bool met = at_least ? value >= limit : value <= limit;
     failures += met ? 0 : 1;
-    std::printf("%-6s %-58s %9.2f   (bar: %s %.2f)\n", met ? "met" : "MISSED", what, value, at_least ? "at least" : "at most", limit);
+    std::printf("%-6s %-58s %9.2f   (bar: %s %.2f)\n", met ? "met" : "MISSED", what, value,
+                at_least ? "at least" : "at most", limit);
 }
 
 template <class Scalar>
@@ -404,8 +411,8 @@ void run_type(const std::vector<kron_case>& cases, const settings& s, report& ou
     ceilings top;
     top.peak = measured_peak<Scalar>(s.threads);
     top.copy = measured_copy(s.threads);
-    std::printf("\n%s, %d thread(s), %s: multiply-adds %.1f GFLOP/s, copy %.1f GB/s (read + written)\n", type, s.threads,
-                std::string(otimes::cpu().name()).c_str(), top.peak * 1e-9, top.copy * 1e-9);
+    std::printf("\n%s, %d thread(s), %s: multiply-adds %.1f GFLOP/s, copy %.1f GB/s (read + written)\n", type,
+                s.threads, std::string(otimes::cpu().name()).c_str(), top.peak * 1e-9, top.copy * 1e-9);
     std::vector<outcome> all;
     double log_rows = 0, log_columns = 0, lowest = 1e9, worst_ratio = 0;
     for (const kron_case& c : cases) {
@@ -464,7 +471,8 @@ void run_type(const std::vector<kron_case>& cases, const settings& s, report& ou
         }
     }
     {
-        const row_major<Scalar> x = row_major<Scalar>::Random(1, 4), a = row_major<Scalar>::Random(2, 2), b = row_major<Scalar>::Random(2, 2);
+        const row_major<Scalar> x = row_major<Scalar>::Random(1, 4), a = row_major<Scalar>::Random(2, 2),
+                                b = row_major<Scalar>::Random(2, 2);
         row_major<Scalar> y(1, 4);
         const auto tiny = [&] { y.noalias() = x * otimes::kron(a, b); };
         const double t = time_in_turn(s.quick, tiny)[0];

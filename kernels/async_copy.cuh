@@ -12,9 +12,13 @@ template <int Size>
 __device__ __forceinline__ void copy_async(void* shared_destination, const void* global_source) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (Size == 16)  // .cg: past L1, nothing is read twice
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared_destination)), "l"(global_source) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared_destination)),
+                     "l"(global_source)
+                     : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared_destination)), "l"(global_source), "n"(Size) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared_destination)),
+                     "l"(global_source), "n"(Size)
+                     : "memory");
 #else
     *static_cast<packet<Size>*>(shared_destination) = *static_cast<const packet<Size>*>(global_source);
 #endif

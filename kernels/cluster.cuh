@@ -37,7 +37,9 @@ __device__ __forceinline__ void read_from_block(void* destination, const void* o
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own_shared)), "r"(rank));
     unsigned* words = static_cast<unsigned*>(destination);
     if constexpr (Size == 16)
-        asm volatile("ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]) : "r"(address));
+        asm volatile("ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address));
     else if constexpr (Size == 8)
         asm volatile("ld.shared::cluster.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address));
     else

@@ -14,14 +14,16 @@
 namespace otimes::kernels {
 
 template <class Group>
-__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_outer(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
+__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
+    fused_outer(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
     static_assert(Group::rows == 1 && Group::run > 1);
     constexpr int in = Group::count_p(), out = Group::count_q();
     const index_t runs = (arguments.inner + Group::run - 1) / Group::run;
     const index_t parts = arguments.parts_per_line;
     const index_t tiles = arguments.lines * parts * runs;
-    const bool y_wide = aligned_to(arguments.y, 16) && arguments.y_line_stride % Group::vector == 0 && arguments.y_inner % Group::vector == 0;
+    const bool y_wide = aligned_to(arguments.y, 16) && arguments.y_line_stride % Group::vector == 0 &&
+                        arguments.y_inner % Group::vector == 0;
     fused_pass<Group>(arguments, tiles, y_wide, [&](index_t tile) {
         const index_t tensor = tile / runs, run = tile - tensor * runs;
         const index_t line = parts == 1 ? tensor : tensor / parts, part = tensor - line * parts;

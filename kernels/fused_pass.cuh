@@ -9,21 +9,29 @@ namespace otimes::kernels {
 
 // Element of a level's factor in shared memory, [P][Q rounded up]; 0 behind its end.
 template <class Group, int Level>
-__device__ __forceinline__ typename Group::scalar read_factor_element(const group_arguments<typename Group::scalar>& arguments, int element) {
+__device__ __forceinline__ typename Group::scalar read_factor_element(
+    const group_arguments<typename Group::scalar>& arguments, int element) {
     constexpr int pitch = Group::factor_pitch(Level);
     const int p = int(unsigned(element) / unsigned(pitch)), q = int(unsigned(element) % unsigned(pitch));
-    return p < Group::p(Level) && q < Group::q(Level) ? arguments.factor[Level - 1][p * arguments.factor_p_stride[Level - 1] + q * arguments.factor_q_stride[Level - 1]]
-                                                      : typename Group::scalar(0);
+    return p < Group::p(Level) && q < Group::q(Level)
+               ? arguments.factor[Level - 1]
+                                 [p * arguments.factor_p_stride[Level - 1] + q * arguments.factor_q_stride[Level - 1]]
+               : typename Group::scalar(0);
 }
 
 // Elements of a factor that one thread places.
 template <class Group>
 __host__ __device__ constexpr int factor_share(int level) {
-    const int items = Group::matrix_level(level) ? Group::p(level) * Group::q(level) / 2 : Group::p(level) * Group::factor_pitch(level);
+    const int items = Group::matrix_level(level) ? Group::p(level) * Group::q(level) / 2
+                                                 : Group::p(level) * Group::factor_pitch(level);
     return (items + Group::threads - 1) / Group::threads * (Group::matrix_level(level) ? 2 : 1);
 }
 template <class Group>
-__host__ __device__ constexpr int factor_share_before(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_share<Group>(l); return n; }
+__host__ __device__ constexpr int factor_share_before(int level) {
+    int n = 0;
+    for (int l = 1; l < level; ++l) n += factor_share<Group>(l);
+    return n;
+}
 
 template <class Group>
 __host__ __device__ constexpr bool one_fragment_each() {
@@ -34,15 +42,19 @@ __host__ __device__ constexpr bool one_fragment_each() {
 
 // Small factors are all on their way before the first of them is stored; of larger ones four elements at a time.
 template <class Group>
-__device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sFactors) {
+__device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments,
+                                              typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
     constexpr int share = factor_share_before<Group>(Group::modes + 1);
-    constexpr bool registers_left = share * Group::words <= 48 && Group::threads * Group::blocks_per_multiprocessor * (share * Group::words + 104) <= 65536;
+    constexpr bool registers_left =
+        share * Group::words <= 48 &&
+        Group::threads * Group::blocks_per_multiprocessor * (share * Group::words + 104) <= 65536;
     constexpr bool together = registers_left && one_fragment_each<Group>();
     scalar rF[together ? share : 1];  // (level, of this thread)
     if constexpr (together)
         for_constants<1, Group::modes + 1>([&](auto l) {
-            constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level), count = factor_share<Group>(level);
+            constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level),
+                          count = factor_share<Group>(level);
             if constexpr (Group::matrix_level(level)) {
                 using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
 #pragma unroll
@@ -52,11 +64,13 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
                 }
             } else {
 #pragma unroll
-                for (int i = 0; i < count; ++i) rF[at + i] = read_factor_element<Group, level>(arguments, int(threadIdx.x) + i * Group::threads);
+                for (int i = 0; i < count; ++i)
+                    rF[at + i] = read_factor_element<Group, level>(arguments, int(threadIdx.x) + i * Group::threads);
             }
         });
     for_constants<1, Group::modes + 1>([&](auto l) {
-        constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level), count = factor_share<Group>(level);
+        constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level),
+                      count = factor_share<Group>(level);
         scalar* sF = sFactors + Group::factor_offset(level);
         if constexpr (Group::matrix_level(level)) {
             using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
@@ -78,15 +92,18 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
                 }
             } else {
 #pragma unroll 4
-                for (int element = int(threadIdx.x); element < elements; element += Group::threads) sF[element] = read_factor_element<Group, level>(arguments, element);
+                for (int element = int(threadIdx.x); element < elements; element += Group::threads)
+                    sF[element] = read_factor_element<Group, level>(arguments, element);
             }
         }
     });
 }
 
 template <class Group, int Step, int Part, bool ToY>
-__device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
-                                         const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
+__device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
+                                         const typename Group::scalar* sFactors,
+                                         const tile_place<typename Group::scalar>& place,
+                                         const epilogue<typename Group::scalar>& last_step,
                                          const group_arguments<typename Group::scalar>& arguments) {
     if constexpr (Group::steps::unit(Step) == 1)
         matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{});
@@ -96,7 +113,8 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
 
 // locate(tile) -> tile_place.
 template <class Group, class Locate>
-__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::scalar>& arguments, index_t tiles, bool y_wide, Locate&& locate) {
+__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::scalar>& arguments, index_t tiles,
+                                           bool y_wide, Locate&& locate) {
     using scalar = typename Group::scalar;
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each level)
@@ -115,7 +133,8 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 cluster_barrier();
             else
                 __syncthreads();
-            run_trip<Group, step, step == last ? 1 : Group::cluster, step == last && direct>(sMain, sMain, sFactors, place, epilogue_step, arguments);
+            run_trip<Group, step, step == last ? 1 : Group::cluster, step == last && direct>(
+                sMain, sMain, sFactors, place, epilogue_step, arguments);
         });
         if constexpr (!direct) {
             __syncthreads();
@@ -181,12 +200,15 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 wait_for_copies<Group::slots - 1>();
                 __syncthreads();
                 if constexpr (Group::holds_factor)
-                    matrix_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place, epilogue_step, arguments, held);
+                    matrix_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place,
+                                                       epilogue_step, arguments, held);
                 else if constexpr (steps == 1 && direct)
-                    run_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place, epilogue_step, arguments);
+                    run_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place,
+                                                    epilogue_step, arguments);
                 else
-                    run_trip<Group, 0, parts, false>(sStage + slot * Group::slot_count, sMain + part * (Group::p(1) / parts) * Group::stride(1), sFactors, place,
-                                                     epilogue_step, arguments);
+                    run_trip<Group, 0, parts, false>(sStage + slot * Group::slot_count,
+                                                     sMain + part * (Group::p(1) / parts) * Group::stride(1), sFactors,
+                                                     place, epilogue_step, arguments);
                 __syncthreads();
                 start_next(slot);
                 slot = slot + 1 == Group::slots ? 0 : slot + 1;

@@ -16,13 +16,15 @@
 namespace otimes::kernels {
 
 template <class Group>
-__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor) fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
+__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
+    fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
     static_assert(Group::run == 1);
     constexpr int in = Group::count_p(), out = Group::count_q();
     const index_t rows = arguments.lines * arguments.parts_per_line;
     const index_t tiles = (rows + Group::rows - 1) / Group::rows;
-    const bool y_wide = aligned_to(arguments.y, 16) && arguments.y_line_stride % Group::vector == 0 && out % Group::vector == 0;
+    const bool y_wide =
+        aligned_to(arguments.y, 16) && arguments.y_line_stride % Group::vector == 0 && out % Group::vector == 0;
     const index_t parts = arguments.parts_per_line;
     fused_pass<Group>(arguments, tiles, y_wide, [&](index_t tile) {
         const index_t first = tile * Group::rows;

@@ -31,10 +31,12 @@ struct sliced_multiply_arguments {
 };
 
 template <class Storage, class Accumulator>
-__global__ void __launch_bounds__(256) generic_sliced_multiply(const __grid_constant__ sliced_multiply_arguments<Storage, Accumulator> arguments) {
+__global__ void __launch_bounds__(256)
+    generic_sliced_multiply(const __grid_constant__ sliced_multiply_arguments<Storage, Accumulator> arguments) {
     index_t count = arguments.q_extent;
     for (int i = 0; i < arguments.free_count; ++i) count *= arguments.free_extent[i];
-    for (index_t linear = index_t(blockIdx.x) * blockDim.x + threadIdx.x; linear < count; linear += index_t(gridDim.x) * blockDim.x) {
+    for (index_t linear = index_t(blockIdx.x) * blockDim.x + threadIdx.x; linear < count;
+         linear += index_t(gridDim.x) * blockDim.x) {
         const Storage* gX = arguments.x;  // (p)
         const Storage* gF = arguments.f;  // (p)
         Storage* gY = arguments.y;        // ()

@@ -18,27 +18,32 @@ struct matrix_trip_shape {
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
     static constexpr bool last_mode = stride == 1;
-    static constexpr int wide = Group::vector;                           // neighbouring fibres of a 16-byte access: 4 float, 2 double
-    static constexpr int halves = Group::words == 2 && P >= 64 ? 2 : 1;  // such accesses of a lane; two share each read of the factor
-    static constexpr int packs = wide * halves;                          // fibres a lane holds
-    static constexpr int products = packs / 2;                           // 16-row products a warp works on together
+    static constexpr int wide = Group::vector;  // neighbouring fibres of a 16-byte access: 4 float, 2 double
+    static constexpr int halves =
+        Group::words == 2 && P >= 64 ? 2 : 1;    // such accesses of a lane; two share each read of the factor
+    static constexpr int packs = wide * halves;  // fibres a lane holds
+    static constexpr int products = packs / 2;   // 16-row products a warp works on together
     static constexpr int warps = Group::threads / 32;
     static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
     static constexpr int slots = k_steps * (Q / 8) * 32;  // pairs of the factor
     static constexpr bool permuted_q = !(last_mode && Group::words == 1);
     static constexpr bool paired_p = last_mode && Group::words == 1;
-    static_assert(is_same<scalar, float> || is_same<scalar, double>, "the matrix unit takes float and double; complex groups use multiply-adds");
+    static_assert(is_same<scalar, float> || is_same<scalar, double>,
+                  "the matrix unit takes float and double; complex groups use multiply-adds");
     static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
 };
 
 // F[p, q] -> fragments in shared memory, as matrix_trip reads them: slot (k, n, lane) holds a lane's two elements.
 template <class Shape>
-__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot, typename Shape::scalar* rF) {
+__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot,
+                                              typename Shape::scalar* rF) {
     constexpr int tiles_q = Shape::Q / 8;
     const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
-    const index_t p_stride = arguments.factor_p_stride[Shape::level - 1], q_stride = arguments.factor_q_stride[Shape::level - 1];
+    const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
+                  q_stride = arguments.factor_q_stride[Shape::level - 1];
     const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
-    const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (Shape::paired_p ? 2 * t : t), p_next = p + (Shape::paired_p ? 1 : 4);
+    const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (Shape::paired_p ? 2 * t : t),
+              p_next = p + (Shape::paired_p ? 1 : 4);
     const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (Shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
     rF[0] = gF[p * p_stride + q * q_stride];
     rF[1] = gF[p_next * p_stride + q * q_stride];
@@ -56,7 +61,8 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
 }
 
 template <class Group, class Shape>
-__device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments, typename Group::scalar* sF) {
+__device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments,
+                                                typename Group::scalar* sF) {
 #pragma unroll 4
     for (unsigned slot = threadIdx.x; slot < unsigned(Shape::slots); slot += Group::threads) {
         typename Group::scalar rF[2];  // (of the pair)
@@ -66,8 +72,14 @@ __device__ __forceinline__ void place_fragments(const group_arguments<typename G
 }
 
 // A lane's pair of the factor, and all of its pairs for the part of Q that its warp computes.
-template <int Words> struct pair_of_factor { using type = double2; };
-template <> struct pair_of_factor<1> { using type = uint4; };
+template <int Words>
+struct pair_of_factor {
+    using type = double2;
+};
+template <>
+struct pair_of_factor<1> {
+    using type = uint4;
+};
 
 template <class Group, int Step>
 struct held_pairs {
@@ -81,33 +93,39 @@ struct held_pairs {
         for (int k = 0; k < shape::k_steps; ++k)
 #pragma unroll
             for (int n = 0; n < shape::n_tiles; ++n)
-                value[k * shape::n_tiles + n] = reinterpret_cast<const pair*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u)];
+                value[k * shape::n_tiles + n] =
+                    reinterpret_cast<const pair*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u)];
     }
 };
 struct pairs_in_shared {};
 
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared. A barrier inside when split > 1 and the trip works in place.
 template <class Group, int Step, int Part, bool ToY, class Held>
-__device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
-                                            const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step,
-                                            const group_arguments<typename Group::scalar>& arguments, const Held& held_factor) {
+__device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
+                                            const typename Group::scalar* sFactors,
+                                            const tile_place<typename Group::scalar>& place,
+                                            const epilogue<typename Group::scalar>& last_step,
+                                            const group_arguments<typename Group::scalar>& arguments,
+                                            const Held& held_factor) {
     using scalar = typename Group::scalar;
     using shape = matrix_trip_shape<Group, Step>;
     constexpr bool in_registers = !is_same<Held, pairs_in_shared>;
-    constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide, halves = shape::halves, products = shape::products, P = shape::P, stride = shape::stride;
+    constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide,
+                  halves = shape::halves, products = shape::products, P = shape::P, stride = shape::stride;
     constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
     constexpr int inner = Group::extent_product(Step, level + 1, Group::modes) * Group::run;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, level - 1) / Part;
     constexpr int fibres = inner * outer, per_item = 8 * packs, all_items = (fibres + per_item - 1) / per_item;
-    constexpr int blocks = ToY ? Group::cluster : 1;            // that share this trip
+    constexpr int blocks = ToY ? Group::cluster : 1;          // that share this trip
     constexpr int items = (all_items + blocks - 1) / blocks;  // of this block
-    constexpr int held = P / blocks;                            // indices of the mode in one block
+    constexpr int held = P / blocks;                          // indices of the mode in one block
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     static_assert(Group::run == 1 || Group::run % wide == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
 
-    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u), t = int(threadIdx.x % 4u);
+    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
+              t = int(threadIdx.x % 4u);
     const int n_first = int(unsigned(warp) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
@@ -116,7 +134,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
         const int own = round * at_once + int(unsigned(warp) / unsigned(split)), item = begin + own;
         const bool works = own < items && item < all_items;
         scalar rC[n_tiles * products][4];  // (n x product, row pair x column pair)
-        int offset[packs];                // last mode: of each fibre; inner mode: of each access
+        int offset[packs];                 // last mode: of each fibre; inner mode: of each access
         bool inside[packs];
         int outer_index[halves], inner_index[halves];
         if constexpr (shape::last_mode) {
@@ -133,12 +151,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 inside[s] = first < unsigned(fibres);
                 outer_index[s] = inside[s] ? int(first / unsigned(inner)) : 0;
                 inner_index[s] = inside[s] ? int(first % unsigned(inner)) : 0;
-                offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) + tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
+                offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) +
+                            tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
             }
         }
         if (works) {
             // This lane's elements at p = 8k + .. of its fibres.
-            const auto read = [&](int k, scalar (&rX)[2][packs]) {
+            const auto read = [&](int k, scalar(&rX)[2][packs]) {
                 if constexpr (shape::last_mode) {
 #pragma unroll
                     for (int j = 0; j < packs; ++j) {
@@ -158,9 +177,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                         for (int s = 0; s < halves; ++s) {
                             if constexpr (blocks > 1)
-                                read_from_block<16>(rX[h] + s * wide, sFrom + offset[s] + int(unsigned(p) % unsigned(held)) * stride, int(unsigned(p) / unsigned(held)));
+                                read_from_block<16>(rX[h] + s * wide,
+                                                    sFrom + offset[s] + int(unsigned(p) % unsigned(held)) * stride,
+                                                    int(unsigned(p) / unsigned(held)));
                             else
-                                *reinterpret_cast<packet<16>*>(rX[h] + s * wide) = *reinterpret_cast<const packet<16>*>(sFrom + offset[s] + p * stride);
+                                *reinterpret_cast<packet<16>*>(rX[h] + s * wide) =
+                                    *reinterpret_cast<const packet<16>*>(sFrom + offset[s] + p * stride);
                         }
                     }
                 }
@@ -195,7 +217,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
                             }
                         }
-                        multiply_add_three_terms<decltype(first)::value != 0, together * products, products>(rC + n * products, rHigh, rLow, rF);
+                        multiply_add_three_terms<decltype(first)::value != 0, together * products, products>(
+                            rC + n * products, rHigh, rLow, rF);
                     }
                 } else {
                     alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
@@ -218,7 +241,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             };
-            constexpr int unrolled = k_steps == 1 ? 1 : in_registers || n_tiles * products * k_steps <= 64 ? k_steps - 1 : 2;
+            constexpr int unrolled = k_steps == 1                                         ? 1
+                                     : in_registers || n_tiles * products * k_steps <= 64 ? k_steps - 1
+                                                                                          : 2;
             multiply(constant<1>{}, 0);
 #pragma unroll unrolled
             for (int k = 1; k < k_steps; ++k) multiply(constant<0>{}, k);
@@ -236,15 +261,18 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 if (__any_sync(0xffffffffu, !(zero == 0.f))) {
                     // Rolled, through a local array: rare, and the registers of the usual path stay free.
                     const scalar* gF = arguments.factor[level - 1];
-                    const index_t p_stride = arguments.factor_p_stride[level - 1], q_stride = arguments.factor_q_stride[level - 1];
+                    const index_t p_stride = arguments.factor_p_stride[level - 1],
+                                  q_stride = arguments.factor_q_stride[level - 1];
                     float rAgain[n_tiles * products * 4];  // (n, product, row pair x column pair)
                     int at_fibre[packs];
 #pragma unroll
-                    for (int j = 0; j < packs; ++j) at_fibre[j] = shape::last_mode ? offset[j] : offset[j / wide] + j % wide;
+                    for (int j = 0; j < packs; ++j)
+                        at_fibre[j] = shape::last_mode ? offset[j] : offset[j / wide] + j % wide;
 #pragma unroll 1
                     for (int c = 0; c < n_tiles * products * 4; ++c) {
                         const int e = c % 4, j = 2 * (c / 4 % products) + e / 2;
-                        const int q = 8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
+                        const int q =
+                            8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
                         float sum = 0.f;
 #pragma unroll 1
                         for (int p = 0; p < P; ++p) {
@@ -279,8 +307,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 for (int h = 0; h < 2; ++h) {
                                     alignas(16) scalar rY[wide];  // (fibre)
 #pragma unroll
-                                    for (int j = 0; j < wide; ++j) rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                    *reinterpret_cast<packet<16>*>(sTo + offset[s] + (q + t + 4 * h) * stride) = *reinterpret_cast<const packet<16>*>(rY);
+                                    for (int j = 0; j < wide; ++j)
+                                        rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                    *reinterpret_cast<packet<16>*>(sTo + offset[s] + (q + t + 4 * h) * stride) =
+                                        *reinterpret_cast<const packet<16>*>(rY);
                                 }
                     } else {
 #pragma unroll
@@ -288,7 +318,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             if (inside[j]) {
                                 scalar* row = sTo + offset[j] + q;
                                 if constexpr (Group::words == 1)
-                                    *reinterpret_cast<float2*>(row + 2 * t) = make_float2(rC[n * products + j / 2][2 * (j % 2)], rC[n * products + j / 2][2 * (j % 2) + 1]);
+                                    *reinterpret_cast<float2*>(row + 2 * t) =
+                                        make_float2(rC[n * products + j / 2][2 * (j % 2)],
+                                                    rC[n * products + j / 2][2 * (j % 2) + 1]);
                                 else {
                                     row[t] = rC[n * products + j / 2][2 * (j % 2)];
                                     row[t + 4] = rC[n * products + j / 2][2 * (j % 2) + 1];
@@ -302,7 +334,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists, run_left);
+                    scalar* gY = place.y +
+                                 place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists, run_left);
                     if (exists && inside[s])
 #pragma unroll
                         for (int n = 0; n < n_tiles; ++n)
@@ -310,7 +343,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             for (int h = 0; h < 2; ++h) {
                                 scalar rY[wide];  // (fibre)
 #pragma unroll
-                                for (int j = 0; j < wide; ++j) rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                for (int j = 0; j < wide; ++j)
+                                    rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
                                 scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
                                 if (run_left >= wide)
                                     last_step.store_vector(to, rY, true);
@@ -326,7 +360,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY = place.y + place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
+                    scalar* gY = place.y +
+                                 place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
                     if (exists && inside[j])
 #pragma unroll
                         for (int n = 0; n < n_tiles; ++n)

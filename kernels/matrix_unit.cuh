@@ -43,11 +43,13 @@ __device__ __forceinline__ split_float split_factor(float value) {
     return parts;
 }
 
-__device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&rA)[4], unsigned b0, unsigned b1, const float (&rC)[4]) {
+__device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&rA)[4], unsigned b0, unsigned b1,
+                                              const float (&rC)[4]) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
         : "=f"(rD[0]), "=f"(rD[1]), "=f"(rD[2]), "=f"(rD[3])
-        : "r"(rA[0]), "r"(rA[1]), "r"(rA[2]), "r"(rA[3]), "r"(b0), "r"(b1), "f"(rC[0]), "f"(rC[1]), "f"(rC[2]), "f"(rC[3]));
+        : "r"(rA[0]), "r"(rA[1]), "r"(rA[2]), "r"(rA[3]), "r"(b0), "r"(b1), "f"(rC[0]), "f"(rC[1]), "f"(rC[2]),
+          "f"(rC[3]));
 #else
     __trap();
 #endif
@@ -57,7 +59,8 @@ __device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&r
 // of one term stand side by side, so that the unit need not wait for its own results. The small terms go first, and what is already
 // in rC is added outside the unit, to nearest.
 template <bool First, int Count, int Products>
-__device__ __forceinline__ void multiply_add_three_terms(float (*rC)[4], const unsigned (&rHigh)[Products][4], const unsigned (&rLow)[Products][4], const uint4* rF) {
+__device__ __forceinline__ void multiply_add_three_terms(float (*rC)[4], const unsigned (&rHigh)[Products][4],
+                                                         const unsigned (&rLow)[Products][4], const uint4* rF) {
     float rD[Count][4];  // (product, 2 rows x 2 columns)
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
@@ -65,9 +68,11 @@ __device__ __forceinline__ void multiply_add_three_terms(float (*rC)[4], const u
         multiply_tf32(rD[i], rLow[i % Products], rF[i / Products].x, rF[i / Products].y, zero);
     }
 #pragma unroll
-    for (int i = 0; i < Count; ++i) multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].z, rF[i / Products].w, rD[i]);
+    for (int i = 0; i < Count; ++i)
+        multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].z, rF[i / Products].w, rD[i]);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].x, rF[i / Products].y, rD[i]);
+    for (int i = 0; i < Count; ++i)
+        multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].x, rF[i / Products].y, rD[i]);
 #pragma unroll
     for (int i = 0; i < Count; ++i)
 #pragma unroll

@@ -20,10 +20,22 @@ struct trip {
 template <class... Trips>
 struct trips {
     static constexpr int count = sizeof...(Trips);
-    __host__ __device__ static constexpr int first(int i) { constexpr int v[] = {Trips::first...}; return v[i]; }
-    __host__ __device__ static constexpr int modes(int i) { constexpr int v[] = {Trips::count...}; return v[i]; }
-    __host__ __device__ static constexpr int unit(int i) { constexpr int v[] = {Trips::unit...}; return v[i]; }
-    __host__ __device__ static constexpr int split(int i) { constexpr int v[] = {Trips::split...}; return v[i]; }
+    __host__ __device__ static constexpr int first(int i) {
+        constexpr int v[] = {Trips::first...};
+        return v[i];
+    }
+    __host__ __device__ static constexpr int modes(int i) {
+        constexpr int v[] = {Trips::count...};
+        return v[i];
+    }
+    __host__ __device__ static constexpr int unit(int i) {
+        constexpr int v[] = {Trips::unit...};
+        return v[i];
+    }
+    __host__ __device__ static constexpr int split(int i) {
+        constexpr int v[] = {Trips::split...};
+        return v[i];
+    }
     __host__ __device__ static constexpr int of_level(int level) {
         for (int i = 0; i < count; ++i)
             if (level >= first(i) && level < first(i) + modes(i)) return i;
@@ -31,7 +43,8 @@ struct trips {
     }
 };
 
-template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots, int Cluster, class P, class Q, class Trips>
+template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
+          int Cluster, class P, class Q, class Trips>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -41,22 +54,29 @@ struct mode_group {
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode 1
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
-    static constexpr int words = sizeof(Scalar) / 4;           // of four bytes, an element
-    static constexpr int vector = 16 / int(sizeof(Scalar));    // elements of a 16-byte access
+    static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
+    static constexpr int vector = 16 / int(sizeof(Scalar));  // elements of a 16-byte access
 
     static_assert(P::count == Q::count && Threads % 32 == 0);
     static_assert(sizeof(Scalar) >= 4, "half and bfloat16 are not fused: generic_sliced_multiply takes them");
     static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
-    static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(0) % Cluster == 0 && Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1),
+    static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(0) % Cluster == 0 &&
+                                   Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1),
                   "the last trip of a cluster replaces mode 1 alone");
     static_assert(Slots > 0 || Segments == 1);
 
     __host__ __device__ static constexpr int max(int a, int b) { return a > b ? a : b; }
     __host__ __device__ static constexpr int p(int level) { return P::at(level - 1); }
     __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1); }
-    __host__ __device__ static constexpr int allotted(int level) { return level == 0 ? Rows : level == run_level ? Run : max(p(level), q(level)); }
+    __host__ __device__ static constexpr int allotted(int level) {
+        return level == 0 ? Rows : level == run_level ? Run : max(p(level), q(level));
+    }
 
-    __host__ __device__ static constexpr int allotted_product(int first) { int n = 1; for (int l = first; l <= run_level; ++l) n *= allotted(l); return n; }
+    __host__ __device__ static constexpr int allotted_product(int first) {
+        int n = 1;
+        for (int l = first; l <= run_level; ++l) n *= allotted(l);
+        return n;
+    }
 
     // Extents before trip `step`; step = Trips::count: after the last.
     __host__ __device__ static constexpr int extent(int step, int level) {
@@ -65,7 +85,11 @@ struct mode_group {
         return Trips::of_level(level) < step ? q(level) : p(level);
     }
 
-    __host__ __device__ static constexpr int extent_product(int step, int first, int last) { int n = 1; for (int l = first; l <= last; ++l) n *= extent(step, l); return n; }
+    __host__ __device__ static constexpr int extent_product(int step, int first, int last) {
+        int n = 1;
+        for (int l = first; l <= last; ++l) n *= extent(step, l);
+        return n;
+    }
 
     // Elements from one index of a level to the next.
     //  - matrix unit on an inner mode: a quarter warp reads 2 neighbouring 16-byte pieces at 4 indices of the mode, so the
@@ -77,9 +101,11 @@ struct mode_group {
         int elements = allotted(level + 1) * stride(level + 1);
         if (allotted(level) == 1) return elements;
         const bool inner_matrix = level >= 1 && elements > 1 && Trips::unit(Trips::of_level(level)) == 1;
-        const bool last_matrix = level < modes && Run == 1 && level + 1 == modes && Trips::unit(Trips::of_level(modes)) == 1;
+        const bool last_matrix =
+            level < modes && Run == 1 && level + 1 == modes && Trips::unit(Trips::of_level(modes)) == 1;
         if (inner_matrix || last_matrix) {
-            while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) elements += elements % vector ? 1 : vector;
+            while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24)
+                elements += elements % vector ? 1 : vector;
             return elements;
         }
         const int above = level < modes ? Trips::of_level(level + 1) : -1;
@@ -93,30 +119,52 @@ struct mode_group {
         return elements;
     }
 
-    __host__ __device__ static constexpr int count_p() { int n = 1; for (int l = 1; l <= modes; ++l) n *= p(l); return n; }
-    __host__ __device__ static constexpr int count_q() { int n = 1; for (int l = 1; l <= modes; ++l) n *= q(l); return n; }
+    __host__ __device__ static constexpr int count_p() {
+        int n = 1;
+        for (int l = 1; l <= modes; ++l) n *= p(l);
+        return n;
+    }
+    __host__ __device__ static constexpr int count_q() {
+        int n = 1;
+        for (int l = 1; l <= modes; ++l) n *= q(l);
+        return n;
+    }
     __host__ __device__ static constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
-    static constexpr int main_count = Cluster == 1 ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
+    static constexpr int main_count =
+        Cluster == 1 ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
 
     // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
     // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB.
-    __host__ __device__ static constexpr bool matrix_level(int level) { return Trips::unit(Trips::of_level(level)) == 1; }
+    __host__ __device__ static constexpr bool matrix_level(int level) {
+        return Trips::unit(Trips::of_level(level)) == 1;
+    }
     __host__ __device__ static constexpr bool presplit(int level) { return words == 1 && p(level) * q(level) <= 4096; }
     __host__ __device__ static constexpr int factor_pitch(int level) { return round_up(q(level), vector); }
     __host__ __device__ static constexpr int factor_count(int level) {
-        return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1) : round_up(p(level) * factor_pitch(level), vector);
+        return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1)
+                                   : round_up(p(level) * factor_pitch(level), vector);
     }
-    __host__ __device__ static constexpr int factor_offset(int level) { int n = 0; for (int l = 1; l < level; ++l) n += factor_count(l); return n; }
+    __host__ __device__ static constexpr int factor_offset(int level) {
+        int n = 0;
+        for (int l = 1; l < level; ++l) n += factor_count(l);
+        return n;
+    }
 
     // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there.
     static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
-    static constexpr bool direct = extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 || Trips::unit(Trips::count - 1) == 1;
+    static constexpr bool direct =
+        extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
+        Trips::unit(Trips::count - 1) == 1;
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
-    static constexpr int held_words = only_staged && matrix_level(Trips::first(0)) && (words == 2 || presplit(Trips::first(0))) ? factor_count(Trips::first(0)) * words / (32 * Trips::split(0)) : 0;
-    static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) && BlocksPerMultiprocessor * Threads * (held_words + 96) <= 65536;
+    static constexpr int held_words =
+        only_staged && matrix_level(Trips::first(0)) && (words == 2 || presplit(Trips::first(0)))
+            ? factor_count(Trips::first(0)) * words / (32 * Trips::split(0))
+            : 0;
+    static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) &&
+                                         BlocksPerMultiprocessor* Threads*(held_words + 96) <= 65536;
 
     static constexpr int main_offset = factor_offset(modes + 1);
     static constexpr int stage_offset = main_offset + (only_staged ? 0 : main_count);
@@ -129,7 +177,9 @@ struct mode_group {
         for (int l = modes; l >= 1 && stride(l) == n; --l) n *= extent(step, l);
         return n;
     }
-    __host__ __device__ static constexpr bool rows_contiguous(int step) { return Run == 1 && contiguous(step) == stride(0) && contiguous(step) == extent_product(step, 1, modes); }
+    __host__ __device__ static constexpr bool rows_contiguous(int step) {
+        return Run == 1 && contiguous(step) == stride(0) && contiguous(step) == extent_product(step, 1, modes);
+    }
     // Elements of the widest access that divides n and every stride outside the stretch.
     __host__ __device__ static constexpr int widest(int step, int n) {
         int w = vector;

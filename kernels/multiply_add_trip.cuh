@@ -12,7 +12,9 @@ namespace otimes::kernels {
 template <class Scalar, int Count>
 __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count]) {
     if constexpr (is_same<Scalar, float> && Count == 4)
-        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(rF[0]), "=f"(rF[1]), "=f"(rF[2]), "=f"(rF[3]) : "r"(shared_address(sF)));
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                     : "=f"(rF[0]), "=f"(rF[1]), "=f"(rF[2]), "=f"(rF[3])
+                     : "r"(shared_address(sF)));
     else if constexpr (is_same<Scalar, double> && Count == 2)
         asm volatile("ld.shared.v2.f64 {%0,%1}, [%2];" : "=d"(rF[0]), "=d"(rF[1]) : "r"(shared_address(sF)));
     else {
@@ -23,11 +25,12 @@ __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count
 
 // rX[a, p, b] -> rX[a, q, b] = sum_p rX[a, p, b] F[p, q], for a < A, b < B.
 template <class Group, int Level, int A, int B, int Size>
-__device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[Size], const typename Group::scalar* sF) {
+__device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[Size],
+                                                   const typename Group::scalar* sF) {
     using scalar = typename Group::scalar;
     constexpr int P = Group::p(Level), Q = Group::q(Level), W = Group::vector, pitch = Group::factor_pitch(Level);
     constexpr int fibres = A * B;
-    constexpr int budget = 32 / Group::words;                    // accumulators held at a time
+    constexpr int budget = 32 / Group::words;  // accumulators held at a time
     constexpr int wanted = budget / Q < 1 ? 1 : budget / Q;
     constexpr int together = wanted < fibres ? wanted : fibres;  // fibres that share one read of the factor
 #pragma unroll
@@ -55,14 +58,17 @@ __device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[
         for (int j = 0; j < together; ++j)
             if (first + j < fibres)
 #pragma unroll
-                for (int q = 0; q < Q; ++q) rX[(((first + j) / B) * (A > 1 ? P : 0) + q) * B + (first + j) % B] = rY[j][q];
+                for (int q = 0; q < Q; ++q)
+                    rX[(((first + j) / B) * (A > 1 ? P : 0) + q) * B + (first + j) % B] = rY[j][q];
     }
 }
 
 // Offset in Y of the trip's element with outer index o, new index 0, inner index i; the new index steps by `step`.
 template <class Group, int Step>
-__device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::scalar>& place, int o, int i, index_t& step, bool& exists, int& run_left) {
-    constexpr int first = Group::steps::first(Step), last = first + Group::steps::modes(Step) - 1, done = Group::steps::count;
+__device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::scalar>& place, int o, int i,
+                                              index_t& step, bool& exists, int& run_left) {
+    constexpr int first = Group::steps::first(Step), last = first + Group::steps::modes(Step) - 1,
+                  done = Group::steps::count;
     constexpr int outer_modes = Group::extent_product(done, 1, first - 1);
     constexpr int fresh = Group::extent_product(done, first, last);
     constexpr int below = Group::extent_product(done, last + 1, Group::modes);
@@ -84,11 +90,14 @@ __device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::s
 // Contract: sTo[o, q.., i] = sum_p sFrom[o, p.., i] * prod F, over the tile's (Part = segments: one part's) outer and inner indices;
 // with ToY the result goes to Y through the epilogue (in a cluster: of this block's share of the inner indices, p from the block that holds it). sFrom = sTo is allowed. All threads call it; no barrier at either end.
 template <class Group, int Step, int Part, bool ToY>
-__device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo, const typename Group::scalar* sFactors,
-                                                  const tile_place<typename Group::scalar>& place, const epilogue<typename Group::scalar>& last_step) {
+__device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
+                                                  const typename Group::scalar* sFactors,
+                                                  const tile_place<typename Group::scalar>& place,
+                                                  const epilogue<typename Group::scalar>& last_step) {
     using scalar = typename Group::scalar;
     using steps = typename Group::steps;
-    constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1, split = steps::split(Step);
+    constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1,
+                  split = steps::split(Step);
     constexpr int N = Group::extent_product(Step, first, last), Q = Group::q(last);
     constexpr int fibre_stride = Group::stride(last);
     constexpr int inner = Group::extent_product(Step, last + 1, Group::modes) * Group::run;
@@ -98,36 +107,50 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 
     if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
         // Whole fibres in registers.
-        static_assert(modes == 1 || N == Group::extent_product(Step + 1, first, last), "several modes in one trip: P = Q for each");
+        static_assert(modes == 1 || N == Group::extent_product(Step + 1, first, last),
+                      "several modes in one trip: P = Q for each");
         constexpr int size = modes > 1 ? N : Group::max(N, Q);
-        constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(last) && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
-                                    size * Group::vector * Group::words <= 64 && inner / Group::vector * outer >= Group::threads / 2;
+        constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(last) &&
+                                    Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
+                                    size * Group::vector * Group::words <= 64 &&
+                                    inner / Group::vector * outer >= Group::threads / 2;
         constexpr int V = in_vectors ? Group::vector : 1;
-        constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N && Group::vector_strides(first - 1) && fibre_stride == 1 ? Group::vector : 1;
+        constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N &&
+                                  Group::vector_strides(first - 1) && fibre_stride == 1
+                              ? Group::vector
+                              : 1;
         constexpr int items = outer * (inner / V);
         constexpr int share = (items + blocks - 1) / blocks;  // of this block
-        const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * share) : 0u, end = blocks > 1 && begin + share < unsigned(items) ? begin + share : unsigned(items);
+        const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * share) : 0u,
+                       end = blocks > 1 && begin + share < unsigned(items) ? begin + share : unsigned(items);
 #pragma unroll 1
         for (unsigned item = begin + threadIdx.x; item < end; item += Group::threads) {
             const int i = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V, o = int(item / unsigned(inner / V));
-            const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
+            const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) +
+                               tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
             alignas(16) scalar rX[size * V];  // (p.., V)
             if constexpr (blocks > 1) {
 #pragma unroll
-                for (int p = 0; p < N; ++p) read_from_block<V * int(sizeof(scalar))>(rX + p * V, sFrom + offset + p % held * fibre_stride, p / held);
+                for (int p = 0; p < N; ++p)
+                    read_from_block<V* int(sizeof(scalar))>(rX + p * V, sFrom + offset + p % held * fibre_stride,
+                                                            p / held);
             } else if constexpr (V > 1) {
 #pragma unroll
-                for (int p = 0; p < N; ++p) *reinterpret_cast<packet<16>*>(rX + p * V) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p * fibre_stride);
+                for (int p = 0; p < N; ++p)
+                    *reinterpret_cast<packet<16>*>(rX + p * V) =
+                        *reinterpret_cast<const packet<16>*>(sFrom + offset + p * fibre_stride);
             } else if constexpr (W > 1) {
 #pragma unroll
-                for (int p = 0; p < N; p += W) *reinterpret_cast<packet<16>*>(rX + p) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p);
+                for (int p = 0; p < N; p += W)
+                    *reinterpret_cast<packet<16>*>(rX + p) = *reinterpret_cast<const packet<16>*>(sFrom + offset + p);
             } else {
 #pragma unroll
                 for (int p = 0; p < N; ++p) rX[p] = sFrom[offset + p * fibre_stride];
             }
             for_constants<0, modes>([&](auto m) {
                 constexpr int level = last - decltype(m)::value;
-                constexpr int above = Group::extent_product(Step, first, level - 1), under = Group::extent_product(Step, level + 1, last);
+                constexpr int above = Group::extent_product(Step, first, level - 1),
+                              under = Group::extent_product(Step, level + 1, last);
                 contract_registers<Group, level, above, under * V>(rX, sFactors + Group::factor_offset(level));
             });
             constexpr int fresh = modes > 1 ? N : Q;
@@ -155,10 +178,13 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 }
             } else if constexpr (V > 1) {
 #pragma unroll
-                for (int q = 0; q < fresh; ++q) *reinterpret_cast<packet<16>*>(sTo + offset + q * fibre_stride) = *reinterpret_cast<const packet<16>*>(rX + q * V);
+                for (int q = 0; q < fresh; ++q)
+                    *reinterpret_cast<packet<16>*>(sTo + offset + q * fibre_stride) =
+                        *reinterpret_cast<const packet<16>*>(rX + q * V);
             } else if constexpr (W > 1 && fresh == N) {
 #pragma unroll
-                for (int q = 0; q < N; q += W) *reinterpret_cast<packet<16>*>(sTo + offset + q) = *reinterpret_cast<const packet<16>*>(rX + q);
+                for (int q = 0; q < N; q += W)
+                    *reinterpret_cast<packet<16>*>(sTo + offset + q) = *reinterpret_cast<const packet<16>*>(rX + q);
             } else {
 #pragma unroll
                 for (int q = 0; q < fresh; ++q) sTo[offset + q * fibre_stride] = rX[q];
@@ -181,12 +207,14 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
             const unsigned own = unsigned(round * at_once) + threadIdx.x % unsigned(at_once), item = begin + own;
             const bool works = own < unsigned(items) && item < unsigned(all_items) && q_first < Q;
             const int i = inner == 1 ? 0 : int(item % unsigned(inner)), o = int(item / unsigned(inner));
-            const int offset = works ? tile_offset<Group, Step, Part, 0, first - 1>(o) + tile_offset<Group, Step, 1, last + 1, Group::run_level>(i) : 0;
+            const int offset = works ? tile_offset<Group, Step, Part, 0, first - 1>(o) +
+                                           tile_offset<Group, Step, 1, last + 1, Group::run_level>(i)
+                                     : 0;
             scalar rY[part];  // (q)
 #pragma unroll
             for (int q = 0; q < part; ++q) rY[q] = scalar(0);
             if (works) {
-#pragma unroll(part * Group::words <= 16 ? 8 : 2)
+#pragma unroll(part* Group::words <= 16 ? 8 : 2)
                 for (int p = 0; p < N; ++p) {
                     scalar x;
                     if constexpr (blocks > 1)

@@ -9,24 +9,41 @@ template <class Real>
 struct alignas(2 * sizeof(Real)) complex {
     Real re, im;
     complex() = default;
-    __host__ __device__ constexpr complex(Real real_part, Real imaginary_part = Real(0)) : re(real_part), im(imaginary_part) {}
-    __device__ __forceinline__ complex& operator+=(complex b) { re += b.re; im += b.im; return *this; }
+    __host__ __device__ constexpr complex(Real real_part, Real imaginary_part = Real(0))
+        : re(real_part), im(imaginary_part) {}
+    __device__ __forceinline__ complex& operator+=(complex b) {
+        re += b.re;
+        im += b.im;
+        return *this;
+    }
     friend __device__ __forceinline__ complex operator+(complex a, complex b) { return {a.re + b.re, a.im + b.im}; }
-    friend __device__ __forceinline__ complex operator*(complex a, complex b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+    friend __device__ __forceinline__ complex operator*(complex a, complex b) {
+        return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    }
     friend __device__ __forceinline__ bool operator==(complex a, complex b) { return a.re == b.re && a.im == b.im; }
 };
 
 template <class Scalar>
-__device__ __forceinline__ Scalar conjugate(Scalar value) { return value; }
+__device__ __forceinline__ Scalar conjugate(Scalar value) {
+    return value;
+}
 template <class Real>
-__device__ __forceinline__ complex<Real> conjugate(complex<Real> value) { return {value.re, -value.im}; }
+__device__ __forceinline__ complex<Real> conjugate(complex<Real> value) {
+    return {value.re, -value.im};
+}
 
-struct half { unsigned short bits; };      // IEEE binary16
-struct bfloat16 { unsigned short bits; };  // the upper half of a float
+struct half {
+    unsigned short bits;
+};  // IEEE binary16
+struct bfloat16 {
+    unsigned short bits;
+};  // the upper half of a float
 
 // storage <-> accumulator
 template <class Accumulator, class Storage>
-__device__ __forceinline__ Accumulator widen(Storage value) { return Accumulator(value); }
+__device__ __forceinline__ Accumulator widen(Storage value) {
+    return Accumulator(value);
+}
 template <>
 __device__ __forceinline__ float widen<float, half>(half value) {
     float wide;
@@ -34,10 +51,14 @@ __device__ __forceinline__ float widen<float, half>(half value) {
     return wide;
 }
 template <>
-__device__ __forceinline__ float widen<float, bfloat16>(bfloat16 value) { return __uint_as_float(unsigned(value.bits) << 16); }
+__device__ __forceinline__ float widen<float, bfloat16>(bfloat16 value) {
+    return __uint_as_float(unsigned(value.bits) << 16);
+}
 
 template <class Storage, class Accumulator>
-__device__ __forceinline__ Storage narrow(Accumulator value) { return Storage(value); }
+__device__ __forceinline__ Storage narrow(Accumulator value) {
+    return Storage(value);
+}
 template <>
 __device__ __forceinline__ half narrow<half, float>(float value) {
     half stored;
@@ -47,8 +68,9 @@ __device__ __forceinline__ half narrow<half, float>(float value) {
 template <>
 __device__ __forceinline__ bfloat16 narrow<bfloat16, float>(float value) {
     const unsigned bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<unsigned short>(bits >> 16 | 0x40u)};  // a NaN stays one
-    return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};                      // to nearest, ties to even
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return {static_cast<unsigned short>(bits >> 16 | 0x40u)};                      // a NaN stays one
+    return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};  // to nearest, ties to even
 }
 
 }  // namespace otimes::kernels

@@ -20,11 +20,11 @@ struct group_arguments {
     index_t factor_p_stride[max_modes];
     index_t factor_q_stride[max_modes];
     Scalar alpha, beta;
-    index_t lines;            // rows of X, or batch entries
-    index_t parts_per_line;   // consecutive tensors in one line
+    index_t lines;           // rows of X, or batch entries
+    index_t parts_per_line;  // consecutive tensors in one line
     index_t x_line_stride, y_line_stride;
-    index_t inner;            // outer groups: elements below the group's modes
-    index_t x_inner, y_inner; // outer groups: stride of the group's linear index (inner, when nothing is skipped)
+    index_t inner;             // outer groups: elements below the group's modes
+    index_t x_inner, y_inner;  // outer groups: stride of the group's linear index (inner, when nothing is skipped)
 };
 
 // Where one tile lies in device memory.
@@ -39,7 +39,8 @@ struct tile_place {
 
 // Part `part` of Parts (cut along mode 1) of the tile's X -> sPart, Width elements an access.
 template <class Group, int Parts, int Width>
-__device__ __forceinline__ void load_pieces(const tile_place<typename Group::scalar>& place, typename Group::scalar* sPart, int part) {
+__device__ __forceinline__ void load_pieces(const tile_place<typename Group::scalar>& place,
+                                            typename Group::scalar* sPart, int part) {
     using scalar = typename Group::scalar;
     constexpr int row_count = Group::count_p() / Parts;  // elements of one row (of one run index) in this part
     constexpr int pieces = Group::rows * row_count * Group::run / Width;
@@ -58,18 +59,21 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
             exists = row < place.rows;
         }
         const int offset = tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
-        if (exists) copy_async<Width * int(sizeof(scalar))>(sPart + offset, gX);
+        if (exists) copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
     }
 }
 
 template <class Group>
-__device__ __forceinline__ void load_part(const tile_place<typename Group::scalar>& place, typename Group::scalar* sPart, int part) {
+__device__ __forceinline__ void load_part(const tile_place<typename Group::scalar>& place,
+                                          typename Group::scalar* sPart, int part) {
     using scalar = typename Group::scalar;
     constexpr int parts = Group::segments * Group::cluster;
     constexpr int row_count = Group::count_p();
     constexpr bool whole_rows = parts == 1 && Group::rows_contiguous(0);
     constexpr int stretch = Group::contiguous(0), part_count = Group::run > 1 ? stretch : row_count / parts;
-    constexpr int width = Group::widest(0, whole_rows ? Group::rows * row_count : stretch < part_count ? stretch : part_count);
+    constexpr int width = Group::widest(0, whole_rows             ? Group::rows * row_count
+                                           : stretch < part_count ? stretch
+                                                                  : part_count);
     constexpr int bytes = width * int(sizeof(scalar));
     bool wide = width > 1 && aligned_to(place.x, bytes) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)
@@ -98,7 +102,10 @@ struct epilogue {
     __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
         if constexpr (Count * sizeof(Scalar) == 16) {
             if (whole && wide) {
-                union { packet<16> bits; Scalar element[Count]; } out;
+                union {
+                    packet<16> bits;
+                    Scalar element[Count];
+                } out;
                 if (reads_y) {
                     out.bits = *reinterpret_cast<const packet<16>*>(gY);
 #pragma unroll
@@ -118,7 +125,8 @@ struct epilogue {
 
 // The finished tile -> Y, for groups whose last trip leaves runs too short to store directly.
 template <class Group, int Width>
-__device__ __forceinline__ void store_pieces(const tile_place<typename Group::scalar>& place, const typename Group::scalar* sTile,
+__device__ __forceinline__ void store_pieces(const tile_place<typename Group::scalar>& place,
+                                             const typename Group::scalar* sTile,
                                              const epilogue<typename Group::scalar>& last) {
     using scalar = typename Group::scalar;
     constexpr int done = Group::steps::count;
@@ -142,7 +150,8 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
             const int offset = tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
             scalar rY[Width];  // (Width)
             if constexpr (Width > 1)
-                *reinterpret_cast<packet<Width * int(sizeof(scalar))>*>(rY) = *reinterpret_cast<const packet<Width * int(sizeof(scalar))>*>(sTile + offset);
+                *reinterpret_cast<packet<Width* int(sizeof(scalar))>*>(rY) =
+                    *reinterpret_cast<const packet<Width* int(sizeof(scalar))>*>(sTile + offset);
             else
                 rY[0] = sTile[offset];
             last.store_vector(gY, rY, true);
@@ -151,13 +160,15 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
 }
 
 template <class Group>
-__device__ __forceinline__ void store_tile(const tile_place<typename Group::scalar>& place, const typename Group::scalar* sTile,
+__device__ __forceinline__ void store_tile(const tile_place<typename Group::scalar>& place,
+                                           const typename Group::scalar* sTile,
                                            const epilogue<typename Group::scalar>& last) {
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
     constexpr bool whole_rows = Group::rows_contiguous(done);
     constexpr int width = Group::widest(done, whole_rows ? Group::rows * row_count : Group::contiguous(done));
-    bool wide = width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows && place.run == Group::run;
+    bool wide =
+        width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)
         wide = wide && place.y_inner % width == 0;
     else if constexpr (Group::rows > 1)

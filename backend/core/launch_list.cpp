@@ -20,8 +20,8 @@ constexpr std::int64_t scratch_alignment = 256;
 /// A P x Q factor in device memory.
 struct placed_factor {
     memory_reference at;
-    std::int64_t P = 1;
-    std::int64_t Q = 1;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
     std::int64_t p_stride = 0;
     std::int64_t q_stride = 0;
     bool conjugate = false;
@@ -163,8 +163,8 @@ private:
         }
         const std::span<const mode> modes = plan_.source.modes_of(id);
         placed_factor f;
-        f.P = modes[0].extent;
-        f.Q = modes[1].extent;
+        f.p_extent = modes[0].extent;
+        f.q_extent = modes[1].extent;
         f.conjugate = t.conjugate;
         if (t.space == memory_space::device) {
             f.at.where = memory_reference::place::operand;
@@ -172,9 +172,9 @@ private:
             f.p_stride = modes[0].stride;
             f.q_stride = modes[1].stride;
         } else {
-            f.p_stride = f.Q;
+            f.p_stride = f.q_extent;
             f.q_stride = 1;
-            const std::int64_t bytes = f.P * f.Q * t.scalar_bytes;
+            const std::int64_t bytes = f.p_extent * f.q_extent * t.scalar_bytes;
             f.at = take_scratch(bytes);
             result_.staged.push_back({id, f.at.offset_bytes, bytes});
         }
@@ -214,15 +214,15 @@ private:
                                     " in an expression of type " + std::string(to_string(to)) + ".");
         }
         placed_factor wide = f;
-        wide.at = take_scratch(f.P * f.Q * element_bytes(to));
-        wide.p_stride = f.Q;
+        wide.at = take_scratch(f.p_extent * f.q_extent * element_bytes(to));
+        wide.p_stride = f.q_extent;
         wide.q_stride = 1;
         wide.conjugate = false;
         launch zero;  // an empty sum: every element becomes 0
         zero.type = to;
         zero.y = wide.at;
         zero.sliced.p_extent = 0;
-        zero.sliced.q_extent = f.P * f.Q;
+        zero.sliced.q_extent = f.p_extent * f.q_extent;
         zero.sliced.y_q = 1;
         result_.before.push_back(zero);
         launch copy;
@@ -230,7 +230,7 @@ private:
         copy.x = f.at;
         copy.y = wide.at;
         copy.factors = {one(from)};
-        copy.sliced.free = {{f.P, f.p_stride, 2 * f.Q, 0}, {f.Q, f.q_stride, 2, 0}};
+        copy.sliced.free = {{f.p_extent, f.p_stride, 2 * f.q_extent, 0}, {f.q_extent, f.q_stride, 2, 0}};
         order_free_modes(copy.sliced);
         result_.before.push_back(copy);
         return wide;
@@ -238,22 +238,24 @@ private:
 
     placed_factor multiply_out(const placed_factor& a, const placed_factor& b, dtype type) {
         placed_factor c;
-        c.P = a.P * b.P;
-        c.Q = a.Q * b.Q;
+        c.p_extent = a.p_extent * b.p_extent;
+        c.q_extent = a.q_extent * b.q_extent;
         c.q_stride = 1;
-        c.p_stride = c.Q;
-        c.at = take_scratch(c.P * c.Q * element_bytes(type));
+        c.p_stride = c.q_extent;
+        c.at = take_scratch(c.p_extent * c.q_extent * element_bytes(type));
         launch l;
         l.type = type;
         l.x = a.at;
         l.y = c.at;
         l.factors = {b.at};
-        l.sliced.q_extent = b.Q;
+        l.sliced.q_extent = b.q_extent;
         l.sliced.f_q = b.q_stride;
         l.sliced.y_q = 1;
         l.sliced.conjugate_x = a.conjugate;
         l.sliced.conjugate_f = b.conjugate;
-        l.sliced.free = {{a.P, a.p_stride, b.P * c.Q, 0}, {b.P, 0, c.Q, b.p_stride}, {a.Q, a.q_stride, b.Q, 0}};
+        l.sliced.free = {{a.p_extent, a.p_stride, b.p_extent * c.q_extent, 0},
+                         {b.p_extent, 0, c.q_extent, b.p_stride},
+                         {a.q_extent, a.q_stride, b.q_extent, 0}};
         order_free_modes(l.sliced);
         result_.before.push_back(l);
         return c;
@@ -321,8 +323,8 @@ private:
                 const std::int32_t id = s.factor;
                 const placed_factor f = place_all({&id, 1}, out.type);
                 l.factors = {f.at};
-                l.sliced.p_extent = f.P;
-                l.sliced.q_extent = f.Q;
+                l.sliced.p_extent = f.p_extent;
+                l.sliced.q_extent = f.q_extent;
                 l.sliced.x_p = from[k].stride;
                 l.sliced.y_q = to[k].stride;
                 l.sliced.f_p = f.p_stride;
@@ -410,7 +412,7 @@ private:
                 const bool last = end == p.sweeps.size();
                 std::vector<pass_extent> middle = in;
                 for (std::size_t i = begin; i < end; ++i) {
-                    middle[static_cast<std::size_t>(p.sweeps[i].mode)].extent = p.sweeps[i].Q;
+                    middle[static_cast<std::size_t>(p.sweeps[i].mode)].extent = p.sweeps[i].q_extent;
                 }
                 std::int64_t count = 1;
                 for (std::size_t k = middle.size(); k-- > 0;) {
@@ -456,8 +458,8 @@ private:
         const placed_factor f = place_all(s.factors, l.type);
         const auto k = static_cast<std::size_t>(s.mode);
         l.factors = {f.at};
-        l.sliced.p_extent = s.P;
-        l.sliced.q_extent = s.Q;
+        l.sliced.p_extent = s.p_extent;
+        l.sliced.q_extent = s.q_extent;
         l.sliced.x_p = in[k].stride;
         l.sliced.y_q = out[k].stride;
         l.sliced.f_p = f.p_stride;
@@ -571,9 +573,9 @@ private:
         request.parts_per_line = shape.parts_per_line;
         for (const std::size_t k : group) {
             const sweep& s = sweeps[static_cast<std::size_t>(sweep_of[k])];
-            request.p.push_back(s.P);
-            request.q.push_back(s.Q);
-            const bool large = std::min(s.P, s.Q) >= (l.type == dtype::f32 ? 16 : 8);
+            request.p.push_back(s.p_extent);
+            request.q.push_back(s.q_extent);
+            const bool large = std::min(s.p_extent, s.q_extent) >= (l.type == dtype::f32 ? 16 : 8);
             const bool unit = l.type == dtype::f32 ? s.kernel == sweep_kernel::mma_split && gpu_.has_tf32_mma
                                                    : s.kernel == sweep_kernel::mma_f64 && gpu_.has_f64_mma_wide;
             request.matrix.push_back(large && unit);

@@ -13,22 +13,53 @@ struct kron_case {
     std::vector<int> p, q;
 };
 
-inline kron_case power_case(std::string id, std::int64_t rows, int p, int n) { return {id, rows, rows, std::vector<int>(n, p), std::vector<int>(n, p)}; }
+inline kron_case power_case(std::string id, std::int64_t rows, int p, int n) {
+    return {id, rows, rows, std::vector<int>(n, p), std::vector<int>(n, p)};
+}
 
 inline std::vector<kron_case> kron_cases() {
-    std::vector<kron_case> all = {
-        power_case("fig9_8^5", 1024, 8, 5), power_case("fig9_8^6", 1024, 8, 6), power_case("fig9_16^4", 1024, 16, 4), power_case("fig9_16^5", 1024, 16, 5),
-        power_case("fig9_32^3", 1024, 32, 3), power_case("fig9_32^4", 1024, 32, 4), power_case("fig9_64^2", 1024, 64, 2), power_case("fig9_64^3", 1024, 64, 3),
-        power_case("fig9_128^2", 1024, 128, 2), power_case("fig9_128^3", 320, 128, 3), power_case("tab3_8^8", 16, 8, 8), power_case("tab3_16^6", 16, 16, 6),
-        power_case("tab3_32^5", 16, 32, 5), power_case("tab3_64^4", 16, 64, 4),
-        power_case("tab4_01", 20, 2, 7), power_case("tab4_02", 20, 2, 9), power_case("tab4_03", 50, 2, 9), power_case("tab4_04", 20, 2, 10), power_case("tab4_05", 1, 2, 11),
-        {"tab4_06", 10, 10, {52, 65}, {50, 20}}, {"tab4_07", 50, 50, {32, 64}, {8, 128}}, {"tab4_08", 10, 10, {52, 50}, {65, 20}},
-        power_case("tab4_09", 4, 2, 9), power_case("tab4_10", 8, 2, 9), power_case("tab4_11", 16, 2, 9), power_case("tab4_12", 20, 2, 9),
-        power_case("tab4_13", 4, 8, 3), power_case("tab4_14", 8, 8, 3), power_case("tab4_15", 16, 8, 3), power_case("tab4_16", 20, 8, 3),
-        power_case("tab4_17", 1024, 3, 7), power_case("tab4_18", 1024, 4, 7), power_case("tab4_19", 1024, 6, 7),
-        {"tab4_20", 1, 1, {5, 5, 5, 2}, {5, 5, 5, 2}}, {"tab4_21", 1, 1, {5, 5, 2, 25}, {5, 5, 2, 25}},
-        power_case("tab4_22", 1526, 4, 6), power_case("tab4_23", 156, 8, 3), power_case("tab4_24", 2967, 4, 7), power_case("tab4_28", 16, 64, 3), power_case("tab4_27", 16, 32, 6),
-        power_case("fig11_64^4_g1", 16, 64, 4), power_case("fig11_128^4_g1", 4, 128, 4)};
+    std::vector<kron_case> all = {power_case("fig9_8^5", 1024, 8, 5),
+                                  power_case("fig9_8^6", 1024, 8, 6),
+                                  power_case("fig9_16^4", 1024, 16, 4),
+                                  power_case("fig9_16^5", 1024, 16, 5),
+                                  power_case("fig9_32^3", 1024, 32, 3),
+                                  power_case("fig9_32^4", 1024, 32, 4),
+                                  power_case("fig9_64^2", 1024, 64, 2),
+                                  power_case("fig9_64^3", 1024, 64, 3),
+                                  power_case("fig9_128^2", 1024, 128, 2),
+                                  power_case("fig9_128^3", 320, 128, 3),
+                                  power_case("tab3_8^8", 16, 8, 8),
+                                  power_case("tab3_16^6", 16, 16, 6),
+                                  power_case("tab3_32^5", 16, 32, 5),
+                                  power_case("tab3_64^4", 16, 64, 4),
+                                  power_case("tab4_01", 20, 2, 7),
+                                  power_case("tab4_02", 20, 2, 9),
+                                  power_case("tab4_03", 50, 2, 9),
+                                  power_case("tab4_04", 20, 2, 10),
+                                  power_case("tab4_05", 1, 2, 11),
+                                  {"tab4_06", 10, 10, {52, 65}, {50, 20}},
+                                  {"tab4_07", 50, 50, {32, 64}, {8, 128}},
+                                  {"tab4_08", 10, 10, {52, 50}, {65, 20}},
+                                  power_case("tab4_09", 4, 2, 9),
+                                  power_case("tab4_10", 8, 2, 9),
+                                  power_case("tab4_11", 16, 2, 9),
+                                  power_case("tab4_12", 20, 2, 9),
+                                  power_case("tab4_13", 4, 8, 3),
+                                  power_case("tab4_14", 8, 8, 3),
+                                  power_case("tab4_15", 16, 8, 3),
+                                  power_case("tab4_16", 20, 8, 3),
+                                  power_case("tab4_17", 1024, 3, 7),
+                                  power_case("tab4_18", 1024, 4, 7),
+                                  power_case("tab4_19", 1024, 6, 7),
+                                  {"tab4_20", 1, 1, {5, 5, 5, 2}, {5, 5, 5, 2}},
+                                  {"tab4_21", 1, 1, {5, 5, 2, 25}, {5, 5, 2, 25}},
+                                  power_case("tab4_22", 1526, 4, 6),
+                                  power_case("tab4_23", 156, 8, 3),
+                                  power_case("tab4_24", 2967, 4, 7),
+                                  power_case("tab4_28", 16, 64, 3),
+                                  power_case("tab4_27", 16, 32, 6),
+                                  power_case("fig11_64^4_g1", 16, 64, 4),
+                                  power_case("fig11_128^4_g1", 4, 128, 4)};
     for (int n = 1; n <= 16; ++n)
         for (int d = 2; d <= 3; ++d) {
             kron_case c = power_case("jhurani" + std::to_string(d) + "_" + std::to_string(n), 100000, n, d);

@@ -30,37 +30,68 @@ using namespace otimes::bench;
 
 namespace {
 
-struct chain { int modes; int p[16]; int q[16]; };
+struct chain {
+    int modes;
+    int p[16];
+    int q[16];
+};
 
-struct kernel_entry { CUfunction function = nullptr; int occupancy = 0; std::string report; };
+struct kernel_entry {
+    CUfunction function = nullptr;
+    int occupancy = 0;
+    std::string report;
+};
 
 struct machine {
-    CUdevice device; CUcontext context; CUstream stream, second; int multiprocessors = 132;
+    CUdevice device;
+    CUcontext context;
+    CUstream stream, second;
+    int multiprocessors = 132;
     std::map<std::string, kernel_entry> kernels;
     CUfunction fill[2], project[2], entry[2];
     std::unique_ptr<cublas_chain> yardstick;
 };
 
-struct planned { const kron_case* c; int type; pass_plan plan; std::string text; };
+struct planned {
+    const kron_case* c;
+    int type;
+    pass_plan plan;
+    std::string text;
+};
 
-double median(std::vector<double> v) { std::sort(v.begin(), v.end()); return v[v.size() / 2]; }
+double median(std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return v[v.size() / 2];
+}
 
 template <class T>
 struct runner {
-    machine& m; const planned& pl; std::int64_t rows, K, L; CUdeviceptr factors; std::vector<std::int64_t> factor_at;
-    struct resolved { const kernel_entry* kernel; std::int64_t count_p, count_q; unsigned shared; };
+    machine& m;
+    const planned& pl;
+    std::int64_t rows, K, L;
+    CUdeviceptr factors;
+    std::vector<std::int64_t> factor_at;
+    struct resolved {
+        const kernel_entry* kernel;
+        std::int64_t count_p, count_q;
+        unsigned shared;
+    };
     std::vector<resolved> passes;
 
     void resolve() {
         for (const auto& pass : pl.plan.passes)
-            passes.push_back({&m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double")), pass.count_p(), pass.count_q(), unsigned(pass.shared_bytes(sizeof(T)))});
+            passes.push_back({&m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double")),
+                              pass.count_p(), pass.count_q(), unsigned(pass.shared_bytes(sizeof(T)))});
     }
 
     void run(CUdeviceptr x, CUdeviceptr y, CUstream stream, CUstream second, CUevent fork, CUevent join) {
         const auto& plan = pl.plan;
         const std::int64_t slab = plan.slab_rows ? plan.slab_rows : rows;
         const bool two = plan.streams == 2 && rows > slab;
-        if (two) { CU(cuEventRecord(fork, stream)); CU(cuStreamWaitEvent(second, fork, 0)); }
+        if (two) {
+            CU(cuEventRecord(fork, stream));
+            CU(cuStreamWaitEvent(second, fork, 0));
+        }
         int turn = 0;
         for (std::int64_t first = 0; first < rows; first += slab, ++turn) {
             const std::int64_t count = std::min(slab, rows - first);
@@ -73,15 +104,19 @@ struct runner {
                 const kernel_entry& k = *passes[n].kernel;
                 const std::int64_t in = passes[n].count_p, out = passes[n].count_q;
                 group_arguments<T> a{};
-                a.x = reinterpret_cast<const T*>(from); a.y = reinterpret_cast<T*>(to);
+                a.x = reinterpret_cast<const T*>(from);
+                a.y = reinterpret_cast<T*>(to);
                 for (int i = 0; i < pass.modes(); ++i) {
                     a.factor[i] = reinterpret_cast<const T*>(factors + factor_at[pass.first_mode + i] * sizeof(T));
                     a.factor_p_stride[i] = pl.c->q[pass.first_mode + i];
                     a.factor_q_stride[i] = 1;
                 }
-                a.alpha = 1; a.beta = 0; a.lines = count;
+                a.alpha = 1;
+                a.beta = 0;
+                a.lines = count;
                 const std::int64_t row_out = row_in / in * out;
-                a.x_line_stride = row_in; a.y_line_stride = row_out;
+                a.x_line_stride = row_in;
+                a.y_line_stride = row_out;
                 std::int64_t tiles;
                 if (pass.outer) {
                     std::int64_t inner = 1;  // modes behind the group
@@ -91,18 +126,28 @@ struct runner {
                     tiles = count * a.parts_per_line * ((inner + pass.run - 1) / pass.run);
                 } else {
                     a.parts_per_line = row_in / in;
-                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) { a.lines = count * a.parts_per_line; a.parts_per_line = 1; a.x_line_stride = in; a.y_line_stride = out; }
+                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) {
+                        a.lines = count * a.parts_per_line;
+                        a.parts_per_line = 1;
+                        a.x_line_stride = in;
+                        a.y_line_stride = out;
+                    }
                     tiles = (a.lines * a.parts_per_line + pass.rows - 1) / pass.rows;
                 }
                 tiles *= pass.cluster;
-                const std::int64_t resident = pass.cluster > 1 ? std::int64_t(k.occupancy) * pass.cluster : std::int64_t(m.multiprocessors) * k.occupancy;
+                const std::int64_t resident = pass.cluster > 1 ? std::int64_t(k.occupancy) * pass.cluster
+                                                               : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1, passes[n].shared, s, parameters, nullptr));
+                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1,
+                                  passes[n].shared, s, parameters, nullptr));
                 from = to;
                 row_in = row_out;
             }
         }
-        if (two) { CU(cuEventRecord(join, second)); CU(cuStreamWaitEvent(stream, join, 0)); }
+        if (two) {
+            CU(cuEventRecord(join, second));
+            CU(cuStreamWaitEvent(stream, join, 0));
+        }
     }
 };
 
@@ -124,94 +169,153 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     {
         std::vector<int> order(c.p.size());
         for (std::size_t i = 0; i < order.size(); ++i) order[i] = int(i);
-        std::sort(order.begin(), order.end(), [&](int a, int b) { return 1.0 / c.q[a] - 1.0 / c.p[a] > 1.0 / c.q[b] - 1.0 / c.p[b]; });
+        std::sort(order.begin(), order.end(),
+                  [&](int a, int b) { return 1.0 / c.q[a] - 1.0 / c.p[a] > 1.0 / c.q[b] - 1.0 / c.p[b]; });
         double k = double(K);
-        for (int i : order) { if (in_plan(i)) flops += 2.0 * rows * k * c.q[i]; k = k / c.p[i] * c.q[i]; }
+        for (int i : order) {
+            if (in_plan(i)) flops += 2.0 * rows * k * c.q[i];
+            k = k / c.p[i] * c.q[i];
+        }
     }
     const double bytes = double(rows) * (K + L) * sizeof(T);
     const int sets = std::max(1, int(std::min(4096.0, std::ceil(130e6 / bytes) + (bytes < 130e6 ? 1 : 0))));
-    const std::int64_t x_bytes = (rows * K * sizeof(T) + 255) / 256 * 256, y_bytes = (rows * L * sizeof(T) + 255) / 256 * 256;
+    const std::int64_t x_bytes = (rows * K * sizeof(T) + 255) / 256 * 256,
+                       y_bytes = (rows * L * sizeof(T) + 255) / 256 * 256;
     CUdeviceptr x, y, factors, table, sums, samples;
-    CU(cuMemAlloc(&x, x_bytes * sets)); CU(cuMemAlloc(&y, y_bytes * sets));
+    CU(cuMemAlloc(&x, x_bytes * sets));
+    CU(cuMemAlloc(&y, y_bytes * sets));
     runner<T> r{m, pl, rows, K, L, 0, {}, {}};
     r.resolve();
     std::int64_t total = 0;
     std::vector<T> host_factors;
     std::mt19937_64 random(12345);
     std::uniform_real_distribution<double> uniform(-1, 1);
-    chain ch{}; ch.modes = int(c.p.size());
+    chain ch{};
+    ch.modes = int(c.p.size());
     std::vector<double> w, u;
     // A plan may leave modes out: those have the identity as their factor.
     std::vector<bool> replaced(c.p.size(), false);
     for (const auto& pass : pl.plan.passes)
         for (int i = 0; i < pass.modes(); ++i) replaced[pass.first_mode + i] = true;
     for (std::size_t i = 0; i < c.p.size(); ++i) {
-        ch.p[i] = c.p[i]; ch.q[i] = c.q[i];
+        ch.p[i] = c.p[i];
+        ch.q[i] = c.q[i];
         r.factor_at.push_back(total);
         std::vector<double> wi(c.q[i]);
         for (double& e : wi) e = uniform(random) / std::sqrt(double(c.q[i]) / 3);
         const double scale = 1 / std::sqrt(c.p[i] / 3.0);
         for (int p = 0; p < c.p[i]; ++p) {
             double dot = 0;
-            for (int q = 0; q < c.q[i]; ++q) { const T f = replaced[i] ? T(scale * uniform(random)) : T(p == q); host_factors.push_back(f); dot += double(f) * wi[q]; }
+            for (int q = 0; q < c.q[i]; ++q) {
+                const T f = replaced[i] ? T(scale * uniform(random)) : T(p == q);
+                host_factors.push_back(f);
+                dot += double(f) * wi[q];
+            }
             u.push_back(dot);
         }
         w.insert(w.end(), wi.begin(), wi.end());
         total += std::int64_t(c.p[i]) * c.q[i];
     }
     constexpr int sample_count = 1024;
-    CU(cuMemAlloc(&factors, total * sizeof(T))); CU(cuMemcpyHtoD(factors, host_factors.data(), total * sizeof(T)));
+    CU(cuMemAlloc(&factors, total * sizeof(T)));
+    CU(cuMemcpyHtoD(factors, host_factors.data(), total * sizeof(T)));
     r.factors = factors;
-    CU(cuMemAlloc(&table, (w.size() + u.size()) * 8)); CU(cuMemAlloc(&sums, rows * 16)); CU(cuMemAlloc(&samples, sample_count * 16));
-    CU(cuMemcpyHtoD(table, w.data(), w.size() * 8)); CU(cuMemcpyHtoD(table + w.size() * 8, u.data(), u.size() * 8));
-    long long n = x_bytes * sets / sizeof(T); unsigned long long seed = 7; double one = 1;
-    { void* p[] = {&x, &n, &seed, &one}; CU(cuLaunchKernel(m.fill[type], 1024, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+    CU(cuMemAlloc(&table, (w.size() + u.size()) * 8));
+    CU(cuMemAlloc(&sums, rows * 16));
+    CU(cuMemAlloc(&samples, sample_count * 16));
+    CU(cuMemcpyHtoD(table, w.data(), w.size() * 8));
+    CU(cuMemcpyHtoD(table + w.size() * 8, u.data(), u.size() * 8));
+    long long n = x_bytes * sets / sizeof(T);
+    unsigned long long seed = 7;
+    double one = 1;
+    {
+        void* p[] = {&x, &n, &seed, &one};
+        CU(cuLaunchKernel(m.fill[type], 1024, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr));
+    }
     CU(cuMemsetD8Async(y, 0xff, y_bytes * sets, m.stream));  // NaN
     CU(cuMemsetD8Async(sums, 0, rows * 16, m.stream));
 
     CUevent fork, join, begin, end;
-    CU(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING)); CU(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
-    CU(cuEventCreate(&begin, 0)); CU(cuEventCreate(&end, 0));
+    CU(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    CU(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    CU(cuEventCreate(&begin, 0));
+    CU(cuEventCreate(&end, 0));
     const auto run = [&](int set) { r.run(x + set * x_bytes, y + set * y_bytes, m.stream, m.second, fork, join); };
 
     run(sets - 1);
     const CUdeviceptr last_x = x + (sets - 1) * x_bytes, last_y = y + (sets - 1) * y_bytes;
     double residual = 0, error = 0;
     {
-        long long count = L; int use_q = 1; CUdeviceptr t = table, s = sums, data = last_y;
+        long long count = L;
+        int use_q = 1;
+        CUdeviceptr t = table, s = sums, data = last_y;
         const unsigned chunks = unsigned(std::max<std::int64_t>(1, std::min<std::int64_t>(64, std::max(K, L) / 1024)));
         for (std::int64_t first = 0; first < rows; first += 32768) {
             const unsigned some = unsigned(std::min<std::int64_t>(32768, rows - first));
-            count = L; use_q = 1; t = table; s = sums + first * 8; data = last_y + first * L * sizeof(T);
-            { void* p[] = {&data, &count, &ch, &use_q, &t, &s}; CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
-            count = K; use_q = 0; t = table + w.size() * 8; s = sums + (rows + first) * 8; data = last_x + first * K * sizeof(T);
-            { void* p[] = {&data, &count, &ch, &use_q, &t, &s}; CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+            count = L;
+            use_q = 1;
+            t = table;
+            s = sums + first * 8;
+            data = last_y + first * L * sizeof(T);
+            {
+                void* p[] = {&data, &count, &ch, &use_q, &t, &s};
+                CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr));
+            }
+            count = K;
+            use_q = 0;
+            t = table + w.size() * 8;
+            s = sums + (rows + first) * 8;
+            data = last_x + first * K * sizeof(T);
+            {
+                void* p[] = {&data, &count, &ch, &use_q, &t, &s};
+                CU(cuLaunchKernel(m.project[type], chunks, some, 1, 256, 1, 1, 0, m.stream, p, nullptr));
+            }
         }
-        long long rr = rows, kk = K, ll = L; unsigned long long sample_seed = 99;
+        long long rr = rows, kk = K, ll = L;
+        unsigned long long sample_seed = 99;
         const unsigned sampled = K > (1 << 20) ? 256 : sample_count;
-        { void* p[] = {const_cast<CUdeviceptr*>(&last_x), const_cast<CUdeviceptr*>(&last_y), &factors, &rr, &kk, &ll, &ch, &sample_seed, &samples};
-          CU(cuLaunchKernel(m.entry[type], sampled, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr)); }
+        {
+            void* p[] = {const_cast<CUdeviceptr*>(&last_x),
+                         const_cast<CUdeviceptr*>(&last_y),
+                         &factors,
+                         &rr,
+                         &kk,
+                         &ll,
+                         &ch,
+                         &sample_seed,
+                         &samples};
+            CU(cuLaunchKernel(m.entry[type], sampled, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr));
+        }
         CU(cuStreamSynchronize(m.stream));
         std::vector<double> h(2 * rows), e(2 * sampled);
-        CU(cuMemcpyDtoH(h.data(), sums, rows * 16)); CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
+        CU(cuMemcpyDtoH(h.data(), sums, rows * 16));
+        CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
         double d2 = 0, n2 = 0;
-        for (std::int64_t i = 0; i < rows; ++i) { d2 += (h[i] - h[rows + i]) * (h[i] - h[rows + i]); n2 += h[rows + i] * h[rows + i]; }
+        for (std::int64_t i = 0; i < rows; ++i) {
+            d2 += (h[i] - h[rows + i]) * (h[i] - h[rows + i]);
+            n2 += h[rows + i] * h[rows + i];
+        }
         const double difference2 = d2;
-        double projected2 = n2, weight2 = 1;  // a projection may cancel by chance: its expected size counts when that is larger
+        double projected2 = n2,
+               weight2 = 1;  // a projection may cancel by chance: its expected size counts when that is larger
         for (std::size_t i = 0, at = 0; i < c.q.size(); at += c.q[i], ++i) {
             double norm2 = 0;
             for (int j = 0; j < c.q[i]; ++j) norm2 += w[at + j] * w[at + j];
             weight2 *= norm2;
         }
         d2 = n2 = 0;
-        for (unsigned i = 0; i < sampled; ++i) { d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]); n2 += e[2 * i + 1] * e[2 * i + 1]; }
+        for (unsigned i = 0; i < sampled; ++i) {
+            d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]);
+            n2 += e[2 * i + 1] * e[2 * i + 1];
+        }
         residual = std::sqrt(difference2 / std::max(projected2, weight2 * n2 / sampled * double(rows)));
         error = std::sqrt(d2 / n2);
     }
     const double tolerance = type ? 1e-14 : 5e-6;
     const bool right = residual < tolerance && error < tolerance;
     std::string reports;
-    for (const auto& pass : pl.plan.passes) reports += " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? "double" : "float")).report + "]";
+    for (const auto& pass : pl.plan.passes)
+        reports += " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? "double" : "float")).report + "]";
     double cold = 0, warm = 0, graph_time = 0, copy = 0, yardstick_cold = 0, yardstick_warm = 0, yardstick_error = 0;
     if (timed && right) {
         const auto time = [&](int count, auto&& body) {
@@ -236,29 +340,39 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
         (void)half;
         copy = repeat(count, 7, [&](int i) {
             const int s = i % sets;
-            if (x_bytes == y_bytes) CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, rows * K * sizeof(T), m.stream));
-            else CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, std::min(x_bytes, y_bytes), m.stream));
+            if (x_bytes == y_bytes)
+                CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, rows * K * sizeof(T), m.stream));
+            else
+                CU(cuMemcpyDtoDAsync(y + s * y_bytes, x + s * x_bytes, std::min(x_bytes, y_bytes), m.stream));
         });
         warm = repeat(count, 7, [&](int) { run(0); });
-        CUgraph graph; CUgraphExec exec;
+        CUgraph graph;
+        CUgraphExec exec;
         const int nodes = bytes < 2e8 ? 20 : 2;
         CU(cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         for (int i = 0; i < nodes; ++i) run(0);
         CU(cuStreamEndCapture(m.stream, &graph));
         CU(cuGraphInstantiate(&exec, graph, 0));
         graph_time = repeat(std::max(1, count / nodes), 5, [&](int) { CU(cuGraphLaunch(exec, m.stream)); }) / nodes;
-        CU(cuGraphExecDestroy(exec)); CU(cuGraphDestroy(graph));
+        CU(cuGraphExecDestroy(exec));
+        CU(cuGraphDestroy(graph));
         bool whole = true;
         for (std::size_t i = 0; i < c.p.size(); ++i) whole = whole && replaced[i];
         if (m.yardstick && m.yardstick->exists() && whole && bytes < 2e10) {
             std::int64_t extent = K, largest = L;
-            for (std::size_t i = c.p.size(); i-- > 0;) { extent = extent / c.p[i] * c.q[i]; largest = std::max(largest, extent); }
+            for (std::size_t i = c.p.size(); i-- > 0;) {
+                extent = extent / c.p[i] * c.q[i];
+                largest = std::max(largest, extent);
+            }
             CUdeviceptr scratch, last;
-            CU(cuMemAlloc(&scratch, rows * largest * sizeof(T))); CU(cuMemAlloc(&last, rows * largest * sizeof(T)));
+            CU(cuMemAlloc(&scratch, rows * largest * sizeof(T)));
+            CU(cuMemAlloc(&last, rows * largest * sizeof(T)));
             std::vector<const T*> f;
             for (std::int64_t at : r.factor_at) f.push_back(reinterpret_cast<const T*>(factors + at * sizeof(T)));
             const auto chain_run = [&](int set) {
-                m.yardstick->run<T>(rows, c.p, c.q, reinterpret_cast<const T*>(x + set * x_bytes), largest == L ? reinterpret_cast<T*>(y + set * y_bytes) : reinterpret_cast<T*>(last), reinterpret_cast<T*>(scratch), f);
+                m.yardstick->run<T>(rows, c.p, c.q, reinterpret_cast<const T*>(x + set * x_bytes),
+                                    largest == L ? reinterpret_cast<T*>(y + set * y_bytes) : reinterpret_cast<T*>(last),
+                                    reinterpret_cast<T*>(scratch), f);
             };
             const int fewer = std::max(1, std::min(count, int(20 / guess / double(c.p.size()))));
             yardstick_cold = repeat(fewer, 3, [&](int i) { chain_run(i % sets); });
@@ -266,34 +380,60 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
             if (largest == L) {
                 // The same samples once more, of the chain's result.
                 chain_run(sets - 1);
-                long long rr = rows, kk = K, ll = L; unsigned long long sample_seed = 99;
+                long long rr = rows, kk = K, ll = L;
+                unsigned long long sample_seed = 99;
                 const unsigned sampled = 256;
-                void* p[] = {const_cast<CUdeviceptr*>(&last_x), const_cast<CUdeviceptr*>(&last_y), &factors, &rr, &kk, &ll, &ch, &sample_seed, &samples};
+                void* p[] = {const_cast<CUdeviceptr*>(&last_x),
+                             const_cast<CUdeviceptr*>(&last_y),
+                             &factors,
+                             &rr,
+                             &kk,
+                             &ll,
+                             &ch,
+                             &sample_seed,
+                             &samples};
                 CU(cuLaunchKernel(m.entry[type], sampled, 1, 1, 256, 1, 1, 0, m.stream, p, nullptr));
                 CU(cuStreamSynchronize(m.stream));
                 std::vector<double> e(2 * sampled);
                 CU(cuMemcpyDtoH(e.data(), samples, sampled * 16));
                 double d2 = 0, n2 = 0;
-                for (unsigned i = 0; i < sampled; ++i) { d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]); n2 += e[2 * i + 1] * e[2 * i + 1]; }
+                for (unsigned i = 0; i < sampled; ++i) {
+                    d2 += (e[2 * i] - e[2 * i + 1]) * (e[2 * i] - e[2 * i + 1]);
+                    n2 += e[2 * i + 1] * e[2 * i + 1];
+                }
                 yardstick_error = std::sqrt(d2 / n2);
             }
             CU(cuStreamSynchronize(m.stream));
-            CU(cuMemFree(scratch)); CU(cuMemFree(last));
+            CU(cuMemFree(scratch));
+            CU(cuMemFree(last));
         }
     }
     const double bound = std::max(copy, flops / (type ? 66e12 : 102e12) * 1e3);
-    std::printf("%-12s %s %s cold %9.5f warm %9.5f graph %9.5f copy %9.5f bound %9.5f x %5.2f  res %.1e err %.2e cublas %.5f err %.1e%s | %s\n", c.id.c_str(), type ? "f64" : "f32", right ? "ok   " : "WRONG", cold, warm,
-                graph_time, copy, bound, bound > 0 ? cold / bound : 0, residual, error, yardstick_warm, yardstick_error, reports.c_str(), pl.text.c_str());
+    std::printf(
+        "%-12s %s %s cold %9.5f warm %9.5f graph %9.5f copy %9.5f bound %9.5f x %5.2f  res %.1e err %.2e cublas %.5f "
+        "err %.1e%s | %s\n",
+        c.id.c_str(), type ? "f64" : "f32", right ? "ok   " : "WRONG", cold, warm, graph_time, copy, bound,
+        bound > 0 ? cold / bound : 0, residual, error, yardstick_warm, yardstick_error, reports.c_str(),
+        pl.text.c_str());
     std::fflush(stdout);
     if (csv && right && timed) {
         const auto line = [&](const char* peer, double ms, double of_error) {
-            std::fprintf(csv, "%s,%s,%s,%.5f,%.1f,%.1f,%.2e,%.5f,%.3f,\"%s\"\n", c.id.c_str(), type ? "f64" : "f32", peer, ms, flops / ms * 1e-6, bytes / ms * 1e-6, of_error, bound, ms / bound, pl.text.c_str());
+            std::fprintf(csv, "%s,%s,%s,%.5f,%.1f,%.1f,%.2e,%.5f,%.3f,\"%s\"\n", c.id.c_str(), type ? "f64" : "f32",
+                         peer, ms, flops / ms * 1e-6, bytes / ms * 1e-6, of_error, bound, ms / bound, pl.text.c_str());
         };
-        line("otimes", cold, error); line("otimes_warm", warm, error); line("otimes_graph", graph_time, error);
-        if (yardstick_cold > 0) { line("cublas_chain", yardstick_cold, yardstick_error); line("cublas_chain_warm", yardstick_warm, yardstick_error); }
+        line("otimes", cold, error);
+        line("otimes_warm", warm, error);
+        line("otimes_graph", graph_time, error);
+        if (yardstick_cold > 0) {
+            line("cublas_chain", yardstick_cold, yardstick_error);
+            line("cublas_chain_warm", yardstick_warm, yardstick_error);
+        }
         std::fflush(csv);
     }
-    CU(cuEventDestroy(fork)); CU(cuEventDestroy(join)); CU(cuEventDestroy(begin)); CU(cuEventDestroy(end));
+    CU(cuEventDestroy(fork));
+    CU(cuEventDestroy(join));
+    CU(cuEventDestroy(begin));
+    CU(cuEventDestroy(end));
     for (CUdeviceptr p : {x, y, factors, table, sums, samples}) CU(cuMemFree(p));
 }
 
@@ -304,18 +444,30 @@ int program(int argc, char** argv) {
     bool compile_only = false, timed = true, check = false, brief = false, yardstick = false;
     for (int i = 2; i < argc; ++i) {
         const std::string a = argv[i];
-        if (a == "--plans") plans = argv[++i];
-        else if (a == "--csv") csv_path = argv[++i];
-        else if (a == "--only") only = argv[++i];
-        else if (a == "--compile-only") compile_only = true;
-        else if (a == "--check-only") timed = false;
-        else if (a == "--check") check = true;
-        else if (a == "--brief") brief = true;
-        else if (a == "--yardstick") yardstick = true;
-        else if (a == "--cache") cache = argv[++i];
-        else if (a == "--ahead-of-time") ahead_of_time = argv[++i];
-        else if (a == "--dump") dump = argv[++i];
-        else throw std::runtime_error("unknown option " + a);
+        if (a == "--plans")
+            plans = argv[++i];
+        else if (a == "--csv")
+            csv_path = argv[++i];
+        else if (a == "--only")
+            only = argv[++i];
+        else if (a == "--compile-only")
+            compile_only = true;
+        else if (a == "--check-only")
+            timed = false;
+        else if (a == "--check")
+            check = true;
+        else if (a == "--brief")
+            brief = true;
+        else if (a == "--yardstick")
+            yardstick = true;
+        else if (a == "--cache")
+            cache = argv[++i];
+        else if (a == "--ahead-of-time")
+            ahead_of_time = argv[++i];
+        else if (a == "--dump")
+            dump = argv[++i];
+        else
+            throw std::runtime_error("unknown option " + a);
     }
     for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
     if (check) return check_kernels(cache, ahead_of_time, only, brief);
@@ -336,7 +488,8 @@ int program(int argc, char** argv) {
             if (c.id == id) {
                 known = true;
                 for (int t = 0; t < 2; ++t)
-                    if (type == "*" || type == (t ? "f64" : "f32")) work.push_back({&c, t, parse_pass_plan(rest, c.p, c.q), rest});
+                    if (type == "*" || type == (t ? "f64" : "f32"))
+                        work.push_back({&c, t, parse_pass_plan(rest, c.p, c.q), rest});
             }
         if (!known) throw std::runtime_error("plans: unknown case " + id);
     }
@@ -346,25 +499,39 @@ int program(int argc, char** argv) {
         for (const auto& pass : w.plan.passes) {
             const std::string type = pass.type_expression(w.type ? "double" : "float"), key = pass.kernel() + type;
             if (known.emplace(key, 1).second)
-                jobs.push_back({key, "#include \"" + pass.kernel() + ".cuh\"\n__device__ int contract_shared_bytes = " + type + "::shared_bytes;\n", "otimes::kernels::" + pass.kernel() + "<" + type + ">", {}, {}});
+                jobs.push_back({key,
+                                "#include \"" + pass.kernel() +
+                                    ".cuh\"\n__device__ int contract_shared_bytes = " + type + "::shared_bytes;\n",
+                                "otimes::kernels::" + pass.kernel() + "<" + type + ">",
+                                {},
+                                {}});
         }
     jobs.push_back({"check", read_text(root + "/bench/gpu/check_kernels.cuh"), "", {}, {}});
     const auto start = std::chrono::steady_clock::now();
     compile_all(jobs, cache);
-    std::printf("%zu kernels compiled in %.1f s\n", jobs.size(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    std::printf("%zu kernels compiled in %.1f s\n", jobs.size(),
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (compile_only) {
-        for (const auto& j : jobs) std::printf("%-16s %.2f s  %s%s\n", short_report(j.result.log).c_str(), j.result.seconds, j.key.c_str(), j.error.substr(0, 600).c_str());
+        for (const auto& j : jobs)
+            std::printf("%-16s %.2f s  %s%s\n", short_report(j.result.log).c_str(), j.result.seconds, j.key.c_str(),
+                        j.error.substr(0, 600).c_str());
         return 0;
     }
 
     machine m;
-    CU(cuInit(0)); CU(cuDeviceGet(&m.device, 0)); CU(cuDevicePrimaryCtxRetain(&m.context, m.device)); CU(cuCtxSetCurrent(m.context));
+    CU(cuInit(0));
+    CU(cuDeviceGet(&m.device, 0));
+    CU(cuDevicePrimaryCtxRetain(&m.context, m.device));
+    CU(cuCtxSetCurrent(m.context));
     CU(cuDeviceGetAttribute(&m.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, m.device));
     CU(cuStreamCreate(&m.stream, CU_STREAM_NON_BLOCKING));
     if (yardstick) m.yardstick = std::make_unique<cublas_chain>(m.stream);
     CU(cuStreamCreate(&m.second, CU_STREAM_NON_BLOCKING));
     for (auto& j : jobs) {
-        if (!j.error.empty()) { std::printf("COMPILE FAILED %s\n", j.error.substr(0, 1200).c_str()); continue; }
+        if (!j.error.empty()) {
+            std::printf("COMPILE FAILED %s\n", j.error.substr(0, 1200).c_str());
+            continue;
+        }
         CUmodule module;
         CU(cuModuleLoadData(&module, j.result.cubin.data()));
         if (j.key == "check") {
@@ -376,10 +543,14 @@ int program(int argc, char** argv) {
             }
             continue;
         }
-        if (!dump.empty()) std::ofstream(dump + "/" + std::to_string(m.kernels.size()) + ".cubin", std::ios::binary).write(j.result.cubin.data(), std::streamsize(j.result.cubin.size()));
+        if (!dump.empty())
+            std::ofstream(dump + "/" + std::to_string(m.kernels.size()) + ".cubin", std::ios::binary)
+                .write(j.result.cubin.data(), std::streamsize(j.result.cubin.size()));
         kernel_entry k;
         CU(cuModuleGetFunction(&k.function, module, j.result.lowered.c_str()));
-        CUdeviceptr at; std::size_t size; int bytes = 0;
+        CUdeviceptr at;
+        std::size_t size;
+        int bytes = 0;
         CU(cuModuleGetGlobal(&at, &size, module, "contract_shared_bytes"));
         CU(cuMemcpyDtoH(&bytes, at, 4));
         int threads = 0, cluster = 1;
@@ -388,23 +559,31 @@ int program(int argc, char** argv) {
                 if (pass.kernel() + pass.type_expression(w.type ? "double" : "float") == j.key) {
                     threads = pass.threads;
                     cluster = pass.cluster;
-                    if (pass.shared_bytes(w.type ? 8 : 4) != bytes) throw std::runtime_error("pass_choice and mode_group disagree on shared bytes of " + j.key + ": " + std::to_string(pass.shared_bytes(w.type ? 8 : 4)) + " / " + std::to_string(bytes));
+                    if (pass.shared_bytes(w.type ? 8 : 4) != bytes)
+                        throw std::runtime_error("pass_choice and mode_group disagree on shared bytes of " + j.key +
+                                                 ": " + std::to_string(pass.shared_bytes(w.type ? 8 : 4)) + " / " +
+                                                 std::to_string(bytes));
                 }
         const CUresult fits = cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
-        if (fits == CUDA_SUCCESS && cluster == 1) CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&k.occupancy, k.function, threads, bytes));
+        if (fits == CUDA_SUCCESS && cluster == 1)
+            CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&k.occupancy, k.function, threads, bytes));
         if (fits == CUDA_SUCCESS && cluster > 1) {  // clusters at a time
             if (cluster > 8) CU(cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
             CUlaunchConfig config{};
             CUlaunchAttribute size{};
             size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             size.value.clusterDim = {unsigned(cluster), 1, 1};
-            config.gridDimX = unsigned(cluster); config.gridDimY = config.gridDimZ = 1;
-            config.blockDimX = unsigned(threads); config.blockDimY = config.blockDimZ = 1;
+            config.gridDimX = unsigned(cluster);
+            config.gridDimY = config.gridDimZ = 1;
+            config.blockDimX = unsigned(threads);
+            config.blockDimY = config.blockDimZ = 1;
             config.sharedMemBytes = unsigned(bytes);
-            config.attrs = &size; config.numAttrs = 1;
+            config.attrs = &size;
+            config.numAttrs = 1;
             if (cuOccupancyMaxActiveClusters(&k.occupancy, k.function, &config) != CUDA_SUCCESS) k.occupancy = 0;
         }
-        k.report = short_report(j.result.log) + ", " + std::to_string(bytes / 1024) + " KiB, x" + std::to_string(k.occupancy);
+        k.report =
+            short_report(j.result.log) + ", " + std::to_string(bytes / 1024) + " KiB, x" + std::to_string(k.occupancy);
         m.kernels[j.key] = k;
     }
     FILE* csv = csv_path.empty() ? nullptr : std::fopen(csv_path.c_str(), "w");
@@ -415,8 +594,15 @@ int program(int argc, char** argv) {
             const auto k = m.kernels.find(pass.kernel() + pass.type_expression(w.type ? "double" : "float"));
             if (k == m.kernels.end() || k->second.occupancy < 1) can_run = false;
         }
-        if (!can_run) { std::printf("%s %s does not fit or compile | %s\n", w.c->id.c_str(), w.type ? "f64" : "f32", w.text.c_str()); continue; }
-        if (w.type) measure<double>(m, w, csv, timed); else measure<float>(m, w, csv, timed);
+        if (!can_run) {
+            std::printf("%s %s does not fit or compile | %s\n", w.c->id.c_str(), w.type ? "f64" : "f32",
+                        w.text.c_str());
+            continue;
+        }
+        if (w.type)
+            measure<double>(m, w, csv, timed);
+        else
+            measure<float>(m, w, csv, timed);
     }
     if (csv) std::fclose(csv);
     return 0;
@@ -425,5 +611,10 @@ int program(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try { return program(argc, argv); } catch (const std::exception& e) { std::fprintf(stderr, "gpu_kernels: %s\n", e.what()); return 1; }
+    try {
+        return program(argc, argv);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "gpu_kernels: %s\n", e.what());
+        return 1;
+    }
 }

@@ -13,24 +13,24 @@
 namespace otimes::bench {
 
 struct trip {
-    int first;   // level of the group's first replaced mode, from 1
-    int count;   // modes replaced together
-    bool matrix; // matrix unit instead of multiply-adds
-    int split;   // threads (warps) that share a fibre
+    int first;    // level of the group's first replaced mode, from 1
+    int count;    // modes replaced together
+    bool matrix;  // matrix unit instead of multiply-adds
+    int split;    // threads (warps) that share a fibre
     bool operator==(const trip&) const = default;
 };
 
 struct fused_pass {
-    bool outer = false;         // fused_outer: strided tiles; else fused_trailing: contiguous rows
-    int first_mode = 0;         // of the chain, from 0
-    std::vector<int> p, q;      // extents of the group's modes
-    int rows = 1;               // rows of a tile (trailing)
-    int run = 1;                // neighbouring inner elements of a tile (outer)
+    bool outer = false;     // fused_outer: strided tiles; else fused_trailing: contiguous rows
+    int first_mode = 0;     // of the chain, from 0
+    std::vector<int> p, q;  // extents of the group's modes
+    int rows = 1;           // rows of a tile (trailing)
+    int run = 1;            // neighbouring inner elements of a tile (outer)
     int threads = 256;
-    int blocks = 1;             // per multiprocessor, for the register limit
-    int segments = 1;           // parts of a tile that arrive one by one
-    int slots = 0;              // staged parts; 0: loaded in place
-    int cluster = 1;            // blocks that share a tile, cut along its first mode
+    int blocks = 1;    // per multiprocessor, for the register limit
+    int segments = 1;  // parts of a tile that arrive one by one
+    int slots = 0;     // staged parts; 0: loaded in place
+    int cluster = 1;   // blocks that share a tile, cut along its first mode
     std::vector<trip> trips;
     bool operator==(const fused_pass&) const = default;
 
@@ -40,7 +40,9 @@ struct fused_pass {
             if (level >= trips[i].first && level < trips[i].first + trips[i].count) return i;
         throw std::invalid_argument("fused_pass: level " + std::to_string(level) + " is in no trip");
     }
-    int allotted(int level) const { return level == 0 ? rows : level == modes() + 1 ? run : std::max(p[level - 1], q[level - 1]); }
+    int allotted(int level) const {
+        return level == 0 ? rows : level == modes() + 1 ? run : std::max(p[level - 1], q[level - 1]);
+    }
 
     // The strides of mode_group::stride, bytes of one element given.
     std::int64_t stride(int level, int element_bytes) const {
@@ -51,7 +53,8 @@ struct fused_pass {
         const bool inner_matrix = level >= 1 && elements > 1 && trips[trip_of(level)].matrix;
         const bool last_matrix = level < modes() && run == 1 && level + 1 == modes() && trips[trip_of(modes())].matrix;
         if (inner_matrix || last_matrix) {
-            while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) elements += elements % vector ? 1 : vector;
+            while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24)
+                elements += elements % vector ? 1 : vector;
             return elements;
         }
         const int above = level < modes() ? trip_of(level + 1) : -1;
@@ -77,7 +80,8 @@ struct fused_pass {
         const auto round_up = [&](std::int64_t n) { return (n + vector - 1) / vector * vector; };
         std::int64_t n = 0;
         for (int level = 1; level <= modes(); ++level) n += factor_count(level, element_bytes);
-        const std::int64_t tile = cluster == 1 ? round_up(rows * stride(0, element_bytes)) : round_up(p[0] / cluster * stride(1, element_bytes));
+        const std::int64_t tile = cluster == 1 ? round_up(rows * stride(0, element_bytes))
+                                               : round_up(p[0] / cluster * stride(1, element_bytes));
         const std::int64_t slot = segments == 1 ? tile : round_up(p[0] / segments * stride(1, element_bytes));
         // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
         std::int64_t below = run;
@@ -86,8 +90,16 @@ struct fused_pass {
         const bool only_staged = slots > 0 && trips.size() == 1 && direct;
         return (n + (only_staged ? 0 : tile) + slots * slot) * element_bytes;
     }
-    std::int64_t count_p() const { std::int64_t n = 1; for (int e : p) n *= e; return n; }
-    std::int64_t count_q() const { std::int64_t n = 1; for (int e : q) n *= e; return n; }
+    std::int64_t count_p() const {
+        std::int64_t n = 1;
+        for (int e : p) n *= e;
+        return n;
+    }
+    std::int64_t count_q() const {
+        std::int64_t n = 1;
+        for (int e : q) n *= e;
+        return n;
+    }
 
     // otimes::kernels::fused_trailing<otimes::kernels::mode_group<...>>
     std::string type_expression(const std::string& scalar) const {
@@ -97,13 +109,15 @@ struct fused_pass {
             for (std::size_t i = 0; i < v.size(); ++i) out << (i ? "," : "") << v[i];
             out << ">";
         };
-        out << "otimes::kernels::mode_group<" << scalar << "," << rows << "," << run << "," << threads << "," << blocks << "," << segments << "," << slots << "," << cluster << ",";
+        out << "otimes::kernels::mode_group<" << scalar << "," << rows << "," << run << "," << threads << "," << blocks
+            << "," << segments << "," << slots << "," << cluster << ",";
         list(p);
         out << ",";
         list(q);
         out << ",otimes::kernels::trips<";
         for (std::size_t i = 0; i < trips.size(); ++i)
-            out << (i ? "," : "") << "otimes::kernels::trip<" << trips[i].first << "," << trips[i].count << "," << int(trips[i].matrix) << "," << trips[i].split << ">";
+            out << (i ? "," : "") << "otimes::kernels::trip<" << trips[i].first << "," << trips[i].count << ","
+                << int(trips[i].matrix) << "," << trips[i].split << ">";
         out << ">>";
         return out.str();
     }
@@ -112,8 +126,9 @@ struct fused_pass {
 
 struct pass_plan {
     std::vector<fused_pass> passes;
-    std::int64_t slab_rows = 0;  // 0: all rows at once; else passes follow one another slab by slab, so that Y stays in L2
-    int streams = 1;             // slabs take turns on this many streams
+    std::int64_t slab_rows =
+        0;            // 0: all rows at once; else passes follow one another slab by slab, so that Y stays in L2
+    int streams = 1;  // slabs take turns on this many streams
 };
 
 // One line of text -> plan: `slab=24 streams=2 | O m1-3 run32 t256 b2 g1 s0 : 3m 1+2f | T m4-6 r1 ... : ...`
@@ -137,31 +152,49 @@ inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>
         fused_pass pass;
         bool in_trips = false;
         while (words >> word) {
-            if (word == ":") { in_trips = true; continue; }
+            if (word == ":") {
+                in_trips = true;
+                continue;
+            }
             if (in_trips) {
                 trip t{0, 1, false, 1};
                 std::size_t at = 0;
                 t.first = std::stoi(word, &at);
-                if (at < word.size() && word[at] == '+') { std::size_t more = 0; t.count = std::stoi(word.substr(at + 1), &more); at += 1 + more; }
+                if (at < word.size() && word[at] == '+') {
+                    std::size_t more = 0;
+                    t.count = std::stoi(word.substr(at + 1), &more);
+                    at += 1 + more;
+                }
                 if (at < word.size()) t.matrix = word[at++] == 'm';
                 if (at < word.size() && word[at] == '/') t.split = std::stoi(word.substr(at + 1));
                 pass.trips.push_back(t);
-            } else if (word == "O") pass.outer = true;
-            else if (word == "T") pass.outer = false;
-            else if (word.rfind("run", 0) == 0) pass.run = std::stoi(word.substr(3));
+            } else if (word == "O")
+                pass.outer = true;
+            else if (word == "T")
+                pass.outer = false;
+            else if (word.rfind("run", 0) == 0)
+                pass.run = std::stoi(word.substr(3));
             else if (word[0] == 'm') {
                 const auto dash = word.find('-');
-                const int from = std::stoi(word.substr(1)), to = dash == std::string::npos ? from : std::stoi(word.substr(dash + 1));
+                const int from = std::stoi(word.substr(1)),
+                          to = dash == std::string::npos ? from : std::stoi(word.substr(dash + 1));
                 pass.first_mode = from - 1;
                 pass.p.assign(p.begin() + from - 1, p.begin() + to);
                 pass.q.assign(q.begin() + from - 1, q.begin() + to);
-            } else if (word[0] == 'r') pass.rows = std::stoi(word.substr(1));
-            else if (word[0] == 't') pass.threads = std::stoi(word.substr(1));
-            else if (word[0] == 'b') pass.blocks = std::stoi(word.substr(1));
-            else if (word[0] == 'g') pass.segments = std::stoi(word.substr(1));
-            else if (word[0] == 'c') pass.cluster = std::stoi(word.substr(1));
-            else if (word[0] == 's') pass.slots = std::stoi(word.substr(1));
-            else throw std::invalid_argument("pass plan: unknown word " + word);
+            } else if (word[0] == 'r')
+                pass.rows = std::stoi(word.substr(1));
+            else if (word[0] == 't')
+                pass.threads = std::stoi(word.substr(1));
+            else if (word[0] == 'b')
+                pass.blocks = std::stoi(word.substr(1));
+            else if (word[0] == 'g')
+                pass.segments = std::stoi(word.substr(1));
+            else if (word[0] == 'c')
+                pass.cluster = std::stoi(word.substr(1));
+            else if (word[0] == 's')
+                pass.slots = std::stoi(word.substr(1));
+            else
+                throw std::invalid_argument("pass plan: unknown word " + word);
         }
         plan.passes.push_back(pass);
     }

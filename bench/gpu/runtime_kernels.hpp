@@ -16,14 +16,14 @@
 #include <thread>
 #include <vector>
 
-#define CU(call)                                                                                  \
-    do {                                                                                          \
-        const CUresult code = (call);                                                             \
-        if (code != CUDA_SUCCESS) {                                                               \
-            const char* text = nullptr;                                                           \
-            cuGetErrorString(code, &text);                                                        \
+#define CU(call)                                                                                   \
+    do {                                                                                           \
+        const CUresult code = (call);                                                              \
+        if (code != CUDA_SUCCESS) {                                                                \
+            const char* text = nullptr;                                                            \
+            cuGetErrorString(code, &text);                                                         \
             throw std::runtime_error(std::string(#call) + ": " + (text ? text : "unknown error")); \
-        }                                                                                         \
+        }                                                                                          \
     } while (0)
 
 namespace otimes::bench {
@@ -34,11 +34,27 @@ inline std::string read_text(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline const char* const headers[] = {"device_language.cuh", "async_copy.cuh", "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh", "multiply_add_trip.cuh",
-                               "cluster.cuh", "matrix_trip.cuh", "fused_pass.cuh", "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh", "generic_sliced_multiply.cuh"};
+inline const char* const headers[] = {"device_language.cuh",
+                                      "async_copy.cuh",
+                                      "matrix_unit.cuh",
+                                      "mode_group.cuh",
+                                      "tile_memory.cuh",
+                                      "multiply_add_trip.cuh",
+                                      "cluster.cuh",
+                                      "matrix_trip.cuh",
+                                      "fused_pass.cuh",
+                                      "fused_trailing.cuh",
+                                      "fused_outer.cuh",
+                                      "scalars.cuh",
+                                      "generic_sliced_multiply.cuh"};
 inline std::map<std::string, std::string> header_text;
 
-struct compiled { std::string log; std::vector<char> cubin; std::string lowered; double seconds = 0; };
+struct compiled {
+    std::string log;
+    std::vector<char> cubin;
+    std::string lowered;
+    double seconds = 0;
+};
 
 inline compiled compile(const std::string& source, const std::string& expression, bool with_headers) {
     const auto start = std::chrono::steady_clock::now();
@@ -46,7 +62,10 @@ inline compiled compile(const std::string& source, const std::string& expression
     nvrtcProgram program;
     std::vector<const char*> names, texts;
     if (with_headers)
-        for (const auto& [name, text] : header_text) { names.push_back(name.c_str()); texts.push_back(text.c_str()); }
+        for (const auto& [name, text] : header_text) {
+            names.push_back(name.c_str());
+            texts.push_back(text.c_str());
+        }
     nvrtcCreateProgram(&program, source.c_str(), "pass.cu", int(names.size()), texts.data(), names.data());
     if (!expression.empty()) nvrtcAddNameExpression(program, expression.c_str());
     const char* options[] = {"-arch=sm_90", "-std=c++20", "--ptxas-options=-v", "-default-device"};
@@ -75,14 +94,20 @@ inline compiled compile(const std::string& source, const std::string& expression
 constexpr int max_modes = 12;
 template <class T>
 struct group_arguments {  // as in kernels/tile_memory.cuh
-    const T* x; T* y;
+    const T* x;
+    T* y;
     const T* factor[max_modes];
     long long factor_p_stride[max_modes], factor_q_stride[max_modes];
-    alignas(sizeof(T)) T alpha; alignas(sizeof(T)) T beta;
+    alignas(sizeof(T)) T alpha;
+    alignas(sizeof(T)) T beta;
     long long lines, parts_per_line, x_line_stride, y_line_stride, inner, x_inner, y_inner;
 };
 
-struct job { std::string key, source, expression; compiled result; std::string error; };
+struct job {
+    std::string key, source, expression;
+    compiled result;
+    std::string error;
+};
 
 // Every job with its text, on all cores; cache: a folder of compiled images, or empty.
 inline void compile_all(std::vector<job>& jobs, const std::string& cache) {
@@ -94,7 +119,11 @@ inline void compile_all(std::vector<job>& jobs, const std::string& cache) {
         workers.emplace_back([&] {
             for (std::size_t j; (j = next++) < jobs.size();) {
                 job& work = jobs[j];
-                const std::string file = cache.empty() ? "" : cache + "/" + std::to_string(std::hash<std::string>{}(work.source + "\n" + work.expression) ^ text);
+                const std::string file =
+                    cache.empty()
+                        ? ""
+                        : cache + "/" +
+                              std::to_string(std::hash<std::string>{}(work.source + "\n" + work.expression) ^ text);
                 if (!file.empty())
                     if (std::ifstream in{file, std::ios::binary}) {
                         std::getline(in, work.result.lowered);
@@ -114,7 +143,9 @@ inline void compile_all(std::vector<job>& jobs, const std::string& cache) {
                         out << work.result.lowered << "\n" << log << "\n";
                         out.write(work.result.cubin.data(), std::streamsize(work.result.cubin.size()));
                     }
-                } catch (const std::exception& e) { work.error = e.what(); }
+                } catch (const std::exception& e) {
+                    work.error = e.what();
+                }
             }
         });
     for (auto& t : workers) t.join();
@@ -125,7 +156,10 @@ inline std::string short_report(const std::string& log) {
     auto at = log.find("Used ");
     if (at != std::string::npos) registers = std::to_string(std::atoi(log.c_str() + at + 5));
     at = log.find("bytes stack frame, ");
-    if (at != std::string::npos) { const int n = std::atoi(log.c_str() + at + 19); if (n) spill = " spill " + std::to_string(n); }
+    if (at != std::string::npos) {
+        const int n = std::atoi(log.c_str() + at + 19);
+        if (n) spill = " spill " + std::to_string(n);
+    }
     return registers + " regs" + spill;
 }
 

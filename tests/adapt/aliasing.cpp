@@ -63,8 +63,8 @@ TEST_CASE("Y = Y * K, of another shape") {
     CHECK(support::close(Y, times(y, kac), 6));
     Y = y;
     Y = Y.transpose() * kron(Y.topRows(2), Y.col(0).head(2));  // X and factors at once
-    CHECK(support::close(Y, times(matrix_d(y.transpose()), dense_kron(matrix_d(y.topRows(2)), matrix_d(y.col(0).head(2)))),
-                         4));
+    CHECK(support::close(
+        Y, times(matrix_d(y.transpose()), dense_kron(matrix_d(y.topRows(2)), matrix_d(y.col(0).head(2)))), 4));
     row_major_d R = y;  // not the plain type of the expression
     R = R.transpose().leftCols(3) * kron(C);
     CHECK(support::close(R, times(matrix_d(y.transpose().leftCols(3)), C), 3));

@@ -35,13 +35,13 @@ support::allocations count(int expected_runs, const Statement& statement) {
     return seen;
 }
 
-#define CHECK_NO_ALLOCATION(seen)                  \
-    do {                                           \
-        const auto allocated = seen;               \
-        if (support::allocations_are_counted()) {  \
-            CHECK(allocated.count == 0);           \
-            CHECK(allocated.largest_bytes == 0);   \
-        }                                          \
+#define CHECK_NO_ALLOCATION(seen)                 \
+    do {                                          \
+        const auto allocated = seen;              \
+        if (support::allocations_are_counted()) { \
+            CHECK(allocated.count == 0);          \
+            CHECK(allocated.largest_bytes == 0);  \
+        }                                         \
     } while (false)
 
 }  // namespace

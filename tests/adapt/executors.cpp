@@ -110,8 +110,9 @@ TEST_CASE("executors that cannot do it say so") {
     } catch (const otimes::unsupported_error& e) {
         text = e.what();
     }
-    CHECK(text == "otimes: plan::run: the plan is not for the CPU and no executor of its kind is the default; see "
-                  "otimes::set_default_executor.");
+    CHECK(text ==
+          "otimes: plan::run: the plan is not for the CPU and no executor of its kind is the default; see "
+          "otimes::set_default_executor.");
     matrix<long double> L = X.cast<long double>();
     text.clear();
     try {
@@ -120,8 +121,9 @@ TEST_CASE("executors that cannot do it say so") {
     } catch (const otimes::unsupported_error& e) {
         text = e.what();
     }
-    CHECK(text == "otimes: executor 'elsewhere' does not know this scalar type; only the CPU's reference path does. Evaluate "
-                  "with otimes::on(otimes::cpu(), Y) = expression.");
+    CHECK(text ==
+          "otimes: executor 'elsewhere' does not know this scalar type; only the CPU's reference path does. Evaluate "
+          "with otimes::on(otimes::cpu(), Y) = expression.");
     CHECK(L.cols() == 2);
     CHECK(support::exactly_equal(Y, before));
 }

@@ -36,8 +36,7 @@ void check_entries(const Kron& K, const Oracle& want) {
     CHECK(support::close(by_call, want, 1));
     CHECK(support::close(by_coeff, want, 1));
     // And what multiplies: I * K.
-    const matrix<typename Kron::Scalar> product =
-        matrix<typename Kron::Scalar>::Identity(K.rows(), K.rows()) * K;
+    const matrix<typename Kron::Scalar> product = matrix<typename Kron::Scalar>::Identity(K.rows(), K.rows()) * K;
     CHECK(support::close(product, want, static_cast<std::size_t>(K.rows())));
 }
 
@@ -70,9 +69,7 @@ TEST_CASE("kron of a vector or a span equals kron of the arguments") {
         using map = Eigen::Map<const matrix_d>;
         check_entries(kron(std::vector<map>{map(A.data(), 2, 3), map(B.data(), 4, 1), map(C.data(), 1, 5)}), expected);
     }
-    SUBCASE("of krons") {
-        check_entries(kron(std::vector{kron(A), kron(B, C)}), expected);
-    }
+    SUBCASE("of krons") { check_entries(kron(std::vector{kron(A), kron(B, C)}), expected); }
 }
 
 TEST_CASE("nested krons are flattened") {

@@ -25,7 +25,10 @@ struct field {
 
     field(Index r, Index c, Index rs, Index cs)
         : memory(static_cast<std::size_t>((r - 1) * rs + (c - 1) * cs + 2), nan_value),
-          rows(r), cols(c), row_stride(rs), col_stride(cs) {}
+          rows(r),
+          cols(c),
+          row_stride(rs),
+          col_stride(cs) {}
     // Seen from offset 1, so that nothing is aligned by luck. Eigen's column-major outer stride is that of the columns.
     any_map map() { return any_map(memory.data() + 1, rows, cols, any_stride(col_stride, row_stride)); }
     field& fill(std::uint64_t seed) {
@@ -44,9 +47,8 @@ struct field {
 
 // Strides of an r x c matrix: packed and padded, column- and row-major, with gaps, and interleaved.
 std::vector<field> layouts(Index r, Index c) {
-    return {field(r, c, 1, r),         field(r, c, c, 1),         field(r, c, 1, r + 3),
-            field(r, c, c + 2, 1),     field(r, c, 2, 2 * r + 1), field(r, c, 3 * c, 3),
-            field(r, c, 7, 7 * r + 5), field(r, c, 2 * c + 1, 2)};
+    return {field(r, c, 1, r),         field(r, c, c, 1),     field(r, c, 1, r + 3),     field(r, c, c + 2, 1),
+            field(r, c, 2, 2 * r + 1), field(r, c, 3 * c, 3), field(r, c, 7, 7 * r + 5), field(r, c, 2 * c + 1, 2)};
 }
 
 const matrix_d A = random(2, 3, 1);
@@ -166,7 +168,8 @@ TEST_CASE("fixed-size matrices") {
     const Eigen::Vector3d v(1.0, -2.0, 0.5);
     const Eigen::Vector2d y = kron(a) * v;
     CHECK(support::close(y, times(A, v), 3));
-    const Eigen::Vector4d w = kron(Eigen::Matrix2d::Identity(), Eigen::Matrix2d::Constant(2.0)) * Eigen::Vector4d(1, 2, 3, 4);
+    const Eigen::Vector4d w =
+        kron(Eigen::Matrix2d::Identity(), Eigen::Matrix2d::Constant(2.0)) * Eigen::Vector4d(1, 2, 3, 4);
     CHECK(support::exactly_equal(w, Eigen::Vector4d(6, 6, 14, 14)));
 }
 

@@ -112,7 +112,8 @@ TEST_CASE("views of temporaries' elements: the matrix outlives, the handle need 
     scribble_stack();
     CHECK(support::close(K.toDenseMatrix(),
                          dense_kron(matrix_d(F.block(1, 1, 2, 3)), matrix_d(Eigen::Map<const matrix_d>(F.data(), 3, 2)),
-                                    matrix_d(F.middleCols(2, 2).transpose())), 1));
+                                    matrix_d(F.middleCols(2, 2).transpose())),
+                         1));
 }
 
 TEST_CASE("later changes of an lvalue factor and of X are seen") {

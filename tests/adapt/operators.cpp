@@ -69,7 +69,8 @@ TEST_CASE("W * K * W^T + s * identity(), with sparse W") {
     const auto full = times(matrix_d(W), times(k, matrix_d(W.transpose())));
     check_operator(W * K * W.transpose(), full);
     check_operator(3 * (W * K * W.transpose()), scaled(3.0, full));
-    check_operator(W * K * W.transpose() + 0.5 * otimes::identity(), plus(full, scaled(0.5, matrix_d(matrix_d::Identity(5, 5)))));
+    check_operator(W * K * W.transpose() + 0.5 * otimes::identity(),
+                   plus(full, scaled(0.5, matrix_d(matrix_d::Identity(5, 5)))));
     check_operator(otimes::identity() * 2 + K, plus(k, scaled(2.0, matrix_d(matrix_d::Identity(6, 6)))));
     check_operator((W * K * W.transpose() + 0.5 * otimes::identity()) * 2,
                    plus(scaled(2.0, full), matrix_d(matrix_d::Identity(5, 5))));
@@ -102,7 +103,9 @@ TEST_CASE("conjugate gradients on an operator") {
     const matrix_d spd_g = G * G.transpose() + 0.5 * matrix_d::Identity(4, 4);
     const sparse W = sparse_matrix(9, 12, 9);
     const auto op = W * kron(spd_f, spd_g) * W.transpose() + 0.25 * otimes::identity();
-    Eigen::ConjugateGradient<std::remove_const_t<decltype(op)>, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner> solver;
+    Eigen::ConjugateGradient<std::remove_const_t<decltype(op)>, Eigen::Lower | Eigen::Upper,
+                             Eigen::IdentityPreconditioner>
+        solver;
     solver.setTolerance(1e-13);
     solver.compute(op);
     const vector_d b = random<vector_d>(9, 1, 10);

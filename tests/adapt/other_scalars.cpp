@@ -44,7 +44,15 @@ struct Eigen::NumTraits<modular> : Eigen::GenericNumTraits<modular> {
     using NonInteger = modular;
     using Nested = modular;
     using Literal = int;
-    enum { IsComplex = 0, IsInteger = 1, IsSigned = 0, RequireInitialization = 1, ReadCost = 1, AddCost = 2, MulCost = 4 };
+    enum {
+        IsComplex = 0,
+        IsInteger = 1,
+        IsSigned = 0,
+        RequireInitialization = 1,
+        ReadCost = 1,
+        AddCost = 2,
+        MulCost = 4
+    };
 };
 
 using namespace adapt;

@@ -161,7 +161,8 @@ TEST_CASE("several threads evaluate expressions and fill the plan cache at once"
                 bool equal = Y.rows() == rows;
                 for (Index i = 0; equal && i < rows; ++i) {
                     for (Index j = 0; equal && j < 140; ++j) {
-                        const double want = static_cast<double>(xk(static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+                        const double want =
+                            static_cast<double>(xk(static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
                         equal = std::abs(Y(i, j) - want) < 1e-11;  // false for NaN
                     }
                 }
@@ -199,9 +200,8 @@ TEST_CASE("a plan refuses another signature, says what differs and writes nothin
           opening + "the plan has 3 steps on 7 tensors, the expression 2 on 5" + end);
     matrix<float> single = X.cast<float>();
     matrix<float> F(40, 140);
-    const std::string other_scalar = text_of([&] {
-        p.run(F, single * kron(A.cast<float>(), B.cast<float>(), C.cast<float>()));
-    });
+    const std::string other_scalar =
+        text_of([&] { p.run(F, single * kron(A.cast<float>(), B.cast<float>(), C.cast<float>())); });
     CHECK(other_scalar == opening + "X is f32, planned was f64" + end);
     auto big = poisoned(50, 150);
     const std::string other_stride = text_of([&] { p.run(big.block(0, 0, 40, 140), X * kron(A, B, C)); });
@@ -220,13 +220,15 @@ TEST_CASE("a plan refuses a destination that an operand of the expression shares
     const otimes::plan p = otimes::make_plan(Y * kron(M));
     CHECK_THROWS_AS(p.run(Y, Y * kron(M)), otimes::alias_error);
     CHECK(text_of([&] { p.run(Y, Y * kron(M)); }) ==
-          "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary for it; run into "
+          "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary for it; "
+          "run into "
           "another matrix, or write Y = expression.");
     CHECK(support::exactly_equal(Y, before));
     const otimes::plan q = otimes::make_plan(Y * kron(M.leftCols(2)));
     CHECK_THROWS_AS(q.run(Y, Y * kron(M.leftCols(2))), otimes::alias_error);
     CHECK(text_of([&] { q.run(Y, Y * kron(M.leftCols(2))); }) ==
-          "otimes: plan::run: the destination is an operand of the expression and would be resized. Run into another matrix, or "
+          "otimes: plan::run: the destination is an operand of the expression and would be resized. Run into another "
+          "matrix, or "
           "write Y = expression.");
     CHECK(support::exactly_equal(Y, before));
     Eigen::Ref<matrix_d> ref(Y);

@@ -106,8 +106,7 @@ TEST_CASE("K1 * X * K2, and more on a side") {
     const auto S = kron(M);
     check_assignments(L * X * R * S, times(want, M), 15 * 8 * 3);
     check_assignments(kron(M.transpose().leftCols(3)) * (kron(M) * kron(C.transpose()).toDenseMatrix().topRows(4)),
-                      times(matrix_d(M.transpose().leftCols(3)),
-                            times(M, matrix_d(C.transpose().topRows(4)))), 12);
+                      times(matrix_d(M.transpose().leftCols(3)), times(M, matrix_d(C.transpose().topRows(4)))), 12);
 }
 
 TEST_CASE("scalar multiples anywhere") {
@@ -141,7 +140,8 @@ TEST_CASE("transposes and identities in products") {
     check_assignments(3.0 * X * kron(otimes::identity(6), otimes::identity(4)), scaled(3.0, X), 1);
     check_assignments(kron(otimes::identity(7)) * X, oracle::from(X), 1);
     check_assignments(matrix_d::Identity(24, 24) * K, want, 1);
-    check_assignments(2.0 * matrix_d::Identity(5, 24) * K, scaled(2.0, times(matrix_d(matrix_d::Identity(5, 24)), want)), 1);
+    check_assignments(2.0 * matrix_d::Identity(5, 24) * K,
+                      scaled(2.0, times(matrix_d(matrix_d::Identity(5, 24)), want)), 1);
 }
 
 TEST_CASE("extents of 0 and 1 are legal") {

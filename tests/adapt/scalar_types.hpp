@@ -13,8 +13,9 @@ namespace adapt {
 // X of one scalar, factors of two more. The result's scalar is the complex one if there is one.
 template <class X_scalar, class F_scalar, class G_scalar>
 void check_scalars() {
-    using result = support::scalar_of<typename decltype(matrix<X_scalar>() *
-                                                        otimes::kron(matrix<F_scalar>(), matrix<G_scalar>()))::PlainObject>;
+    using result =
+        support::scalar_of<typename decltype(matrix<X_scalar>() *
+                                             otimes::kron(matrix<F_scalar>(), matrix<G_scalar>()))::PlainObject>;
     static_assert(support::is_complex<result> == any_complex<matrix<X_scalar>, matrix<F_scalar>, matrix<G_scalar>>);
     const auto F = random<matrix<F_scalar>>(2, 3, 1);
     const auto G = random<matrix<G_scalar>>(4, 2, 2);
@@ -39,15 +40,16 @@ void check_scalars() {
     const matrix<result> conjugate = X.conjugate() * K.conjugate();
     CHECK(support::close(conjugate, oracle::conjugate(want), 8));
     const matrix<result> mixed = X * otimes::kron(F.conjugate(), otimes::kron(G.adjoint()).transpose());
-    CHECK(support::close(mixed, times(X, dense_kron(matrix<F_scalar>(F.conjugate()), matrix<G_scalar>(G.conjugate()))), 8));
+    CHECK(support::close(mixed, times(X, dense_kron(matrix<F_scalar>(F.conjugate()), matrix<G_scalar>(G.conjugate()))),
+                         8));
     const vector<result> v = X.row(1) * K;
     CHECK(support::close(matrix<result>(v.transpose()), times(matrix<X_scalar>(X.row(1)), k), 8));
-    const matrix<result> both = otimes::kron(F, otimes::identity(2)) * (X.leftCols(6).topRows(4).transpose() * otimes::kron(G));
-    CHECK(support::close(
-        both,
-        times(dense_kron(F, matrix<real_of<F_scalar>>(matrix<real_of<F_scalar>>::Identity(2, 2))),
-              times(matrix<X_scalar>(X.leftCols(6).topRows(4).transpose()), G)),
-        24));
+    const matrix<result> both =
+        otimes::kron(F, otimes::identity(2)) * (X.leftCols(6).topRows(4).transpose() * otimes::kron(G));
+    CHECK(support::close(both,
+                         times(dense_kron(F, matrix<real_of<F_scalar>>(matrix<real_of<F_scalar>>::Identity(2, 2))),
+                               times(matrix<X_scalar>(X.leftCols(6).topRows(4).transpose()), G)),
+                         24));
     // Sums with a dense term of the result's scalar and of X's.
     const auto Z = random<matrix<X_scalar>>(5, 6, 4);
     const matrix<result> sum = Z - X * K;

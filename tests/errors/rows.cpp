@@ -53,7 +53,8 @@ TEST_CASE("docs/errors.md has one row for each throw") {
     tally thrown;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(headers)) {
         if (entry.path().extension() == ".hpp") {
-            count_throws(std::filesystem::relative(entry.path(), headers).generic_string(), contents_of(entry.path()), thrown);
+            count_throws(std::filesystem::relative(entry.path(), headers).generic_string(), contents_of(entry.path()),
+                         thrown);
         }
     }
     tally rows;
@@ -73,13 +74,15 @@ TEST_CASE("docs/errors.md has one row for each throw") {
 
 TEST_CASE("the count of throws sees what it must and nothing else") {
     tally counts;
-    count_throws("a.hpp", "throw shape_error(x);\n// throw shape_error(y);\n  throw;\nif (b) { throw otimes::alias_error(\n",
+    count_throws("a.hpp",
+                 "throw shape_error(x);\n// throw shape_error(y);\n  throw;\nif (b) { throw otimes::alias_error(\n",
                  counts);
     CHECK(counts.size() == 2);
     CHECK(counts[{"a.hpp", "shape_error"}] == 1);
     CHECK(counts[{"a.hpp", "alias_error"}] == 1);
     tally rows;
-    count_rows("| a/b.hpp | shape_error | x | y | z |\n| a.hpp | shape_error | x | y |\n| file | type | a | b | c |\n", rows);
+    count_rows("| a/b.hpp | shape_error | x | y | z |\n| a.hpp | shape_error | x | y |\n| file | type | a | b | c |\n",
+               rows);
     CHECK(rows.size() == 1);
     CHECK(rows[{"a/b.hpp", "shape_error"}] == 1);
 }

@@ -169,7 +169,8 @@ std::string describe(const chain_spec& spec, const otimes::plan& p) {
     for (const otimes::pass& one : p.passes) {
         text += " pass(";
         for (const otimes::pass_mode& m : one.modes) {
-            text += std::to_string(m.extent_in) + ">" + std::to_string(m.extent_out) + "/" + std::to_string(m.stride_in) + "/" + std::to_string(m.stride_out) + " ";
+            text += std::to_string(m.extent_in) + ">" + std::to_string(m.extent_out) + "/" +
+                    std::to_string(m.stride_in) + "/" + std::to_string(m.stride_out) + " ";
         }
         text += "lane " + std::to_string(one.lane_mode) + " x " + std::to_string(one.lane_count) + ")";
     }
@@ -188,7 +189,8 @@ chain_spec random_spec(std::mt19937& bits, dtype type, std::int64_t largest) {
     const std::int64_t modes = pick(1, 5);
     std::int64_t elements = 1;
     for (std::int64_t k = 0; k < modes; ++k) {
-        const std::int64_t most = std::max<std::int64_t>(1, std::min<std::int64_t>(largest / elements, k == 0 ? 70 : 19));
+        const std::int64_t most =
+            std::max<std::int64_t>(1, std::min<std::int64_t>(largest / elements, k == 0 ? 70 : 19));
         const std::int64_t P = pick(1, most);
         if (pick(0, 3) == 0) {
             spec.modes.push_back(free_mode(P));
@@ -312,8 +314,10 @@ TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused 
         start = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(start) + 63) / 64 * 64);
         f.check(p, {start, p.workspace_bytes});
         const auto* const end = static_cast<unsigned char*>(start) + bytes;
-        CHECK(std::all_of(memory.data(), static_cast<unsigned char*>(start), [](unsigned char c) { return c == 0xA5; }));
-        CHECK(std::all_of(end, static_cast<const unsigned char*>(memory.data() + memory.size()), [](unsigned char c) { return c == 0xA5; }));
+        CHECK(
+            std::all_of(memory.data(), static_cast<unsigned char*>(start), [](unsigned char c) { return c == 0xA5; }));
+        CHECK(std::all_of(end, static_cast<const unsigned char*>(memory.data() + memory.size()),
+                          [](unsigned char c) { return c == 0xA5; }));
         if (p.workspace_bytes > 0) {
             f.restore();
             CHECK_THROWS_AS(otimes::cpu().run(p, f.bound, {start, p.workspace_bytes - 1}), otimes::budget_error);

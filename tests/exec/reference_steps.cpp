@@ -75,7 +75,7 @@ TEST_CASE("contract: a matrix product, output poisoned, then added to with alpha
 TEST_CASE("contract: on the outer mode, with strides, and with a factor read transposed") {
     doubles x{1, 2, 0, 3, 4, 0};  // 2 x 2 with a gap after each row
     doubles f{1, 2, 3, 4, 5, 6};  // stored 3 x 2, read as 2 x 3
-    doubles y(6, poison);            // 3 x 2 column-major
+    doubles y(6, poison);         // 3 x 2 column-major
     one_step t;
     t.s.in = t.operand(tensor_role::input, x, {{2, 3}, {2, 1}});
     t.s.factor = t.operand(tensor_role::factor, f, {{2, 1}, {3, 2}});

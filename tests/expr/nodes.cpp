@@ -64,17 +64,17 @@ using list = std::vector<std::int64_t>;
 
 TEST_CASE("the entries of a kron by the index formula") {
     kron_node<double> k;
-    k.append(dense(2, 3));                       // 1 2 3 / 4 5 6
+    k.append(dense(2, 3));  // 1 2 3 / 4 5 6
     k.append(leaf::identity(2));
-    k.append(dense(1, 2));                       // 1 2
+    k.append(dense(1, 2));  // 1 2
     k.check_extents();
     CHECK(k.rows() == 4);
     CHECK(k.cols() == 12);
     CHECK(k.coefficient(0, 0) == 1);
     CHECK(k.coefficient(0, 1) == 2);
-    CHECK(k.coefficient(0, 2) == 0);             // another index of the identity
+    CHECK(k.coefficient(0, 2) == 0);  // another index of the identity
     CHECK(k.coefficient(1, 2) == 1);
-    CHECK(k.coefficient(3, 11) == 12);           // 6 * 1 * 2
+    CHECK(k.coefficient(3, 11) == 12);  // 6 * 1 * 2
     k.set_alpha(-2);
     CHECK(k.coefficient(3, 11) == -24);
     k.transpose();
@@ -102,7 +102,8 @@ TEST_CASE("a borrowed object is looked at each time, an owned one lives as long 
     object o{{1, 2, 3, 4}, 2};
     const leaf l = leaf::borrowed(&o, [](const void* p) {
         const auto* at = static_cast<const object*>(p);
-        return matrix_view{at->values.data(), at->rows, static_cast<std::int64_t>(at->values.size()) / at->rows, 1, at->rows};
+        return matrix_view{at->values.data(), at->rows, static_cast<std::int64_t>(at->values.size()) / at->rows, 1,
+                           at->rows};
     });
     CHECK(l.cols() == 2);
     o = {{1, 2, 3, 4, 5, 6}, 2};
@@ -212,8 +213,10 @@ TEST_CASE("which scalars mix, which numbers scale") {
     using cf = std::complex<float>;
     using cd = std::complex<double>;
     static_assert(detail::scalars_mix<double, cd> && detail::scalars_mix<float, float>);
-    static_assert(!detail::scalars_mix<float, double> && !detail::scalars_mix<float, cd> && !detail::scalars_mix<cf, cd>);
-    static_assert(scales<int, double> && scales<double, float> && scales<float, cf> && scales<int, cf> && scales<cd, double>);
+    static_assert(!detail::scalars_mix<float, double> && !detail::scalars_mix<float, cd> &&
+                  !detail::scalars_mix<cf, cd>);
+    static_assert(scales<int, double> && scales<double, float> && scales<float, cf> && scales<int, cf> &&
+                  scales<cd, double>);
     static_assert(!scales<cd, float> && !scales<const char*, double>);
     static_assert(scales<int, int> && scales<long, int> && !scales<double, int> && !scales<float, long>);
     CHECK(detail::amount_as<cf>(3) == cf(3.0f));

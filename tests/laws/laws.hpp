@@ -60,7 +60,8 @@ support::verdict equal(const First& got, const Second& want, Index length) {
 struct shape {
     Index p, q, r, s;
 };
-inline const std::vector<shape> shapes = {{2, 3, 3, 2}, {3, 5, 7, 2}, {1, 4, 6, 1}, {5, 1, 1, 3}, {9, 8, 4, 11}, {17, 16, 3, 3}};
+inline const std::vector<shape> shapes = {{2, 3, 3, 2}, {3, 5, 7, 2},  {1, 4, 6, 1},
+                                          {5, 1, 1, 3}, {9, 8, 4, 11}, {17, 16, 3, 3}};
 
 }  // namespace laws
 
@@ -68,7 +69,10 @@ TEST_CASE_TEMPLATE_DEFINE("order and value: X * kron(F, G) is the oracle's", Fix
     laws::on_every_executor<Fixture>([](auto t) {
         std::uint64_t seed = 1;
         for (const laws::shape s : laws::shapes) {
-            CAPTURE(s.p); CAPTURE(s.q); CAPTURE(s.r); CAPTURE(s.s);
+            CAPTURE(s.p);
+            CAPTURE(s.q);
+            CAPTURE(s.r);
+            CAPTURE(s.s);
             const auto F = t.f(s.p, s.q, ++seed);
             const auto G = t.f(s.r, s.s, ++seed);
             const auto k = adapt::dense_kron(F, G);
@@ -84,7 +88,8 @@ TEST_CASE_TEMPLATE_DEFINE("order and value: X * kron(F, G) is the oracle's", Fix
     });
 }
 
-TEST_CASE_TEMPLATE_DEFINE("mixed product: (X * kron(A, B)) * kron(C, D) = X * kron(A C, B D)", Fixture, law_mixed_product) {
+TEST_CASE_TEMPLATE_DEFINE("mixed product: (X * kron(A, B)) * kron(C, D) = X * kron(A C, B D)", Fixture,
+                          law_mixed_product) {
     laws::on_every_executor<Fixture>([](auto t) {
         const auto A = t.f(2, 5, 1);
         const auto B = t.f(7, 3, 2);
@@ -101,7 +106,8 @@ TEST_CASE_TEMPLATE_DEFINE("mixed product: (X * kron(A, B)) * kron(C, D) = X * kr
         const auto k = adapt::dense_kron(E, G);
         const auto Z = t.x(4, 6, 8);
         CHECK(laws::equal(t.value(Z * K * K), adapt::times(adapt::times(Z, k), k), 36));
-        CHECK(laws::equal(t.value(K * (K * Z.transpose())), adapt::times(k, adapt::times(k, t.value(Z.transpose()))), 36));
+        CHECK(laws::equal(t.value(K * (K * Z.transpose())), adapt::times(k, adapt::times(k, t.value(Z.transpose()))),
+                          36));
     });
 }
 
@@ -133,9 +139,12 @@ TEST_CASE_TEMPLATE_DEFINE("bilinearity: linear in X and in each factor", Fixture
         const Scalar a = Scalar(-3) / Scalar(2);
         const auto y = t.value(X * otimes::kron(F, G));
         using plain = typename Fixture::X_matrix;
-        CHECK(laws::equal(t.value((X + a * X2) * otimes::kron(F, G)), plain(y + a * t.value(X2 * otimes::kron(F, G))), 12));
-        CHECK(laws::equal(t.value(X * otimes::kron(F + a * F2, G)), plain(y + a * t.value(X * otimes::kron(F2, G))), 12));
-        CHECK(laws::equal(t.value(X * otimes::kron(F, G + a * G2)), plain(y + a * t.value(X * otimes::kron(F, G2))), 12));
+        CHECK(laws::equal(t.value((X + a * X2) * otimes::kron(F, G)), plain(y + a * t.value(X2 * otimes::kron(F, G))),
+                          12));
+        CHECK(
+            laws::equal(t.value(X * otimes::kron(F + a * F2, G)), plain(y + a * t.value(X * otimes::kron(F2, G))), 12));
+        CHECK(
+            laws::equal(t.value(X * otimes::kron(F, G + a * G2)), plain(y + a * t.value(X * otimes::kron(F, G2))), 12));
         CHECK(laws::equal(t.value(X * otimes::kron(F, G) + X2 * otimes::kron(F2, G2) * a),
                           plain(y + a * t.value(X2 * otimes::kron(F2, G2))), 12));
         CHECK(laws::equal(t.value(X * otimes::kron(a * F, G)), t.value(a * X * otimes::kron(F, G)), 12));
@@ -178,10 +187,12 @@ TEST_CASE_TEMPLATE_DEFINE("identity and 1 x 1 factors", Fixture, law_identity) {
         CHECK(laws::equal(t.value(X * otimes::kron(F, factor::Identity(3, 3), G)), padded, 24));
         // Two commuting halves: kron(F, I) then kron(I, G).
         const auto Z = t.x(5, 8, 45);
-        CHECK(laws::equal(t.value(t.value(Z * otimes::kron(F, otimes::identity(2))) * otimes::kron(otimes::identity(3), G)),
-                          t.value(Z * otimes::kron(F, G)), 24));
-        CHECK(laws::equal(t.value(t.value(Z * otimes::kron(otimes::identity(4), G)) * otimes::kron(F, otimes::identity(5))),
-                          t.value(Z * otimes::kron(F, G)), 24));
+        CHECK(laws::equal(
+            t.value(t.value(Z * otimes::kron(F, otimes::identity(2))) * otimes::kron(otimes::identity(3), G)),
+            t.value(Z * otimes::kron(F, G)), 24));
+        CHECK(laws::equal(
+            t.value(t.value(Z * otimes::kron(otimes::identity(4), G)) * otimes::kron(F, otimes::identity(5))),
+            t.value(Z * otimes::kron(F, G)), 24));
         CHECK(support::exactly_equal(t.value(X * otimes::kron(otimes::identity(4), factor::Identity(6, 6))), X));
         const auto none = otimes::kron(std::vector<factor>{});
         const Scalar square = one(0, 0) * one(0, 0);
@@ -228,12 +239,12 @@ TEST_CASE_TEMPLATE_DEFINE("many factors, and factors of every size to 20", Fixtu
 }
 
 // Instantiates all laws for one fixture.
-#define OTIMES_LAWS(...)                                              \
-    TEST_CASE_TEMPLATE_INVOKE(law_order, __VA_ARGS__);                \
-    TEST_CASE_TEMPLATE_INVOKE(law_mixed_product, __VA_ARGS__);        \
-    TEST_CASE_TEMPLATE_INVOKE(law_transpose, __VA_ARGS__);            \
-    TEST_CASE_TEMPLATE_INVOKE(law_bilinearity, __VA_ARGS__);          \
-    TEST_CASE_TEMPLATE_INVOKE(law_associativity, __VA_ARGS__);        \
-    TEST_CASE_TEMPLATE_INVOKE(law_identity, __VA_ARGS__);             \
-    TEST_CASE_TEMPLATE_INVOKE(law_accumulation, __VA_ARGS__);         \
+#define OTIMES_LAWS(...)                                       \
+    TEST_CASE_TEMPLATE_INVOKE(law_order, __VA_ARGS__);         \
+    TEST_CASE_TEMPLATE_INVOKE(law_mixed_product, __VA_ARGS__); \
+    TEST_CASE_TEMPLATE_INVOKE(law_transpose, __VA_ARGS__);     \
+    TEST_CASE_TEMPLATE_INVOKE(law_bilinearity, __VA_ARGS__);   \
+    TEST_CASE_TEMPLATE_INVOKE(law_associativity, __VA_ARGS__); \
+    TEST_CASE_TEMPLATE_INVOKE(law_identity, __VA_ARGS__);      \
+    TEST_CASE_TEMPLATE_INVOKE(law_accumulation, __VA_ARGS__);  \
     TEST_CASE_TEMPLATE_INVOKE(law_sizes, __VA_ARGS__)

@@ -6,8 +6,8 @@
 #include <vector>
 
 struct target_result {
-    std::string executor;           // of the file
-    std::vector<double> values;     // of a fixed product, row by row
+    std::string executor;        // of the file
+    std::vector<double> values;  // of a fixed product, row by row
 };
 
 target_result run_a();

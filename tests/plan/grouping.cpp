@@ -22,12 +22,12 @@ using namespace otimes::planning;
 std::vector<chain_mode> contiguous_modes(const std::vector<factor_shape>& shapes) {
     std::vector<chain_mode> modes;
     for (std::size_t k = 0; k < shapes.size(); ++k) {
-        modes.push_back(
-            {static_cast<std::int32_t>(k), static_cast<std::int32_t>(k) + 1, shapes[k].P, shapes[k].Q, 1, 1});
+        modes.push_back({static_cast<std::int32_t>(k), static_cast<std::int32_t>(k) + 1, shapes[k].p_extent,
+                         shapes[k].q_extent, 1, 1});
     }
     for (std::size_t k = shapes.size(); k-- > 1;) {
-        modes[k - 1].stride_in = modes[k].stride_in * modes[k].P;
-        modes[k - 1].stride_out = modes[k].stride_out * modes[k].Q;
+        modes[k - 1].stride_in = modes[k].stride_in * modes[k].p_extent;
+        modes[k - 1].stride_out = modes[k].stride_out * modes[k].q_extent;
     }
     return modes;
 }
@@ -38,16 +38,16 @@ double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cut
     double before = 1;
     if (!outermost_first) {
         for (const factor_shape& s : shapes) {
-            before = before / static_cast<double>(s.P) * static_cast<double>(s.Q);
+            before = before / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
         }
     }
     for (std::size_t begin = 0; begin < shapes.size();) {
-        std::int64_t P = shapes[begin].P;
-        std::int64_t Q = shapes[begin].Q;
+        std::int64_t P = shapes[begin].p_extent;
+        std::int64_t Q = shapes[begin].q_extent;
         std::size_t end = begin + 1;
         for (; end < shapes.size() && (cuts >> (end - 1) & 1) == 0; ++end) {
-            P *= shapes[end].P;
-            Q *= shapes[end].Q;
+            P *= shapes[end].p_extent;
+            Q *= shapes[end].q_extent;
         }
         if (end > begin + 1 && (P > most_grouped_extent || Q > most_grouped_extent)) {
             return std::numeric_limits<double>::infinity();

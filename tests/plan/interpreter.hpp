@@ -113,7 +113,7 @@ private:
             rows *= modes[0].extent;
             cols *= modes[1].extent;
         }
-        demand(rows == s.P && cols == s.Q, "a sweep's factors multiply out to P x Q");
+        demand(rows == s.p_extent && cols == s.q_extent, "a sweep's factors multiply out to P x Q");
         return matrix;
     }
 
@@ -123,8 +123,8 @@ private:
         for (const otimes::sweep& s : p.sweeps) {
             demand(!contracted[static_cast<std::size_t>(s.mode)], "one sweep per mode");
             contracted[static_cast<std::size_t>(s.mode)] = true;
-            demand(p.modes[static_cast<std::size_t>(s.mode)].extent_in == s.P, "P");
-            demand(p.modes[static_cast<std::size_t>(s.mode)].extent_out == s.Q, "Q");
+            demand(p.modes[static_cast<std::size_t>(s.mode)].extent_in == s.p_extent, "P");
+            demand(p.modes[static_cast<std::size_t>(s.mode)].extent_out == s.q_extent, "Q");
         }
         std::int64_t room_in = 0;
         std::int64_t room_out = 0;
@@ -216,20 +216,20 @@ private:
                 inner *= size[k];
             }
             odometer after = size;
-            after[m] = s.Q;
-            const std::int64_t outer = static_cast<std::int64_t>(total()) / (s.P * inner);
+            after[m] = s.q_extent;
+            const std::int64_t outer = static_cast<std::int64_t>(total()) / (s.p_extent * inner);
             size = after;
             check_tile();
             std::vector<double> next(total());
             for (std::int64_t a = 0; a < outer; ++a) {
-                for (std::int64_t q = 0; q < s.Q; ++q) {
+                for (std::int64_t q = 0; q < s.q_extent; ++q) {
                     for (std::int64_t c = 0; c < inner; ++c) {
                         double sum = 0;
-                        for (std::int64_t b = 0; b < s.P; ++b) {
-                            sum += now[static_cast<std::size_t>((a * s.P + b) * inner + c)] *
-                                   matrix[static_cast<std::size_t>(b * s.Q + q)];
+                        for (std::int64_t b = 0; b < s.p_extent; ++b) {
+                            sum += now[static_cast<std::size_t>((a * s.p_extent + b) * inner + c)] *
+                                   matrix[static_cast<std::size_t>(b * s.q_extent + q)];
                         }
-                        next[static_cast<std::size_t>((a * s.Q + q) * inner + c)] = sum;
+                        next[static_cast<std::size_t>((a * s.q_extent + q) * inner + c)] = sum;
                     }
                 }
             }

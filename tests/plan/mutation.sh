@@ -12,8 +12,8 @@ done
 flags="-std=c++20 -O1 -I$work/include -I$source_dir/tests ${doctest:+-I$doctest} -DOTIMES_SOURCE_DIR=\"$source_dir\""
 
 # file | text | changed text | test file that must fail
-mutations='ordering.hpp|(b.P * b.Q) > static_cast|(b.P * b.Q) < static_cast|ordering
-ordering.hpp|(b.P * b.Q) > static_cast|(b.P * b.Q) >= static_cast|ordering
+mutations='ordering.hpp|(b.p_extent * b.q_extent) > static_cast|(b.p_extent * b.q_extent) < static_cast|ordering
+ordering.hpp|(b.p_extent * b.q_extent) > static_cast|(b.p_extent * b.q_extent) >= static_cast|ordering
 grouping.hpp|if (total < best[end])|if (total > best[end])|grouping
 grouping.hpp|if (cost < least)|if (cost > least)|grouping
 fusion.hpp|if (total < best[end])|if (total <= best[end] * 1.5)|grouping
@@ -21,7 +21,7 @@ fusion.hpp|cost.seconds < best.seconds|cost.seconds > best.seconds|golden
 fusion.hpp|last->stride_in == in[k] * extent|last->stride_in >= in[k] * extent|chains
 cost.hpp|bytes <= 0.5 * static_cast<double>(cpu.l1_bytes)|bytes < 0.5 * static_cast<double>(cpu.l1_bytes)|cost
 cost.hpp|compute + 0.5 * traffic|compute + 0.6 * traffic|cost
-cost.hpp|tile_level != level::l1 \&\& s.P >= packed_fibre_extent|tile_level != level::l1 \&\& s.P > packed_fibre_extent|cost
+cost.hpp|tile_level != level::l1 \&\& s.p_extent >= packed_fibre_extent|tile_level != level::l1 \&\& s.p_extent > packed_fibre_extent|cost
 placement.hpp|extent < count|extent <= count + 12|placement
 planner.hpp|next.made.workspace_bytes <= limit|next.made.workspace_bytes < limit|budget
 cpu_passes.hpp|p.scalar = last ? c.scalar : -1;|p.scalar = c.scalar;|chains'

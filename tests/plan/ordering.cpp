@@ -39,12 +39,12 @@ double fewest_flops_by_subsets(const shapes& factors) {
     for (std::size_t done = 0; done < cost.size(); ++done) {
         double elements = 1;
         for (std::size_t k = 0; k < count; ++k) {
-            elements *= static_cast<double>((done >> k & 1) != 0 ? factors[k].Q : factors[k].P);
+            elements *= static_cast<double>((done >> k & 1) != 0 ? factors[k].q_extent : factors[k].p_extent);
         }
         for (std::size_t k = 0; k < count; ++k) {
             if ((done >> k & 1) == 0) {
                 double& next = cost[done | std::size_t{1} << k];
-                next = std::min(next, cost[done] + 2.0 * elements * static_cast<double>(factors[k].Q));
+                next = std::min(next, cost[done] + 2.0 * elements * static_cast<double>(factors[k].q_extent));
             }
         }
     }

@@ -104,7 +104,8 @@ TEST_CASE("any strides: an overlap is never missed, disjoint ranges are never on
         CHECK(otimes::overlap(b, a) == said);
         const auto bytes_a = bytes_of(a);
         const auto bytes_b = bytes_of(b);
-        if (bytes_a.empty() || bytes_b.empty() || *bytes_a.rbegin() < *bytes_b.begin() || *bytes_b.rbegin() < *bytes_a.begin()) {
+        if (bytes_a.empty() || bytes_b.empty() || *bytes_a.rbegin() < *bytes_b.begin() ||
+            *bytes_b.rbegin() < *bytes_a.begin()) {
             imagined += said ? 1 : 0;
             ++disjoint;
         }

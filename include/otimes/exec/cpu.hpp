@@ -46,8 +46,9 @@ inline std::atomic<detail::cpu_runner>& own_runner(dtype type) noexcept {
 
 namespace cpu_detail {
 [[noreturn]] OTIMES_COLD inline void throw_device_operand() {
-    throw unsupported_error("otimes: the cpu executor runs on the host, but an operand lies in device memory. "
-                            "Copy it to the host, or evaluate on a GPU executor.");
+    throw unsupported_error(
+        "otimes: the cpu executor runs on the host, but an operand lies in device memory. "
+        "Copy it to the host, or evaluate on a GPU executor.");
 }
 [[noreturn]] OTIMES_COLD inline void throw_no_kernels(dtype type) {
     throw unsupported_error("otimes: no translation unit of this program has compiled kernels for " +

@@ -56,7 +56,8 @@ inline inline_vector<std::int64_t, 8> extents_of(const factor_list& factors, sid
     return extents;
 }
 
-[[noreturn]] OTIMES_COLD inline void throw_extents_overflow(const factor_list& factors, side which, std::size_t position) {
+[[noreturn]] OTIMES_COLD inline void throw_extents_overflow(const factor_list& factors, side which,
+                                                            std::size_t position) {
     const leaf& factor = factors[position - 1];
     throw shape_error("otimes: " + kron_text(factors.size()) + ": the product of the factors' " +
                       (which == side::rows ? "rows" : "columns") + " exceeds 2^63 - 1 at factor " +

@@ -134,8 +134,9 @@ public:
         }
         const auto structured = structured_hooks<Scalar>::lower.load(std::memory_order_relaxed);
         if (structured == nullptr) {
-            throw unsupported_error("otimes: a factor with structure reached a product that was compiled without them. "
-                                    "Include otimes/otimes.hpp where the factor is made.");
+            throw unsupported_error(
+                "otimes: a factor with structure reached a product that was compiled without them. "
+                "Include otimes/otimes.hpp where the factor is made.");
         }
         return structured(*this, current, type, factor, from_left, position);
     }

@@ -40,12 +40,11 @@ namespace detail {
     const std::int64_t other = extent_product(factors, kept);
     const std::string name = kron_text(factors.size());
     const std::int64_t given = from_left ? x.rows : x.cols;
-    std::string text = "otimes: " + (from_left ? name + " * X" : "X * " + name) + ": X is " +
-                       shape_text(x.rows, x.cols) + ", but " + name + " is " +
-                       (from_left ? shape_text(other, expected) : shape_text(expected, other)) +
-                       ". The " + (from_left ? "rows" : "columns") +
-                       " of X must equal the product of the factors' " + (from_left ? "columns" : "rows") + ", " +
-                       product_text(extents_of(factors, contracted), expected) + ".";
+    std::string text =
+        "otimes: " + (from_left ? name + " * X" : "X * " + name) + ": X is " + shape_text(x.rows, x.cols) + ", but " +
+        name + " is " + (from_left ? shape_text(other, expected) : shape_text(expected, other)) + ". The " +
+        (from_left ? "rows" : "columns") + " of X must equal the product of the factors' " +
+        (from_left ? "columns" : "rows") + ", " + product_text(extents_of(factors, contracted), expected) + ".";
     if (given == other) {
         text += " They equal the product of the factors' other extents: did you mean " + name + ".transpose()?";
     }
@@ -58,8 +57,8 @@ OTIMES_COLD inline std::string formula_text(const factor_list* left, const facto
            (right != nullptr ? " * " + kron_text(right->size()) : std::string());
 }
 
-[[noreturn]] OTIMES_COLD inline void throw_too_large(const std::string& formula, const matrix_view& x, std::int64_t rows,
-                                                     std::int64_t cols) {
+[[noreturn]] OTIMES_COLD inline void throw_too_large(const std::string& formula, const matrix_view& x,
+                                                     std::int64_t rows, std::int64_t cols) {
     throw shape_error("otimes: " + formula + ": X is " + shape_text(x.rows, x.cols) + " and the result " +
                       shape_text(rows, cols) + "; an operand or an intermediate has more than 2^63 - 1 elements.");
 }
@@ -72,9 +71,9 @@ struct product_node {
     using scalar_type = Scalar;
 
     leaf x;
-    factor_list left;            ///< factors of L
-    factor_list right;           ///< factors of R
-    bool has_left = false;       ///< L is there (it may have no factors: the 1 x 1 one)
+    factor_list left;       ///< factors of L
+    factor_list right;      ///< factors of R
+    bool has_left = false;  ///< L is there (it may have no factors: the 1 x 1 one)
     bool has_right = false;
     Scalar alpha = Scalar(1);
 

@@ -43,8 +43,8 @@ inline constexpr bool scales = (std::is_convertible_v<Amount, Scalar> &&
 
 /// Scalar of `amount * expression`.
 template <class Amount, class Scalar>
-using scaled_scalar = std::conditional_t<is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>, Amount,
-                                         Scalar>;
+using scaled_scalar =
+    std::conditional_t<is_complex_scalar<Amount> && std::is_same_v<real_of<Amount>, Scalar>, Amount, Scalar>;
 
 /// The number that scales an expression of `Scalar`, e.g. the 2 of `2 * X * K` as a complex float.
 template <class Scalar, class Amount>

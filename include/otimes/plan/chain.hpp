@@ -19,8 +19,8 @@ namespace otimes::planning {
 struct chain_mode {
     std::int32_t name = 0;     ///< mode number in the program's tensors
     std::int32_t factor = -1;  ///< tensor number of its factor; -1: free
-    std::int64_t P = 1;
-    std::int64_t Q = 1;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
     std::int64_t stride_in = 0;   ///< in the chain's input, elements
     std::int64_t stride_out = 0;  ///< in the chain's output, elements
     [[nodiscard]] bool contracted() const noexcept { return factor >= 0; }
@@ -44,8 +44,8 @@ struct chain {
 struct factor_group {
     std::int32_t first = 0;
     std::int32_t count = 1;
-    std::int64_t P = 1;
-    std::int64_t Q = 1;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
     friend bool operator==(const factor_group&, const factor_group&) = default;
 };
 
@@ -179,8 +179,8 @@ OTIMES_COLD inline bool nested(std::span<const chain_mode> modes, std::int64_t& 
         }
         return true;
     };
-    return fold(&chain_mode::P, &chain_mode::stride_in, in_stride) &&
-           fold(&chain_mode::Q, &chain_mode::stride_out, out_stride);
+    return fold(&chain_mode::p_extent, &chain_mode::stride_in, in_stride) &&
+           fold(&chain_mode::q_extent, &chain_mode::stride_out, out_stride);
 }
 
 }  // namespace otimes::planning

@@ -70,9 +70,11 @@ constexpr double peak_flops(const cpu_description& cpu, dtype type) noexcept {
 ///     efficiency = 0.85 P Q / (P Q + 4 (P + Q))         P = Q:  2: 0.17   4: 0.28   8: 0.43   16: 0.57   32: 0.68   64: 0.76
 ///
 /// Fitted to fused kernels on AVX-512 (0.43 at 8, 0.50 at 16, 0.68 at 32, 0.75 at 64, 0.78 at 128).
-constexpr double sweep_efficiency(std::int64_t P, std::int64_t Q) noexcept {
-    const double products = static_cast<double>(P) * static_cast<double>(Q);
-    return products <= 0 ? 1.0 : 0.85 * products / (products + 4.0 * (static_cast<double>(P) + static_cast<double>(Q)));
+constexpr double sweep_efficiency(std::int64_t p_extent, std::int64_t q_extent) noexcept {
+    const double products = static_cast<double>(p_extent) * static_cast<double>(q_extent);
+    return products <= 0
+               ? 1.0
+               : 0.85 * products / (products + 4.0 * (static_cast<double>(p_extent) + static_cast<double>(q_extent)));
 }
 
 /// How many times more vector work a run of `run` elements takes than its share: ceil(run / W) W / run. Results of less than
@@ -123,7 +125,7 @@ inline constexpr double conflict_waste = 1.25;
 
 /// Time of arithmetic and memory traffic together: prefetching hides about half of the traffic behind arithmetic.
 constexpr double overlapped(double compute, double traffic) noexcept {
-    return std::max(compute + 0.5 * traffic, traffic);
+    return (std::max)(compute + 0.5 * traffic, traffic);
 }
 
 /// What a pass costs and why.
@@ -140,7 +142,7 @@ struct pass_cost {
 OTIMES_COLD inline double tile_stage_elements(const pass& p, std::size_t done) {
     double elements = 1;
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
-        elements *= static_cast<double>(i < done ? p.sweeps[i].Q : p.sweeps[i].P);
+        elements *= static_cast<double>(i < done ? p.sweeps[i].q_extent : p.sweeps[i].p_extent);
     }
     return elements;
 }
@@ -149,7 +151,7 @@ OTIMES_COLD inline double tile_stage_elements(const pass& p, std::size_t done) {
 OTIMES_COLD inline double tile_peak_elements(const pass& p) {
     double peak = 0;
     for (std::size_t i = 0; i <= p.sweeps.size(); ++i) {
-        peak = std::max(peak, tile_stage_elements(p, i));
+        peak = (std::max)(peak, tile_stage_elements(p, i));
     }
     return peak;
 }
@@ -188,7 +190,7 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
             break;
         }
         if (static_cast<std::int32_t>(k) == p.lane_mode) {
-            run *= static_cast<double>(std::min(m.*extents, p.lane_count));
+            run *= static_cast<double>((std::min)(m.*extents, p.lane_count));
             if (p.lane_count < m.*extents) {
                 break;
             }
@@ -227,7 +229,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     double lane_fill = lanes;  // average lanes of a tile, the short last one included
     if (p.lane_mode >= 0) {
         const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
-        lane_fill = extent / std::max(1.0, std::ceil(extent / lanes));
+        lane_fill = extent / (std::max)(1.0, std::ceil(extent / lanes));
     }
     const double tile_bytes = 2.0 * tile_peak_elements(p) * lanes * bytes_each;
     const level tile_level = tile_bytes <= static_cast<double>(cpu.l1_bytes) ? level::l1
@@ -241,22 +243,22 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         const sweep& s = p.sweeps[i];
         const double before = tile_stage_elements(p, i);
         const double after = tile_stage_elements(p, i + 1);
-        const double multiply_adds = before * lane_fill * static_cast<double>(s.Q) * weight;
+        const double multiply_adds = before * lane_fill * static_cast<double>(s.q_extent) * weight;
         std::int64_t run = 0;
         if (s.kernel == sweep_kernel::row) {
-            run = s.Q;
+            run = s.q_extent;
         } else {
             double inner = lane_fill;
             for (std::size_t j = 0; j < p.sweeps.size(); ++j) {
                 if (p.sweeps[j].mode > s.mode) {
-                    inner *= static_cast<double>(j < i ? p.sweeps[j].Q : p.sweeps[j].P);
+                    inner *= static_cast<double>(j < i ? p.sweeps[j].q_extent : p.sweeps[j].p_extent);
                 }
             }
             run = static_cast<std::int64_t>(inner);
         }
-        const double conflicts = tile_level != level::l1 && s.P >= packed_fibre_extent ? conflict_waste : 1.0;
-        const double arithmetic =
-            2.0 * multiply_adds * vector_waste(run, vector) * conflicts / (peak * sweep_efficiency(s.P, s.Q));
+        const double conflicts = tile_level != level::l1 && s.p_extent >= packed_fibre_extent ? conflict_waste : 1.0;
+        const double arithmetic = 2.0 * multiply_adds * vector_waste(run, vector) * conflicts /
+                                  (peak * sweep_efficiency(s.p_extent, s.q_extent));
         // traffic to and from L1 is part of sweep_efficiency
         const double traffic =
             tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;
@@ -284,7 +286,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const double bytes_out = stored * bytes_each * write;
     double factor_bytes = 0;
     for (const sweep& s : p.sweeps) {
-        factor_bytes += static_cast<double>(s.P) * static_cast<double>(s.Q) * bytes_each;
+        factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
     }
     cost.bytes = bytes_in + bytes_out + factor_bytes;
     const double share =
@@ -299,8 +301,8 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     if (where.threads > 1 && where.slab_count <= 1) {
         cost.seconds += 0.25 * cpu.fork_seconds;  // the barrier behind a pass whose tiles are shared
     }
-    cost.bound_seconds = std::max((bytes_in * per_byte_in + bytes_out * per_byte_out) / where.threads,
-                                  cost.flops / (peak * where.threads));
+    cost.bound_seconds = (std::max)((bytes_in * per_byte_in + bytes_out * per_byte_out) / where.threads,
+                                    cost.flops / (peak * where.threads));
     return cost;
 }
 

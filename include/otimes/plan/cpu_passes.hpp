@@ -56,7 +56,7 @@ public:
             elements_.push_back(0);
             taken_.push_back(0);
         }
-        elements_[best] = std::max(elements_[best], count);
+        elements_[best] = (std::max)(elements_[best], count);
         taken_[best] = 1;
         return static_cast<std::int32_t>(best);
     }
@@ -81,8 +81,8 @@ inline double outer_bytes(const chain& c) {
     double in = 1;
     double out = 1;
     for (const chain_mode& m : c.modes) {
-        in *= static_cast<double>(m.P);
-        out *= static_cast<double>(m.Q);
+        in *= static_cast<double>(m.p_extent);
+        out *= static_cast<double>(m.q_extent);
     }
     return (in + out) * static_cast<double>(element_bytes(c.type));
 }
@@ -98,7 +98,7 @@ OTIMES_COLD inline fusion_setting setting_for(const chain& c, std::span<const fa
     f.cpu = &cpu;
     f.slab = slab;
     f.threads = request.threads;
-    f.outer_in = f.outer_out = std::max(level::l2, level_of(cpu, outer_bytes(c), 1));
+    f.outer_in = f.outer_out = (std::max)(level::l2, level_of(cpu, outer_bytes(c), 1));
     f.inner = intermediate_level(f);
     f.most_lanes = request.most_lanes;
     return f;
@@ -183,7 +183,7 @@ OTIMES_COLD inline std::vector<chain> chains_of(const program& source) {
     const std::vector<std::int32_t> reads = read_counts(source);
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(source.steps.size());) {
         chains.push_back(chain_at(source, i, reads));
-        i += std::max(1, chains.back().step_count);
+        i += (std::max)(1, chains.back().step_count);
     }
     return chains;
 }
@@ -249,7 +249,7 @@ private:
         std::vector<std::int32_t> last(source_.tensors.size(), -1);
         for (std::size_t position = 0; position < chains.size(); ++position) {
             const std::int32_t first = chains[position].first_step;
-            for (std::int32_t i = first; i < first + std::max(1, chains[position].step_count); ++i) {
+            for (std::int32_t i = first; i < first + (std::max)(1, chains[position].step_count); ++i) {
                 const step& s = source_.steps[static_cast<std::size_t>(i)];
                 for (const std::int32_t id : {s.in, s.factor, s.out}) {
                     if (id >= 0) {
@@ -306,10 +306,11 @@ private:
             p.bytes += id < 0 ? 0 : operand_bytes(source_, id);
         }
         p.flops = step_flops(source_, s);
-        p.bound_seconds = std::max(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
-                                   static_cast<double>(p.flops) / cpu_.flops_f64);
+        p.bound_seconds = (std::max)(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
+                                     static_cast<double>(p.flops) / cpu_.flops_f64);
         // plain loops: about one multiply-add in ten nanoseconds
-        p.predicted_seconds = std::max(p.bound_seconds, static_cast<double>(p.flops) * 0.5e-8) + cpu_.dispatch_seconds;
+        p.predicted_seconds =
+            (std::max)(p.bound_seconds, static_cast<double>(p.flops) * 0.5e-8) + cpu_.dispatch_seconds;
         finish(std::move(p));
     }
 
@@ -356,7 +357,7 @@ private:
             }
             p.flops = static_cast<std::int64_t>(cost.flops);
             p.bytes = static_cast<std::int64_t>(cost.bytes);
-            p.level = level_name(std::max(where.in, where.out));
+            p.level = level_name((std::max)(where.in, where.out));
             p.bound_seconds = cost.bound_seconds;
             p.predicted_seconds = cost.seconds;
             input = p.out;
@@ -370,7 +371,7 @@ private:
             result_.factor_elements += packed_factor_elements(s, result_.vector_count);
         }
         if (p.kernel == pass_kernel::cpu_tiles) {
-            result_.tile_elements = std::max(result_.tile_elements, tile_elements_of(p, result_.vector_count));
+            result_.tile_elements = (std::max)(result_.tile_elements, tile_elements_of(p, result_.vector_count));
         }
         result_.flops += p.flops;
         result_.predicted_seconds += p.predicted_seconds;

@@ -25,7 +25,7 @@ inline bool is_worth_one_thread(const plan& made, const cpu_request& request, co
 /// The plan that the cpu executor makes for an expression: default options, all threads of `cpu`. Deterministic.
 OTIMES_COLD inline plan default_cpu_plan(const program& source, const cpu_description& cpu) {
     cpu_request request;
-    request.threads = std::max(1, cpu.threads);
+    request.threads = (std::max)(1, cpu.threads);
     std::vector<chain> chains = chains_of(source);
     chain_decision decision;
     plan chosen = plan_on_cpu(source, cpu, request, chains, decision);

@@ -88,9 +88,9 @@ public:
     [[nodiscard]] std::string text(const std::vector<bool>& right) const {
         std::vector<std::size_t> widths;
         for (const auto& cells : rows_) {
-            widths.resize(std::max(widths.size(), cells.size()), 0);
+            widths.resize((std::max)(widths.size(), cells.size()), 0);
             for (std::size_t c = 0; c < cells.size(); ++c) {
-                widths[c] = std::max(widths[c], columns(cells[c]));
+                widths[c] = (std::max)(widths[c], columns(cells[c]));
             }
         }
         std::string result;
@@ -176,7 +176,7 @@ inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& p
             text += (i == 0 ? "F" : "⊗F") + std::to_string(positions[static_cast<std::size_t>(s.factors[i])]);
         }
         if (s.factors.size() > 1) {
-            text += " as " + shape_text(s.P, s.Q);
+            text += " as " + shape_text(s.p_extent, s.q_extent);
         }
     }
     return text.empty() ? "copy" : text;
@@ -214,12 +214,12 @@ inline std::string tile_text(const plan& whole, const pass& p) {
     double peak = 0;
     double now = 1;
     for (const sweep& s : p.sweeps) {
-        now *= static_cast<double>(s.P);
+        now *= static_cast<double>(s.p_extent);
     }
     peak = now;
     for (const sweep& s : p.sweeps) {
-        now = now / static_cast<double>(s.P) * static_cast<double>(s.Q);
-        peak = std::max(peak, now);
+        now = now / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
+        peak = (std::max)(peak, now);
     }
     std::string text;
     if (p.lane_mode < 0) {
@@ -343,8 +343,8 @@ inline std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
 }
 
 inline std::ostream& operator<<(std::ostream& out, const sweep& s) {
-    out << "{.mode = " << s.mode << ", .kernel = otimes::sweep_kernel::" << to_string(s.kernel) << ", .P = " << s.P
-        << ", .Q = " << s.Q << ", .factors = {";
+    out << "{.mode = " << s.mode << ", .kernel = otimes::sweep_kernel::" << to_string(s.kernel)
+        << ", .P = " << s.p_extent << ", .Q = " << s.q_extent << ", .factors = {";
     for (std::size_t i = 0; i < s.factors.size(); ++i) {
         out << (i == 0 ? "" : ", ") << s.factors[i];
     }

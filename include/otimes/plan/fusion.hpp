@@ -43,15 +43,15 @@ struct fusion_setting {
 OTIMES_COLD inline std::int64_t extent_after(const fusion_setting& f, std::size_t k, std::size_t done) {
     const chain_mode& m = f.source->modes[k];
     if (!m.contracted()) {
-        return m.P;
+        return m.p_extent;
     }
     for (std::size_t g = 0; g < done; ++g) {
         const factor_group& group = f.groups[g];
         if (static_cast<std::int32_t>(k) >= group.first && static_cast<std::int32_t>(k) < group.first + group.count) {
-            return m.Q;
+            return m.q_extent;
         }
     }
-    return m.P;
+    return m.p_extent;
 }
 
 /// Strides of the tensor after the first `done` groups: the input's, the output's, or those of a workspace buffer
@@ -105,26 +105,26 @@ OTIMES_COLD inline void outline_pass(const fusion_setting& f, std::size_t begin,
         if (hit >= begin && hit < end) {
             const factor_group& group = f.groups[hit];
             const auto members = static_cast<std::size_t>(group.count);
-            pass_mode whole{group.P, group.Q, 0, 0};
+            pass_mode whole{group.p_extent, group.q_extent, 0, 0};
             for (std::size_t j = k; j < k + members; ++j) {  // the innermost member that has a stride gives it
-                if (modes[j].P > 1 || j + 1 == k + members) {
-                    whole.stride_in = modes[j].P > 1 || whole.stride_in == 0 ? in[j] : whole.stride_in;
+                if (modes[j].p_extent > 1 || j + 1 == k + members) {
+                    whole.stride_in = modes[j].p_extent > 1 || whole.stride_in == 0 ? in[j] : whole.stride_in;
                 }
-                if (modes[j].Q > 1 || j + 1 == k + members) {
-                    whole.stride_out = modes[j].Q > 1 || whole.stride_out == 0 ? out[j] : whole.stride_out;
+                if (modes[j].q_extent > 1 || j + 1 == k + members) {
+                    whole.stride_out = modes[j].q_extent > 1 || whole.stride_out == 0 ? out[j] : whole.stride_out;
                 }
             }
             sweep& s = p.sweeps[hit - begin];
             s.mode = static_cast<std::int32_t>(p.modes.size());
             s.kernel = sweep_kernel::fibre;
-            s.P = group.P;
-            s.Q = group.Q;
+            s.p_extent = group.p_extent;
+            s.q_extent = group.q_extent;
             p.modes.push_back(whole);
             mergeable = false;
             k += members;
             continue;
         }
-        const std::int64_t extent = m.contracted() ? extent_after(f, k, begin) : m.P;
+        const std::int64_t extent = m.contracted() ? extent_after(f, k, begin) : m.p_extent;
         const bool cut = static_cast<std::int32_t>(k) == f.slab.chain_mode;
         if (extent != 1 || cut) {
             pass_mode* last = p.modes.empty() ? nullptr : &p.modes.back();
@@ -154,17 +154,17 @@ OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p,
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int64_t extent = p.modes[static_cast<std::size_t>(k)].extent_in;
     if (k == p.slab_mode && f.slab.extent > 0) {
-        extent = std::min(extent, f.slab.extent * p.slab_scale);
+        extent = (std::min)(extent, f.slab.extent * p.slab_scale);
     }
     const double lane_bytes = 2.0 * tile_peak_elements(p) * static_cast<double>(element_bytes(f.source->type));
     auto most = static_cast<std::int64_t>(static_cast<double>(f.cpu->l1_bytes) / lane_bytes);
-    most = std::max(vector, most / vector * vector);
-    most = std::min(most, f.most_lanes);
+    most = (std::max)(vector, most / vector * vector);
+    most = (std::min)(most, f.most_lanes);
     if (extent <= most) {
         return extent;
     }
     const std::int64_t tiles = (extent + most - 1) / most;
-    return std::min(most, round_up((extent + tiles - 1) / tiles, vector));
+    return (std::min)(most, round_up((extent + tiles - 1) / tiles, vector));
 }
 
 /// Chooses the lane mode of an outlined pass by cost and returns that cost. @post p.lane_mode, p.lane_count and the sweep

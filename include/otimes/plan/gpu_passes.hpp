@@ -40,8 +40,9 @@ struct gpu_rate {
 };
 
 /// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
-inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished, std::int64_t P, std::int64_t Q) {
-    const bool fills = P >= 8 && Q >= 8;
+inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished, std::int64_t p_extent,
+                        std::int64_t q_extent) {
+    const bool fills = p_extent >= 8 && q_extent >= 8;
     const bool single = type == dtype::f32 || type == dtype::c64;
     if (single) {
         if (fills && wished != precision::ieee && gpu.has_tf32_mma && gpu.flops_f32_split > gpu.flops_f32) {
@@ -108,13 +109,13 @@ inline void choose_gpu_kernel(const fusion_setting& f, const gpu_description& gp
         }
         p.rows_per_block = static_cast<std::int32_t>(rows);
         p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(p, static_cast<double>(rows), bytes_each));
-        run = static_cast<double>(std::min(next_in, next_out));
+        run = static_cast<double>((std::min)(next_in, next_out));
     } else if (lanes_mode >= 0 && !p.sweeps.empty()) {
         const std::int64_t extent = p.modes[static_cast<std::size_t>(lanes_mode)].extent_in;
         std::int64_t lanes = std::min<std::int64_t>(extent, ideal_run_bytes / element_bytes(f.source->type));
         const std::int64_t least = std::min<std::int64_t>(extent, least_run_bytes / element_bytes(f.source->type));
         while (lanes > least && !fits(static_cast<double>(lanes))) {
-            lanes = std::max(least, lanes / 2);
+            lanes = (std::max)(least, lanes / 2);
         }
         if (fits(static_cast<double>(lanes))) {
             p.kernel = pass_kernel::gpu_outer;
@@ -130,19 +131,20 @@ inline void choose_gpu_kernel(const fusion_setting& f, const gpu_description& gp
     double elements = elements_in;
     double sweeps_traffic = 0;
     for (sweep& s : p.sweeps) {
-        const gpu_rate rate = p.kernel == pass_kernel::gpu_generic ? rate_of(gpu, f.source->type, precision::ieee, 1, 1)
-                                                                   : rate_of(gpu, f.source->type, wished, s.P, s.Q);
+        const gpu_rate rate = p.kernel == pass_kernel::gpu_generic
+                                  ? rate_of(gpu, f.source->type, precision::ieee, 1, 1)
+                                  : rate_of(gpu, f.source->type, wished, s.p_extent, s.q_extent);
         s.kernel = p.kernel == pass_kernel::gpu_generic ? sweep_kernel::scalar : rate.kernel;
-        const double one = 2.0 * weight * elements * static_cast<double>(s.Q);
+        const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
         flops += one;
         seconds_compute += one / rate.flops_per_second;
-        const double after = elements / static_cast<double>(s.P) * static_cast<double>(s.Q);
+        const double after = elements / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
         sweeps_traffic += (elements + after) * bytes_each;
         elements = after;
     }
     double factor_bytes = 0;
     for (const sweep& s : p.sweeps) {
-        factor_bytes += static_cast<double>(s.P) * static_cast<double>(s.Q) * bytes_each;
+        factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
     }
     if (p.kernel == pass_kernel::gpu_generic && p.sweeps.size() > 1) {
         seconds_compute = std::numeric_limits<double>::infinity();  // the generic kernel does one mode at a time
@@ -158,10 +160,10 @@ inline void choose_gpu_kernel(const fusion_setting& f, const gpu_description& gp
     p.flops = static_cast<std::int64_t>(flops);
     p.bytes = static_cast<std::int64_t>(bytes_in + bytes_out + factor_bytes);
     p.level = in_l2 && inner_in && inner_out ? "L2" : "memory";
-    p.bound_seconds = std::max(at_in + at_out, seconds_compute);
+    p.bound_seconds = (std::max)(at_in + at_out, seconds_compute);
     // shared memory is read and written once by every sweep: about eight times the bandwidth of DRAM
     const double exchange = sweeps_traffic / (8.0 * gpu.memory_bytes_per_second);
-    p.predicted_seconds = std::max({(at_in + at_out) / sectors, seconds_compute, exchange}) + gpu.launch_seconds;
+    p.predicted_seconds = (std::max)({(at_in + at_out) / sectors, seconds_compute, exchange}) + gpu.launch_seconds;
 }
 
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).

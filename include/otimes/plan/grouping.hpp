@@ -23,8 +23,8 @@ inline constexpr std::int64_t most_grouped_extent = 16;
 
 /// Cost of sweeping factors `shapes`, outermost first, when the tensor has `elements` elements before: multiply-adds over
 /// efficiency, in flops of the peak. The tensor has elements / prod P * prod Q elements after.
-OTIMES_COLD inline double grouped_sweep_cost(std::int64_t P, std::int64_t Q, double elements) {
-    return 2.0 * elements * static_cast<double>(Q) / sweep_efficiency(P, Q);
+OTIMES_COLD inline double grouped_sweep_cost(std::int64_t p_extent, std::int64_t q_extent, double elements) {
+    return 2.0 * elements * static_cast<double>(q_extent) / sweep_efficiency(p_extent, q_extent);
 }
 
 /// Elements before the group [begin, end) is swept, relative to those before the first: the modes on the side that is
@@ -33,7 +33,7 @@ OTIMES_COLD inline double elements_before(std::span<const chain_mode> modes, std
                                           bool outermost_first) {
     double elements = 1;
     for (std::size_t k = outermost_first ? 0 : end; k < (outermost_first ? begin : modes.size()); ++k) {
-        elements = elements / static_cast<double>(modes[k].P) * static_cast<double>(modes[k].Q);
+        elements = elements / static_cast<double>(modes[k].p_extent) * static_cast<double>(modes[k].q_extent);
     }
     return elements;
 }
@@ -49,21 +49,21 @@ OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std
     std::vector<std::size_t> from(count + 1, 0);
     best[0] = 0;
     for (std::size_t begin = 0; begin < count; ++begin) {
-        std::int64_t P = 1;
-        std::int64_t Q = 1;
+        std::int64_t p_extent = 1;
+        std::int64_t q_extent = 1;
         for (std::size_t end = begin + 1; end <= count; ++end) {
-            P *= modes[end - 1].P;
-            Q *= modes[end - 1].Q;
+            p_extent *= modes[end - 1].p_extent;
+            q_extent *= modes[end - 1].q_extent;
             if (end > begin + 1) {
                 std::int64_t unused_in = 0;
                 std::int64_t unused_out = 0;
-                if (P > most_grouped_extent || Q > most_grouped_extent ||
+                if (p_extent > most_grouped_extent || q_extent > most_grouped_extent ||
                     !nested(modes.subspan(begin, end - begin), unused_in, unused_out)) {
                     break;
                 }
             }
-            const double total =
-                best[begin] + grouped_sweep_cost(P, Q, elements_before(modes, begin, end, outermost_first));
+            const double total = best[begin] + grouped_sweep_cost(p_extent, q_extent,
+                                                                  elements_before(modes, begin, end, outermost_first));
             if (total < best[end]) {
                 best[end] = total;
                 from[end] = begin;
@@ -75,8 +75,8 @@ OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std
         factor_group group{first + static_cast<std::int32_t>(from[end]), static_cast<std::int32_t>(end - from[end]), 1,
                            1};
         for (std::size_t k = from[end]; k < end; ++k) {
-            group.P *= modes[k].P;
-            group.Q *= modes[k].Q;
+            group.p_extent *= modes[k].p_extent;
+            group.q_extent *= modes[k].q_extent;
         }
         result.push_back(group);
         for (std::size_t k = result.size() - 1; k > at; --k) {  // found from the innermost on
@@ -89,7 +89,7 @@ OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std
 /// Puts groups into the order of least multiply-adds; ties stay outermost first.
 OTIMES_COLD inline void order_groups(std::vector<factor_group>& groups) {
     sort_few(groups.data(), groups.data() + groups.size(), [](const factor_group& a, const factor_group& b) {
-        return contracts_before({a.P, a.Q}, {b.P, b.Q});
+        return contracts_before({a.p_extent, a.q_extent}, {b.p_extent, b.q_extent});
     });
 }
 
@@ -98,8 +98,8 @@ OTIMES_COLD inline double ordered_cost(std::span<const factor_group> groups) {
     double cost = 0;
     double elements = 1;
     for (const factor_group& g : groups) {
-        cost += grouped_sweep_cost(g.P, g.Q, elements);
-        elements = elements / static_cast<double>(g.P) * static_cast<double>(g.Q);
+        cost += grouped_sweep_cost(g.p_extent, g.q_extent, elements);
+        elements = elements / static_cast<double>(g.p_extent) * static_cast<double>(g.q_extent);
     }
     return cost;
 }
@@ -122,7 +122,7 @@ OTIMES_COLD inline std::vector<factor_group> group_factors(const chain& c, bool 
                 ++end;
             }
             if (end == k + 1) {
-                groups.push_back({static_cast<std::int32_t>(k), 1, c.modes[k].P, c.modes[k].Q});
+                groups.push_back({static_cast<std::int32_t>(k), 1, c.modes[k].p_extent, c.modes[k].q_extent});
             } else {
                 cheapest_grouping(std::span(c.modes).subspan(k, end - k), static_cast<std::int32_t>(k),
                                   how == way::from_outermost, groups);

@@ -28,8 +28,8 @@ void sort_few(Element* first, Element* last, const Before& before) {
 
 /// Shape of one factor: P rows (extent before) and Q columns (extent after).
 struct factor_shape {
-    std::int64_t P = 1;
-    std::int64_t Q = 1;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
     friend bool operator==(const factor_shape&, const factor_shape&) = default;
 };
 
@@ -44,7 +44,8 @@ struct factor_shape {
 /// @post a strict weak order; sorting by it is optimal (tests/plan/ordering.cpp compares all permutations).
 constexpr bool contracts_before(const factor_shape& a, const factor_shape& b) noexcept {
     __extension__ using wide = __int128;
-    return static_cast<wide>(a.P - a.Q) * (b.P * b.Q) > static_cast<wide>(b.P - b.Q) * (a.P * a.Q);
+    return static_cast<wide>(a.p_extent - a.q_extent) * (b.p_extent * b.q_extent) >
+           static_cast<wide>(b.p_extent - b.q_extent) * (a.p_extent * a.q_extent);
 }
 
 /// The order of least multiply-adds, as positions in `shapes`. Ties keep the order given (outermost in memory first: its
@@ -66,13 +67,13 @@ OTIMES_COLD inline double chain_flops(std::span<const factor_shape> shapes, std:
                                       double free_count, std::int64_t multiply_add_weight) {
     double elements = free_count;
     for (const factor_shape& s : shapes) {
-        elements *= static_cast<double>(s.P);
+        elements *= static_cast<double>(s.p_extent);
     }
     double flops = 0;
     for (const std::int32_t i : order) {
         const factor_shape& s = shapes[static_cast<std::size_t>(i)];
-        flops += 2.0 * static_cast<double>(multiply_add_weight) * elements * static_cast<double>(s.Q);
-        elements = elements / static_cast<double>(s.P) * static_cast<double>(s.Q);
+        flops += 2.0 * static_cast<double>(multiply_add_weight) * elements * static_cast<double>(s.q_extent);
+        elements = elements / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
     }
     return flops;
 }

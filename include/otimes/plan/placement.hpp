@@ -72,13 +72,13 @@ inline plan gpu_plan_within_limit(const program& source, const gpu_description& 
     std::int64_t least = best.workspace_bytes;
     for (const chain& c : chains_of(source)) {
         const std::int32_t mode = c.step_count > 0 ? slab_mode_of(c) : -1;
-        for (std::int64_t extent = mode < 0 ? 0 : c.modes[static_cast<std::size_t>(mode)].P / 2; extent > 0;
+        for (std::int64_t extent = mode < 0 ? 0 : c.modes[static_cast<std::size_t>(mode)].p_extent / 2; extent > 0;
              extent /= 2) {
             plan smaller = plan_on_gpu(source, gpu, wishes, extent);
             if (smaller.workspace_bytes <= wishes.workspace_limit_bytes) {
                 return smaller;
             }
-            least = std::min(least, smaller.workspace_bytes);
+            least = (std::min)(least, smaller.workspace_bytes);
         }
     }
     throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
@@ -114,7 +114,7 @@ inline plan place_on_gpus(const program& source, const machine& target, const op
     const std::vector<chain> chains = chains_of(source);
     const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
     const std::int32_t mode = one_chain ? slab_mode_of(chains.front()) : -1;
-    const std::int64_t extent = mode < 0 ? 1 : chains.front().modes[static_cast<std::size_t>(mode)].P;
+    const std::int64_t extent = mode < 0 ? 1 : chains.front().modes[static_cast<std::size_t>(mode)].p_extent;
     if (extent < count) {
         throw unsupported_error("otimes: " + std::to_string(count) +
                                 " GPUs need a row each, but the longest mode that no "

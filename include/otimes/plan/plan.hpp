@@ -68,8 +68,8 @@ struct pass_mode {
 struct sweep {
     std::int32_t mode = 0;
     sweep_kernel kernel = sweep_kernel::fibre;
-    std::int64_t P = 1;
-    std::int64_t Q = 1;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
     std::vector<std::int32_t> factors{};
     friend bool operator==(const sweep&, const sweep&) = default;
 };

@@ -102,7 +102,8 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
     std::vector<std::int64_t> slab_extents{-1, 0};
     const std::vector<chain> chains = chains_of(source);
     if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
-        const std::int64_t total = chains.front().modes[static_cast<std::size_t>(slab_mode_of(chains.front()))].P;
+        const std::int64_t total =
+            chains.front().modes[static_cast<std::size_t>(slab_mode_of(chains.front()))].p_extent;
         for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
             slab_extents.push_back(extent);
         }
@@ -118,7 +119,7 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
                     for (const std::int64_t extent : slab_extents) {
                         cpu_candidate next =
                             try_request(source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how});
-                        least = std::min(least, next.made.workspace_bytes);
+                        least = (std::min)(least, next.made.workspace_bytes);
                         if (next.made.workspace_bytes <= limit &&
                             (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
                             best = std::move(next);
@@ -142,9 +143,9 @@ inline double least_flops(const chain& c, double& last_first) {
     double free_count = 1;
     for (const chain_mode& m : c.modes) {
         if (m.contracted()) {
-            shapes.push_back({m.P, m.Q});
+            shapes.push_back({m.p_extent, m.q_extent});
         } else {
-            free_count *= static_cast<double>(m.P);
+            free_count *= static_cast<double>(m.p_extent);
         }
     }
     std::vector<std::int32_t> order = cheapest_order(shapes);
@@ -190,7 +191,7 @@ inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_p
         }
     }
     p.bytes = static_cast<std::int64_t>(bytes);
-    p.bound_seconds = std::max(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
+    p.bound_seconds = (std::max)(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
 }
 
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
@@ -286,7 +287,7 @@ inline bool has_empty_output(const program& source) {
 inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
     const cpu_description& cpu = target.cpu;
     cpu_request request;
-    request.threads = std::max(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
+    request.threads = (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
     if (!wishes.deterministic) {
         request = tuned_request(target, source, request);
     }

@@ -172,7 +172,7 @@ public:
                 fraction = fraction << 4 | digit;
             }
             std::int64_t power = 0;
-            for (const char c : word.substr(std::min(p + 2, word.size()))) {
+            for (const char c : word.substr((std::min)(p + 2, word.size()))) {
                 if (c < '0' || c > '9' || power > 1023) {
                     refuse_text("'" + whole + "' is not a double");
                 }
@@ -250,7 +250,7 @@ private:
             refuse_text("a field is missing");
         }
         rest_.remove_prefix(1);
-        const std::size_t end = std::min(rest_.find_first_of(" \n"), rest_.size());
+        const std::size_t end = (std::min)(rest_.find_first_of(" \n"), rest_.size());
         const std::string_view word = rest_.substr(0, end);
         rest_.remove_prefix(end);
         return word;
@@ -341,7 +341,7 @@ void transfer(Archive& a, pass& p) {
         a.line("sweep");
         a.field(s.mode);
         a.choice(s.kernel, sweep_kernel::mma_f64);
-        transfer_all(a, s.P, s.Q);
+        transfer_all(a, s.p_extent, s.q_extent);
         transfer_numbers(a, "factors", s.factors);
         if (Archive::reading && (s.mode < 0 || static_cast<std::size_t>(s.mode) >= modes)) {
             refuse_text("a sweep names a mode that does not exist");

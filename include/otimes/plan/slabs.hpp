@@ -17,8 +17,8 @@ namespace otimes::planning {
 OTIMES_COLD inline std::int32_t slab_mode_of(const chain& c) {
     std::int32_t best = -1;
     for (std::size_t k = 0; k < c.modes.size(); ++k) {
-        if (!c.modes[k].contracted() && c.modes[k].P > 1 &&
-            (best < 0 || c.modes[k].P > c.modes[static_cast<std::size_t>(best)].P)) {
+        if (!c.modes[k].contracted() && c.modes[k].p_extent > 1 &&
+            (best < 0 || c.modes[k].p_extent > c.modes[static_cast<std::size_t>(best)].p_extent)) {
             best = static_cast<std::int32_t>(k);
         }
     }
@@ -33,14 +33,14 @@ OTIMES_COLD inline double largest_intermediate(const fusion_setting& f) {
         for (std::size_t k = 0; k < f.source->modes.size(); ++k) {
             elements *= static_cast<double>(extent_after(f, k, done));
         }
-        largest = std::max(largest, elements);
+        largest = (std::max)(largest, elements);
     }
     return largest;
 }
 
 /// Slabs of `extent` indices of mode `k`.
 OTIMES_COLD inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
-    const std::int64_t total = c.modes[static_cast<std::size_t>(k)].P;
+    const std::int64_t total = c.modes[static_cast<std::size_t>(k)].p_extent;
     const std::int64_t count = (total + extent - 1) / extent;
     return count <= 1 ? slab_choice{} : slab_choice{k, extent, count};
 }
@@ -52,20 +52,20 @@ OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting
     const std::int32_t mode = slab_mode_of(*f.source);
     const double largest = largest_intermediate(f);
     if (mode >= 0 && largest > 0) {
-        const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].P;
+        const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].p_extent;
         const std::int64_t vector = vector_count(*f.cpu, f.source->type);
         const double index_bytes =
             2.0 * largest / static_cast<double>(total) * static_cast<double>(element_bytes(f.source->type));
         const auto add = [&](std::int64_t extent) {
             extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
-            const std::int64_t count = std::min(total, round_up((total + extent - 1) / extent, f.threads));
+            const std::int64_t count = (std::min)(total, round_up((total + extent - 1) / extent, f.threads));
             const slab_choice choice = cut(*f.source, mode, (total + count - 1) / count);
             if (choice.count > 1 && (result.empty() || result.back().extent < choice.extent)) {
                 result.push_back(choice);
             }
         };
         const double fitting = 0.5 * static_cast<double>(f.cpu->l2_bytes) / index_bytes;
-        const auto in_cache = static_cast<std::int64_t>(std::min(fitting, static_cast<double>(total)));
+        const auto in_cache = static_cast<std::int64_t>((std::min)(fitting, static_cast<double>(total)));
         add(1);
         if (in_cache > vector) {
             add(in_cache / vector * vector);
@@ -82,11 +82,11 @@ OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting
 OTIMES_COLD inline level intermediate_level(const fusion_setting& f) {
     double bytes = 2.0 * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
     if (f.slab.count > 1) {
-        const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].P);
-        return std::max(level::l2, level_of(*f.cpu, bytes / total * static_cast<double>(f.slab.extent), f.threads));
+        const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].p_extent);
+        return (std::max)(level::l2, level_of(*f.cpu, bytes / total * static_cast<double>(f.slab.extent), f.threads));
     }
     if (f.threads == 1) {
-        return std::max(level::l2, level_of(*f.cpu, bytes, 1));
+        return (std::max)(level::l2, level_of(*f.cpu, bytes, 1));
     }
     // threads share the intermediates: what another thread wrote comes at best from the shared cache
     return bytes <= 0.5 * static_cast<double>(f.cpu->l3_bytes) ? level::l3 : level::memory;

@@ -51,7 +51,7 @@ inline cpu_request tuned_request(const machine& target, const program& source, c
     for (const tuning_entry& entry : target.tuning) {
         cpu_request read;
         if (entry.program_hash == hash && read_choice(entry.choice, read)) {
-            read.threads = std::min(read.threads, otherwise.threads);
+            read.threads = (std::min)(read.threads, otherwise.threads);
             return read;
         }
     }

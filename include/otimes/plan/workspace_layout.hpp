@@ -30,7 +30,7 @@ constexpr std::int64_t vector_count(const cpu_description& cpu, dtype type) noex
 /// Elements set aside for the packed P x Q matrix of a sweep: P rows of Q rounded up to whole vectors. Kernels may pack
 /// it in any order within that.
 constexpr std::int64_t packed_factor_elements(const sweep& s, std::int64_t vector) noexcept {
-    return s.P * ((s.Q + vector - 1) / vector * vector);
+    return s.p_extent * ((s.q_extent + vector - 1) / vector * vector);
 }
 
 /// Byte offsets of everything in the workspace of a plan.

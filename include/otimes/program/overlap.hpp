@@ -20,8 +20,12 @@ struct strided_memory {
 /// The memory of anything with data, rows, cols and strides in elements.
 template <class View>
 strided_memory memory_of(const View& view, std::int64_t element_bytes) {
-    return {reinterpret_cast<std::intptr_t>(view.data), view.rows, view.cols, view.row_stride * element_bytes,
-            view.col_stride * element_bytes, element_bytes};
+    return {reinterpret_cast<std::intptr_t>(view.data),
+            view.rows,
+            view.cols,
+            view.row_stride * element_bytes,
+            view.col_stride * element_bytes,
+            element_bytes};
 }
 
 /// True when the two may share a byte. Exact for two blocks of one matrix (equal strides, one of them nested in the other)

@@ -50,8 +50,8 @@ OTIMES_COLD inline std::string describe_difference(const program& planned, const
     }
     if (planned.steps.size() != given.steps.size() || planned.tensors.size() != given.tensors.size()) {
         return "the plan has " + std::to_string(planned.steps.size()) + " steps on " +
-               std::to_string(planned.tensors.size()) + " tensors, the expression " + std::to_string(given.steps.size()) +
-               " on " + std::to_string(given.tensors.size());
+               std::to_string(planned.tensors.size()) + " tensors, the expression " +
+               std::to_string(given.steps.size()) + " on " + std::to_string(given.tensors.size());
     }
     for (std::size_t id = 0; id < planned.tensors.size(); ++id) {
         const tensor& a = planned.tensors[id];
@@ -68,7 +68,8 @@ OTIMES_COLD inline std::string describe_difference(const program& planned, const
             const std::string planned_text = detail::modes_text(planned, id, strides);
             const std::string given_text = detail::modes_text(given, id, strides);
             if (planned_text != given_text) {
-                return name + " has " + (strides ? "strides " : "extents ") + given_text + ", planned were " + planned_text;
+                return name + " has " + (strides ? "strides " : "extents ") + given_text + ", planned were " +
+                       planned_text;
             }
         }
         if (!(a.kind == b.kind && a.conjugate == b.conjugate)) {

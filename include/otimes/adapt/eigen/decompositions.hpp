@@ -223,8 +223,8 @@ private:
             RealScalar most(0);
             for (std::int64_t i = 0; i < view.rows; ++i) {
                 const Scalar d = kron_node<Scalar>::element(f, view, i, i);
-                least = std::min(least, RealScalar(std::abs(d)));
-                most = std::max(most, RealScalar(std::abs(d)));
+                least = (std::min)(least, RealScalar(std::abs(d)));
+                most = (std::max)(most, RealScalar(std::abs(d)));
                 (*kept)(static_cast<Eigen::Index>(i)) = Scalar(1) / d;
             }
             if (view.rows > 0 && !(least > RealScalar(0))) {
@@ -319,7 +319,7 @@ public:
         std::vector<eigen::dense_matrix<Scalar>> r;
         for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
             const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(f);
-            const Eigen::Index thin = std::min(f.rows(), f.cols());
+            const Eigen::Index thin = (std::min)(f.rows(), f.cols());
             q.push_back(qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(f.rows(), thin));
             r.push_back(
                 eigen::dense_matrix<Scalar>(qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>()));
@@ -506,7 +506,7 @@ struct algebra<kron_expr<Scalar>> {
 
     static dense_vector<real> singular_values(const kron_type& k) {
         const dense_vector<real> products = kron_svd<Scalar>(k).singularValues();
-        dense_vector<real> result = dense_vector<real>::Zero(std::min(k.rows(), k.cols()));
+        dense_vector<real> result = dense_vector<real>::Zero((std::min)(k.rows(), k.cols()));
         result.head(products.size()) = products;
         std::sort(result.data(), result.data() + result.size(), [](real a, real b) { return a > b; });
         return result;

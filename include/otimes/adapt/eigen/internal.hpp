@@ -56,9 +56,11 @@ inline constexpr assignment assignment_of<Eigen::internal::sub_assign_op<To, Fro
 /// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Eigen 3.4 sets the flag
 /// also for indexed views, which do not tell their pointer.
 template <class Expression>
-inline constexpr bool has_direct_access =
-    bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::DirectAccessBit) &&
-    requires(const Expression& e) { e.data(); };
+inline constexpr bool has_direct_access = bool(int(Eigen::internal::traits<Expression>::Flags) &
+                                               Eigen::DirectAccessBit) &&
+                                          requires(const Expression& e) {
+    e.data();
+};
 
 /// True for what owns its memory: Matrix and nothing else here.
 template <class Expression>
@@ -71,9 +73,9 @@ inline constexpr bool is_transpose_of_plain<Eigen::Transpose<Nested>> = is_plain
 
 /// True when an assignment may change the shape.
 template <class Expression>
-inline constexpr bool is_resizable = (is_plain<Expression> || is_transpose_of_plain<Expression>) &&
-                                     (int(Eigen::internal::traits<Expression>::RowsAtCompileTime) == Eigen::Dynamic ||
-                                      int(Eigen::internal::traits<Expression>::ColsAtCompileTime) == Eigen::Dynamic);
+inline constexpr bool is_resizable = (is_plain<Expression> || is_transpose_of_plain<Expression>)&&(
+    int(Eigen::internal::traits<Expression>::RowsAtCompileTime) == Eigen::Dynamic ||
+    int(Eigen::internal::traits<Expression>::ColsAtCompileTime) == Eigen::Dynamic);
 
 /// `MatrixXd::Identity(n, n)`: recognised by type, so that it costs nothing as a factor.
 template <class Expression>
@@ -89,9 +91,9 @@ struct scalar_multiple {
     static constexpr bool value = false;
 };
 template <class To, class From, class Constant, class Plain, class Matrix>
-struct scalar_multiple<Eigen::CwiseBinaryOp<
-    Eigen::internal::scalar_product_op<To, From>,
-    const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>, Matrix>> {
+struct scalar_multiple<
+    Eigen::CwiseBinaryOp<Eigen::internal::scalar_product_op<To, From>,
+                         const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>, Matrix>> {
     static constexpr bool value = true;
     template <class Expression>
     static Constant amount(const Expression& e) {
@@ -103,9 +105,9 @@ struct scalar_multiple<Eigen::CwiseBinaryOp<
     }
 };
 template <class To, class From, class Constant, class Plain, class Matrix>
-struct scalar_multiple<Eigen::CwiseBinaryOp<
-    Eigen::internal::scalar_product_op<To, From>, Matrix,
-    const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>>> {
+struct scalar_multiple<
+    Eigen::CwiseBinaryOp<Eigen::internal::scalar_product_op<To, From>, Matrix,
+                         const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>>> {
     static constexpr bool value = true;
     template <class Expression>
     static Constant amount(const Expression& e) {
@@ -204,7 +206,9 @@ struct evaluator<otimes::lazy<Node>> : evaluator<typename otimes::lazy<Node>::Pl
     using Base = evaluator<PlainObject>;
     static constexpr int Flags = int(Base::Flags) | int(EvalBeforeNestingBit);
 
-    explicit evaluator(const XprType& expression) : value_(expression) { ::new (static_cast<Base*>(this)) Base(value_); }
+    explicit evaluator(const XprType& expression) : value_(expression) {
+        ::new (static_cast<Base*>(this)) Base(value_);
+    }
 
 protected:
     PlainObject value_;

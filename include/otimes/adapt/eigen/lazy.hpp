@@ -67,9 +67,10 @@ public:
     /// @{
     template <class... Indices>
     Scalar operator()(const Indices&...) const {
-        static_assert(sizeof...(Indices) == 0 && eigen::always_false<NodeType>,
-                      "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
-                      "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
+        static_assert(
+            sizeof...(Indices) == 0 && eigen::always_false<NodeType>,
+            "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
+            "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
         return Scalar();
     }
     template <class AnyIndex>
@@ -105,9 +106,7 @@ struct product {
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
         const strided_memory memory = memory_of(written, written_bytes);
-        const auto meets = [&](const leaf& operand) {
-            return detail::factor_reads<Scalar>(operand, memory);
-        };
+        const auto meets = [&](const leaf& operand) { return detail::factor_reads<Scalar>(operand, memory); };
         return meets(node.x) || std::any_of(node.left.begin(), node.left.end(), meets) ||
                std::any_of(node.right.begin(), node.right.end(), meets);
     }
@@ -241,8 +240,8 @@ private:
         } else if constexpr (has_direct_access<Term>) {
             // Reading exactly the elements that are written, one by one, is what coefficient-wise evaluation allows.
             const matrix_view view = view_of(term);
-            return view != written &&
-                   overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))), memory_of(written, bytes));
+            return view != written && overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))),
+                                              memory_of(written, bytes));
         } else {
             // An expression does not tell what it reads; a destination that is resized first may be it.
             return written.rows != term.rows() || written.cols != term.cols();
@@ -285,7 +284,8 @@ private:
                            const scalar_type& scale, Kept& kept) {
         if constexpr (lazy_node<Term> && std::is_same_v<scalar_of<Term>, scalar_type>) {
             term.node().lower(low, y, add, scale, kept);
-        } else if constexpr (!lazy_node<Term> && has_direct_access<Term> && std::is_same_v<scalar_of<Term>, scalar_type>) {
+        } else if constexpr (!lazy_node<Term> && has_direct_access<Term> &&
+                             std::is_same_v<scalar_of<Term>, scalar_type>) {
             low.add_dense(view_of(term), y, scale, add);
         } else {
             using plain = Eigen::Matrix<scalar_type, Eigen::Dynamic, Eigen::Dynamic>;
@@ -317,7 +317,9 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
     source.node().check();
     const bool fits = destination.rows() == source.rows() && destination.cols() == source.cols();
     if (!fits && how != assignment::overwrite) {
-        detail::throw_other_shape(how == assignment::add ? "+=" : how == assignment::subtract ? "-=" : "op=",
+        detail::throw_other_shape(how == assignment::add        ? "+="
+                                  : how == assignment::subtract ? "-="
+                                                                : "op=",
                                   destination.rows(), destination.cols(), source.rows(), source.cols());
     }
     if (!fits && !takes_shape<Destination>(source.rows(), source.cols())) {
@@ -348,7 +350,8 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
         assign_without_alias(destination, value, functor);
     } else {
         resize();
-        source.node().evaluate(destination, how != assignment::overwrite, how == assignment::subtract ? scalar(-1) : scalar(1));
+        source.node().evaluate(destination, how != assignment::overwrite,
+                               how == assignment::subtract ? scalar(-1) : scalar(1));
     }
 }
 
@@ -450,9 +453,10 @@ concept summands = (lazy_node<First> && dense<Second>) || (dense<First> && lazy_
 
 template <class Matrix, class Scalar>
 constexpr void require_same_line() {
-    static_assert(detail::scalars_mix<scalar_of<Matrix>, Scalar>,
-                  "otimes: the matrix and the Kronecker product have different scalar types. Only a real type and its own "
-                  "complex type mix; convert one of them with .cast<Scalar>().");
+    static_assert(
+        detail::scalars_mix<scalar_of<Matrix>, Scalar>,
+        "otimes: the matrix and the Kronecker product have different scalar types. Only a real type and its own "
+        "complex type mix; convert one of them with .cast<Scalar>().");
 }
 
 }  // namespace eigen
@@ -460,7 +464,7 @@ constexpr void require_same_line() {
 /// @name Scalar multiples. They stay products: one chain with a scalar.
 /// @{
 template <class Node, class Amount>
-    requires eigen::amount<Amount, typename Node::scalar_type>
+requires eigen::amount<Amount, typename Node::scalar_type>
 [[nodiscard]] auto operator*(const lazy<Node>& y, const Amount& amount) {
     using scalar = detail::scaled_scalar<Amount, typename Node::scalar_type>;
     if constexpr (eigen::is_product_node<Node>) {
@@ -474,12 +478,10 @@ template <class Node, class Amount>
     }
 }
 template <class Node, class Amount>
-    requires eigen::amount<Amount, typename Node::scalar_type>
-[[nodiscard]] auto operator*(const Amount& amount, const lazy<Node>& y) {
-    return y * amount;
-}
+requires eigen::amount<Amount, typename Node::scalar_type>
+[[nodiscard]] auto operator*(const Amount& amount, const lazy<Node>& y) { return y * amount; }
 template <class Node, class Amount>
-    requires eigen::amount<Amount, typename Node::scalar_type>
+requires eigen::amount<Amount, typename Node::scalar_type>
 [[nodiscard]] auto operator/(const lazy<Node>& y, const Amount& amount) {
     using scalar = detail::scaled_scalar<Amount, typename Node::scalar_type>;
     static_assert(!std::is_integral_v<scalar>,
@@ -530,8 +532,7 @@ auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
 
 /// X * K. @throws shape_error when cols(X) != rows(K).
 template <class Matrix, class Scalar>
-    requires(eigen::dense<Matrix>)
-[[nodiscard]] auto operator*(Matrix&& x, const kron_expr<Scalar>& k) {
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const kron_expr<Scalar>& k) {
     using type = eigen::bare<Matrix>;
     eigen::require_same_line<Matrix, Scalar>();
     using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
@@ -565,8 +566,7 @@ template <class Matrix, class Scalar>
 
 /// K * X, K * v. @throws shape_error when cols(K) != rows(X).
 template <class Scalar, class Matrix>
-    requires(eigen::dense<Matrix>)
-[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& x) {
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& x) {
     using type = eigen::bare<Matrix>;
     eigen::require_same_line<Matrix, Scalar>();
     using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
@@ -602,7 +602,7 @@ template <class Scalar, class Matrix>
 /// @name Sums with any dense expression: evaluated as an assignment and an accumulation.
 /// @{
 template <class First, class Second>
-    requires eigen::summands<First, Second>
+requires eigen::summands<First, Second>
 [[nodiscard]] auto operator+(First&& first, Second&& second) {
     eigen::require_same_line<First, eigen::scalar_of<Second>>();
     using node = eigen::sum<First, Second>;
@@ -611,7 +611,7 @@ template <class First, class Second>
     return lazy<node>(std::move(result));
 }
 template <class First, class Second>
-    requires eigen::summands<First, Second>
+requires eigen::summands<First, Second>
 [[nodiscard]] auto operator-(First&& first, Second&& second) {
     eigen::require_same_line<First, eigen::scalar_of<Second>>();
     using node = eigen::sum<First, Second>;

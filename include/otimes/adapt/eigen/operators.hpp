@@ -33,7 +33,8 @@ class side_matrix {
 public:
     explicit side_matrix(const Matrix& m, std::true_type /*borrow*/) : borrowed_(std::addressof(m)) {}
     template <class Value>
-    side_matrix(Value&& m, std::false_type /*borrow*/) : owned_(std::make_shared<const Matrix>(std::forward<Value>(m))) {}
+    side_matrix(Value&& m, std::false_type /*borrow*/)
+        : owned_(std::make_shared<const Matrix>(std::forward<Value>(m))) {}
     [[nodiscard]] const Matrix& get() const { return borrowed_ != nullptr ? *borrowed_ : *owned_; }
 
 private:
@@ -223,7 +224,8 @@ private:
     /// The operator's own intermediates, or fresh ones when another thread uses those.
     class scratch_use {
     public:
-        explicit scratch_use(scratch& shared) : shared_(shared), held_(!shared.busy.test_and_set(std::memory_order_acquire)) {}
+        explicit scratch_use(scratch& shared)
+            : shared_(shared), held_(!shared.busy.test_and_set(std::memory_order_acquire)) {}
         scratch_use(const scratch_use&) = delete;
         scratch_use& operator=(const scratch_use&) = delete;
         ~scratch_use() {
@@ -251,16 +253,16 @@ private:
             }
         }
         if (shift_ != Scalar(0) && rows() != cols()) {
-            throw shape_error("otimes: operator + s * identity(): the operator is " + detail::shape_text(rows(), cols()) +
-                              "; only a square operator can be shifted.");
+            throw shape_error("otimes: operator + s * identity(): the operator is " +
+                              detail::shape_text(rows(), cols()) + "; only a square operator can be shifted.");
         }
     }
     [[nodiscard]] std::string mismatch(const char* before, const char* after, Eigen::Index w_rows, Eigen::Index w_cols,
                                        const char* side_of_w, const char* side_of_k) const {
         const std::string name = detail::kron_text(kron_.factor_count());
         return "otimes: " + (before + name + after) + ": W is " + detail::shape_text(w_rows, w_cols) + ", but " + name +
-               " is " + detail::shape_text(kron_.rows(), kron_.cols()) + ". The " + side_of_w + " of W must equal the " +
-               side_of_k + " of the Kronecker product.";
+               " is " + detail::shape_text(kron_.rows(), kron_.cols()) + ". The " + side_of_w +
+               " of W must equal the " + side_of_k + " of the Kronecker product.";
     }
 
     Left left_;
@@ -274,19 +276,19 @@ private:
 /// @name Sparse, diagonal and permutation matrices on either side of a kron.
 /// @{
 template <class Matrix, class Scalar>
-    requires eigen::sparse_like<Matrix>
+requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const kron_expr<Scalar>& k) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     return operator_expr<decltype(side), eigen::absent, Scalar>(std::move(side), k, {}, Scalar(1), Scalar(0));
 }
 template <class Scalar, class Matrix>
-    requires eigen::sparse_like<Matrix>
+requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& w) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     return operator_expr<eigen::absent, decltype(side), Scalar>({}, k, std::move(side), Scalar(1), Scalar(0));
 }
 template <class Left, class Scalar, class Matrix>
-    requires eigen::sparse_like<Matrix>
+requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(const operator_expr<Left, eigen::absent, Scalar>& op, Matrix&& w) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     if (op.shift() != Scalar(0)) {
@@ -296,7 +298,7 @@ template <class Left, class Scalar, class Matrix>
     return operator_expr<Left, decltype(side), Scalar>(op.left(), op.kron(), std::move(side), op.scale(), Scalar(0));
 }
 template <class Matrix, class Right, class Scalar>
-    requires eigen::sparse_like<Matrix>
+requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const operator_expr<eigen::absent, Right, Scalar>& op) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     if (op.shift() != Scalar(0)) {
@@ -310,31 +312,29 @@ template <class Matrix, class Right, class Scalar>
 /// @name Shifts and scalar multiples.
 /// @{
 template <class Left, class Right, class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
+requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const scaled_identity<Amount>& shift) {
     return op.rescaled(op.scale(), op.shift() + detail::amount_as<Scalar>(shift.scale));
 }
 template <class Left, class Right, class Scalar, class Amount>
-    requires std::is_convertible_v<Amount, Scalar>
+requires std::is_convertible_v<Amount, Scalar>
 [[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
     return op + shift;
 }
 template <class Left, class Right, class Scalar, class Amount>
-    requires eigen::amount<Amount, Scalar>
+requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {
     const Scalar s = detail::amount_as<Scalar>(amount);
     return op.rescaled(s * op.scale(), s * op.shift());
 }
 template <class Left, class Right, class Scalar, class Amount>
-    requires eigen::amount<Amount, Scalar>
-[[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, const Amount& amount) {
-    return amount * op;
-}
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, const Amount& amount) { return amount * op; }
 /// @}
 
 /// op * X. @throws shape_error when cols(op) != rows(X).
 template <class Left, class Right, class Scalar, class Matrix>
-    requires eigen::dense<Matrix>
+requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, Matrix&& x) {
     using node = eigen::applied<operator_expr<Left, Right, Scalar>, Matrix>;
     node result{op, std::forward<Matrix>(x)};

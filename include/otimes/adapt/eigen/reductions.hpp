@@ -142,7 +142,7 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
         const std::int64_t step = std::max<std::int64_t>(1, free_count / pieces);
         for (std::int64_t begin = 0; begin < free_count; begin += step) {
             product_node<Scalar> part = node;
-            part.x = part_of(node.x, cuts_columns, begin, std::min(step, free_count - begin), bytes_of(node.x));
+            part.x = part_of(node.x, cuts_columns, begin, (std::min)(step, free_count - begin), bytes_of(node.x));
             run(part, cuts_columns ? 0 : begin, cuts_columns ? begin : 0);
         }
         return;

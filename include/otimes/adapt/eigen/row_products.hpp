@@ -217,9 +217,9 @@ public:
         DenseMatrix result = DenseMatrix::Zero(rows(), x.cols());
         double full = 0;
         for (const leaf& f : kron_.node().factors()) {
-            full += static_cast<double>(std::max(f.rows(), f.cols()));
+            full += static_cast<double>((std::max)(f.rows(), f.cols()));
         }
-        full *= static_cast<double>(std::max(kron_.rows(), kron_.cols())) * static_cast<double>(x.cols());
+        full *= static_cast<double>((std::max)(kron_.rows(), kron_.cols())) * static_cast<double>(x.cols());
         const double single = static_cast<double>(rows()) * static_cast<double>(cols()) *
                               (static_cast<double>(x.cols()) + 8.0 * static_cast<double>(kron_.factor_count()));
         if (single <= full) {

@@ -69,8 +69,8 @@ template <class Node>
 }
 /// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for.
 template <class Destination, class Node>
-    requires(eigen::dense<Destination> && eigen::has_direct_access<Destination>)
-[[nodiscard]] plan make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
+requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[nodiscard]] plan
+    make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
     options decided = wishes;
     if (decided.placement == placement::automatic) {
         decided.placement = current_executor().where();
@@ -111,8 +111,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     const executor& chosen = current_executor();
     const executor& e = chosen.where() == p.where ? chosen : cpu();
     if (e.where() != p.where) {
-        throw unsupported_error("otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
-                                "default; see otimes::set_default_executor.");
+        throw unsupported_error(
+            "otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
+            "default; see otimes::set_default_executor.");
     }
     if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
         if (!eigen::takes_shape<eigen::bare<Destination>>(expression.rows(), expression.cols())) {
@@ -123,18 +124,21 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         }
         if constexpr (eigen::is_resizable<eigen::bare<Destination>>) {
             if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
-                throw alias_error("otimes: plan::run: the destination is an operand of the expression and would be resized. "
-                                  "Run into another matrix, or write Y = expression.");
+                throw alias_error(
+                    "otimes: plan::run: the destination is an operand of the expression and would be resized. "
+                    "Run into another matrix, or write Y = expression.");
             }
             // A plan that refuses the expression leaves the destination as it was.
-            eigen::with_program(expression, eigen::packed_view<eigen::bare<Destination>>(expression.rows(), expression.cols()),
+            eigen::with_program(expression,
+                                eigen::packed_view<eigen::bare<Destination>>(expression.rows(), expression.cols()),
                                 [&](const program& given, const bindings&) { demand_signature(given); });
             destination.resize(expression.rows(), expression.cols());
         }
     }
     if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
-        throw alias_error("otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
-                          "for it; run into another matrix, or write Y = expression.");
+        throw alias_error(
+            "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
+            "for it; run into another matrix, or write Y = expression.");
     }
     eigen::with_program(expression, eigen::view_of(destination), [&](const program& given, const bindings& b) {
         demand_signature(given);
@@ -151,7 +155,8 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
 template <class Destination>
 class on_executor {
 public:
-    on_executor(const executor& e, Destination destination) : executor_(e), destination_(std::forward<Destination>(destination)) {}
+    on_executor(const executor& e, Destination destination)
+        : executor_(e), destination_(std::forward<Destination>(destination)) {}
     on_executor(const on_executor&) = delete;
 
     template <class Expression>
@@ -177,7 +182,7 @@ private:
 
 /// Names the executor of one assignment. The executor must be able to reach the operands' memory.
 template <class Destination>
-    requires eigen::dense<Destination>
+requires eigen::dense<Destination>
 [[nodiscard]] on_executor<Destination> on(const executor& e, Destination&& destination) {
     return on_executor<Destination>(e, std::forward<Destination>(destination));
 }

@@ -82,17 +82,17 @@ requires eigen::dense<Column>
 
 /// U * V as one factor that is applied in two steps (2 r (P + Q) flops a fibre) where that is cheaper than forming it. Lvalue
 /// matrices are borrowed. @throws shape_error when cols(U) != rows(V)
-template <class U, class V>
-requires(eigen::dense<U>&& eigen::dense<V>) [[nodiscard]] auto low_rank(U&& u, V&& v) {
-    using scalar = eigen::scalar_of<U>;
-    static_assert(std::is_same_v<scalar, eigen::scalar_of<V>>,
+template <class Tall, class Wide>
+requires(eigen::dense<Tall>&& eigen::dense<Wide>) [[nodiscard]] auto low_rank(Tall&& u, Wide&& v) {
+    using scalar = eigen::scalar_of<Tall>;
+    static_assert(std::is_same_v<scalar, eigen::scalar_of<Wide>>,
                   "otimes: low_rank(U, V): the matrices have different scalar types.");
     if (u.cols() != v.rows()) {
         throw shape_error("otimes: low_rank(U, V): U is " + detail::shape_text(u.rows(), u.cols()) + " and V is " +
                           detail::shape_text(v.rows(), v.cols()) + ". The columns of U must equal the rows of V.");
     }
     return structured_factor<scalar>{
-        detail::product_leaf(eigen::make_leaf(std::forward<U>(u)), eigen::make_leaf(std::forward<V>(v)))};
+        detail::product_leaf(eigen::make_leaf(std::forward<Tall>(u)), eigen::make_leaf(std::forward<Wide>(v)))};
 }
 
 /// The stride permutation L(n, s) of an FFT: (L x)[i * (n / s) + j] = x[j * s + i], a transposition of x seen as an (n / s) x s

@@ -24,7 +24,7 @@ namespace cpu_detail {
 /// One member of a group, ready to be read.
 struct factor_view {
     const void* data = nullptr;
-    std::ptrdiff_t P = 1, Q = 1;
+    std::ptrdiff_t p_extent = 1, q_extent = 1;
     std::ptrdiff_t p_stride = 0, q_stride = 0;  ///< in elements of its own type
     bool complex_data = false;
     bool conjugate = false;
@@ -37,8 +37,8 @@ inline factor_view view_factor(const program& source, const bindings& b, std::in
     const mode& p = modes[modes.size() - 2];
     const mode& q = modes[modes.size() - 1];
     factor_view v;
-    v.P = static_cast<std::ptrdiff_t>(p.extent);
-    v.Q = static_cast<std::ptrdiff_t>(q.extent);
+    v.p_extent = static_cast<std::ptrdiff_t>(p.extent);
+    v.q_extent = static_cast<std::ptrdiff_t>(q.extent);
     v.p_stride = static_cast<std::ptrdiff_t>(p.stride);
     v.q_stride = static_cast<std::ptrdiff_t>(q.stride);
     v.complex_data = is_complex(t.type);
@@ -80,9 +80,9 @@ void read_product(const program& source, const bindings& b, const sweep& s, std:
     for (std::size_t k = s.factors.size(); k-- > 0;) {
         const factor_view v = view_factor(source, b, s.factors[k]);
         Real f_re, f_im;
-        read_entry<Real>(v, p % v.P, q % v.Q, f_re, f_im);
-        p /= v.P;
-        q /= v.Q;
+        read_entry<Real>(v, p % v.p_extent, q % v.q_extent, f_re, f_im);
+        p /= v.p_extent;
+        q /= v.q_extent;
         const Real t = re * f_re - im * f_im;
         im = re * f_im + im * f_re;
         re = t;
@@ -96,7 +96,7 @@ inline constexpr std::ptrdiff_t most_small_extent = 16;
 /// j * length + i of a row are F[p_k, j] * row[i]: whole registers, each of which runs into what the next one writes. All
 /// rows take one member before any takes the next, since loading what was just stored in other pieces would stall.
 template <class Real>
-void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t P,
+void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t p_extent,
                   Real (*rows)[most_small_extent + simd<Real>::width]) noexcept {
     using simd_t = simd<Real>;
     std::ptrdiff_t length = 1;
@@ -105,16 +105,16 @@ void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t 
         const factor_view& v = views[k];
         std::ptrdiff_t at = 0;  // of p, in v
         std::ptrdiff_t left = inside;
-        for (std::ptrdiff_t p = 0; p < P; ++p) {
+        for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
             Real* const row = rows[p];
             const Real* const f = static_cast<const Real*>(v.data) + at * v.p_stride;
             if (length <= simd_t::width) {
                 const typename simd_t::type inner = k + 1 == members ? simd_t::broadcast(Real(1)) : simd_t::load(row);
-                for (std::ptrdiff_t j = 0; j < v.Q; ++j) {
+                for (std::ptrdiff_t j = 0; j < v.q_extent; ++j) {
                     simd_t::store(row + j * length, inner * simd_t::broadcast(f[j * v.q_stride]));
                 }
             } else {
-                for (std::ptrdiff_t j = v.Q; j-- > 0;) {  // so that row[i] is still there
+                for (std::ptrdiff_t j = v.q_extent; j-- > 0;) {  // so that row[i] is still there
                     for (std::ptrdiff_t i = length; i-- > 0;) {
                         row[j * length + i] = row[i] * f[j * v.q_stride];
                     }
@@ -122,11 +122,11 @@ void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t 
             }
             if (--left == 0) {
                 left = inside;
-                at = at + 1 == v.P ? 0 : at + 1;
+                at = at + 1 == v.p_extent ? 0 : at + 1;
             }
         }
-        length *= v.Q;
-        inside *= v.P;
+        length *= v.q_extent;
+        inside *= v.p_extent;
     }
 }
 
@@ -136,19 +136,19 @@ void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t 
 template <class Real, int Components, class Put>
 OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, const sweep& s, Put&& put) noexcept {
     const std::size_t members = s.factors.size();
-    const auto P = static_cast<std::ptrdiff_t>(s.P);
-    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
+    const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     constexpr std::ptrdiff_t most = most_row_reals / Components;
     Real row[most_row_reals];
     if (members == 1) {
         const factor_view v = view_factor(source, b, s.factors[0]);
-        for (std::ptrdiff_t p = 0; p < P; ++p) {
+        for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
             if (Components == 1 && v.q_stride == 1 && !v.identity) {
-                put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(v.data) + p * v.p_stride);
+                put(p, std::ptrdiff_t{0}, q_extent, static_cast<const Real*>(v.data) + p * v.p_stride);
                 continue;
             }
-            for (std::ptrdiff_t q = 0; q < Q; q += most) {
-                const std::ptrdiff_t count = Q - q < most ? Q - q : most;
+            for (std::ptrdiff_t q = 0; q < q_extent; q += most) {
+                const std::ptrdiff_t count = q_extent - q < most ? q_extent - q : most;
                 if (Components == 1 && !v.identity) {
                     const Real* const from = static_cast<const Real*>(v.data) + p * v.p_stride + q * v.q_stride;
                     for (std::ptrdiff_t i = 0; i < count; ++i) {
@@ -168,9 +168,9 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
         }
         return;
     }
-    if (members > most_quick_members || Q > most) {
-        for (std::ptrdiff_t p = 0; p < P; ++p) {
-            for (std::ptrdiff_t q = 0; q < Q; ++q) {
+    if (members > most_quick_members || q_extent > most) {
+        for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
+            for (std::ptrdiff_t q = 0; q < q_extent; ++q) {
                 Real im;
                 read_product<Real>(source, b, s, p, q, row[0], im);
                 if constexpr (Components == 2) {
@@ -190,22 +190,22 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
         plain = plain && !views[k].identity;
     }
     if constexpr (Components == 1) {
-        if (plain && P <= most_small_extent && Q <= most_small_extent) {
+        if (plain && p_extent <= most_small_extent && q_extent <= most_small_extent) {
             Real rows[most_small_extent][most_small_extent + simd<Real>::width];
-            multiply_out(views, members, P, rows);
-            for (std::ptrdiff_t p = 0; p < P; ++p) {
-                put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(rows[p]));
+            multiply_out(views, members, p_extent, rows);
+            for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
+                put(p, std::ptrdiff_t{0}, q_extent, static_cast<const Real*>(rows[p]));
             }
             return;
         }
     }
-    for (std::ptrdiff_t p = 0; p < P; ++p) {
+    for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
         row[0] = 1;
         row[Components - 1] = Components == 2 ? Real(0) : Real(1);
         std::ptrdiff_t length = 1;
         for (std::size_t k = members; k-- > 0;) {
             // Entries j * length + i = F[p_k, j] * row[i]; from the last j down, so that row[i] is still there.
-            for (std::ptrdiff_t j = views[k].Q; j-- > 0;) {
+            for (std::ptrdiff_t j = views[k].q_extent; j-- > 0;) {
                 Real f_re, f_im;
                 read_entry<Real>(views[k], digit[k], j, f_re, f_im);
                 Real* const to = row + j * length * Components;
@@ -219,10 +219,10 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
                     }
                 }
             }
-            length *= views[k].Q;
+            length *= views[k].q_extent;
         }
-        put(p, std::ptrdiff_t{0}, Q, static_cast<const Real*>(row));
-        for (std::size_t k = members; k-- > 0 && ++digit[k] == views[k].P;) {
+        put(p, std::ptrdiff_t{0}, q_extent, static_cast<const Real*>(row));
+        for (std::size_t k = members; k-- > 0 && ++digit[k] == views[k].p_extent;) {
             digit[k] = 0;
         }
     }
@@ -230,24 +230,25 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
 
 /// Real elements that the packed factor of a sweep takes at most.
 template <class Real, int Components>
-constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t P, std::ptrdiff_t Q) noexcept {
+constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t p_extent, std::ptrdiff_t q_extent) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    return P * ((Q * Components + width - 1) / width * width);
+    return p_extent * ((q_extent * Components + width - 1) / width * width);
 }
 
 /// Where the factor of `s` may be read as it lies in memory: a single one, contiguous, and packed in one block. Else nullptr.
 template <class Real, int Components>
 const Real* unpacked_factor(const program& source, const bindings& b, const sweep& s, bool as_row) noexcept {
     using shapes = block_shapes<Real, Components>;
-    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    if (s.factors.size() != 1 || (as_row ? Q * Components % width != 0 || Q * Components > width * shapes::most_vectors
-                                         : Q > shapes::fibre_q(Q))) {
+    if (s.factors.size() != 1 ||
+        (as_row ? q_extent * Components % width != 0 || q_extent * Components > width * shapes::most_vectors
+                : q_extent > shapes::fibre_q(q_extent))) {
         return nullptr;
     }
     const factor_view v = view_factor(source, b, s.factors[0]);
     const bool as_it_lies =
-        v.q_stride == 1 && v.p_stride == Q && !v.identity && !v.conjugate && v.complex_data == (Components == 2);
+        v.q_stride == 1 && v.p_stride == q_extent && !v.identity && !v.conjugate && v.complex_data == (Components == 2);
     return as_it_lies ? static_cast<const Real*>(v.data) : nullptr;
 }
 
@@ -257,20 +258,20 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
     constexpr std::ptrdiff_t per_vector = width >= Components ? width / Components : 1;
-    const auto P = static_cast<std::ptrdiff_t>(s.P);
-    const auto Q = static_cast<std::ptrdiff_t>(s.Q);
+    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
+    const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     // Columns [0, big_end) in blocks of `big`, [big_end, small_end) in blocks of `small`, and for rows of registers a last
     // block that repeats columns (two overlapping registers) or is filled up with zeros (one short register).
-    std::ptrdiff_t big = 0, big_end = 0, small = 0, small_end = 0, tail_first = Q, tail_columns = 0;
+    std::ptrdiff_t big = 0, big_end = 0, small = 0, small_end = 0, tail_first = q_extent, tail_columns = 0;
     if (!as_row) {
-        const even_split split = split_evenly(Q, shapes::fibre_q(Q));
+        const even_split split = split_evenly(q_extent, shapes::fibre_q(q_extent));
         big = split.big();
         small = split.small;
         big_end = split.big_count * big;
-        small_end = Q;
+        small_end = q_extent;
     } else {
-        const std::ptrdiff_t whole = Q * Components / width;
-        const bool rest = Q * Components % width != 0;
+        const std::ptrdiff_t whole = q_extent * Components / width;
+        const bool rest = q_extent * Components % width != 0;
         const std::ptrdiff_t single = !rest || whole == 0 ? whole : whole - 1;
         const even_split split = split_evenly(single, shapes::most_vectors);
         big = split.big() * per_vector;
@@ -289,19 +290,19 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
     };
     for_each_stretch<Real, Components>(
         source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, std::ptrdiff_t count, const Real* entries) {
-            if (as_row && q == 0 && count == Q && Q * Components >= width) {  // whole registers all along
+            if (as_row && q == 0 && count == q_extent && q_extent * Components >= width) {  // whole registers all along
                 for (std::ptrdiff_t first = 0; first < small_end;) {
                     const std::ptrdiff_t columns = first < big_end ? big : small;
-                    Real* const at = to + (first * P + p * columns) * Components;
+                    Real* const at = to + (first * p_extent + p * columns) * Components;
                     for (std::ptrdiff_t i = 0; i < columns * Components; i += width) {
                         simd<Real>::store(at + i, simd<Real>::load(entries + first * Components + i));
                     }
                     first += columns;
                 }
                 if (tail_columns > 0) {
-                    Real* const tail = to + (tail_first * P + p * tail_columns) * Components;
+                    Real* const tail = to + (tail_first * p_extent + p * tail_columns) * Components;
                     simd<Real>::store(tail, simd<Real>::load(entries + tail_first * Components));
-                    simd<Real>::store(tail + width, simd<Real>::load(entries + Q * Components - width));
+                    simd<Real>::store(tail + width, simd<Real>::load(entries + q_extent * Components - width));
                 }
                 return;
             }
@@ -315,7 +316,7 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
                 const std::ptrdiff_t columns = first < big_end ? big : small;
                 const std::ptrdiff_t next = first + columns;
                 const std::ptrdiff_t stop = next < end ? next : end;
-                copy(to + (first * P + p * columns + (at - first)) * Components, entries + (at - q) * Components,
+                copy(to + (first * p_extent + p * columns + (at - first)) * Components, entries + (at - q) * Components,
                      (stop - at) * Components);
                 at = stop;
                 first = next;
@@ -324,8 +325,8 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
                 return;
             }
             // The registers of the tail start at tail_first and end at Q: the second overlaps the first.
-            Real* const tail = to + (tail_first * P + p * tail_columns) * Components;
-            const std::ptrdiff_t second = Q - per_vector;
+            Real* const tail = to + (tail_first * p_extent + p * tail_columns) * Components;
+            const std::ptrdiff_t second = q_extent - per_vector;
             for (std::ptrdiff_t i = at > tail_first ? at : tail_first; i < end; ++i) {
                 const Real* const e = entries + (i - q) * Components;
                 if (i - tail_first < per_vector) {
@@ -335,8 +336,8 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
                     copy(tail + (per_vector + i - second) * Components, e, Components);
                 }
             }
-            if (tail_columns == per_vector && end == Q) {
-                for (std::ptrdiff_t i = (Q - tail_first) * Components; i < width; ++i) {
+            if (tail_columns == per_vector && end == q_extent) {
+                for (std::ptrdiff_t i = (q_extent - tail_first) * Components; i < width; ++i) {
                     tail[i] = 0;
                 }
             }

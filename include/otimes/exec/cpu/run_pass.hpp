@@ -23,7 +23,7 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-inline constexpr int most_pass_modes = 64;   ///< more non-trivial modes than a 64-bit extent can have
+inline constexpr int most_pass_modes = 64;  ///< more non-trivial modes than a 64-bit extent can have
 inline constexpr int most_sweeps = 32;
 
 /// A contracted mode of a tile: its extent in the input and in the output, strides in real elements.
@@ -37,18 +37,18 @@ struct pass_shape {
     int mode_count;
     tile_mode modes[most_pass_modes];  ///< contracted, outermost first
     int sweep_count;
-    int sweep_mode[most_sweeps];       ///< which of them a sweep replaces
-    std::ptrdiff_t P[most_sweeps];
-    std::ptrdiff_t Q[most_sweeps];
+    int sweep_mode[most_sweeps];  ///< which of them a sweep replaces
+    std::ptrdiff_t p_extent[most_sweeps];
+    std::ptrdiff_t q_extent[most_sweeps];
     bool as_row[most_sweeps];
     const Real* factors[most_sweeps];  ///< packed
 
     bool has_lanes;
-    tile_loop lanes;                 ///< the whole lane mode
-    std::ptrdiff_t lane_count;       ///< of a full tile
+    tile_loop lanes;            ///< the whole lane mode
+    std::ptrdiff_t lane_count;  ///< of a full tile
     std::ptrdiff_t lane_blocks;
-    tile_loop batch;                 ///< the innermost free loop
-    std::ptrdiff_t batch_count;      ///< indices of it in a full tile
+    tile_loop batch;             ///< the innermost free loop
+    std::ptrdiff_t batch_count;  ///< indices of it in a full tile
     std::ptrdiff_t batch_blocks;
     int loop_count;
     tile_loop loops[most_pass_modes];  ///< the other free loops, outermost first
@@ -58,7 +58,7 @@ struct pass_shape {
     bool add;
     bool conjugate;
     Real alpha_re, alpha_im;
-    bool empty_sum;   ///< a contracted mode has no index: the result is zero
+    bool empty_sum;  ///< a contracted mode has no index: the result is zero
 };
 
 /// Lanes of a tile buffer: whole registers when they are fewer than one register's worth.
@@ -80,14 +80,14 @@ std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
         for (std::size_t k = 0; k < i; ++k) {
             first = first && p.sweeps[k].mode != p.sweeps[i].mode;
         }
-        now *= first ? static_cast<std::ptrdiff_t>(p.sweeps[i].P) : 1;
+        now *= first ? static_cast<std::ptrdiff_t>(p.sweeps[i].p_extent) : 1;
     }
     largest = now;
     for (const sweep& s : p.sweeps) {
-        if (s.P == 0 || s.Q == 0) {
+        if (s.p_extent == 0 || s.q_extent == 0) {
             return 0;
         }
-        now = now / static_cast<std::ptrdiff_t>(s.P) * static_cast<std::ptrdiff_t>(s.Q);
+        now = now / static_cast<std::ptrdiff_t>(s.p_extent) * static_cast<std::ptrdiff_t>(s.q_extent);
         largest = now > largest ? now : largest;
     }
     return largest;
@@ -101,7 +101,7 @@ void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         bool row = !has_lanes;
         for (std::size_t k = 0; row && k < p.sweeps.size(); ++k) {
-            row = p.sweeps[k].mode <= p.sweeps[i].mode || (k < i ? p.sweeps[k].Q : p.sweeps[k].P) == 1;
+            row = p.sweeps[k].mode <= p.sweeps[i].mode || (k < i ? p.sweeps[k].q_extent : p.sweeps[k].p_extent) == 1;
         }
         shape.as_row[i] = row;
     }
@@ -188,8 +188,8 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     for (int i = 0; i < shape.sweep_count; ++i) {
         const sweep& s = p.sweeps[static_cast<std::size_t>(i)];
         shape.sweep_mode[i] = position[s.mode];
-        shape.P[i] = static_cast<std::ptrdiff_t>(s.P);
-        shape.Q[i] = static_cast<std::ptrdiff_t>(s.Q);
+        shape.p_extent[i] = static_cast<std::ptrdiff_t>(s.p_extent);
+        shape.q_extent[i] = static_cast<std::ptrdiff_t>(s.q_extent);
     }
     choose_rows(p, shape);
 }
@@ -218,8 +218,8 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
                 sweep_job<Real>& job) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     const int on = shape.sweep_mode[i];
-    job.P = shape.P[i];
-    job.Q = shape.Q[i];
+    job.p_extent = shape.p_extent[i];
+    job.q_extent = shape.q_extent[i];
     job.x_p = in.modes[on];
     job.y_q = out.modes[on];
     job.factor = shape.factors[i];
@@ -233,8 +233,8 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
     std::ptrdiff_t run = ld * Components;
     tile_loop found[sweep_job<Real>::most_loops];  // innermost first
     int count = 0;
-    bool in_run = true;    // still extending the run
-    bool nests = false;    // the last loop may be extended
+    bool in_run = true;  // still extending the run
+    bool nests = false;  // the last loop may be extended
     const auto add_loop = [&](std::ptrdiff_t extent, std::ptrdiff_t from, std::ptrdiff_t to) {
         if (extent == 1) {
             return true;
@@ -274,7 +274,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
         job.loops[k] = found[count - 1 - k];
     }
     if (shape.as_row[i]) {
-        const std::ptrdiff_t length = job.Q * Components;
+        const std::ptrdiff_t length = job.q_extent * Components;
         job.run = 0;
         return in.modes[on] == Components && out.modes[on] == Components &&
                !(direct_out && shape.add && length > width && length % width != 0);
@@ -294,8 +294,8 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
     if (direct_out && shape.add && run % width != 0) {
         return false;
     }
-    if (job.Q >= 8 && rows_collide(job.P, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)))) {
-        job.stage_panels = job.P * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes;
+    if (job.q_extent >= 8 && rows_collide(job.p_extent, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)))) {
+        job.stage_panels = job.p_extent * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes;
     }
     return true;
 }
@@ -343,7 +343,8 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             if (first) {
                 c.inner = {extent, from, to};
                 first = false;
-            } else if (count == 0 && nests && c.inner.in * c.inner.extent == from && c.inner.out * c.inner.extent == to) {
+            } else if (count == 0 && nests && c.inner.in * c.inner.extent == from &&
+                       c.inner.out * c.inner.extent == to) {
                 c.inner.extent *= extent;
             } else if (count > 0 && found[count - 1].in * found[count - 1].extent == from &&
                        found[count - 1].out * found[count - 1].extent == to) {
@@ -372,7 +373,7 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
         last_extents[m] = extents[m];
     }
     for (int i = 0; i < n; ++i) {
-        last_extents[shape.sweep_mode[i]] = shape.Q[i];
+        last_extents[shape.sweep_mode[i]] = shape.q_extent[i];
     }
     // Short rows far apart, all on the same few sets of the first-level cache, would evict each other between the blocks that
     // use them: such a tile is copied, row by row, each cache line once.
@@ -401,9 +402,9 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
                 continue;
             }
             from_memory ? memory_view(before, true) : buffer_view(before);
-            extents[on] = shape.Q[i];
+            extents[on] = shape.q_extent[i];
             to_memory ? memory_view(after, false) : buffer_view(after);
-            extents[on] = shape.P[i];
+            extents[on] = shape.p_extent[i];
             if (make_sweep<Real, Components>(shape, i, extents, batch, ld, before, after, from_memory, to_memory,
                                              job.sweeps[i]) ||
                 attempt >= 3) {
@@ -418,14 +419,14 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
                 make_copy(job.load, true);
             }
         }
-        extents[on] = shape.Q[i];
+        extents[on] = shape.q_extent[i];
         if (i == n - 1) {
             job.direct_out = out_direct;
             job.sweeps[i].alpha_re = shape.alpha_re;
             job.sweeps[i].alpha_im = shape.alpha_im;
-            job.sweeps[i].finish = shape.add && out_direct                              ? epilogue::scale_add
+            job.sweeps[i].finish = shape.add && out_direct                            ? epilogue::scale_add
                                    : shape.alpha_re != Real(1) || shape.alpha_im != 0 ? epilogue::scale
-                                                                                        : epilogue::store;
+                                                                                      : epilogue::store;
             if (!out_direct) {
                 make_copy(job.store, false);
             }

@@ -52,11 +52,11 @@ inline std::atomic<detail::cpu_step_runner>& own_step_runner(dtype type) noexcep
 /// but without a heap allocation, and larger where a plan for narrower registers is run on wider ones. Offsets in bytes.
 struct run_layout {
     std::ptrdiff_t element_bytes = 0;
-    std::ptrdiff_t buffers = 0;         ///< after the packed factors
+    std::ptrdiff_t buffers = 0;  ///< after the packed factors
     std::ptrdiff_t worker_stride = 0;
     std::ptrdiff_t workers = 1;
     std::ptrdiff_t tiles = 0;
-    std::ptrdiff_t tile_bytes = 0;      ///< one buffer; each thread has two
+    std::ptrdiff_t tile_bytes = 0;  ///< one buffer; each thread has two
     std::ptrdiff_t total = 0;
 };
 
@@ -66,10 +66,11 @@ constexpr std::ptrdiff_t to_lines(std::ptrdiff_t bytes) noexcept { return (bytes
 template <class Real, int Components>
 std::ptrdiff_t packed_bytes(const plan& p, const sweep& s) noexcept {
     const std::ptrdiff_t granule = p.vector_count > 1 ? p.vector_count : 1;
-    const std::ptrdiff_t planned = static_cast<std::ptrdiff_t>(s.P) *
-                                   ((static_cast<std::ptrdiff_t>(s.Q) + granule - 1) / granule * granule) * Components;
-    const std::ptrdiff_t needed =
-        packed_reals<Real, Components>(static_cast<std::ptrdiff_t>(s.P), static_cast<std::ptrdiff_t>(s.Q));
+    const std::ptrdiff_t planned = static_cast<std::ptrdiff_t>(s.p_extent) *
+                                   ((static_cast<std::ptrdiff_t>(s.q_extent) + granule - 1) / granule * granule) *
+                                   Components;
+    const std::ptrdiff_t needed = packed_reals<Real, Components>(static_cast<std::ptrdiff_t>(s.p_extent),
+                                                                 static_cast<std::ptrdiff_t>(s.q_extent));
     return to_lines((planned > needed ? planned : needed) * static_cast<std::ptrdiff_t>(sizeof(Real)));
 }
 
@@ -124,8 +125,7 @@ Real* address_of(const plan& p, const bindings& b, const run_layout& layout, cha
 
 /// Fills in what make_shape leaves open.
 template <class Real, int Components>
-void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspace,
-                pass_shape<Real>& shape) noexcept {
+void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspace, pass_shape<Real>& shape) noexcept {
     shape.alpha_re = 1;
     shape.alpha_im = 0;
     if (one.scalar >= 0) {
@@ -216,8 +216,7 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
             return v;
         }
         const tensor& t = p.source.at(id);
-        const std::int32_t buffer =
-            p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(id)];
+        const std::int32_t buffer = p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(id)];
         v.data = buffer >= 0 ? buffers + buffer_offset(p, buffer, static_cast<std::ptrdiff_t>(sizeof(Scalar)))
                              : b.pointers[static_cast<std::size_t>(t.binding)];
         v.type = buffer >= 0 ? dtype_of<Scalar>() : t.type;
@@ -269,8 +268,9 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
         runner = detail::shared_step_runner(type).load(std::memory_order_acquire);
     }
     if (runner == nullptr) {
-        throw unsupported_error("otimes: no translation unit of this program has compiled the loops that this step needs for " +
-                                std::string(to_string(type)) + ". Call otimes::enable_cpu<Scalar>() in one of them.");
+        throw unsupported_error(
+            "otimes: no translation unit of this program has compiled the loops that this step needs for " +
+            std::string(to_string(type)) + ". Call otimes::enable_cpu<Scalar>() in one of them.");
     }
     runner(p, one, b, buffers);
 }
@@ -293,8 +293,9 @@ inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
                             " sweeps is more than the cpu executor takes (64 and 32). Plan with make_plan.");
 }
 [[noreturn]] OTIMES_COLD inline void throw_foreign_pass() {
-    throw unsupported_error("otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
-                            "this executor's target().");
+    throw unsupported_error(
+        "otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
+        "this executor's target().");
 }
 [[noreturn]] OTIMES_COLD inline void throw_small_workspace(const plan& p, const workspace_view& given) {
     throw budget_error("otimes: the workspace has " + std::to_string(given.bytes) + " bytes, but the plan needs " +
@@ -354,7 +355,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
             }
 #if defined(_OPENMP)
             if (threads > 1) {
-#pragma omp parallel num_threads(static_cast<int>(threads))
+#pragma omp parallel num_threads(static_cast <int>(threads))
                 {
                     const std::ptrdiff_t me = omp_get_thread_num();
                     run_tile_pass<Real, components>(p, one, b, layout, workspace, 0, 0, me, me, omp_get_num_threads());
@@ -368,7 +369,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
     }
 #if defined(_OPENMP)
     if (threads > 1) {
-#pragma omp parallel num_threads(static_cast<int>(threads))
+#pragma omp parallel num_threads(static_cast <int>(threads))
         run_share<Real, components>(p, b, layout, workspace, omp_get_thread_num(), omp_get_num_threads());
         return;
     }

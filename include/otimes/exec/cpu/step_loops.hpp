@@ -251,7 +251,7 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
             1024;  // of x and y at a time, so that both stay in L1 while the elements pass
         for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
             for (std::int64_t begin = 0; begin < run.extent; begin += by_fibres ? 1 : most_lanes) {
-                const std::int64_t lanes = by_fibres ? 1 : std::min(most_lanes, run.extent - begin);
+                const std::int64_t lanes = by_fibres ? 1 : (std::min)(most_lanes, run.extent - begin);
                 Scalar* const to = y + at[0] + begin * run.stride[0];
                 const Scalar* const from = x + at[1] + begin * run.stride[1];
                 if (!s.add) {
@@ -272,14 +272,14 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     const auto& operand = *static_cast<const callback_operand*>(factor.data);
     const bool transposed = factor.modes[factor.modes.size() - 2].stride != 0;
     // As many fibres at a time as fill an L1 cache, at most 64.
-    const std::int64_t longest = std::max({from_mode.extent, to_mode.extent, std::int64_t{1}});
+    const std::int64_t longest = (std::max)({from_mode.extent, to_mode.extent, std::int64_t{1}});
     const std::int64_t most_fibres =
-        std::max(std::int64_t{1}, std::min({std::int64_t{64}, run.extent, std::int64_t{4096} / longest}));
+        (std::max)(std::int64_t{1}, (std::min)({std::int64_t{64}, run.extent, std::int64_t{4096} / longest}));
     std::vector<Scalar> packed(static_cast<std::size_t>(from_mode.extent * most_fibres));
     std::vector<Scalar> image(static_cast<std::size_t>(to_mode.extent * most_fibres));
     for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
         for (std::int64_t begin = 0; begin < run.extent; begin += most_fibres) {
-            const std::int64_t fibres = std::min(most_fibres, run.extent - begin);
+            const std::int64_t fibres = (std::min)(most_fibres, run.extent - begin);
             for (std::int64_t i = 0; i < fibres; ++i) {
                 move_run(packed.data() + i * from_mode.extent, 1, x + at[1] + (begin + i) * run.stride[1],
                          from_mode.stride, from_mode.extent, false, Scalar(1));

@@ -55,11 +55,11 @@ struct block_shapes {
     static constexpr int vectors_for(int rows) noexcept { return many_registers || rows <= 3 ? 3 : 2; }
     /// Most values of q in a fibre block. Measured with 16 registers at P = 8: 4 x 2 reaches 97 % of peak and 4 x 3, which
     /// leaves no register free, 82 %; one block of 5 or 6 beats two.
-    static constexpr int fibre_q(std::ptrdiff_t Q) noexcept {
+    static constexpr int fibre_q(std::ptrdiff_t q_extent) noexcept {
         if constexpr (Components == 2) {
-            return many_registers ? 4 : Q % 3 == 0 && Q % 2 != 0 ? 3 : 2;
+            return many_registers ? 4 : q_extent % 3 == 0 && q_extent % 2 != 0 ? 3 : 2;
         } else {
-            return many_registers ? 8 : Q == 5 || Q == 10 ? 5 : Q == 6 ? 6 : 4;
+            return many_registers ? 8 : q_extent == 5 || q_extent == 10 ? 5 : q_extent == 6 ? 6 : 4;
         }
     }
     /// Rows of the tile in a row block of `vectors` registers of q.
@@ -69,9 +69,13 @@ struct block_shapes {
 
     using kernel = void (*)(const block_grid<Real>&) noexcept;
     /// Fibre kernel for `q` values of q and `vectors` registers.
-    static kernel fibre(int q, int vectors) noexcept { return fibre_table[static_cast<std::size_t>(q * Components - 1)][static_cast<std::size_t>(vectors - 1)]; }
+    static kernel fibre(int q, int vectors) noexcept {
+        return fibre_table[static_cast<std::size_t>(q * Components - 1)][static_cast<std::size_t>(vectors - 1)];
+    }
     /// Row kernel: the full block (`full`) or one row.
-    static kernel row(bool full, int vectors) noexcept { return row_table[full ? 1 : 0][static_cast<std::size_t>(vectors - 1)]; }
+    static kernel row(bool full, int vectors) noexcept {
+        return row_table[full ? 1 : 0][static_cast<std::size_t>(vectors - 1)];
+    }
 
 private:
     template <int Rows, int Vectors>
@@ -86,9 +90,10 @@ private:
     static constexpr std::array<kernel, 3> fibre_entries() noexcept {
         return {fibre_entry<Rows, 1>(), fibre_entry<Rows, 2>(), fibre_entry<Rows, 3>()};
     }
-    template <int... R>
-    static constexpr std::array<std::array<kernel, 3>, sizeof...(R)> make_fibre(std::integer_sequence<int, R...>) noexcept {
-        return {fibre_entries<R + 1>()...};
+    template <int... Rows>
+    static constexpr std::array<std::array<kernel, 3>, sizeof...(Rows)> make_fibre(
+        std::integer_sequence<int, Rows...>) noexcept {
+        return {fibre_entries<Rows + 1>()...};
     }
     template <int Rows, int Vectors>
     static constexpr kernel row_entry() noexcept {
@@ -110,12 +115,12 @@ private:
 template <class Real>
 struct sweep_job {
     static constexpr int most_loops = 8;
-    std::ptrdiff_t P, Q;
-    std::ptrdiff_t x_p;     ///< from p to p + 1
-    std::ptrdiff_t y_q;     ///< from q to q + 1
-    std::ptrdiff_t run;     ///< real elements that are contiguous inside the mode in x and y; 0: row sweep
+    std::ptrdiff_t p_extent, q_extent;
+    std::ptrdiff_t x_p;  ///< from p to p + 1
+    std::ptrdiff_t y_q;  ///< from q to q + 1
+    std::ptrdiff_t run;  ///< real elements that are contiguous inside the mode in x and y; 0: row sweep
     int loop_count;
-    bool stage_panels;      ///< rows p of x fall on the same few cache sets: copy them before use
+    bool stage_panels;  ///< rows p of x fall on the same few cache sets: copy them before use
     epilogue finish;
     Real alpha_re, alpha_im;
     const Real* factor;           ///< packed
@@ -127,29 +132,29 @@ inline constexpr std::ptrdiff_t stage_bytes = 16 * 1024;
 
 /// True when P rows at a stride fall on so few sets of a first-level cache (64 sets of 64 bytes, 8 ways) that they evict
 /// each other before they are used again.
-inline bool rows_collide(std::ptrdiff_t P, std::ptrdiff_t stride_bytes) noexcept {
+inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) noexcept {
     const std::ptrdiff_t lowest = stride_bytes & -stride_bytes;
     const std::ptrdiff_t places = lowest >= 4096 ? 1 : 4096 / (lowest < 64 ? 64 : lowest);
-    return P > 8 && P > 6 * places;
+    return p_extent > 8 && p_extent > 6 * places;
 }
 
 /// Calls the fibre kernels for all q on g.n1 blocks of `vectors` registers.
 template <class Real, int Components>
 void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors) noexcept {
     using shapes = block_shapes<Real, Components>;
-    const even_split q = split_evenly(j.Q, shapes::fibre_q(j.Q));
+    const even_split q = split_evenly(j.q_extent, shapes::fibre_q(j.q_extent));
     Real* const c = g.c;
     if (q.big_count > 0) {
         g.a = j.factor;
         g.n0 = q.big_count;
-        g.a0 = q.big() * j.P * Components;
+        g.a0 = q.big() * j.p_extent * Components;
         g.c0 = q.big() * j.y_q;
         shapes::fibre(q.big(), vectors)(g);
     }
-    g.a = j.factor + q.big_count * q.big() * j.P * Components;
+    g.a = j.factor + q.big_count * q.big() * j.p_extent * Components;
     g.c = c + q.big_count * q.big() * j.y_q;
     g.n0 = q.small_count;
-    g.a0 = q.small * j.P * Components;
+    g.a0 = q.small * j.p_extent * Components;
     g.c0 = q.small * j.y_q;
     shapes::fibre(q.small, vectors)(g);
     g.c = c;
@@ -164,7 +169,7 @@ void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t
     using shapes = block_shapes<Real, Components>;
     g.b_vector = in;
     g.c_vector = out;
-    const even_split v = split_evenly(count, shapes::vectors_for(shapes::fibre_q(j.Q) * Components));
+    const even_split v = split_evenly(count, shapes::vectors_for(shapes::fibre_q(j.q_extent) * Components));
     const auto blocks = [&](int vectors, std::ptrdiff_t n) {
         if (n == 0) {
             return;
@@ -223,14 +228,14 @@ template <class Real, int Components>
 void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     alignas(64) Real stage[stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real))];
-    const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.P / width * width;
+    const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.p_extent / width * width;
     for (std::ptrdiff_t from = 0; from < j.run;) {
         std::ptrdiff_t count = j.run - from < wide ? j.run - from : wide;
         if (count < width) {  // end of the run: overlap what is done
             from = j.run - width;
             count = width;
         }
-        for (std::ptrdiff_t p = 0; p < j.P; ++p) {
+        for (std::ptrdiff_t p = 0; p < j.p_extent; ++p) {
             std::memcpy(stage + p * count, x + p * j.x_p + from, static_cast<std::size_t>(count) * sizeof(Real));
         }
         fibre_run<Real, Components>(j, g, stage, y + from, count, count);
@@ -243,7 +248,7 @@ template <class Real, int Components>
 void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, const tile_loop& rows) noexcept {
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    const std::ptrdiff_t length = j.Q * Components;
+    const std::ptrdiff_t length = j.q_extent * Components;
     const std::ptrdiff_t whole = length / width;
     const std::ptrdiff_t rest = length % width;
     g.a_row = rows.in;
@@ -256,7 +261,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
         g.b_p = vectors * width;
         g.n1 = count;
         g.a1 = 0;
-        g.b1 = vectors * width * j.P;
+        g.b1 = vectors * width * j.p_extent;
         g.c1 = vectors * width;
         g.a = x;
         g.b = b;
@@ -282,12 +287,12 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     Real* c = y;
     if (v.big_count > 0) {
         panels(b, c, v.big(), v.big_count);
-        b += v.big_count * v.big() * width * j.P;
+        b += v.big_count * v.big() * width * j.p_extent;
         c += v.big_count * v.big() * width;
     }
     if (v.small_count > 0) {
         panels(b, c, v.small, v.small_count);
-        b += v.small_count * v.small * width * j.P;
+        b += v.small_count * v.small * width * j.p_extent;
         c += v.small_count * v.small * width;
     }
     if (rest > 0) {
@@ -304,7 +309,7 @@ template <class Real, int Components>
 void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     block_grid<Real> g;
-    g.P = j.P;
+    g.p_extent = j.p_extent;
     g.c_row = j.y_q;
     g.valid = width;
     g.finish = j.finish;

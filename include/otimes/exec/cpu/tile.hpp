@@ -133,8 +133,9 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
             for (std::ptrdiff_t i = first; i < width && l0 + i < lanes; ++i) {
                 Unit* const to = y + (l0 + i) * stride + r0;
                 if (add && fresh == 0) {
-                    simd<Real>::store(reinterpret_cast<Real*>(to), simd<Real>::load(reinterpret_cast<const Real*>(to)) +
-                                                                   simd<Real>::load(reinterpret_cast<const Real*>(image[i])));
+                    simd<Real>::store(reinterpret_cast<Real*>(to),
+                                      simd<Real>::load(reinterpret_cast<const Real*>(to)) +
+                                          simd<Real>::load(reinterpret_cast<const Real*>(image[i])));
                 } else if (add) {
                     constexpr auto reals = static_cast<std::ptrdiff_t>(sizeof(Unit) / sizeof(Real));
                     Real sum[width * reals];
@@ -239,7 +240,8 @@ void store_tile(const copy_job<Real>& j, const Real* buffer, Real* y) noexcept {
         }
     };
     if (!by_lane && j.inner.in == Components) {
-        for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) { move_run(y + m, buffer + b, j.inner.extent * Components); });
+        for_each_offset(
+            j, [&](std::ptrdiff_t m, std::ptrdiff_t b) { move_run(y + m, buffer + b, j.inner.extent * Components); });
     } else if (by_lane && j.lane_stride == Components) {
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {
             for (std::ptrdiff_t r = 0; r < j.inner.extent; ++r) {

@@ -25,7 +25,7 @@ public:
     void* reserve(std::size_t bytes) {
         if (bytes > bytes_) {
             release();
-            data_ = ::operator new(bytes, std::align_val_t{64});
+            data_ = ::operator new (bytes, std::align_val_t{64});
             bytes_ = bytes;
         }
         return data_;
@@ -39,7 +39,7 @@ public:
 
 private:
     void release() noexcept {
-        ::operator delete(data_, std::align_val_t{64});
+        ::operator delete (data_, std::align_val_t{64});
         data_ = nullptr;
         bytes_ = 0;
     }

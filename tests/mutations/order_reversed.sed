@@ -1,4 +1,4 @@
 # FILE: include/otimes/plan/ordering.hpp
 # ROOM: plan
 # The closed form of the cheapest order, reversed.
-/return static_cast<wide>/s/ > / < /
+/return gain_of_a/s/ > / < /

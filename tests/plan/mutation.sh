@@ -12,8 +12,8 @@ done
 flags="-std=c++20 -O1 -I$work/include -I$source_dir/tests ${doctest:+-I$doctest} -DOTIMES_SOURCE_DIR=\"$source_dir\""
 
 # file | text | changed text | test file that must fail
-mutations='ordering.hpp|(b.p_extent * b.q_extent) > static_cast|(b.p_extent * b.q_extent) < static_cast|ordering
-ordering.hpp|(b.p_extent * b.q_extent) > static_cast|(b.p_extent * b.q_extent) >= static_cast|ordering
+mutations='ordering.hpp|gain_of_a > gain_of_b|gain_of_a < gain_of_b|ordering
+ordering.hpp|gain_of_a > gain_of_b|gain_of_a >= gain_of_b|ordering
 grouping.hpp|if (total < best[end])|if (total > best[end])|grouping
 grouping.hpp|if (cost < least)|if (cost > least)|grouping
 fusion.hpp|if (total < best[end])|if (total <= best[end] * 1.5)|grouping

@@ -44,8 +44,9 @@ struct factor_shape {
 /// @post a strict weak order; sorting by it is optimal (tests/plan/ordering.cpp compares all permutations).
 constexpr bool contracts_before(const factor_shape& a, const factor_shape& b) noexcept {
     __extension__ using wide = __int128;
-    return static_cast<wide>(a.p_extent - a.q_extent) * (b.p_extent * b.q_extent) >
-           static_cast<wide>(b.p_extent - b.q_extent) * (a.p_extent * a.q_extent);
+    const wide gain_of_a = static_cast<wide>(a.p_extent - a.q_extent) * (b.p_extent * b.q_extent);
+    const wide gain_of_b = static_cast<wide>(b.p_extent - b.q_extent) * (a.p_extent * a.q_extent);
+    return gain_of_a > gain_of_b;
 }
 
 /// The order of least multiply-adds, as positions in `shapes`. Ties keep the order given (outermost in memory first: its

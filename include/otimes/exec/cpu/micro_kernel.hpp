@@ -38,15 +38,15 @@ struct block_grid {
     const Real* a = nullptr;
     const Real* b = nullptr;
     Real* c = nullptr;
-    std::ptrdiff_t P = 0;
-    std::ptrdiff_t a_row = 0;     ///< row kernel: from one row of a to the next
-    std::ptrdiff_t b_p = 0;       ///< from p to p + 1 in b
-    std::ptrdiff_t b_vector = 0;  ///< from one register of a block to the next in b
-    std::ptrdiff_t c_row = 0;     ///< from one row to the next in c
-    std::ptrdiff_t c_vector = 0;  ///< from one register of a block to the next in c
+    std::ptrdiff_t p_extent = 0;
+    std::ptrdiff_t a_row = 0;                       ///< row kernel: from one row of a to the next
+    std::ptrdiff_t b_p = 0;                         ///< from p to p + 1 in b
+    std::ptrdiff_t b_vector = 0;                    ///< from one register of a block to the next in b
+    std::ptrdiff_t c_row = 0;                       ///< from one row to the next in c
+    std::ptrdiff_t c_vector = 0;                    ///< from one register of a block to the next in c
     std::ptrdiff_t n0 = 1, a0 = 0, b0 = 0, c0 = 0;  ///< inner loop over blocks
     std::ptrdiff_t n1 = 1, a1 = 0, b1 = 0, c1 = 0;  ///< outer loop over blocks
-    std::ptrdiff_t valid = 0;     ///< elements of each register that are stored (all: the width)
+    std::ptrdiff_t valid = 0;                       ///< elements of each register that are stored (all: the width)
     epilogue finish = epilogue::store;
     Real alpha_re = 1;
     Real alpha_im = 0;
@@ -92,7 +92,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
     using vec = typename simd_t::type;
     constexpr int width = simd_t::width;
     constexpr int results = Rows / Components;
-    const std::ptrdiff_t P = g.P, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
+    const std::ptrdiff_t p_extent = g.p_extent, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
     const Real* a_outer = g.a;
     const Real* b_outer = g.b;
     Real* c_outer = g.c;
@@ -121,7 +121,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     }
                 }
             }
-            for (std::ptrdiff_t p = 1; p < P; ++p) {
+            for (std::ptrdiff_t p = 1; p < p_extent; ++p) {
                 a += IsRow ? Components : Rows;
                 b += b_p;
                 vec x[Vectors];

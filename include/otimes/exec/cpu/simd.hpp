@@ -50,21 +50,27 @@ struct simd {
     static OTIMES_INLINE type multiply_add(type a, type b, type c) noexcept {
 #if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
         if constexpr (std::is_same_v<Real, float>) {
-            return static_cast<type>(_mm512_fmadd_ps(static_cast<__m512>(a), static_cast<__m512>(b), static_cast<__m512>(c)));
+            return static_cast<type>(
+                _mm512_fmadd_ps(static_cast<__m512>(a), static_cast<__m512>(b), static_cast<__m512>(c)));
         } else {
-            return static_cast<type>(_mm512_fmadd_pd(static_cast<__m512d>(a), static_cast<__m512d>(b), static_cast<__m512d>(c)));
+            return static_cast<type>(
+                _mm512_fmadd_pd(static_cast<__m512d>(a), static_cast<__m512d>(b), static_cast<__m512d>(c)));
         }
 #elif OTIMES_TARGET_SIMD_BYTES == 32 && defined(__FMA__)
         if constexpr (std::is_same_v<Real, float>) {
-            return static_cast<type>(_mm256_fmadd_ps(static_cast<__m256>(a), static_cast<__m256>(b), static_cast<__m256>(c)));
+            return static_cast<type>(
+                _mm256_fmadd_ps(static_cast<__m256>(a), static_cast<__m256>(b), static_cast<__m256>(c)));
         } else {
-            return static_cast<type>(_mm256_fmadd_pd(static_cast<__m256d>(a), static_cast<__m256d>(b), static_cast<__m256d>(c)));
+            return static_cast<type>(
+                _mm256_fmadd_pd(static_cast<__m256d>(a), static_cast<__m256d>(b), static_cast<__m256d>(c)));
         }
 #elif OTIMES_TARGET_SIMD_BYTES == 16 && defined(__FMA__)
         if constexpr (std::is_same_v<Real, float>) {
-            return static_cast<type>(_mm_fmadd_ps(static_cast<__m128>(a), static_cast<__m128>(b), static_cast<__m128>(c)));
+            return static_cast<type>(
+                _mm_fmadd_ps(static_cast<__m128>(a), static_cast<__m128>(b), static_cast<__m128>(c)));
         } else {
-            return static_cast<type>(_mm_fmadd_pd(static_cast<__m128d>(a), static_cast<__m128d>(b), static_cast<__m128d>(c)));
+            return static_cast<type>(
+                _mm_fmadd_pd(static_cast<__m128d>(a), static_cast<__m128d>(b), static_cast<__m128d>(c)));
         }
 #else
         return c + a * b;
@@ -97,22 +103,26 @@ struct simd {
     }
 
 private:
-    template <std::size_t... I>
-    static OTIMES_INLINE type swap_pairs(type v, std::index_sequence<I...>) noexcept {
-        return __builtin_shufflevector(v, v, static_cast<int>(I ^ 1)...);
+    template <std::size_t... Positions>
+    static OTIMES_INLINE type swap_pairs(type v, std::index_sequence<Positions...>) noexcept {
+        return __builtin_shufflevector(v, v, static_cast<int>(Positions ^ 1)...);
     }
-    template <std::size_t... I>
-    static OTIMES_INLINE type alternating(std::index_sequence<I...>) noexcept {
-        return type{(I % 2 == 0 ? Real(-1) : Real(1))...};
+    template <std::size_t... Positions>
+    static OTIMES_INLINE type alternating(std::index_sequence<Positions...>) noexcept {
+        return type{(Positions % 2 == 0 ? Real(-1) : Real(1))...};
     }
     // Element i of the results: the butterfly of distance Block. Index pattern: a keeps its even blocks and takes b's
     // even blocks in place of its odd ones; b likewise with the odd blocks.
-    template <int Block, std::size_t... I>
-    static OTIMES_INLINE void interleave(type& a, type& b, std::index_sequence<I...>) noexcept {
+    template <int Block, std::size_t... Positions>
+    static OTIMES_INLINE void interleave(type& a, type& b, std::index_sequence<Positions...>) noexcept {
         const type x = __builtin_shufflevector(
-            a, b, ((static_cast<int>(I) & Block) == 0 ? static_cast<int>(I) : static_cast<int>(I) - Block + width)...);
+            a, b,
+            ((static_cast<int>(Positions) & Block) == 0 ? static_cast<int>(Positions)
+                                                        : static_cast<int>(Positions) - Block + width)...);
         const type y = __builtin_shufflevector(
-            a, b, ((static_cast<int>(I) & Block) == 0 ? static_cast<int>(I) + Block : static_cast<int>(I) + width)...);
+            a, b,
+            ((static_cast<int>(Positions) & Block) == 0 ? static_cast<int>(Positions) + Block
+                                                        : static_cast<int>(Positions) + width)...);
         a = x;
         b = y;
     }

@@ -60,15 +60,15 @@ TEST_CASE("docs/errors.md has one row for each throw") {
     tally rows;
     count_rows(contents_of(root / "docs" / "errors.md"), rows);
     CHECK(thrown.size() > 10);
-    for (const auto& [what, count] : thrown) {
-        CAPTURE(what.first);
-        CAPTURE(what.second);
-        CHECK(rows[what] == count);
+    for (const auto& entry : thrown) {
+        CAPTURE(entry.first.first);
+        CAPTURE(entry.first.second);
+        CHECK(rows[entry.first] == entry.second);
     }
-    for (const auto& [what, count] : rows) {
-        CAPTURE(what.first);
-        CAPTURE(what.second);
-        CHECK(thrown[what] == count);
+    for (const auto& entry : rows) {
+        CAPTURE(entry.first.first);
+        CAPTURE(entry.first.second);
+        CHECK(thrown[entry.first] == entry.second);
     }
 }
 

@@ -31,7 +31,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -40,6 +39,8 @@
 #include <Eigen/SparseCore>
 
 #include <otimes/otimes.hpp>
+
+#include "png.hpp"
 
 namespace {
 
@@ -173,34 +174,23 @@ double difference_from_dense(const field& standardised, Index days) {
 
 // ---- Image ----------------------------------------------------------------------------------------------------------
 
-using color = std::array<std::uint8_t, 3>;
-
-struct image {
-    Index width = 0;
-    Index height = 0;
-    std::vector<color> pixels;  // row by row
-
-    image(Index w, Index h, color fill) : width(w), height(h), pixels(static_cast<std::size_t>(w * h), fill) {}
-    color& at(Index x, Index y) { return pixels[y * width + x]; }
-};
-
 /// Blue over white-ish yellow to red, for t in [0, 1] (the eleven colours of ColorBrewer's RdYlBu, reversed).
-color color_of(double t) {
-    constexpr std::array<color, 11> stops = {{{49, 54, 149},
-                                              {69, 117, 180},
-                                              {116, 173, 209},
-                                              {171, 217, 233},
-                                              {224, 243, 248},
-                                              {255, 255, 191},
-                                              {254, 224, 144},
-                                              {253, 174, 97},
-                                              {244, 109, 67},
-                                              {215, 48, 39},
-                                              {165, 0, 38}}};
+png::color color_of(double t) {
+    constexpr std::array<png::color, 11> stops = {{{49, 54, 149},
+                                                   {69, 117, 180},
+                                                   {116, 173, 209},
+                                                   {171, 217, 233},
+                                                   {224, 243, 248},
+                                                   {255, 255, 191},
+                                                   {254, 224, 144},
+                                                   {253, 174, 97},
+                                                   {244, 109, 67},
+                                                   {215, 48, 39},
+                                                   {165, 0, 38}}};
     const double position = std::clamp(t, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
     const auto below = std::min(static_cast<std::size_t>(position), stops.size() - 2);
     const double part = position - static_cast<double>(below);
-    color result{};
+    png::color result{};
     for (std::size_t c = 0; c < result.size(); ++c) {
         result[c] = static_cast<std::uint8_t>(std::lround((1.0 - part) * stops[below][c] + part * stops[below + 1][c]));
     }
@@ -208,111 +198,25 @@ color color_of(double t) {
 }
 
 /// The fields below one another, the year from left to right, the day from top (midnight) to bottom; holes are black.
-image draw(const std::vector<field>& fields, double coldest, double warmest) {
+png::image draw(const std::vector<field>& fields, double coldest, double warmest) {
     constexpr Index cell_width = 3;
     constexpr Index cell_height = 10;
     constexpr Index margin = 12;
     const Index panel_height = hours_a_day * cell_height;
     const Index count = static_cast<Index>(fields.size());
-    image picture(fields[0].rows() * cell_width + 2 * margin, count * (panel_height + margin) + margin,
-                  {255, 255, 255});
+    png::image picture(fields[0].rows() * cell_width + 2 * margin, count * (panel_height + margin) + margin,
+                       {255, 255, 255});
     for (Index f = 0; f < count; ++f) {
         const Index top = margin + f * (panel_height + margin);
         for (Index y = 0; y < panel_height; ++y) {
             for (Index x = 0; x < fields[f].rows() * cell_width; ++x) {
                 const double value = fields[f](x / cell_width, y / cell_height);
                 picture.at(margin + x, top + y) =
-                    std::isnan(value) ? color{0, 0, 0} : color_of((value - coldest) / (warmest - coldest));
+                    std::isnan(value) ? png::color{0, 0, 0} : color_of((value - coldest) / (warmest - coldest));
             }
         }
     }
     return picture;
-}
-
-/// A PNG file in the simplest form that the format allows: its data are "compressed" in stored blocks (RFC 1950, 1951).
-class png_writer {
-public:
-    explicit png_writer(const image& picture) {
-        bytes_ = "\x89PNG\r\n\x1a\n";
-        std::string header;
-        append_number(header, static_cast<std::uint32_t>(picture.width));
-        append_number(header, static_cast<std::uint32_t>(picture.height));
-        header += std::string("\x08\x02\x00\x00\x00", 5);  // 8 bits a channel, RGB, not interlaced
-        append_chunk("IHDR", header);
-        append_chunk("IDAT", stored(scanlines(picture)));
-        append_chunk("IEND", "");
-    }
-    [[nodiscard]] const std::string& bytes() const { return bytes_; }
-
-private:
-    static void append_number(std::string& to, std::uint32_t value) {  // big-endian
-        for (int shift = 24; shift >= 0; shift -= 8) {
-            to += static_cast<char>(value >> shift & 255u);
-        }
-    }
-    static std::string scanlines(const image& picture) {
-        std::string data;
-        for (Index y = 0; y < picture.height; ++y) {
-            data += '\0';  // no filter
-            for (Index x = 0; x < picture.width; ++x) {
-                for (const std::uint8_t channel : picture.pixels[y * picture.width + x]) {
-                    data += static_cast<char>(channel);
-                }
-            }
-        }
-        return data;
-    }
-    static std::string stored(const std::string& data) {
-        constexpr std::size_t longest = 65535;
-        std::string result = "\x78\x01";
-        for (std::size_t at = 0; at < data.size(); at += longest) {
-            const std::string_view block = std::string_view(data).substr(at, longest);
-            const auto size = static_cast<std::uint32_t>(block.size());
-            result += static_cast<char>(at + block.size() == data.size());  // is it the last one
-            for (const std::uint32_t word : {size, ~size}) {                // little-endian
-                result += static_cast<char>(word & 255u);
-                result += static_cast<char>(word >> 8 & 255u);
-            }
-            result += block;
-        }
-        append_number(result, adler32(data));
-        return result;
-    }
-    void append_chunk(const std::string& name, const std::string& data) {
-        append_number(bytes_, static_cast<std::uint32_t>(data.size()));
-        bytes_ += name + data;
-        append_number(bytes_, crc32(name + data));
-    }
-    static std::uint32_t adler32(const std::string& data) {
-        std::uint32_t a = 1;
-        std::uint32_t b = 0;
-        for (const char c : data) {
-            a = (a + static_cast<std::uint8_t>(c)) % 65521u;
-            b = (b + a) % 65521u;
-        }
-        return b << 16 | a;
-    }
-    static std::uint32_t crc32(const std::string& data) {
-        std::uint32_t crc = 0xffffffffu;
-        for (const char c : data) {
-            crc ^= static_cast<std::uint8_t>(c);
-            for (int bit = 0; bit < 8; ++bit) {
-                crc = crc >> 1 ^ (crc & 1u ? 0xedb88320u : 0u);
-            }
-        }
-        return ~crc;
-    }
-
-    std::string bytes_;
-};
-
-void write_png(const std::string& path, const image& picture) {
-    const std::string bytes = png_writer(picture).bytes();
-    std::ofstream file(path, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    if (!file.flush()) {
-        throw std::runtime_error("cannot write " + path);
-    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -350,7 +254,7 @@ int run(const std::string& picture_path) {
     const double difference = difference_from_dense(standardised, 40);
     std::printf("largest difference from the dense solution there: %.1e standard deviations\n", difference);
 
-    write_png(picture_path, draw({truth, left, reconstruction}, seen.minCoeff(), seen.maxCoeff()));
+    png::write(picture_path, draw({truth, left, reconstruction}, seen.minCoeff(), seen.maxCoeff()));
     std::printf("truth, holes and reconstruction are in %s\n", picture_path.c_str());
     std::printf("Time: %.1f s\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 

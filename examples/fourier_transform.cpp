@@ -79,7 +79,7 @@ int run() {
         const Eigen::VectorXcd back = f.adjoint() * y / static_cast<double>(n);
         const double error = (y - dft_matrix(n) * x).norm() / y.norm();
         const double inverse = (back - x).norm() / x.norm();
-        const double flops = otimes::make_plan(f * x).flops;
+        const auto flops = static_cast<double>(otimes::make_plan(f * x).flops);
         std::printf("%6td %14.0f %14.0f %12.1e %12.1e\n", n, flops, 8.0 * static_cast<double>(n * n), error, inverse);
         passed = passed && error <= tolerance && inverse <= tolerance;
     }

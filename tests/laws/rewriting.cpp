@@ -3,8 +3,13 @@
 // of expr/lower_tree.hpp and expr/multiply_krons.hpp must not change a single digit, and must not take more flops.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <ostream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <Eigen/Core>
@@ -102,8 +107,19 @@ public:
     }
     Index pick(Index low, Index high) { return static_cast<Index>(stream_.integer(low, high)); }
 
-    /// One factor of a random kind, and the matrix that it is.
+    /// One factor of a random kind, and the matrix that it is; now and then one that was used before.
     otimes::kron_expr<residue> factor(Index rows, Index cols, matrix& dense) {
+        std::vector<used_factor>& before = used_[{rows, cols}];
+        if (!before.empty() && pick(0, 2) == 0) {
+            const used_factor& one = before[static_cast<std::size_t>(pick(0, static_cast<Index>(before.size()) - 1))];
+            dense = one.dense;
+            return one.factor;
+        }
+        const otimes::kron_expr<residue> made = new_factor(rows, cols, dense);
+        used_[{rows, cols}].push_back({made, dense});
+        return made;
+    }
+    otimes::kron_expr<residue> new_factor(Index rows, Index cols, matrix& dense) {
         const Index kind = rows == cols ? pick(0, 6) : pick(3, 6);
         if (kind == 0) {
             dense = matrix::Identity(rows, rows);
@@ -174,11 +190,17 @@ public:
             if (again) {
                 return first + second;
             }
+            if (dense.rows() == dense.cols() && pick(0, 2) == 0) {
+                const residue shift = entries(1, 1)(0, 0);
+                dense += shift * matrix::Identity(dense.rows(), dense.rows());
+                return (first - second) + otimes::scaled_identity<residue>{shift};
+            }
             return first - second;
         }
         std::vector<Index> inner = rows;
+        const bool square = pick(0, 1) == 0;
         for (Index& extent : inner) {
-            extent = pick(1, 4);
+            extent = square ? extent : pick(1, 4);
         }
         if (pick(0, 2) == 0) {  // another split of the same extent
             Index total = 1;
@@ -207,13 +229,20 @@ public:
     }
 
 private:
+    struct used_factor {
+        otimes::kron_expr<residue> factor;
+        matrix dense;
+    };
+    std::map<std::pair<Index, Index>, std::vector<used_factor>> used_;
     support::random_stream stream_;
 };
 
+/// The flops of the steps, and those of factors that lowering has multiplied out.
 template <class Expression>
 std::int64_t flops_of(const Expression& e) {
     std::int64_t flops = 0;
     otimes::eigen::with_program(e, otimes::eigen::plain_destination(e), [&](const otimes::program& p, const auto&) {
+        flops += p.rewritten.formed_flops;
         for (const otimes::step& s : p.steps) {
             flops += otimes::planning::step_flops(p, s);
         }
@@ -221,9 +250,140 @@ std::int64_t flops_of(const Expression& e) {
     return flops;
 }
 
+template <class Expression>
+otimes::program program_of(const Expression& e) {
+    otimes::program result;
+    otimes::eigen::with_program(e, otimes::eigen::plain_destination(e),
+                                [&](const otimes::program& p, const auto&) { result = p; });
+    return result;
+}
+
+/// The least flops of X * kron(factors) over all orders of the modes, X of `rows` rows: counted here from the extents alone.
+std::int64_t least_flops(std::int64_t rows, std::vector<std::pair<Index, Index>> factors) {
+    std::sort(factors.begin(), factors.end());
+    std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+    do {
+        std::int64_t total = 0;
+        std::int64_t elements = rows;
+        for (const auto& [p, q] : factors) {
+            elements *= p;
+        }
+        for (const auto& [p, q] : factors) {
+            total += 2 * elements * q;
+            elements = elements / p * q;
+        }
+        least = std::min(least, total);
+    } while (std::next_permutation(factors.begin(), factors.end()));
+    return least;
+}
+
+/// X * S has the value of `dense`, its program names `rule` and so does explain, and it takes at most `flops`.
+template <class Operator>
+void check_rule(otimes::rewrite rule, const Operator& s, const matrix& dense, std::int64_t flops) {
+    CAPTURE(to_string(rule));
+    generator g(99);
+    const matrix X = g.entries(3, dense.rows());
+    REQUIRE(s.rows() == dense.rows());
+    CHECK(matrix(X * s) == product(X, dense));
+    CHECK(program_of(X * s).rewritten.holds(rule));
+    CHECK(otimes::explain(X * s).find("rewritten by ") != std::string::npos);
+    CHECK(otimes::explain(X * s).find(std::string(to_string(rule))) != std::string::npos);
+    CHECK(flops_of(X * s) <= flops);
+}
+
 }  // namespace
 
+TEST_CASE("each rule by itself: the value, the flops, the identifier in explain") {
+    using otimes::identity;
+    using otimes::rewrite;
+    generator g(3);
+    const matrix A = g.entries(2, 3);
+    const matrix B = g.entries(4, 2);
+    const matrix C = g.entries(3, 5);
+    const matrix S = g.entries(4, 4);
+    const matrix ab = dense_kron(A, B);
+    const std::int64_t cost_ab = least_flops(3, {{2, 3}, {4, 2}});
+    const auto K = kron(A, B);
+    check_rule(rewrite::nested_kron_flattened, kron(A, kron(B, C)), dense_kron(A, dense_kron(B, C)),
+               least_flops(3, {{2, 3}, {4, 2}, {3, 5}}) * 2);  // as written; the planner orders the factors
+    CHECK(kron(A, kron(B, C)).factor_count() == 3);
+    check_rule(rewrite::transpose_to_factors, K.transpose(), ab.transpose(), 2 * cost_ab);
+    check_rule(rewrite::scalar_gathered, (residue(3) * K) * residue(5), matrix(ab * residue(15)), 2 * cost_ab);
+    CHECK(program_of(g.entries(3, 8) * (residue(3) * K * residue(5))).steps.size() == 2);
+    check_rule(rewrite::equal_terms_merged, residue(3) * K + residue(4) * K, matrix(ab * residue(7)), 2 * cost_ab);
+    const matrix D = g.entries(2, 3);
+    check_rule(rewrite::nested_sum_flattened, (K + kron(D, B)) + kron(A, g.entries(4, 2)) - kron(A, B) - kron(D, B),
+               matrix(dense_kron(A,
+                                 [] {
+                                     generator again(3);
+                                     again.entries(2, 3), again.entries(4, 2), again.entries(3, 5), again.entries(4, 4);
+                                     again.entries(3, 8), again.entries(2, 3);
+                                     return again.entries(4, 2);
+                                 }())),
+               5 * 2 * cost_ab);
+    check_rule(rewrite::identity_runs_merged, kron(A, identity(2), identity(3)), dense_kron(A, matrix::Identity(6, 6)),
+               least_flops(3 * 6, {{2, 3}}));
+    // Neither identity fits by itself, their product does.
+    const matrix F = g.entries(6, 6);
+    const operators runs = kron(A, identity(2), identity(3)) * kron(C, F);
+    CHECK(runs.is_kron());
+    check_rule(rewrite::identity_runs_merged, runs, dense_kron(product(A, C), F),
+               least_flops(3, {{2, 3}, {6, 6}}) + least_flops(3, {{3, 5}, {6, 6}}));
+    const operators split = kron(A, identity(8)) * kron(identity(6), B);
+    CHECK(split.is_kron());
+    check_rule(rewrite::kron_identity_split, split, dense_kron(A, dense_kron(matrix::Identity(2, 2), B)),
+               2 * 2 * cost_ab);
+    CHECK(flops_of(g.entries(3, 16) * split) == flops_of(g.entries(3, 16) * kron(A, identity(2), B)));
+    const operators shifted = kron(S, S) + otimes::scaled_identity<residue>{residue(2)};
+    check_rule(rewrite::identity_term_split, shifted, matrix(dense_kron(S, S) + residue(2) * matrix::Identity(16, 16)),
+               least_flops(3, {{4, 4}, {4, 4}}));
+    // A coarser identity joins the finer terms: one sum that shares, not two passes over X.
+    const matrix E = g.entries(2, 2);
+    const operators coarse = kron(E, S, E) + kron(E, identity(8));
+    check_rule(rewrite::identity_term_split, coarse,
+               matrix(dense_kron(E, dense_kron(S, E)) + dense_kron(E, matrix::Identity(8, 8))),
+               least_flops(3, {{2, 2}, {4, 4}, {2, 2}}) + least_flops(3 * 8, {{2, 2}}));
+    check_rule(rewrite::terms_shared, coarse,
+               matrix(dense_kron(E, dense_kron(S, E)) + dense_kron(E, matrix::Identity(8, 8))),
+               least_flops(3, {{2, 2}, {4, 4}, {2, 2}}));  // E is applied once
+    const matrix G = g.entries(2, 3);
+    check_rule(rewrite::mixed_product, kron(A, B) * kron(C, G), dense_kron(product(A, C), product(B, G)),
+               least_flops(3, {{2, 3}, {4, 2}}) + least_flops(3, {{3, 5}, {2, 3}}));
+    const operators apart = kron(g.entries(2, 6), g.entries(3, 10)) * kron(g.entries(15, 2), g.entries(4, 3));
+    CHECK_FALSE(apart.is_kron());
+    check_rule(
+        rewrite::applied_in_sequence, apart,
+        product(apart.tree().parts[0].kron.rows() == 6 ? operators(apart.tree().parts[0]).toDenseMatrix() : matrix(),
+                operators(apart.tree().parts[1]).toDenseMatrix()),
+        2 * (least_flops(3, {{2, 6}, {3, 10}}) + least_flops(3, {{15, 2}, {4, 3}})));
+    // Both factors of K shrink X before either of L makes it grow: mode after mode would take more.
+    const matrix thin = g.entries(5, 1);
+    const matrix wide = g.entries(1, 5);
+    const operators hour_glass = kron(thin, thin) * kron(wide, wide);
+    check_rule(rewrite::factors_interleaved, hour_glass, dense_kron(product(thin, wide), product(thin, wide)),
+               least_flops(3, {{5, 1}, {5, 1}}) + least_flops(3, {{1, 5}, {1, 5}}));
+    check_rule(rewrite::product_formed, kron(S, identity(9)) * kron(S, identity(9)),
+               dense_kron(product(S, S), matrix::Identity(9, 9)), least_flops(3 * 9, {{4, 4}}) + 2 * 64);
+    const vector d = g.entries(4, 1);
+    matrix diagonal = matrix::Zero(4, 4);
+    diagonal.diagonal() = d;
+    check_rule(rewrite::diagonal_product, kron(S, identity(9)) * kron(d.asDiagonal(), identity(9)),
+               dense_kron(product(S, diagonal), matrix::Identity(9, 9)), least_flops(3 * 9, {{4, 4}}) + 16);
+    check_rule(rewrite::diagonal_product, kron(d.asDiagonal(), S) * kron(d.asDiagonal(), identity(4)),
+               dense_kron(product(diagonal, diagonal), S), least_flops(3 * 4, {{4, 4}}) + 3 * 16 + 4);
+    const auto P = otimes::stride_permutation(6, 2);
+    const operators permuted = kron(P, S) * kron(P.transpose(), S);
+    check_rule(rewrite::permutation_product, permuted, dense_kron(matrix::Identity(6, 6), product(S, S)),
+               2 * least_flops(3 * 6, {{4, 4}}));
+    // A plain product names no rule.
+    CHECK(program_of(g.entries(3, 8) * K).rewritten.empty());
+    CHECK(otimes::explain(g.entries(3, 8) * K).find("rewritten") == std::string::npos);
+    // How a program came about does not make it another one.
+    CHECK(program_of(g.entries(3, 8) * kron(kron(A), B)) == program_of(g.entries(3, 8) * K));
+}
+
 TEST_CASE("random sums and products of structured krons, exactly") {
+    otimes::rewrites seen;
     const int cases = support::long_tests() ? 3000 : 250;
     for (int n = 0; n < cases; ++n) {
         CAPTURE(n);
@@ -243,52 +403,67 @@ TEST_CASE("random sums and products of structured krons, exactly") {
         const matrix X = g.entries(g.pick(1, 3), dense.rows());
         matrix Y = X * e;
         CHECK(Y == product(X, dense));
+        seen.add(program_of(X * e).rewritten);
+        // Rewriting what has been rewritten changes nothing.
+        const operators again = e * kron(otimes::kron_expr<residue>(), otimes::identity(e.cols()));
+        if (e.is_kron() && e.cols() > 0) {
+            CHECK(again.is_kron());
+            CHECK(again.as_kron().factor_count() == e.as_kron().factor_count());
+            CHECK(program_of(X * again) == program_of(X * e));
+        }
+        CHECK(program_of(X * e.transpose().transpose()) == program_of(X * e));
         const residue two(2);
         Y -= two * X * e;
         CHECK(Y == matrix(-product(X, dense)));
         const matrix Z = g.entries(dense.rows(), g.pick(1, 3));
         CHECK(matrix(e.transpose() * Z) == product(dense.transpose(), Z));
+        seen.add(program_of(e.transpose() * Z).rewritten);
         CHECK(e(e.rows() - 1, e.cols() / 2) == dense(dense.rows() - 1, dense.cols() / 2));
+    }
+    // The random expressions meet every rule.
+    for (int rule = 0; rule < otimes::rewrite_count; ++rule) {
+        CAPTURE(to_string(static_cast<otimes::rewrite>(rule)));
+        CHECK(seen.holds(static_cast<otimes::rewrite>(rule)));
     }
 }
 
-TEST_CASE("mixed-product: never more flops than one after the other") {
-    for (int n = 0; n < 200; ++n) {
+TEST_CASE("mixed-product: never more flops than one after the other, each in its best order") {
+    int formed = 0;
+    for (int n = 0; n < 300; ++n) {
         CAPTURE(n);
         generator g(static_cast<std::uint64_t>(n) + 1000);
-        std::vector<matrix> a;
-        std::vector<matrix> b;
         otimes::kron_expr<residue> K;
         otimes::kron_expr<residue> L;
-        for (Index k = 0; k < g.pick(1, 3); ++k) {
-            const Index inner = g.pick(1, 5);
-            K = kron(K, g.entries(g.pick(1, 5), inner));
-            L = kron(L, g.entries(inner, g.pick(1, 5)));
+        std::vector<std::pair<Index, Index>> first;
+        std::vector<std::pair<Index, Index>> second;
+        for (Index k = 0, count = g.pick(1, 3); k < count; ++k) {
+            const Index inner = g.pick(1, 6);
+            first.emplace_back(g.pick(1, 6), inner);
+            second.emplace_back(inner, g.pick(1, 6));
+            K = kron(K, g.entries(first.back().first, inner));
+            L = kron(L, g.entries(inner, second.back().second));
         }
         const operators KL = K * L;
         CHECK(KL.is_kron());
         const matrix X = g.entries(g.pick(1, 9), K.rows());
         const matrix between = X * K;
-        // The order of the modes is the planner's; the least that both orders can give is compared factor by factor.
-        std::int64_t apart = 0;
-        std::int64_t together = flops_of(X * KL);
-        apart = flops_of(X * K) + flops_of(between * L);
-        const bool same_extents = [&] {
-            for (std::size_t k = 0; k < K.factor_count(); ++k) {
-                if (K.factor(k).rows() != K.factor(k).cols() || L.factor(k).rows() != L.factor(k).cols()) {
-                    return false;
-                }
-            }
-            return true;
-        }();
-        if (same_extents) {
-            CHECK(together <= apart);
-        }
+        CHECK(flops_of(X * KL) <= least_flops(X.rows(), first) + least_flops(X.rows(), second));
         CHECK(matrix(X * KL) == matrix(between * L));
+        const matrix Z = g.entries(L.cols(), g.pick(1, 9));
+        std::vector<std::pair<Index, Index>> turned_first;
+        std::vector<std::pair<Index, Index>> turned_second;
+        for (std::size_t k = 0; k < first.size(); ++k) {
+            turned_first.emplace_back(second[k].second, second[k].first);
+            turned_second.emplace_back(first[k].second, first[k].first);
+        }
+        CHECK(flops_of(KL * Z) <= least_flops(Z.cols(), turned_first) + least_flops(Z.cols(), turned_second));
+        CHECK(matrix(KL * Z) == product(K.toDenseMatrix(), matrix(L * Z)));
+        formed += program_of(X * KL).rewritten.holds(otimes::rewrite::product_formed) ? 1 : 0;
     }
+    CHECK(formed > 10);
 }
 
-TEST_CASE("split-identity: kron(A, I) * kron(I, B) is kron(A, B), and rewriting it again changes nothing") {
+TEST_CASE("kron-identity-split: kron(A, I) * kron(I, B) is kron(A, B), and rewriting it again changes nothing") {
     generator g(5);
     const matrix A = g.entries(3, 4);
     const matrix B = g.entries(2, 5);

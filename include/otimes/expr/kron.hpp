@@ -110,6 +110,7 @@ public:
             append(std::move(factor));
         }
         alpha_ = alpha_ * Scalar(other.alpha());
+        rewritten_.add(other.rewritten());
     }
 
     [[nodiscard]] std::int64_t rows() const { return detail::extent_product(factors_, detail::side::rows); }
@@ -117,12 +118,16 @@ public:
     [[nodiscard]] const factor_list& factors() const noexcept { return factors_; }
     [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
     void set_alpha(Scalar alpha) { alpha_ = std::move(alpha); }
+    /// The rules that made this node what it is.
+    [[nodiscard]] const rewrites& rewritten() const noexcept { return rewritten_; }
+    [[nodiscard]] rewrites& rewritten() noexcept { return rewritten_; }
 
     /// kron(F1, ..)^T = kron(F1^T, ..): each factor is transposed, their order stays.
     void transpose() {
         for (leaf& factor : factors_) {
             factor.transpose();
         }
+        rewritten_.add(rewrite::transpose_to_factors);
     }
     /// conj(kron(F1, ..)) = kron(conj F1, ..).
     void conjugate() {
@@ -172,6 +177,7 @@ public:
 private:
     factor_list factors_;
     Scalar alpha_ = Scalar(1);
+    rewrites rewritten_;
 };
 
 }  // namespace otimes

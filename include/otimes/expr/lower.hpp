@@ -63,20 +63,29 @@ public:
         std::int32_t position = 0;
         const std::size_t steps_before = program_.steps.size();
         const auto contract_all = [&](const factor_list& factors, bool from_left) {
+            bool after_identity = false;
             for (const leaf& factor : factors) {
+                if (after_identity && factor.is_identity()) {
+                    program_.rewritten.add(rewrite::identity_runs_merged);  // by the planner, as neighbours in memory
+                }
+                after_identity = factor.is_identity();
                 current = add_factor(current, type, factor, from_left, position);
                 ++position;
             }
         };
-        if (node.has_left) {
-            contract_all(node.left, true);
+        const auto products = structured_hooks<Scalar>::chain.load(std::memory_order_relaxed);
+        if (products == nullptr || !products(*this, node, type, current)) {
+            if (node.has_left) {
+                contract_all(node.left, true);
+            }
+            if (!node.has_left || node.left.empty()) {
+                ++position;
+            }
+            if (node.has_right) {
+                contract_all(node.right, false);
+            }
         }
-        if (!node.has_left || node.left.empty()) {
-            ++position;
-        }
-        if (node.has_right) {
-            contract_all(node.right, false);
-        }
+        program_.rewritten.add(node.rewritten);
 
         const bool has_steps = program_.steps.size() > steps_before;
         if (has_steps) {

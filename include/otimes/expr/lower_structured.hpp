@@ -4,8 +4,10 @@
 /// a program without such factors does not compile it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -15,6 +17,148 @@
 #include <otimes/expr/structured.hpp>
 
 namespace otimes {
+
+namespace detail {
+
+/// The factors that are applied along one mode, in the order of application.
+struct mode_parts {
+    std::vector<leaf> parts;
+    bool from_left = false;
+    std::int32_t position = 0;
+};
+
+inline mode_parts parts_along(const leaf& factor, bool from_left, std::int32_t position) {
+    mode_parts result{product_factors(factor), from_left, position};
+    if (from_left) {
+        std::reverse(result.parts.begin(), result.parts.end());
+    }
+    std::erase_if(result.parts, [](const leaf& part) { return part.is_identity(); });
+    return result;
+}
+
+/// Multiply-adds of a factor for one fibre; a multiplication alone counts half.
+inline double fibre_cost(const leaf& f) {
+    const matrix_view view = f.view();
+    switch (f.kind()) {
+        case factor_kind::identity:
+        case factor_kind::permutation: return 0;
+        case factor_kind::diagonal: return 0.5 * static_cast<double>(view.rows);
+        case factor_kind::low_rank: {
+            double cost = 0;
+            for (const leaf& part : product_factors(f)) {
+                cost += fibre_cost(part);
+            }
+            return cost;
+        }
+        case factor_kind::sparse:
+            return static_cast<double>(static_cast<const sparse_operand*>(view.data)->elements().stored());
+        default: return static_cast<double>(view.rows) * static_cast<double>(view.cols);
+    }
+}
+
+/// The order of a chain's steps: for each step its mode.
+struct chain_order {
+    double cost = 0;  ///< multiply-adds
+    std::vector<std::size_t> steps;
+};
+
+/// The cheapest interleaving of the modes' factors, each mode's in their order: a dynamic program over how many of each mode
+/// are done. Beyond 4096 such states: the first factor of every mode, then the second of every mode, and so on, which is how
+/// the operators of a product are applied one after the other.
+inline chain_order cheapest_interleaving(const std::vector<mode_parts>& modes, double others) {
+    std::size_t states = 1;
+    std::size_t longest = 0;
+    for (const mode_parts& m : modes) {
+        states = states > 4096 ? states : states * (m.parts.size() + 1);
+        longest = (std::max)(longest, m.parts.size());
+    }
+    const auto extent = [](const mode_parts& m, std::size_t done) {
+        if (m.parts.empty()) {
+            return 1.0;
+        }
+        const leaf& f = m.parts[done == 0 ? 0 : done - 1];
+        return static_cast<double>((done == 0) == m.from_left ? f.cols() : f.rows());
+    };
+    // Fibres along mode m when `done` says how far the modes are. A mode without factors counts in `others`, or is an identity.
+    const auto fibres = [&](const std::vector<std::size_t>& done, std::size_t m) {
+        double count = others;
+        for (std::size_t k = 0; k < modes.size(); ++k) {
+            count *= k == m ? 1.0 : extent(modes[k], done[k]);
+        }
+        return count;
+    };
+    chain_order result;
+    std::vector<std::size_t> done(modes.size(), 0);
+    if (states > 4096) {
+        for (std::size_t round = 0; round < longest; ++round) {
+            for (std::size_t m = 0; m < modes.size(); ++m) {
+                if (round < modes[m].parts.size()) {
+                    result.cost += fibres(done, m) * fibre_cost(modes[m].parts[round]);
+                    result.steps.push_back(m);
+                    ++done[m];
+                }
+            }
+        }
+        return result;
+    }
+    std::vector<double> cost(states, (std::numeric_limits<double>::infinity)());
+    std::vector<std::size_t> by(states, modes.size());
+    cost[0] = 0;
+    for (std::size_t state = 0; state < states; ++state) {
+        std::size_t rest = state;
+        for (std::size_t k = 0; k < modes.size(); ++k) {
+            done[k] = rest % (modes[k].parts.size() + 1);
+            rest /= modes[k].parts.size() + 1;
+        }
+        std::size_t weight = 1;
+        for (std::size_t m = 0; m < modes.size(); ++m) {
+            if (done[m] < modes[m].parts.size()) {
+                const double next = cost[state] + fibres(done, m) * fibre_cost(modes[m].parts[done[m]]);
+                if (next < cost[state + weight]) {
+                    cost[state + weight] = next;
+                    by[state + weight] = m;
+                }
+            }
+            weight *= modes[m].parts.size() + 1;
+        }
+    }
+    result.cost = cost.back();
+    for (std::size_t state = states - 1; state > 0;) {
+        const std::size_t m = by[state];
+        result.steps.push_back(m);
+        std::size_t weight = 1;
+        for (std::size_t k = 0; k < m; ++k) {
+            weight *= modes[k].parts.size() + 1;
+        }
+        state -= weight;
+    }
+    std::reverse(result.steps.begin(), result.steps.end());
+    return result;
+}
+
+/// Multiply-adds of forming f * g as one factor of a kind that can be formed; -1: it cannot.
+inline double forming_cost(const leaf& f, const leaf& g) {
+    const auto is = [](const leaf& one, factor_kind kind) { return one.kind() == kind; };
+    if (is(f, factor_kind::dense) && is(g, factor_kind::dense)) {
+        return static_cast<double>(f.rows()) * static_cast<double>(f.cols()) * static_cast<double>(g.cols());
+    }
+    if (is(f, factor_kind::diagonal) && is(g, factor_kind::diagonal)) {
+        return 0.5 * static_cast<double>(f.rows());
+    }
+    if ((is(f, factor_kind::diagonal) && is(g, factor_kind::dense)) ||
+        (is(f, factor_kind::dense) && is(g, factor_kind::diagonal))) {
+        return 0.5 * static_cast<double>(f.rows()) * static_cast<double>(g.cols());
+    }
+    return is(f, factor_kind::permutation) && is(g, factor_kind::permutation) ? 0 : -1;
+}
+
+/// What f * g would be, without elements: for weighing alone.
+inline leaf shape_of_product(const leaf& f, const leaf& g) {
+    const matrix_view view{nullptr, f.rows(), g.cols(), 1, 0};
+    return f.is_dense() || g.is_dense() ? leaf::borrowed(view) : leaf::structured(f.kind(), view, nullptr);
+}
+
+}  // namespace detail
 
 template <class Scalar>
 class structured_lowering {
@@ -30,44 +174,90 @@ public:
         const std::int64_t extent = program_.modes_of(current)[static_cast<std::size_t>(position)].extent;
         const double others =
             extent == 0 ? 0.0 : static_cast<double>(element_count(program_, current)) / static_cast<double>(extent);
-        std::vector<leaf> parts = merged_products(detail::product_factors(factor), others);
-        for (std::size_t k = 0; k < parts.size(); ++k) {
-            const leaf& part = parts[from_left ? parts.size() - 1 - k : k];
-            current = low_.add_factor(current, type, part, from_left, position);
+        std::vector<detail::mode_parts> one;
+        one.push_back(detail::parts_along(factor, from_left, position));
+        return write_parts(current, type, one, others);
+    }
+
+    /// The steps of all factors of a product, in the order of least flops. False where no factor is a product of factors.
+    bool add_all(const product_node<Scalar>& node, dtype type, std::int32_t& current) {
+        std::vector<detail::mode_parts> modes;
+        bool any = false;
+        double others = detail::is_complex_scalar<Scalar> && !is_complex(type) ? 2 : 1;
+        const auto add_side = [&](const factor_list& factors, bool has, bool from_left, std::int64_t extent) {
+            if (!has || factors.empty()) {
+                others *= static_cast<double>(extent);
+                modes.push_back({{}, from_left, static_cast<std::int32_t>(modes.size())});
+                return;
+            }
+            for (const leaf& factor : factors) {
+                any = any || factor.kind() == factor_kind::low_rank;
+                modes.push_back(detail::parts_along(factor, from_left, static_cast<std::int32_t>(modes.size())));
+                others *= modes.back().parts.empty() ? static_cast<double>(factor.rows()) : 1.0;
+            }
+        };
+        const matrix_view x = node.x.view();
+        add_side(node.left, node.has_left, true, x.rows);
+        add_side(node.right, node.has_right, false, x.cols);
+        if (!any) {
+            return false;
+        }
+        current = write_parts(current, type, modes, others);
+        return true;
+    }
+
+private:
+    /// Multiplies neighbours out where that lowers the flops of the whole chain, and writes the steps that are left.
+    std::int32_t write_parts(std::int32_t current, dtype type, std::vector<detail::mode_parts>& modes, double others) {
+        detail::chain_order best = detail::cheapest_interleaving(modes, others);
+        for (bool merged = true; merged;) {
+            merged = false;
+            for (detail::mode_parts& m : modes) {
+                for (std::size_t k = 0; k + 1 < m.parts.size() && !merged; ++k) {
+                    // In the order of application: on the left of X the right-hand factor comes first.
+                    const leaf f = m.parts[m.from_left ? k + 1 : k];
+                    const leaf g = m.parts[m.from_left ? k : k + 1];
+                    const double forming = detail::forming_cost(f, g);
+                    if (forming < 0) {
+                        continue;
+                    }
+                    const std::vector<leaf> before = m.parts;
+                    m.parts[k] = detail::shape_of_product(f, g);
+                    m.parts.erase(m.parts.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+                    detail::chain_order tried = detail::cheapest_interleaving(modes, others);
+                    if (tried.cost + forming < best.cost || (forming == 0 && tried.cost <= best.cost)) {
+                        m.parts[k] = formed(f, g, forming);
+                        best = std::move(tried);
+                        merged = true;
+                    } else {
+                        m.parts = before;
+                    }
+                }
+            }
+        }
+        std::vector<std::size_t> next(modes.size(), 0);
+        std::size_t last = 0;
+        for (const std::size_t m : best.steps) {
+            if (m != last && next[m] > 0) {
+                program_.rewritten.add(rewrite::factors_interleaved);
+            }
+            last = m;
+            current = low_.add_factor(current, type, modes[m].parts[next[m]++], modes[m].from_left, modes[m].position);
         }
         return current;
     }
 
-private:
-    /// Multiplies neighbours out where applying them one after the other to `others` fibres takes more flops than forming
-    /// their product and applying that.
-    std::vector<leaf> merged_products(std::vector<leaf> parts, double others) {
-        for (std::size_t k = 0; k + 1 < parts.size();) {
-            const leaf& f = parts[k];
-            const leaf& g = parts[k + 1];
-            const auto rows = static_cast<double>(f.rows());
-            const auto inner = static_cast<double>(f.cols());
-            const auto cols = static_cast<double>(g.cols());
-            const auto is = [](const leaf& one, factor_kind kind) { return one.kind() == kind; };
-            bool merge = is(f, factor_kind::identity) || is(g, factor_kind::identity);
-            if (is(f, factor_kind::dense) && is(g, factor_kind::dense)) {
-                merge = rows * inner * cols + others * rows * cols < others * (rows * inner + inner * cols);
-            } else if (is(f, factor_kind::diagonal) && is(g, factor_kind::dense)) {
-                merge = cols < others;
-            } else if (is(f, factor_kind::dense) && is(g, factor_kind::diagonal)) {
-                merge = rows < others;
-            } else if (is(f, g.kind()) && (is(f, factor_kind::diagonal) || is(f, factor_kind::permutation))) {
-                merge = true;
-            }
-            if (merge) {
-                parts[k] = is(f, factor_kind::identity) ? g : is(g, factor_kind::identity) ? f : formed_product(f, g);
-                parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-                k = k > 0 ? k - 1 : 0;
-            } else {
-                ++k;
-            }
+    /// f * g as one factor; counts what that takes.
+    leaf formed(const leaf& f, const leaf& g, double forming) {
+        if (f.kind() == factor_kind::permutation) {
+            program_.rewritten.add(rewrite::permutation_product);
+        } else if (f.kind() == factor_kind::diagonal || g.kind() == factor_kind::diagonal) {
+            program_.rewritten.add(rewrite::diagonal_product);
+        } else {
+            program_.rewritten.add(rewrite::product_formed);
         }
-        return parts;
+        program_.rewritten.formed_flops += static_cast<std::int64_t>(2 * forming);
+        return formed_product(f, g);
     }
 
     /// A diagonal, permutation, sparse or callback factor.
@@ -194,6 +384,11 @@ void enable_structured_lowering() {
         [](lowering<Scalar>& low, std::int32_t current, dtype type, const leaf& factor, bool from_left,
            std::int32_t position) {
             return structured_lowering<Scalar>(low).add_factor(current, type, factor, from_left, position);
+        },
+        std::memory_order_relaxed);
+    structured_hooks<Scalar>::chain.store(
+        [](lowering<Scalar>& low, const product_node<Scalar>& node, dtype type, std::int32_t& current) {
+            return structured_lowering<Scalar>(low).add_all(node, type, current);
         },
         std::memory_order_relaxed);
     structured_hooks<Scalar>::reads.store(&structured_reads<Scalar>, std::memory_order_relaxed);

@@ -24,6 +24,8 @@
 #include <vector>
 
 #include <otimes/expr/lower.hpp>
+#include <otimes/expr/lower_structured.hpp>
+#include <otimes/expr/multiply_krons.hpp>
 #include <otimes/expr/tree.hpp>
 
 namespace otimes {
@@ -70,6 +72,7 @@ public:
     void add(const std::vector<const kron_node<Scalar>*>& terms, const matrix_view& y, bool add, const Scalar& scale) {
         if (terms.size() > 1 && build(terms) && shared_cost() < separate_cost(terms)) {
             emit(terms, y, add, scale);
+            low_.target().rewritten.add(rewrite::terms_shared);
             return;
         }
         bool later = false;
@@ -112,25 +115,6 @@ private:
     }
     [[nodiscard]] std::int64_t contracted(const leaf& f) const { return from_left_ ? f.cols() : f.rows(); }
     [[nodiscard]] std::int64_t produced(const leaf& f) const { return from_left_ ? f.rows() : f.cols(); }
-
-    /// Multiply-adds for each fibre of one application of a factor.
-    [[nodiscard]] double factor_cost(const leaf& f) const {
-        switch (f.kind()) {
-            case factor_kind::identity:
-            case factor_kind::permutation: return 0;
-            case factor_kind::diagonal: return static_cast<double>(f.rows());
-            case factor_kind::low_rank: {
-                double cost = 0;
-                for (const leaf& part : detail::product_factors(f)) {
-                    cost += factor_cost(part);
-                }
-                return cost;
-            }
-            case factor_kind::sparse:
-                return static_cast<double>(static_cast<const sparse_operand*>(f.view().data)->elements().stored());
-            default: return static_cast<double>(f.rows()) * static_cast<double>(f.cols());
-        }
-    }
 
     /// Builds the shared values. False where there is nothing to share.
     bool build(const std::vector<const kron_node<Scalar>*>& terms) {
@@ -324,7 +308,7 @@ private:
             }
             others *= static_cast<double>(done ? produced(shape[k]) : contracted(shape[k]));
         }
-        return others * factor_cost(c.factor);
+        return others * detail::fibre_cost(c.factor);
     }
     [[nodiscard]] double shared_cost() const {
         double cost = 0;
@@ -338,9 +322,13 @@ private:
     double separate_cost(const std::vector<const kron_node<Scalar>*>& terms) const {
         double cost = 0;
         for (const kron_node<Scalar>* term : terms) {
-            for (const std::size_t k : order_) {
-                cost += cost_of({0, term->factors()[k], k, Scalar(1), false}, *shape_);
+            std::vector<detail::mode_parts> modes;
+            double others = 1;
+            for (const leaf& factor : term->factors()) {
+                modes.push_back(detail::parts_along(factor, from_left_, static_cast<std::int32_t>(modes.size())));
+                others *= modes.back().parts.empty() ? static_cast<double>(factor.rows()) : 1.0;
             }
+            cost += detail::cheapest_interleaving(modes, others).cost;
         }
         return cost;
     }
@@ -441,23 +429,41 @@ inline bool same_split(const factor_list& a, const factor_list& b) {
     return true;
 }
 
-/// An identity of the order that `shape` has, split like it; the term itself where that is impossible.
+/// The term with its identities split and merged so that its factors split like `shape`; the term itself where that is
+/// impossible. An identity on its own is split like any square shape.
 template <class Scalar>
 kron_node<Scalar> split_like(const kron_node<Scalar>& term, const factor_list& shape) {
-    bool identity = true;
-    for (const leaf& f : term.factors()) {
-        identity = identity && f.is_identity();
-    }
-    for (const leaf& f : shape) {
-        identity = identity && f.rows() == f.cols();
-    }
-    if (!identity) {
+    if (same_split(term.factors(), shape)) {
         return term;
     }
+    factor_list merged;
+    merge_identity_runs(term.factors(), merged);
     kron_node<Scalar> result;
+    result.rewritten().add(term.rewritten());
+    std::size_t at = 0;
+    std::int64_t left = 0;  // of the identity at `at`
     for (const leaf& f : shape) {
-        result.append(leaf::identity(f.rows()));
+        if (left == 0) {
+            if (at == merged.size()) {
+                return term;
+            }
+            left = merged[at].is_identity() ? merged[at].rows() : 0;
+        }
+        if (left > 0 && f.rows() == f.cols() && f.rows() > 0 && left % f.rows() == 0) {
+            result.append(leaf::identity(f.rows()));
+            left = left == f.rows() ? (++at, 0) : left / f.rows();
+            // What is left of order 1 has an index of its own where the shape has one of order 1.
+            continue;
+        }
+        if (left > 0 || merged[at].rows() != f.rows() || merged[at].cols() != f.cols()) {
+            return term;
+        }
+        result.append(merged[at++]);
     }
+    if (at != merged.size()) {
+        return term;
+    }
+    result.rewritten().add(rewrite::identity_term_split);
     result.set_alpha(term.alpha());
     return result;
 }
@@ -498,18 +504,52 @@ void lower_tree(lowering<Scalar>& low, const operator_tree<Scalar>& tree, const 
     const auto all_identity = [](const kron_node<Scalar>& node) {
         return std::all_of(node.factors().begin(), node.factors().end(), [](const leaf& f) { return f.is_identity(); });
     };
+    // How many of the terms that are left split like a shape.
+    const auto fits = [](const kron_node<Scalar>& term, const factor_list& shape) {
+        return same_split(term.factors(), shape) || same_split(split_like(term, shape).factors(), shape);
+    };
+    const auto fitting = [&](const factor_list& shape) {
+        std::size_t count = 0;
+        for (std::size_t j = 0; j < krons.size(); ++j) {
+            count += done[j] || fits(krons[j], shape) ? 1u : 0u;
+        }
+        return count;
+    };
     for (const bool identities : {false, true}) {
         for (std::size_t i = 0; i < krons.size(); ++i) {
             if (done[i] || all_identity(krons[i]) != identities) {
                 continue;
             }
-            const factor_list shape = krons[i].factors();
+            factor_list shape = krons[i].factors();
+            if (krons.size() > 1) {  // the split, of those of the terms, that most terms can take
+                std::size_t most = fitting(shape);
+                const auto consider = [&](const factor_list& other) {
+                    if (most < krons.size() && fits(krons[i], other) && fitting(other) > most) {
+                        most = fitting(other);
+                        shape = other;
+                    }
+                };
+                factor_list merged;
+                if (merge_identity_runs(krons[i].factors(), merged)) {
+                    consider(merged);
+                }
+                for (std::size_t j = i + 1; j < krons.size(); ++j) {
+                    if (!done[j] && !all_identity(krons[j])) {
+                        consider(krons[j].factors());
+                    }
+                }
+            }
             std::vector<const kron_node<Scalar>*> terms;
             for (std::size_t j = 0; j < krons.size(); ++j) {
-                if (!done[j] && all_identity(krons[j])) {
-                    krons[j] = split_like(krons[j], shape);
+                if (done[j]) {
+                    continue;
                 }
-                if (!done[j] && same_split(krons[j].factors(), shape)) {
+                kron_node<Scalar> fitted = split_like(krons[j], shape);
+                if (same_split(fitted.factors(), shape)) {
+                    if (!same_split(krons[j].factors(), shape)) {
+                        low.target().rewritten.add(rewrite::identity_term_split);
+                    }
+                    krons[j] = std::move(fitted);
                     done[j] = true;
                     terms.push_back(&krons[j]);
                 }

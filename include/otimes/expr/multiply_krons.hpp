@@ -3,13 +3,14 @@
 /// Products of operators, rewritten where that saves work. Rules, each a property test in exact arithmetic
 /// (tests/laws/rewriting.cpp, docs/algebra.md):
 ///
-///     mixed-product      kron(A, B) * kron(C, D) = kron(A C, B D)        where cols(A) = rows(C), cols(B) = rows(D)
-///     split-identity     an identity is split so that mixed-product fits: kron(A, I) * kron(I, B) = kron(A, B)
-///     gather-scalars     (a K) * (b L) = (a b) (K * L)
-///     sequential         otherwise the operators are applied one after the other
+///     mixed-product         kron(A, B) * kron(C, D) = kron(A C, B D)     where cols(A) = rows(C), cols(B) = rows(D)
+///     kron-identity-split   an identity is split so that mixed-product fits: kron(A, I) * kron(I, B) = kron(A, B)
+///     identity-runs-merged  neighbouring identities are one, where mixed-product fits only so
+///     scalar-gathered       (a K) * (b L) = (a b) (K * L)
+///     applied-in-sequence   otherwise the operators are applied one after the other
 ///
 /// A C is not formed here: the product leaf is multiplied out at evaluation, and only where that takes fewer flops for the
-/// operand at hand (lower.hpp, merged_products). Rewriting a result again changes nothing.
+/// operand at hand (lower_structured.hpp). Rewriting a result again changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,25 @@ inline leaf split_identity(const leaf& whole, std::int64_t first, leaf& rest) {
     return leaf::identity(first);
 }
 
-/// a * b as one kron. False where the factors do not fit. Cost: O(factors).
+/// The factors with each run of neighbouring identities as one. True where there was such a run.
+inline bool merge_identity_runs(const factor_list& factors, factor_list& merged) {
+    bool any = false;
+    bool after_identity = false;
+    for (const leaf& factor : factors) {
+        if (factor.is_identity() && after_identity) {
+            merged.back() = leaf::identity(merged.back().rows() * factor.rows());
+            any = true;
+        } else {
+            merged.push_back(factor);
+        }
+        after_identity = factor.is_identity();
+    }
+    return any;
+}
+
+/// a * b factor by factor. False where they do not fit.
 template <class Scalar>
-bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_node<Scalar>& result) {
-    kron_node<Scalar> product;
+bool mixed_factors(const factor_list& a, const factor_list& b, kron_node<Scalar>& product) {
     std::size_t i = 0;
     std::size_t j = 0;
     leaf left;
@@ -39,12 +55,12 @@ bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_
     bool has_left = false;
     bool has_right = false;
     while (true) {
-        if (!has_left && i < a.factors().size()) {
-            left = a.factors()[i++];
+        if (!has_left && i < a.size()) {
+            left = a[i++];
             has_left = true;
         }
-        if (!has_right && j < b.factors().size()) {
-            right = b.factors()[j++];
+        if (!has_right && j < b.size()) {
+            right = b[j++];
             has_right = true;
         }
         if (!has_left || !has_right) {
@@ -62,18 +78,20 @@ bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_
             has_left = has_right = false;
         } else if (left.is_identity() && outer > 0 && inner > outer && inner % outer == 0) {
             split_identity(left, outer, rest);
+            product.rewritten().add(rewrite::kron_identity_split);
             product.append(right);
             left = rest;
             has_right = false;
         } else if (right.is_identity() && inner > 0 && outer > inner && outer % inner == 0) {
             split_identity(right, inner, rest);
+            product.rewritten().add(rewrite::kron_identity_split);
             product.append(left);
             right = rest;
             has_left = false;
-        } else if (inner == 1 && left.rows() == 1) {  // 1 x 1 factors fit anywhere
+        } else if (inner == 1) {  // a column contracts nothing: it fits anywhere
             product.append(left);
             has_left = false;
-        } else if (outer == 1 && right.cols() == 1) {
+        } else if (outer == 1) {
             product.append(right);
             has_right = false;
         } else {
@@ -86,9 +104,9 @@ bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_
             return false;
         }
         product.append(left);
-        has_left = i < a.factors().size();
+        has_left = i < a.size();
         if (has_left) {
-            left = a.factors()[i++];
+            left = a[i++];
         }
     }
     while (has_right) {
@@ -96,10 +114,34 @@ bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_
             return false;
         }
         product.append(right);
-        has_right = j < b.factors().size();
+        has_right = j < b.size();
         if (has_right) {
-            right = b.factors()[j++];
+            right = b[j++];
         }
+    }
+    return true;
+}
+
+/// a * b as one kron. False where the factors do not fit. Cost: O(factors).
+template <class Scalar>
+bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_node<Scalar>& result) {
+    kron_node<Scalar> product;
+    if (!mixed_factors(a.factors(), b.factors(), product)) {
+        factor_list left;
+        factor_list right;
+        const bool in_left = merge_identity_runs(a.factors(), left);
+        const bool in_right = merge_identity_runs(b.factors(), right);
+        product = {};
+        if (!(in_left || in_right) || !mixed_factors(left, right, product)) {
+            return false;
+        }
+        product.rewritten().add(rewrite::identity_runs_merged);
+    }
+    product.rewritten().add(rewrite::mixed_product);
+    product.rewritten().add(a.rewritten());
+    product.rewritten().add(b.rewritten());
+    if (!(a.alpha() == Scalar(1)) && !(b.alpha() == Scalar(1))) {
+        product.rewritten().add(rewrite::scalar_gathered);
     }
     product.set_alpha(a.alpha() * b.alpha());
     result = std::move(product);
@@ -131,6 +173,7 @@ operator_tree<Scalar> multiply_trees(const operator_tree<Scalar>& a, const opera
     };
     for (const operator_tree<Scalar>* side : {&a, &b}) {
         if (side->kind == tree_kind::product) {
+            result.kron.rewritten().add(side->kron.rewritten());
             for (const operator_tree<Scalar>& part : side->parts) {
                 append(part);
             }
@@ -141,6 +184,7 @@ operator_tree<Scalar> multiply_trees(const operator_tree<Scalar>& a, const opera
     if (result.parts.size() == 1) {
         return result.parts.front();
     }
+    result.kron.rewritten().add(rewrite::applied_in_sequence);
     return result;
 }
 

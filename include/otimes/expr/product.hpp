@@ -76,6 +76,7 @@ struct product_node {
     bool has_left = false;  ///< L is there (it may have no factors: the 1 x 1 one)
     bool has_right = false;
     Scalar alpha = Scalar(1);
+    rewrites rewritten;  ///< the rules that made it
 
     [[nodiscard]] std::int64_t rows() const {
         return has_left ? detail::extent_product(left, detail::side::rows) : x.rows();

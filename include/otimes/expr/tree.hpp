@@ -35,17 +35,26 @@ struct operator_tree {
     using scalar_type = Scalar;
 
     tree_kind kind = tree_kind::kron;
-    kron_node<Scalar> kron;
+    kron_node<Scalar> kron;  ///< its `rewritten` is the tree's own, of any kind
     std::vector<operator_tree> parts;
 
     operator_tree() = default;
     explicit operator_tree(kron_node<Scalar> node) : kron(std::move(node)) {}
 
+    /// The rules that made the tree and its parts.
+    [[nodiscard]] rewrites rewritten() const {
+        rewrites all = kron.rewritten();
+        for (const operator_tree& part : parts) {
+            all.add(part.rewritten());
+        }
+        return all;
+    }
     [[nodiscard]] std::int64_t rows() const { return kind == tree_kind::kron ? kron.rows() : parts.front().rows(); }
     [[nodiscard]] std::int64_t cols() const { return kind == tree_kind::kron ? kron.cols() : parts.back().cols(); }
 
     /// Multiplies the tree by a scalar.
     void scale(const Scalar& amount) {
+        kron.rewritten().add(rewrite::scalar_gathered);
         if (kind == tree_kind::kron) {
             kron.set_alpha(kron.alpha() * amount);
         } else if (kind == tree_kind::product) {
@@ -135,6 +144,7 @@ bool same_factors(const kron_node<Scalar>& a, const kron_node<Scalar>& b) {
 template <class Scalar>
 void append_term(operator_tree<Scalar>& sum, const operator_tree<Scalar>& term) {
     if (term.kind == tree_kind::sum) {
+        sum.kron.rewritten().add(term.kron.rewritten());
         for (const operator_tree<Scalar>& part : term.parts) {
             append_term(sum, part);
         }
@@ -144,6 +154,8 @@ void append_term(operator_tree<Scalar>& sum, const operator_tree<Scalar>& term) 
         for (operator_tree<Scalar>& part : sum.parts) {
             if (part.kind == tree_kind::kron && same_factors(part.kron, term.kron)) {
                 part.kron.set_alpha(part.kron.alpha() + term.kron.alpha());
+                part.kron.rewritten().add(term.kron.rewritten());
+                part.kron.rewritten().add(rewrite::equal_terms_merged);
                 return;
             }
         }
@@ -163,6 +175,9 @@ operator_tree<Scalar> add_trees(const operator_tree<Scalar>& a, const operator_t
     }
     operator_tree<Scalar> result;
     result.kind = tree_kind::sum;
+    if (a.kind == tree_kind::sum || b.kind == tree_kind::sum) {
+        result.kron.rewritten().add(rewrite::nested_sum_flattened);
+    }
     detail::append_term(result, a);
     detail::append_term(result, b);
     if (result.parts.size() == 1) {

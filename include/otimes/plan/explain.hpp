@@ -274,6 +274,19 @@ inline std::string explain(const plan& p) {
         text += "  options: precision " + std::string(to_string(p.wishes.precision)) +
                 (p.wishes.deterministic ? ", deterministic" : "") + "\n";
     }
+    if (!source.rewritten.empty()) {
+        text += "  rewritten by ";
+        for (int k = 0, named = 0; k < rewrite_count; ++k) {
+            const auto rule = static_cast<rewrite>(k);
+            if (source.rewritten.holds(rule)) {
+                text += (named++ > 0 ? ", " : "") + std::string(to_string(rule));
+            }
+        }
+        if (source.rewritten.formed_flops > 0) {
+            text += " (" + flops_text(static_cast<double>(source.rewritten.formed_flops)) + " before the plan)";
+        }
+        text += "\n";
+    }
     const double rate = p.predicted_seconds > 0 ? static_cast<double>(p.flops) / p.predicted_seconds : 0;
     text += "  predicted " + seconds_text(p.predicted_seconds) + " (" + flops_text(rate) + "/s), bound " +
             seconds_text(p.bound_seconds) + "\n";

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <otimes/program/dtype.hpp>
+#include <otimes/program/rewriting.hpp>
 
 namespace otimes {
 
@@ -118,8 +119,11 @@ struct program {
     std::vector<mode> modes;
     std::vector<step> steps;
     std::int32_t scalar_count = 0;
+    rewrites rewritten;  ///< how it came about; not compared, not hashed, not written by to_text
 
-    friend bool operator==(const program&, const program&) = default;
+    friend bool operator==(const program& a, const program& b) {
+        return a.tensors == b.tensors && a.modes == b.modes && a.steps == b.steps && a.scalar_count == b.scalar_count;
+    }
 
     /// The modes of a tensor, in the order of their names.
     [[nodiscard]] std::span<const mode> modes_of(std::int32_t id) const {
@@ -137,6 +141,7 @@ struct program {
         modes.clear();
         steps.clear();
         scalar_count = 0;
+        rewritten = {};
     }
 
     /// Appends a tensor whose modes are appended next by `add_mode`. Returns its number.

@@ -417,6 +417,7 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
         node.append(leaf::identity(argument.order));
     } else if constexpr (is_kron<type>) {
         append_kron(node, argument.node());
+        node.rewritten().add(rewrite::nested_kron_flattened);
     } else if constexpr (permutation_like<type>) {
         enable_structure<Scalar>();
         leaf factor;
@@ -526,6 +527,7 @@ requires eigen::amount<Amount, Scalar>
     kron_node<result_scalar> node;
     eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() * detail::amount_as<result_scalar>(amount));
+    node.rewritten().add(rewrite::scalar_gathered);
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar, class Amount>
@@ -542,12 +544,14 @@ requires eigen::amount<Amount, Scalar>
     kron_node<result_scalar> node;
     eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() / detail::amount_as<result_scalar>(amount));
+    node.rewritten().add(rewrite::scalar_gathered);
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar>
 [[nodiscard]] kron_expr<Scalar> operator-(const kron_expr<Scalar>& k) {
     kron_node<Scalar> node = k.node();
     node.set_alpha(-node.alpha());
+    node.rewritten().add(rewrite::scalar_gathered);
     return kron_expr<Scalar>(std::move(node));
 }
 /// @}

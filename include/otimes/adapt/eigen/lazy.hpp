@@ -379,6 +379,7 @@ void attach_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
     node.right = converted.factors();
     node.has_right = true;
     node.alpha = node.alpha * converted.alpha();
+    node.rewritten.add(converted.rewritten());
 }
 template <class Scalar, class Other>
 void attach_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
@@ -387,17 +388,19 @@ void attach_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
     node.left = converted.factors();
     node.has_left = true;
     node.alpha = node.alpha * converted.alpha();
+    node.rewritten.add(converted.rewritten());
 }
 
 /// X * K1 * K2 as X * (K1 K2), K2 * K1 * X as (K2 K1) * X where the factors fit (expr/multiply_krons.hpp). False where not.
 template <class Scalar>
-bool merge(factor_list& side, const kron_node<Scalar>& first, const kron_node<Scalar>& second) {
+bool merge(factor_list& side, rewrites& applied, const kron_node<Scalar>& first, const kron_node<Scalar>& second) {
     enable_structure<Scalar>();
     kron_node<Scalar> merged;
     if (first.cols() != second.rows() || !detail::mixed_product(first, second, merged)) {
         return false;
     }
     side = merged.factors();
+    applied.add(merged.rewritten());
     return true;
 }
 template <class Scalar, class Other>
@@ -409,7 +412,7 @@ bool merge_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
     kron_node<Scalar> next;
     append_kron(next, k.node());
     node.alpha = node.alpha * next.alpha();
-    return merge(node.right, held, next);
+    return merge(node.right, node.rewritten, held, next);
 }
 template <class Scalar, class Other>
 bool merge_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
@@ -420,7 +423,7 @@ bool merge_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
     kron_node<Scalar> next;
     append_kron(next, k.node());
     node.alpha = node.alpha * next.alpha();
-    return merge(node.left, next, held);
+    return merge(node.left, node.rewritten, next, held);
 }
 
 /// The same product over a scalar that contains the old one.
@@ -437,6 +440,7 @@ product_node<Scalar> promote(const product_node<Other>& from) {
         to.has_left = from.has_left;
         to.has_right = from.has_right;
         to.alpha = Scalar(from.alpha);
+        to.rewritten = from.rewritten;
         to.x.set_real_elements(true);
         for (leaf& f : to.left) {
             f.set_real_elements(true);
@@ -471,6 +475,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
         eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
         result.node = eigen::promote<scalar>(y.node().node);
         result.node.alpha = result.node.alpha * detail::amount_as<scalar>(amount);
+        result.node.rewritten.add(rewrite::scalar_gathered);
         return lazy<decltype(result)>(std::move(result));
     } else {
         auto result = eigen::scaled_node<Node, scalar>{y, detail::amount_as<scalar>(amount)};
@@ -491,6 +496,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
         eigen::product<scalar, Node::rows_at_compile_time, Node::cols_at_compile_time, Node::row_major> result;
         result.node = eigen::promote<scalar>(y.node().node);
         result.node.alpha = result.node.alpha / detail::amount_as<scalar>(amount);
+        result.node.rewritten.add(rewrite::scalar_gathered);
         return lazy<decltype(result)>(std::move(result));
     } else {
         return y * (scalar(1) / detail::amount_as<scalar>(amount));
@@ -552,6 +558,7 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const kr
             if (!eigen::merge_right(result.node, k)) {
                 result.node = {};
                 result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+                result.node.rewritten.add(rewrite::applied_in_sequence);
                 eigen::attach_right(result.node, k);
             }
             result.check();
@@ -586,6 +593,7 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scal
             if (!eigen::merge_left(result.node, k)) {
                 result.node = {};
                 result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
+                result.node.rewritten.add(rewrite::applied_in_sequence);
                 eigen::attach_left(result.node, k);
             }
             result.check();

@@ -240,6 +240,11 @@ struct tree_product {
 
 private:
     void write(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale) const {
+        for (const auto* tree : {node.left.get(), node.right.get()}) {
+            if (tree != nullptr) {
+                low.target().rewritten.add(tree->rewritten());
+            }
+        }
         leaf x = node.x;
         if (node.left && node.right) {
             const matrix_view between = low.scratch(node.left->rows(), x.view().cols, y);

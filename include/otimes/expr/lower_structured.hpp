@@ -181,8 +181,12 @@ public:
 
     /// The steps of all factors of a product, in the order of least flops. False where no factor is a product of factors.
     bool add_all(const product_node<Scalar>& node, dtype type, std::int32_t& current) {
+        const auto is_product = [](const leaf& f) { return f.kind() == factor_kind::low_rank; };
+        if (std::none_of(node.left.begin(), node.left.end(), is_product) &&
+            std::none_of(node.right.begin(), node.right.end(), is_product)) {
+            return false;
+        }
         std::vector<detail::mode_parts> modes;
-        bool any = false;
         double others = detail::is_complex_scalar<Scalar> && !is_complex(type) ? 2 : 1;
         const auto add_side = [&](const factor_list& factors, bool has, bool from_left, std::int64_t extent) {
             if (!has || factors.empty()) {
@@ -191,7 +195,6 @@ public:
                 return;
             }
             for (const leaf& factor : factors) {
-                any = any || factor.kind() == factor_kind::low_rank;
                 modes.push_back(detail::parts_along(factor, from_left, static_cast<std::int32_t>(modes.size())));
                 others *= modes.back().parts.empty() ? static_cast<double>(factor.rows()) : 1.0;
             }
@@ -199,9 +202,6 @@ public:
         const matrix_view x = node.x.view();
         add_side(node.left, node.has_left, true, x.rows);
         add_side(node.right, node.has_right, false, x.cols);
-        if (!any) {
-            return false;
-        }
         current = write_parts(current, type, modes, others);
         return true;
     }

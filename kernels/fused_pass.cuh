@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The body that both fused kernels share: place the factors, then tile after tile load, trips, store.
-// Blocks are persistent: tile b, b + gridDim.x, ...; the blocks of a cluster share a tile, each holds its part of mode 1 and replaces
-// the other modes there; then each replaces mode 1 for its share of the inner indices, reading the others' shared memory.
+// Blocks are persistent: tile b, b + gridDim.x, ...; the blocks of a cluster share a tile, each holds its part of one mode (Group::cut)
+// and replaces the other modes there; then each replaces that mode (and, in a pair trip, the next) for its share of the other
+// indices, reading the others' shared memory.
 #pragma once
-#include "matrix_trip.cuh"
+#include "pair_trip.cuh"
 
 namespace otimes::kernels {
 
@@ -56,7 +57,7 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
             constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level),
                           count = factor_share<Group>(level);
             if constexpr (Group::matrix_level(level)) {
-                using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
+                using shape = fragment_shape<Group, level>;
 #pragma unroll
                 for (int i = 0; i < count / 2; ++i) {
                     const int slot = int(threadIdx.x) + i * Group::threads;
@@ -73,12 +74,12 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
                       count = factor_share<Group>(level);
         scalar* sF = sFactors + Group::factor_offset(level);
         if constexpr (Group::matrix_level(level)) {
-            using shape = matrix_trip_shape<Group, Group::steps::of_level(level)>;
+            using shape = fragment_shape<Group, level>;
             if constexpr (together) {
 #pragma unroll
                 for (int i = 0; i < count / 2; ++i) {
                     const int slot = int(threadIdx.x) + i * Group::threads;
-                    if (slot < shape::slots) store_fragment<Group, level>(sF, slot, rF + at + 2 * i);
+                    if (slot < shape::slots) store_fragment<Group, shape>(sF, slot, rF + at + 2 * i);
                 }
             } else
                 place_fragments<Group, shape>(arguments, sF);
@@ -97,6 +98,7 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
             }
         }
     });
+    if constexpr (Group::any_warpgroup()) fence_for_unit();
 }
 
 template <class Group, int Step, int Part, bool ToY>
@@ -105,7 +107,9 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
                                          const tile_place<typename Group::scalar>& place,
                                          const epilogue<typename Group::scalar>& last_step,
                                          const group_arguments<typename Group::scalar>& arguments) {
-    if constexpr (Group::steps::unit(Step) == 1)
+    if constexpr (Group::is_pair(Step))
+        pair_trip<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
+    else if constexpr (Group::steps::unit(Step) > 0)
         matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{});
     else
         multiply_add_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step);
@@ -133,7 +137,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 cluster_barrier();
             else
                 __syncthreads();
-            run_trip<Group, step, step == last ? 1 : Group::cluster, step == last && direct>(
+            run_trip<Group, step, step == last || Group::swizzled ? 1 : Group::cluster, step == last && direct>(
                 sMain, sMain, sFactors, place, epilogue_step, arguments);
         });
         if constexpr (!direct) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (double below P = 64: 16).
+// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (double below P = 64: 16). The warpgroup's
+// matrix unit (float): four warps take 128 fibres, or 64 where the tile has no more for each warpgroup.
 //
 // Which fibre stands in which row of the product, and which p (q) in which column, is free; it is chosen so that every lane's accesses
 // are 16 bytes wide and free of bank conflicts with the strides of mode_group:
@@ -9,6 +10,7 @@
 #pragma once
 #include "matrix_unit.cuh"
 #include "multiply_add_trip.cuh"
+#include "warpgroup_unit.cuh"
 
 namespace otimes::kernels {
 
@@ -18,7 +20,11 @@ struct matrix_trip_shape {
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
     static constexpr bool last_mode = stride == 1;
-    static constexpr int wide = Group::vector;  // neighbouring fibres of a 16-byte access: 4 float, 2 double
+    static constexpr bool warpgroup = Group::steps::unit(Step) == 2;
+    static constexpr bool few_fibres =
+        warpgroup &&
+        Group::rows * Group::extent_product(Step, 1, Group::modes) * Group::run / P <= Group::threads / split / 2;
+    static constexpr int wide = few_fibres ? 2 : Group::vector;  // neighbouring fibres of an access: 4 float, 2 double
     static constexpr int halves =
         Group::words == 2 && P >= 64 ? 2 : 1;    // such accesses of a lane; two share each read of the factor
     static constexpr int packs = wide * halves;  // fibres a lane holds
@@ -31,32 +37,61 @@ struct matrix_trip_shape {
     static_assert(is_same<scalar, float> || is_same<scalar, double>,
                   "the matrix unit takes float and double; complex groups use multiply-adds");
     static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
+    static_assert(!Group::swizzled || !last_mode);
+    static_assert(!warpgroup || (Group::words == 1 && Group::segments == 1 && warps % (4 * split) == 0 &&
+                                 (Q / split == 64 || Q / split == 32)),
+                  "a warpgroup takes 32 or 64 new indices of float fibres");
+
+    // Slot (k, n, lane) of the factor's fragments: the pair F[p, q], F[p_next, q_next].
+    struct pair_place {
+        int p, q, p_next, q_next;
+    };
+    static constexpr bool left_operand = false;
+    __host__ __device__ static constexpr pair_place pair_of(int slot) {
+        constexpr int tiles_q = Q / 8;
+        const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
+        const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (paired_p ? 2 * t : t);
+        const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (permuted_q ? (g >> 1) + 4 * (g & 1) : g);
+        return {p, q, p + (paired_p ? 1 : 4), q};
+    }
 };
 
-// F[p, q] -> fragments in shared memory, as matrix_trip reads them: slot (k, n, lane) holds a lane's two elements.
+// F[p, q] -> fragments in shared memory, as the trips read them: a slot holds a lane's two elements.
 template <class Shape>
 __device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot,
                                               typename Shape::scalar* rF) {
-    constexpr int tiles_q = Shape::Q / 8;
     const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
     const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
                   q_stride = arguments.factor_q_stride[Shape::level - 1];
-    const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
-    const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (Shape::paired_p ? 2 * t : t),
-              p_next = p + (Shape::paired_p ? 1 : 4);
-    const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (Shape::permuted_q ? (g >> 1) + 4 * (g & 1) : g);
-    rF[0] = gF[p * p_stride + q * q_stride];
-    rF[1] = gF[p_next * p_stride + q * q_stride];
+    const auto at = Shape::pair_of(slot);
+    rF[0] = gF[at.p * p_stride + at.q * q_stride];
+    rF[1] = gF[at.p_next * p_stride + at.q_next * q_stride];
 }
 
-template <class Group, int Level>
+template <class Group, class Shape>
 __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int slot, const typename Group::scalar* rF) {
+    constexpr int Level = Shape::level;
     if constexpr (Group::words == 2 || !Group::presplit(Level)) {
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];
     } else {
-        const split_float s0 = split_factor(rF[0]), s1 = split_factor(rF[1]);
-        reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+        constexpr int chained = Group::chained(Level);
+        const split_float s0 = split_factor<chained>(rF[0]), s1 = split_factor<chained>(rF[1]);
+        if constexpr (Group::warpgroup_level(Level)) {
+            const int at = slot / 32 * 64 + slot % 32;
+            constexpr int count = Group::p(Level) * Group::q(Level);
+            sF[at] = __uint_as_float(s0.high);
+            sF[at + 32] = __uint_as_float(s1.high);
+            sF[count + at] = __uint_as_float(s0.low);
+            sF[count + at + 32] = __uint_as_float(s1.low);
+        } else if constexpr (
+            Shape::left_operand) {  // slots (.., half, lane): a lane's four high words side by side, then its low ones
+            const int lane = slot % 32, half = slot / 32 % 2, tile = slot / 64;
+            uint2* s = reinterpret_cast<uint2*>(sF) + tile * 128 + lane * 2 + half;
+            s[0] = make_uint2(s0.high, s1.high);
+            s[64] = make_uint2(s0.low, s1.low);
+        } else
+            reinterpret_cast<uint4*>(sF)[slot] = make_uint4(s0.high, s1.high, s0.low, s1.low);
     }
 }
 
@@ -67,7 +102,7 @@ __device__ __forceinline__ void place_fragments(const group_arguments<typename G
     for (unsigned slot = threadIdx.x; slot < unsigned(Shape::slots); slot += Group::threads) {
         typename Group::scalar rF[2];  // (of the pair)
         read_fragment<Shape>(arguments, int(slot), rF);
-        store_fragment<Group, Shape::level>(sF, int(slot), rF);
+        store_fragment<Group, Shape>(sF, int(slot), rF);
     }
 }
 
@@ -99,6 +134,82 @@ struct held_pairs {
 };
 struct pairs_in_shared {};
 
+// rC (n x product) = the item's products by the warpgroup's matrix unit. Two sums are under way in turn: while the unit works on one, the
+// other is added in float, to nearest, and its next operands are split.
+template <class Group, class Shape, class Read>
+__device__ __forceinline__ void multiply_together(const Read& read, const float* sF, int n_first,
+                                                  float (&rC)[Shape::n_tiles * Shape::products][4]) {
+    constexpr int products = Shape::products, n_tiles = Shape::n_tiles, N = 8 * n_tiles, k_steps = Shape::k_steps;
+    constexpr int chained = Group::chained(Shape::level), sums = k_steps / chained * products;
+    static_assert(k_steps % chained == 0);
+    constexpr int whole = Shape::P * Shape::Q;  // elements of one part of the factor
+    float rD[2][N / 2];
+    unsigned rHigh[2][chained][4], rLow[2][chained][4];  // (sum under way, step, fragment)
+#pragma unroll
+    for (int i = 0; i < n_tiles * products; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) rC[i][e] = 0.f;
+    unsigned long long high = right_operand(sF + n_first * 64), low = right_operand(sF + whole + n_first * 64);
+    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operands, from eight rows to the next
+    alignas(16) float rX[chained][2][2 * products];
+    const auto start = [&](int m, int buffer) {
+#pragma unroll
+        for (int c = 0; c < chained; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const split_float parts = split(rX[c][e / 2][2 * m + e % 2]);
+                rHigh[buffer][c][e] = parts.high;
+                rLow[buffer][c][e] = parts.low;
+            }
+        keep_registers(rD[buffer]);
+        warpgroup_begin();
+#pragma unroll
+        for (int c = 0; c < chained; ++c) {
+            if (c == 0)
+                warpgroup_multiply<N, true>(rD[buffer], rLow[buffer][c], high + c * step);
+            else
+                warpgroup_multiply<N, false>(rD[buffer], rLow[buffer][c], high + c * step);
+            warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], low + c * step);
+        }
+#pragma unroll
+        for (int c = 0; c < chained; ++c) warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], high + c * step);
+        warpgroup_commit();
+    };
+    const auto finish = [&](int m, int buffer) {
+        keep_registers(rD[buffer]);
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) rC[i / 4 * products + m][i % 4] += rD[buffer][i];
+    };
+    constexpr int rounds = sums / 2;  // two sums each
+    static_assert(sums % 2 == 0);
+    const auto two_sums = [&](auto first, int round) {
+        for_constants<0, 2>([&](auto b) {
+            constexpr int buffer = decltype(b)::value, m = products == 2 ? buffer : 0;
+            if constexpr (products == 1 || buffer == 0) {
+                const int k = (products == 2 ? round : 2 * round + buffer) * chained;
+#pragma unroll
+                for (int c = 0; c < chained; ++c) read(k + c, rX[c]);
+            }
+            if constexpr (decltype(first)::value == 0) {
+                warpgroup_wait<1>();
+                finish(m, buffer);
+            }
+            start(m, buffer);
+            if constexpr (products == 1 || buffer == 1) {
+                high += chained * step;
+                low += chained * step;
+            }
+        });
+    };
+    // Unrolled: the compiler keeps two sums under way only where it sees all of them.
+    for_constants<0, rounds>(
+        [&](auto round) { two_sums(constant<decltype(round)::value == 0>{}, decltype(round)::value); });
+    warpgroup_wait<1>();
+    finish(0, 0);
+    warpgroup_wait<0>();
+    finish(products == 2 ? 1 : 0, 1);
+}
+
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared. A barrier inside when split > 1 and the trip works in place.
 template <class Group, int Step, int Part, bool ToY, class Held>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
@@ -123,20 +234,24 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     static_assert(Group::run == 1 || Group::run % wide == 0);
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
+    constexpr int team = shape::warpgroup ? 4 : 1;  // warps that multiply together
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
               t = int(threadIdx.x % 4u);
-    const int n_first = int(unsigned(warp) % unsigned(split)) * n_tiles;
+    const int n_first = int(unsigned(warp / team) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
-        const int own = round * at_once + int(unsigned(warp) / unsigned(split)), item = begin + own;
+        const int own = round * at_once + int(unsigned(warp / team) / unsigned(split)) * team + warp % team,
+                  item = begin + own;
         const bool works = own < items && item < all_items;
-        scalar rC[n_tiles * products][4];  // (n x product, row pair x column pair)
-        int offset[packs];                 // last mode: of each fibre; inner mode: of each access
+        const bool multiplies = shape::warpgroup || works;  // a warpgroup's warps stay together
+        scalar rC[n_tiles * products][4];                   // (n x product, row pair x column pair)
+        int offset[packs];                                  // last mode: of each fibre; inner mode: of each access
         bool inside[packs];
         int outer_index[halves], inner_index[halves];
+        int lane_offset[halves];  // inner mode: where this lane's p = t of each access stands
         if constexpr (shape::last_mode) {
 #pragma unroll
             for (int j = 0; j < packs; ++j) {
@@ -153,9 +268,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 inner_index[s] = inside[s] ? int(first % unsigned(inner)) : 0;
                 offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) +
                             tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
+                lane_offset[s] = Group::place(offset[s] + (blocks > 1 ? 0 : t * stride));
             }
         }
-        if (works) {
+        if (multiplies) {
             // This lane's elements at p = 8k + .. of its fibres.
             const auto read = [&](int k, scalar(&rX)[2][packs]) {
                 if constexpr (shape::last_mode) {
@@ -176,13 +292,15 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         const int p = 8 * k + t + 4 * h;
 #pragma unroll
                         for (int s = 0; s < halves; ++s) {
+                            using word = packet<wide* int(sizeof(scalar))>;
                             if constexpr (blocks > 1)
-                                read_from_block<16>(rX[h] + s * wide,
-                                                    sFrom + offset[s] + int(unsigned(p) % unsigned(held)) * stride,
-                                                    int(unsigned(p) / unsigned(held)));
+                                read_from_block<int(sizeof(word))>(
+                                    rX[h] + s * wide,
+                                    sFrom + Group::place(offset[s] + int(unsigned(p) % unsigned(held)) * stride),
+                                    int(unsigned(p) / unsigned(held)));
                             else
-                                *reinterpret_cast<packet<16>*>(rX[h] + s * wide) =
-                                    *reinterpret_cast<const packet<16>*>(sFrom + offset[s] + p * stride);
+                                *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(
+                                    sFrom + Group::place_further(lane_offset[s], (8 * k + 4 * h) * stride));
                         }
                     }
                 }
@@ -241,12 +359,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             };
-            constexpr int unrolled = k_steps == 1                                         ? 1
-                                     : in_registers || n_tiles * products * k_steps <= 64 ? k_steps - 1
-                                                                                          : 2;
-            multiply(constant<1>{}, 0);
+            if constexpr (shape::warpgroup)
+                multiply_together<Group, shape>(read, sF, n_first, rC);
+            else {
+                constexpr int unrolled = k_steps == 1                                         ? 1
+                                         : in_registers || n_tiles * products * k_steps <= 64 ? k_steps - 1
+                                                                                              : 2;
+                multiply(constant<1>{}, 0);
 #pragma unroll unrolled
-            for (int k = 1; k < k_steps; ++k) multiply(constant<0>{}, k);
+                for (int k = 1; k < k_steps; ++k) multiply(constant<0>{}, k);
+            }
 
             // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
             // which it is.
@@ -258,7 +380,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     for (int m = 0; m < products; ++m)
 #pragma unroll
                         for (int e = 0; e < 4; ++e) zero += rC[n * products + m][e] * 0.f;
-                if (__any_sync(0xffffffffu, !(zero == 0.f))) {
+                if (__any_sync(0xffffffffu, works && !(zero == 0.f))) {
                     // Rolled, through a local array: rare, and the registers of the usual path stay free.
                     const scalar* gF = arguments.factor[level - 1];
                     const index_t p_stride = arguments.factor_p_stride[level - 1],
@@ -278,9 +400,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         for (int p = 0; p < P; ++p) {
                             float x;
                             if constexpr (blocks > 1)
-                                read_from_block<4>(&x, sFrom + at_fibre[j] + p % held * stride, p / held);
+                                read_from_block<4>(&x, sFrom + Group::place(at_fibre[j] + p % held * stride), p / held);
                             else
-                                x = sFrom[at_fibre[j] + p * stride];
+                                x = sFrom[Group::place(at_fibre[j] + p * stride)];
                             sum += x * gF[p * p_stride + q * q_stride];
                         }
                         rAgain[c] = sum;
@@ -306,11 +428,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                                 for (int h = 0; h < 2; ++h) {
                                     alignas(16) scalar rY[wide];  // (fibre)
+                                    using word = packet<wide* int(sizeof(scalar))>;
 #pragma unroll
                                     for (int j = 0; j < wide; ++j)
                                         rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                    *reinterpret_cast<packet<16>*>(sTo + offset[s] + (q + t + 4 * h) * stride) =
-                                        *reinterpret_cast<const packet<16>*>(rY);
+                                    *reinterpret_cast<word*>(
+                                        sTo + Group::place_further(lane_offset[s], (q + 4 * h) * stride)) =
+                                        *reinterpret_cast<const word*>(rY);
                                 }
                     } else {
 #pragma unroll

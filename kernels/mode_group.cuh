@@ -4,13 +4,16 @@
 //
 // The tile is a tensor [Rows, D_1, .., D_n, Run] with D_i = max(P_i, Q_i): mode i is replaced where it stands, so one buffer
 // serves. Level 0 is the rows, level i mode i, level n + 1 the run of neighbouring elements that no factor of the group touches.
-// Strides are rounded up where two threads of an access would otherwise meet in one bank of shared memory; stride() says how.
+// Two threads of an access must not meet in one bank of shared memory. Groups of square modes whose extents are powers of two and that
+// have a pair trip keep their elements close together and exchange the 16-byte pieces of each 128 bytes (swizzle_of() says how); in
+// all other groups strides are rounded up (stride() says how).
 #pragma once
 #include "device_language.cuh"
 
 namespace otimes::kernels {
 
-// One trip: the levels First .. First + Count - 1, by multiply-adds (Unit 0) or by the matrix unit (Unit 1).
+// One trip: the levels First .. First + Count - 1, by multiply-adds (Unit 0) or by the matrix unit (Unit 1; Count 2: a pair trip), or by
+// the warpgroup's matrix unit (Unit 2).
 // Split > 1: that many threads (warps) share a fibre, each computes its part of the new index.
 template <int First, int Count, int Unit, int Split>
 struct trip {
@@ -51,7 +54,7 @@ struct mode_group {
     static constexpr int rows = Rows, run = Run, threads = Threads, blocks_per_multiprocessor = BlocksPerMultiprocessor;
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
     static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
-    static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode 1
+    static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
@@ -60,16 +63,40 @@ struct mode_group {
     static_assert(P::count == Q::count && Threads % 32 == 0);
     static_assert(sizeof(Scalar) >= 4, "half and bfloat16 are not fused: generic_sliced_multiply takes them");
     static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
-    static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(0) % Cluster == 0 &&
-                                   Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1),
-                  "the last trip of a cluster replaces mode 1 alone");
     static_assert(Slots > 0 || Segments == 1);
+
+    __host__ __device__ static constexpr bool is_pair(int step) {
+        return Trips::unit(step) == 1 && Trips::modes(step) == 2;
+    }
+    __host__ __device__ static constexpr bool any_pair() {
+        for (int i = 0; i < Trips::count; ++i)
+            if (is_pair(i)) return true;
+        return false;
+    }
+    __host__ __device__ static constexpr bool all_powers_of_two() {
+        for (int i = 0; i < P::count; ++i)
+            if (P::at(i) != Q::at(i) || (P::at(i) & (P::at(i) - 1)) != 0) return false;
+        for (int i = 0; i < Trips::count; ++i)
+            if (Trips::unit(i) != 1) return false;
+        return (Run & (Run - 1)) == 0;
+    }
+    static constexpr bool swizzled = any_pair();
+    static_assert(!swizzled || (all_powers_of_two() && Segments == 1),
+                  "a pair trip wants square modes, powers of two, all by the matrix unit");
+    static constexpr int cut = swizzled ? Trips::first(Trips::count - 1) : 1;  // the level that a cluster shares out
+    static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(cut - 1) % Cluster == 0 &&
+                                   (is_pair(Trips::count - 1)
+                                        ? cut + 1 == P::count && Run == 1
+                                        : Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1)),
+                  "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair");
 
     __host__ __device__ static constexpr int max(int a, int b) { return a > b ? a : b; }
     __host__ __device__ static constexpr int p(int level) { return P::at(level - 1); }
     __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1); }
     __host__ __device__ static constexpr int allotted(int level) {
-        return level == 0 ? Rows : level == run_level ? Run : max(p(level), q(level));
+        return level == 0           ? Rows
+               : level == run_level ? Run
+                                    : max(p(level), q(level)) / (swizzled && level == cut ? Cluster : 1);
     }
 
     __host__ __device__ static constexpr int allotted_product(int first) {
@@ -78,10 +105,11 @@ struct mode_group {
         return n;
     }
 
-    // Extents before trip `step`; step = Trips::count: after the last.
+    // Extents before trip `step`; step = Trips::count: after the last. In a swizzled cluster those of one block's part.
     __host__ __device__ static constexpr int extent(int step, int level) {
         if (level == 0) return Rows;
         if (level == run_level) return Run;
+        if (swizzled) return allotted(level);
         return Trips::of_level(level) < step ? q(level) : p(level);
     }
 
@@ -99,10 +127,10 @@ struct mode_group {
     __host__ __device__ static constexpr int stride(int level) {
         if (level == run_level) return 1;
         int elements = allotted(level + 1) * stride(level + 1);
-        if (allotted(level) == 1) return elements;
-        const bool inner_matrix = level >= 1 && elements > 1 && Trips::unit(Trips::of_level(level)) == 1;
+        if (allotted(level) == 1 || swizzled) return elements;
+        const bool inner_matrix = level >= 1 && elements > 1 && Trips::unit(Trips::of_level(level)) > 0;
         const bool last_matrix =
-            level < modes && Run == 1 && level + 1 == modes && Trips::unit(Trips::of_level(modes)) == 1;
+            level < modes && Run == 1 && level + 1 == modes && Trips::unit(Trips::of_level(modes)) > 0;
         if (inner_matrix || last_matrix) {
             while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24)
                 elements += elements % vector ? 1 : vector;
@@ -119,6 +147,55 @@ struct mode_group {
         return elements;
     }
 
+    // Swizzled groups: the element at linear offset o stands at place(o) = o ^ swizzle_of(o): three bits of its 16-byte piece's number
+    // are exchanged by bits of the indices that the lanes of one access differ in. Linear: place(a ^ b) = place(a) ^ place(b).
+    //  - pair trip above other elements: a quarter warp differs in two bits of the lower index and one of the upper (reading), or
+    //    in two bits of the upper and one of the lower (writing);
+    //  - pair trip on the last modes: in the row (upper index) and the place within it;
+    //  - single mode: in one bit of the neighbouring elements and two bits of the mode's index.
+    static constexpr int vector_bits = words == 1 ? 2 : 1;
+    __host__ __device__ static constexpr int log2(int n) { return n <= 1 ? 0 : 1 + log2(n / 2); }
+    __host__ __device__ static constexpr unsigned swizzle_mask(int bit) {
+        unsigned mask = 0;
+        if (swizzled)
+            for (int i = 0; i < Trips::count; ++i) {
+                const int upper = log2(stride(Trips::first(i)));
+                if (is_pair(i)) {
+                    const int lower = log2(stride(Trips::first(i) + 1));
+                    if (lower >= vector_bits + 3)
+                        mask ^= bit == 0 ? 1u << lower : bit == 1 ? (2u << lower) ^ (2u << upper) : 1u << upper;
+                    else if (lower == vector_bits + 2)  // the lower index's first bit stands among the piece's
+                        mask ^= bit == 0 ? (2u << lower) ^ (2u << upper) : bit == 1 ? 1u << upper : 0u;
+                    else if (lower > 0)  // its first two
+                        mask ^= bit == 0 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
+                    else
+                        mask ^= bit == 1 ? 2u << upper : bit == 2 && upper >= vector_bits + 3 ? 1u << upper : 0u;
+                } else
+                    mask ^= bit == 1 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
+            }
+        return mask;
+    }
+    template <int Bit>
+    __host__ __device__ static constexpr int swizzle_bit(int offset) {
+        constexpr unsigned mask = swizzle_mask(Bit);
+        static_assert((mask & ((8u << vector_bits) - 1)) == 0);
+        unsigned parity = 0;
+        for (int b = 0; b < 20; ++b)
+            if (mask >> b & 1u) parity ^= unsigned(offset) >> b;
+        return int((parity & 1u) << (Bit + vector_bits));
+    }
+    __host__ __device__ static constexpr int swizzle_of(int offset) {
+        if constexpr (swizzled)
+            return swizzle_bit<0>(offset) | swizzle_bit<1>(offset) | swizzle_bit<2>(offset);
+        else
+            return 0;
+    }
+    __host__ __device__ static constexpr int place(int offset) { return offset ^ swizzle_of(offset); }
+    // place(o + c), placed = place(o), for a constant c that has no bit in common with o.
+    __host__ __device__ static constexpr int place_further(int placed, int c) {
+        return !swizzled || (swizzle_of(c) == 0 && (c >> vector_bits & 7) == 0) ? placed + c : placed ^ place(c);
+    }
+
     __host__ __device__ static constexpr int count_p() {
         int n = 1;
         for (int l = 1; l <= modes; ++l) n *= p(l);
@@ -131,15 +208,37 @@ struct mode_group {
     }
     __host__ __device__ static constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
     static constexpr int main_count =
-        Cluster == 1 ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
+        Cluster == 1 || swizzled ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
 
-    // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
-    // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB.
-    __host__ __device__ static constexpr bool matrix_level(int level) {
-        return Trips::unit(Trips::of_level(level)) == 1;
+    // Steps of eight that the matrix unit adds before a sum leaves it (float).
+    __host__ __device__ static constexpr int chained(int level) {
+#ifdef OTIMES_WARPGROUP_CHAIN
+        if (warpgroup_level(level)) return OTIMES_WARPGROUP_CHAIN;
+#endif
+#ifdef OTIMES_PAIR_CHAIN
+        if (is_pair(Trips::of_level(level))) return OTIMES_PAIR_CHAIN;
+#endif
+        return 1;
     }
-    __host__ __device__ static constexpr bool presplit(int level) { return words == 1 && p(level) * q(level) <= 4096; }
+
+    // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
+    // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB. Warpgroup's matrix unit: high part,
+    // then low part, each as warpgroup_unit.cuh says.
+    __host__ __device__ static constexpr bool matrix_level(int level) {
+        return Trips::unit(Trips::of_level(level)) > 0;
+    }
+    __host__ __device__ static constexpr bool warpgroup_level(int level) {
+        return Trips::unit(Trips::of_level(level)) == 2;
+    }
+    __host__ __device__ static constexpr bool any_warpgroup() {
+        for (int l = 1; l <= modes; ++l)
+            if (warpgroup_level(l)) return true;
+        return false;
+    }
+    __host__ __device__ static constexpr bool presplit(int level) {
+        return words == 1 && (p(level) * q(level) <= 4096 || warpgroup_level(level));
+    }
     __host__ __device__ static constexpr int factor_pitch(int level) { return round_up(q(level), vector); }
     __host__ __device__ static constexpr int factor_count(int level) {
         return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1)
@@ -154,13 +253,15 @@ struct mode_group {
     // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there.
     static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
     static constexpr bool direct =
-        extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
-        Trips::unit(Trips::count - 1) == 1;
+        is_pair(Trips::count - 1)
+            ? last_level == modes && Run == 1
+            : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
+                  Trips::unit(Trips::count - 1) > 0;
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
     static constexpr int held_words =
-        only_staged && matrix_level(Trips::first(0)) && (words == 2 || presplit(Trips::first(0)))
+        only_staged && Trips::unit(0) == 1 && !is_pair(0) && (words == 2 || presplit(Trips::first(0)))
             ? factor_count(Trips::first(0)) * words / (32 * Trips::split(0))
             : 0;
     static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) &&

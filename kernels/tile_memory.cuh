@@ -55,10 +55,16 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
             exists = s < place.run;
         } else {
             const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
-            gX = place.x + row * place.x_row_stride + index_t(part) * row_count + rest;
+            // A swizzled cluster's part is a stretch of each index above the mode that is cut.
+            constexpr int stretch = Group::swizzled && Group::cluster > 1
+                                        ? Group::allotted(Group::cut) * Group::stride(Group::cut)
+                                        : row_count;
+            gX = place.x + row * place.x_row_stride + index_t(part) * stretch + rest / stretch * (stretch * Parts) +
+                 rest % stretch;
             exists = row < place.rows;
         }
-        const int offset = tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
+        const int offset = Group::swizzled ? Group::place(int(element))
+                                           : tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
         if (exists) copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
     }
 }
@@ -97,24 +103,25 @@ struct epilogue {
         if (reads_y) value += beta * *gY;
         *gY = value;
     }
-    // Count neighbouring elements; all 16 bytes at once where that is allowed.
+    // Count neighbouring elements; 8 or 16 bytes at once where that is allowed.
     template <int Count>
     __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
-        if constexpr (Count * sizeof(Scalar) == 16) {
+        constexpr int size = Count * int(sizeof(Scalar));
+        if constexpr (size == 16 || size == 8) {
             if (whole && wide) {
                 union {
-                    packet<16> bits;
+                    packet<size> bits;
                     Scalar element[Count];
                 } out;
                 if (reads_y) {
-                    out.bits = *reinterpret_cast<const packet<16>*>(gY);
+                    out.bits = *reinterpret_cast<const packet<size>*>(gY);
 #pragma unroll
                     for (int e = 0; e < Count; ++e) out.element[e] = alpha * values[e] + beta * out.element[e];
                 } else {
 #pragma unroll
                     for (int e = 0; e < Count; ++e) out.element[e] = alpha * values[e];
                 }
-                *reinterpret_cast<packet<16>*>(gY) = out.bits;
+                *reinterpret_cast<packet<size>*>(gY) = out.bits;
                 return;
             }
         }
@@ -147,7 +154,8 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
             exists = row < place.rows;
         }
         if (exists) {
-            const int offset = tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
+            const int offset = Group::swizzled ? Group::place(int(element))
+                                               : tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
             scalar rY[Width];  // (Width)
             if constexpr (Width > 1)
                 *reinterpret_cast<packet<Width* int(sizeof(scalar))>*>(rY) =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures the fused device kernels, each case under each of its plans:
-//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--yardstick] [--dump FOLDER]
+//   gpu_kernels <folder of the repository> [--plans FILE] [--csv FILE] [--only TEXT] [--compile-only] [--check-only] [--yardstick] [--dump FOLDER] [-DNAME=VALUE]
 //   gpu_kernels <folder of the repository> --check ...    every kernel against its contract (kernel_check.hpp)
 // The kernels' text is compiled at run time, exactly for the shape, with no include path. A plan is checked first (every output entry
 // by projection, sampled entries against their definition in double, outputs poisoned with NaN) and then timed:
@@ -464,6 +464,8 @@ int program(int argc, char** argv) {
             cache = argv[++i];
         else if (a == "--ahead-of-time")
             ahead_of_time = argv[++i];
+        else if (a.rfind("-D", 0) == 0)
+            definitions.push_back(a);
         else if (a == "--dump")
             dump = argv[++i];
         else

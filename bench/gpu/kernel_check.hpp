@@ -248,7 +248,7 @@ public:
         const double tolerance = sizeof(real) == 4 ? 1e-6 : 2e-15;
         // Split floats: sums are exact while the values of a mode have the unit's 11 bits, here for two modes; then to the last place.
         int split_modes = 0;
-        for (const trip& t : pass_.trips) split_modes += t.matrix && sizeof(T) == 4;
+        for (const trip& t : pass_.trips) split_modes += t.matrix && sizeof(T) == 4 ? t.count : 0;
         const bool exact_right = split_modes > 2 ? error <= 2e-8 && spike <= 3e-7 : error2 == 0;
         const bool right = stray == 0 && wrong_class == 0 &&
                            (c.data == data_kind::exact ? exact_right : error <= tolerance && spike <= 30 * tolerance);
@@ -364,6 +364,33 @@ inline std::vector<check_group> check_groups() {
         {"f32", power(32, 2), power(32, 2), "O m1-2 run8 t128 b3 g1 s0 : 2m/2 1m/2"},
         {"f32", power(64, 1), power(64, 1), "O m1 run64 t128 b2 g1 s2 : 1m/2"},
         {"f32", {24}, {40}, "O m1 run16 t64 b2 g1 s0 : 1m"},
+        // pair trips: two modes with registers between them
+        {"f32", power(16, 2), power(16, 2), "T m1-2 r8 t64 b8 g1 s0 : 1+2m"},
+        {"f32", power(16, 3), power(16, 3), "T m1-3 r1 t128 b4 g1 s0 : 1m 2+2m"},
+        {"f32", power(16, 4), power(16, 4), "T m1-4 r1 t128 b3 g1 s0 c4 : 1+2m 3+2m"},
+        {"f32", power(16, 2), power(16, 2), "O m1-2 run32 t128 b4 g1 s0 : 1+2m"},
+        {"f32", power(32, 2), power(32, 2), "T m1-2 r4 t64 b6 g1 s0 : 1+2m"},
+        {"f32", power(32, 3), power(32, 3), "T m1-3 r1 t256 b2 g1 s0 c2 : 1m 2+2m"},
+        {"f32", {16, 32, 16}, {16, 32, 16}, "T m1-3 r1 t128 b2 g1 s0 : 1m 2+2m"},
+        {"f64", power(16, 2), power(16, 2), "T m1-2 r4 t64 b8 g1 s0 : 1+2m"},
+        {"f64", power(16, 3), power(16, 3), "T m1-3 r1 t128 b4 g1 s0 : 1m 2+2m"},
+        {"f64", power(16, 4), power(16, 4), "T m1-4 r1 t128 b3 g1 s0 c8 : 1+2m 3+2m"},
+        {"f64", power(16, 2), power(16, 2), "O m1-2 run16 t128 b3 g1 s0 : 1+2m"},
+        {"f64", power(32, 2), power(32, 2), "T m1-2 r2 t64 b4 g1 s0 : 1+2m"},
+        {"f64", power(32, 3), power(32, 3), "T m1-3 r1 t128 b3 g1 s0 c4 : 1m 2+2m"},
+        {"f32", power(16, 3), power(16, 3), "O m1-3 run8 t128 b2 g1 s0 c4 : 2+2m 1m"},
+        {"f32", power(16, 2), power(16, 2), "O m1-2 run16 t64 b6 g1 s0 : 1+2m"},
+        {"f32", power(32, 3), power(32, 3), "T m1-3 r1 t128 b2 g1 s0 c2 : 2+2m 1m"},
+        {"f64", power(16, 2), power(16, 2), "O m1-2 run8 t64 b6 g1 s0 : 1+2m"},
+        {"f64", power(16, 3), power(16, 3), "O m1-3 run8 t128 b2 g1 s0 c8 : 2+2m 1m"},
+        // the warpgroup's matrix unit
+        {"f32", power(64, 2), power(64, 2), "T m1-2 r2 t128 b2 g1 s0 : 2w 1w"},
+        {"f32", power(32, 2), power(32, 2), "T m1-2 r4 t128 b2 g1 s0 : 2w 1w"},
+        {"f32", {64}, {64}, "O m1 run128 t128 b2 g1 s2 : 1w"},
+        {"f32", {64}, {64}, "O m1 run64 t128 b2 g1 s2 : 1w"},
+        {"f32", {128}, {128}, "T m1 r64 t256 b1 g1 s2 : 1w/2"},
+        {"f32", {128}, {128}, "O m1 run64 t256 b1 g1 s2 : 1w/2"},
+        {"f32", {24, 64}, {64, 32}, "T m1-2 r4 t128 b1 g1 s0 : 2w 1w"},
         // float, multiply-adds
         {"f32", power(8, 5), power(8, 5), "T m1-5 r1 t256 b1 g4 s2 : 4+2f 2+2f 1f"},
         {"f32", power(8, 3), power(8, 3), "T m1-3 r8 t64 b8 g1 s0 : 2+2f 1f"},

@@ -13,10 +13,11 @@
 namespace otimes::bench {
 
 struct trip {
-    int first;    // level of the group's first replaced mode, from 1
-    int count;    // modes replaced together
-    bool matrix;  // matrix unit instead of multiply-adds
-    int split;    // threads (warps) that share a fibre
+    int first;               // level of the group's first replaced mode, from 1
+    int count;               // modes replaced together
+    bool matrix;             // matrix unit instead of multiply-adds
+    int split;               // threads (warps) that share a fibre
+    bool warpgroup = false;  // with matrix: the warpgroup's unit (float, compiled for sm_90a)
     bool operator==(const trip&) const = default;
 };
 
@@ -30,7 +31,7 @@ struct fused_pass {
     int blocks = 1;    // per multiprocessor, for the register limit
     int segments = 1;  // parts of a tile that arrive one by one
     int slots = 0;     // staged parts; 0: loaded in place
-    int cluster = 1;   // blocks that share a tile, cut along its first mode
+    int cluster = 1;   // blocks that share a tile, cut along mode cut()
     std::vector<trip> trips;
     bool operator==(const fused_pass&) const = default;
 
@@ -40,8 +41,16 @@ struct fused_pass {
             if (level >= trips[i].first && level < trips[i].first + trips[i].count) return i;
         throw std::invalid_argument("fused_pass: level " + std::to_string(level) + " is in no trip");
     }
+    // mode_group::swizzled and cut: a pair trip, and the level that a cluster shares out.
+    bool swizzled() const {
+        return std::any_of(trips.begin(), trips.end(), [](const trip& t) { return t.matrix && t.count == 2; });
+    }
+    int cut() const { return swizzled() ? trips.back().first : 1; }
     int allotted(int level) const {
-        return level == 0 ? rows : level == modes() + 1 ? run : std::max(p[level - 1], q[level - 1]);
+        return level == 0 ? rows
+               : level == modes() + 1
+                   ? run
+                   : std::max(p[level - 1], q[level - 1]) / (swizzled() && level == cut() ? cluster : 1);
     }
 
     // The strides of mode_group::stride, bytes of one element given.
@@ -49,7 +58,7 @@ struct fused_pass {
         const int words = element_bytes / 4, vector = 16 / element_bytes;
         if (level == modes() + 1) return 1;
         std::int64_t elements = allotted(level + 1) * stride(level + 1, element_bytes);
-        if (allotted(level) == 1) return elements;
+        if (allotted(level) == 1 || swizzled()) return elements;
         const bool inner_matrix = level >= 1 && elements > 1 && trips[trip_of(level)].matrix;
         const bool last_matrix = level < modes() && run == 1 && level + 1 == modes() && trips[trip_of(modes())].matrix;
         if (inner_matrix || last_matrix) {
@@ -72,7 +81,8 @@ struct fused_pass {
         const int vector = 16 / element_bytes;
         const std::int64_t P = p[level - 1], Q = q[level - 1];
         const auto round_up = [&](std::int64_t n) { return (n + vector - 1) / vector * vector; };
-        if (trips[trip_of(level)].matrix) return P * Q * (element_bytes == 4 && P * Q <= 4096 ? 2 : 1);
+        if (trips[trip_of(level)].matrix)
+            return P * Q * (element_bytes == 4 && (P * Q <= 4096 || trips[trip_of(level)].warpgroup) ? 2 : 1);
         return round_up(P * round_up(Q));
     }
     std::int64_t shared_bytes(int element_bytes) const {
@@ -80,13 +90,15 @@ struct fused_pass {
         const auto round_up = [&](std::int64_t n) { return (n + vector - 1) / vector * vector; };
         std::int64_t n = 0;
         for (int level = 1; level <= modes(); ++level) n += factor_count(level, element_bytes);
-        const std::int64_t tile = cluster == 1 ? round_up(rows * stride(0, element_bytes))
-                                               : round_up(p[0] / cluster * stride(1, element_bytes));
+        const std::int64_t tile = cluster == 1 || swizzled() ? round_up(rows * stride(0, element_bytes))
+                                                             : round_up(p[0] / cluster * stride(1, element_bytes));
         const std::int64_t slot = segments == 1 ? tile : round_up(p[0] / segments * stride(1, element_bytes));
         // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
         std::int64_t below = run;
         for (int l = trips.back().first + trips.back().count; l <= modes(); ++l) below *= q[l - 1];
-        const bool direct = below * element_bytes >= 32 || trips.back().matrix;
+        const trip& last = trips.back();
+        const bool direct = last.matrix && last.count == 2 ? last.first + 1 == modes() && run == 1
+                                                           : below * element_bytes >= 32 || last.matrix;
         const bool only_staged = slots > 0 && trips.size() == 1 && direct;
         return (n + (only_staged ? 0 : tile) + slots * slot) * element_bytes;
     }
@@ -117,7 +129,7 @@ struct fused_pass {
         out << ",otimes::kernels::trips<";
         for (std::size_t i = 0; i < trips.size(); ++i)
             out << (i ? "," : "") << "otimes::kernels::trip<" << trips[i].first << "," << trips[i].count << ","
-                << int(trips[i].matrix) << "," << trips[i].split << ">";
+                << trips[i].matrix + trips[i].warpgroup << "," << trips[i].split << ">";
         out << ">>";
         return out.str();
     }
@@ -132,7 +144,8 @@ struct pass_plan {
 };
 
 // One line of text -> plan: `slab=24 streams=2 | O m1-3 run32 t256 b2 g1 s0 : 3m 1+2f | T m4-6 r1 ... : ...`
-// (O: outer, T: trailing; trips as first[+count]{f,m}[/split], levels counted inside the group.)
+// (O: outer, T: trailing; trips as first[+count]{f,m,w}[/split], levels counted inside the group; first+2m is a pair trip,
+// w the warpgroup's matrix unit.)
 inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>& p, const std::vector<int>& q) {
     pass_plan plan;
     std::istringstream parts(text);
@@ -165,7 +178,10 @@ inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>
                     t.count = std::stoi(word.substr(at + 1), &more);
                     at += 1 + more;
                 }
-                if (at < word.size()) t.matrix = word[at++] == 'm';
+                if (at < word.size()) {
+                    t.warpgroup = word[at] == 'w';
+                    t.matrix = word[at++] != 'f';
+                }
                 if (at < word.size() && word[at] == '/') t.split = std::stoi(word.substr(at + 1));
                 pass.trips.push_back(t);
             } else if (word == "O")

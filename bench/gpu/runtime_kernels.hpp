@@ -34,20 +34,12 @@ inline std::string read_text(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline const char* const headers[] = {"device_language.cuh",
-                                      "async_copy.cuh",
-                                      "matrix_unit.cuh",
-                                      "mode_group.cuh",
-                                      "tile_memory.cuh",
-                                      "multiply_add_trip.cuh",
-                                      "cluster.cuh",
-                                      "matrix_trip.cuh",
-                                      "fused_pass.cuh",
-                                      "fused_trailing.cuh",
-                                      "fused_outer.cuh",
-                                      "scalars.cuh",
-                                      "generic_sliced_multiply.cuh"};
+inline const char* const headers[] = {
+    "device_language.cuh",   "async_copy.cuh",     "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh",
+    "multiply_add_trip.cuh", "cluster.cuh",        "matrix_trip.cuh", "pair_trip.cuh",  "warpgroup_unit.cuh",
+    "fused_pass.cuh",        "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh",    "generic_sliced_multiply.cuh"};
 inline std::map<std::string, std::string> header_text;
+inline std::vector<std::string> definitions;  // of a trial, "-DNAME=VALUE"
 
 struct compiled {
     std::string log;
@@ -68,8 +60,9 @@ inline compiled compile(const std::string& source, const std::string& expression
         }
     nvrtcCreateProgram(&program, source.c_str(), "pass.cu", int(names.size()), texts.data(), names.data());
     if (!expression.empty()) nvrtcAddNameExpression(program, expression.c_str());
-    const char* options[] = {"-arch=sm_90", "-std=c++20", "--ptxas-options=-v", "-default-device"};
-    const nvrtcResult code = nvrtcCompileProgram(program, 4, options);
+    std::vector<const char*> options{"-arch=sm_90a", "-std=c++20", "--ptxas-options=-v", "-default-device"};
+    for (const std::string& d : definitions) options.push_back(d.c_str());
+    const nvrtcResult code = nvrtcCompileProgram(program, int(options.size()), options.data());
     std::size_t size = 0;
     nvrtcGetProgramLogSize(program, &size);
     result.log.resize(size);
@@ -113,6 +106,7 @@ struct job {
 inline void compile_all(std::vector<job>& jobs, const std::string& cache) {
     std::size_t text = 0;
     for (const auto& [name, content] : header_text) text = text * 31 + std::hash<std::string>{}(content);
+    for (const std::string& d : definitions) text = text * 31 + std::hash<std::string>{}(d);
     std::atomic<std::size_t> next{0};
     std::vector<std::thread> workers;
     for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)

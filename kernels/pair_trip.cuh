@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT
+// A trip that replaces two neighbouring modes (upper, lower) by the matrix unit with nothing between them but registers.
+//
+// A unit is the matrix X[b, a] (b: upper, a: lower mode) at fixed other indices. One warp replaces a whole unit:
+//   first   D[q_a, b]   = sum_a F_lower[a, q_a] X[b, a]      the factor is the 16-row operand, the data the 8-column one
+//   second  Y[q_a, q_b] = sum_b D[q_a, b] F_upper[b, q_b]    the data is the 16-row operand, the factor the 8-column one
+// The first result's columns 2t, 2t + 1 of eight b stand in lane (g, t), which is where the second product wants columns t and t + 4 of its
+// left operand: the order of a summation index is free, so the rows of F_upper are placed in that order and nothing moves.
+// Which a stands at which step of the first sum, which q_a in which row and which q_b in which column is free too, and chosen so that
+// every access is as wide as possible and free of bank conflicts with mode_group's swizzle.
+#pragma once
+#include "matrix_trip.cuh"
+
+namespace otimes::kernels {
+
+template <class Group, int Step>
+struct pair_trip_shape {
+    using scalar = typename Group::scalar;
+    static constexpr int upper = Group::steps::first(Step), lower = upper + 1;
+    static constexpr int A = Group::p(lower), B = Group::p(upper);
+    static constexpr bool last_modes = lower == Group::modes && Group::run == 1;
+    static constexpr int units = last_modes ? 1 : Group::vector;  // neighbouring units that a warp holds together
+    static constexpr int a_steps = A / 8, a_rows = A / 16;        // eights of a in the first sum; sixteens of q_a
+    static constexpr int b_steps = B / 8;                         // eights of b, and of q_b
+    // New lower indices that a lane holds side by side.
+    static constexpr int side_by_side = !last_modes ? 1 : Group::words == 1 && A % 32 == 0 ? 4 : 2;
+    static constexpr int words_held = 2 * A * (B + A) / 32;  // of both factors, a lane
+    static constexpr bool holds_factors = words_held <= 64;  // over all units of the trip
+    static constexpr int together = Group::words == 1 ? 2
+                                    : A == 16         ? 2
+                                                      : 1;  // eights of b that share each read of F_lower
+    static_assert(Group::steps::split(Step) == 1 && A % 16 == 0 && B % (8 * together) == 0 && A <= 32 && B <= 32);
+    static_assert(last_modes || A == 16, "a warp holds a quarter of its registers' worth of units");
+
+    // The index a at step k of the first sum, half h of the step, lane t.
+    __host__ __device__ static constexpr int a_of(int k, int h, int t) {
+        if (!last_modes) return 8 * k + t + 4 * h;
+        return Group::words == 1 ? 16 * (k / 2) + 4 * t + 2 * (k % 2) + h : 8 * k + 2 * t + h;
+    }
+    // The new index q_a in row g + 8 r of the m-th sixteen.
+    __host__ __device__ static constexpr int row_of(int m, int r, int g) {
+        return side_by_side == 1   ? 16 * m + g + 8 * r
+               : side_by_side == 2 ? 16 * m + 2 * g + r
+                                   : 32 * (m / 2) + 4 * g + 2 * (m % 2) + r;
+    }
+    // The new index q_b in column j of the n-th eight.
+    __host__ __device__ static constexpr int column_of(int n, int j) { return 8 * n + (j >> 1) + 4 * (j & 1); }
+};
+
+// How a pair trip's factors stand in shared memory. Lower: slot (m, k, half, lane) holds rows g and g + 8 of one a. Upper: slot
+// (k, n, lane), as a single mode's.
+template <class Group, int Level>
+struct pair_fragment_shape {
+    using trip_shape = pair_trip_shape<Group, Group::steps::of_level(Level)>;
+    using scalar = typename Group::scalar;
+    static constexpr int level = Level;
+    static constexpr int slots = Group::p(Level) * Group::p(Level) / 2;
+    static constexpr bool left_operand = Level == trip_shape::lower;
+    struct pair_place {
+        int p, q, p_next, q_next;
+    };
+    __host__ __device__ static constexpr pair_place pair_of(int slot) {
+        const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
+        if constexpr (Level == trip_shape::lower) {
+            constexpr unsigned steps = trip_shape::a_steps;
+            const int half = int(unsigned(tile) % 2u), k = int(unsigned(tile) / 2u % steps),
+                      m = int(unsigned(tile) / 2u / steps);
+            const int a = trip_shape::a_of(k, half, t);
+            return {a, trip_shape::row_of(m, 0, g), a, trip_shape::row_of(m, 1, g)};
+        } else {
+            constexpr unsigned columns = trip_shape::b_steps;
+            const int n = int(unsigned(tile) % columns), k = int(unsigned(tile) / columns);
+            const int q = trip_shape::column_of(n, g);
+            return {8 * k + 2 * t, q, 8 * k + 2 * t + 1, q};
+        }
+    }
+};
+
+template <class Group, int Level, bool Pair>
+struct fragment_shape_of {
+    using type = matrix_trip_shape<Group, Group::steps::of_level(Level)>;
+};
+template <class Group, int Level>
+struct fragment_shape_of<Group, Level, true> {
+    using type = pair_fragment_shape<Group, Level>;
+};
+template <class Group, int Level>
+using fragment_shape = typename fragment_shape_of<Group, Level, Group::is_pair(Group::steps::of_level(Level))>::type;
+
+// One step of both operands, split. The left one's words in the unit's order; the right one's two.
+struct alignas(16) left_split {
+    unsigned high[4], low[4];
+};
+struct right_split {
+    unsigned high[2], low[2];
+};
+
+// rC = or += the sum over Chained steps of left x right, to float's accuracy; the small terms go first.
+template <bool First, int Chained>
+__device__ __forceinline__ void multiply_add_chain(float (&rC)[4], const left_split* rA, int a_step,
+                                                   const right_split* rB, int b_step) {
+    float rD[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int k = 0; k < Chained; ++k) {
+        multiply_tf32(rD, rA[k * a_step].low, rB[k * b_step].high[0], rB[k * b_step].high[1], rD);
+        multiply_tf32(rD, rA[k * a_step].high, rB[k * b_step].low[0], rB[k * b_step].low[1], rD);
+    }
+#pragma unroll
+    for (int k = 0; k < Chained; ++k)
+        multiply_tf32(rD, rA[k * a_step].high, rB[k * b_step].high[0], rB[k * b_step].high[1], rD);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) rC[e] = First ? rD[e] : rC[e] + rD[e];
+}
+
+// The two factors as the unit's operands, from shared memory.
+template <class Group, int Step>
+struct pair_operands {
+    using shape = pair_trip_shape<Group, Step>;
+    const typename Group::scalar* sFactors;
+    int lane;
+
+    __device__ __forceinline__ void read(left_split& rF, int m, int k) const {
+        const uint4* s = reinterpret_cast<const uint4*>(sFactors + Group::factor_offset(shape::lower)) +
+                         (m * shape::a_steps + k) * 64 + lane;
+        *reinterpret_cast<uint4*>(rF.high) = s[0];
+        *reinterpret_cast<uint4*>(rF.low) = s[32];
+    }
+    __device__ __forceinline__ void read(right_split& rF, int k, int n) const {
+        const uint4 f = reinterpret_cast<const uint4*>(
+            sFactors + Group::factor_offset(shape::upper))[(k * shape::b_steps + n) * 32 + lane];
+        rF.high[0] = f.x;
+        rF.high[1] = f.y;
+        rF.low[0] = f.z;
+        rF.low[1] = f.w;
+    }
+    __device__ __forceinline__ void read(double (&rF)[4], int m, int k) const {
+        const double2* s = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::lower)) +
+                           (m * shape::a_steps + k) * 64 + lane;
+        const double2 first = s[0], second = s[32];
+        rF[0] = first.x;
+        rF[1] = first.y;
+        rF[2] = second.x;
+        rF[3] = second.y;
+    }
+    __device__ __forceinline__ void read(double (&rF)[2], int k, int n) const {
+        const double2 f = reinterpret_cast<const double2*>(
+            sFactors + Group::factor_offset(shape::upper))[(k * shape::b_steps + n) * 32 + lane];
+        rF[0] = f.x;
+        rF[1] = f.y;
+    }
+};
+
+template <class Scalar>
+struct pair_words;
+template <>
+struct pair_words<float> {
+    using left = left_split;
+    using right = right_split;
+};
+template <>
+struct pair_words<double> {
+    using left = double[4];
+    using right = double[2];
+};
+
+// Contract: sTo[.., q_b, q_a, i] = sum_{b, a} sFrom[.., b, a, i] F_upper[b, q_b] F_lower[a, q_a] over the tile; with ToY (last modes only) the result goes
+// to Y through the epilogue, in a cluster for this block's share of the outer indices, b from the block that holds it.
+// sFrom = sTo is allowed. All threads call it; no barrier at either end.
+template <class Group, int Step, bool ToY>
+__device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
+                                          const typename Group::scalar* sFactors,
+                                          const tile_place<typename Group::scalar>& place,
+                                          const epilogue<typename Group::scalar>& last_step,
+                                          const group_arguments<typename Group::scalar>& arguments) {
+    using scalar = typename Group::scalar;
+    using shape = pair_trip_shape<Group, Step>;
+    using left = typename pair_words<scalar>::left;
+    using right = typename pair_words<scalar>::right;
+    constexpr int A = shape::A, B = shape::B, upper = shape::upper, lower = shape::lower, U = shape::units;
+    constexpr int a_steps = shape::a_steps, a_rows = shape::a_rows, b_steps = shape::b_steps,
+                  together = shape::together;
+    constexpr bool is_float = Group::words == 1, held = shape::holds_factors;
+    constexpr int blocks = ToY ? Group::cluster : 1;  // that share this trip
+    constexpr int a_stride = Group::stride(lower), b_stride = Group::stride(upper);
+    constexpr int b_held = B / blocks;  // upper indices in one block
+    constexpr int outer = Group::rows * Group::extent_product(Step, 1, upper - 1);
+    constexpr int items = outer * (a_stride / U) / blocks;  // of this block; a_stride = extent of all that is below
+    constexpr int warps = Group::threads / 32;
+    static_assert(Group::swizzled && a_stride % U == 0 && (!ToY || shape::last_modes));
+    static_assert(outer * (a_stride / U) % blocks == 0);
+    constexpr int chained = is_float ? Group::chained(lower) : 1;
+    static_assert(!is_float || (chained == Group::chained(upper) && together % chained == 0 && a_steps % chained == 0));
+
+    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
+              t = int(threadIdx.x % 4u);
+    const pair_operands<Group, Step> operands{sFactors, lane};
+    left rLower[held ? a_rows * a_steps : 1];    // (m, k)
+    right rUpper[held ? b_steps * b_steps : 1];  // (k, n)
+    if constexpr (held) {
+#pragma unroll
+        for (int i = 0; i < a_rows * a_steps; ++i) operands.read(rLower[i], i / a_steps, i % a_steps);
+#pragma unroll
+        for (int i = 0; i < b_steps * b_steps; ++i) operands.read(rUpper[i], i / b_steps, i % b_steps);
+    }
+    // Where this lane's element b = g (in this block or another), a = a_of(0, 0, t) stands from the unit's origin; and q_b = t, q_a = row_of(0, 0, g).
+    const int lane_from = Group::place((g % b_held) * b_stride + shape::a_of(0, 0, t) * a_stride);
+    const int lane_to = Group::place(t * b_stride + shape::row_of(0, 0, g) * a_stride);
+
+#pragma unroll 1
+    for (int own = warp; own < items; own += warps) {
+        const int item = own + (blocks > 1 ? cluster_rank() * items : 0);
+        const int i = int(unsigned(item) % unsigned(a_stride / U)) * U,
+                  o = int(unsigned(item) / unsigned(a_stride / U));
+        const int origin = o * (b_held * b_stride) + i;
+        const int from = Group::place(origin) ^ lane_from, to = Group::place(origin) ^ lane_to;
+
+        // This lane's element (b = 8n + g, a = a_of(k, h, t)), for all units of the item.
+        constexpr int width = shape::last_modes ? (is_float ? 4 : 2) : U;  // elements of an access
+        const auto read = [&](int n, int k, int h, scalar* rX) {
+            const int at = (8 * n % b_held) * b_stride + (shape::a_of(k, h, 0) * a_stride);
+            if constexpr (blocks > 1) {
+                const int b = 8 * n + g;
+                read_from_block<16>(rX, sFrom + Group::place_further(from, at), int(unsigned(b) / unsigned(b_held)));
+            } else
+                *reinterpret_cast<packet<16>*>(rX) =
+                    *reinterpret_cast<const packet<16>*>(sFrom + Group::place_further(from, at));
+        };
+        constexpr int accesses = b_steps * a_steps * 2 * U / width;  // of the item
+        constexpr int of_step = accesses / b_steps;                  // of eight b
+        constexpr bool all_at_once = A == 16;                        // else registers run out
+        alignas(16) scalar rX[(all_at_once ? accesses : together * of_step) * width];
+        const auto fetch = [&](int n, scalar* to_registers) {
+#pragma unroll
+            for (int j = 0; j < of_step; ++j) {
+                // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
+                const int first = shape::last_modes ? j * width : j;
+                read(n, first / 2, first % 2, to_registers + j * width);
+            }
+        };
+        if constexpr (all_at_once) {
+#pragma unroll
+            for (int n = 0; n < b_steps; ++n) fetch(n, rX + n * of_step * width);
+        }
+        scalar rY[U][a_rows * b_steps][4];  // (unit, m x n, row pair x column pair)
+#pragma unroll
+        for (int n0 = 0; n0 < b_steps; n0 += together) {
+            if constexpr (!all_at_once) {
+#pragma unroll
+                for (int c = 0; c < together; ++c) fetch(n0 + c, rX + c * of_step * width);
+            }
+#pragma unroll
+            for (int u = 0; u < U; ++u) {
+                // Element (k, h) of the c-th eight of b.
+                const auto element = [&](int c, int k, int h) {
+                    const int n = all_at_once ? n0 + c : c;
+                    return shape::last_modes ? rX[n * of_step * width + 2 * k + h]
+                                             : rX[(n * of_step + 2 * k + h) * width + u];
+                };
+                if constexpr (is_float) {
+                    right_split rB[together][a_steps];
+                    float rD[a_rows][together][4];
+#pragma unroll
+                    for (int c = 0; c < together; ++c)
+#pragma unroll
+                        for (int k = 0; k < a_steps; ++k)
+#pragma unroll
+                            for (int h = 0; h < 2; ++h) {
+                                const split_float parts = split(element(c, k, h));
+                                rB[c][k].high[h] = parts.high;
+                                rB[c][k].low[h] = parts.low;
+                            }
+#pragma unroll
+                    for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+                        for (int k = 0; k < a_steps; k += chained) {
+                            left rF[chained];
+#pragma unroll
+                            for (int j = 0; j < chained; ++j)
+                                if constexpr (held)
+                                    rF[j] = rLower[m * a_steps + k + j];
+                                else
+                                    operands.read(rF[j], m, k + j);
+#pragma unroll
+                            for (int c = 0; c < together; ++c) {
+                                if (k == 0)
+                                    multiply_add_chain<true, chained>(rD[m][c], rF, 1, &rB[c][k], 1);
+                                else
+                                    multiply_add_chain<false, chained>(rD[m][c], rF, 1, &rB[c][k], 1);
+                            }
+                        }
+#pragma unroll
+                    for (int c0 = 0; c0 < together; c0 += chained) {
+                        left_split rA[a_rows][chained];
+#pragma unroll
+                        for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+                            for (int c = 0; c < chained; ++c)
+#pragma unroll
+                                for (int e = 0; e < 4; ++e) {  // columns 2t and 2t + 1 become t and t + 4
+                                    const split_float parts = split(rD[m][c0 + c][e / 2 + 2 * (e % 2)]);
+                                    rA[m][c].high[e] = parts.high;
+                                    rA[m][c].low[e] = parts.low;
+                                }
+#pragma unroll
+                        for (int n = 0; n < b_steps; ++n) {
+                            right rF[chained];
+#pragma unroll
+                            for (int c = 0; c < chained; ++c)
+                                if constexpr (held)
+                                    rF[c] = rUpper[(n0 + c0 + c) * b_steps + n];
+                                else
+                                    operands.read(rF[c], n0 + c0 + c, n);
+#pragma unroll
+                            for (int m = 0; m < a_rows; ++m) {
+                                if (n0 + c0 == 0)
+                                    multiply_add_chain<true, chained>(rY[u][m * b_steps + n], rA[m], 1, rF, 1);
+                                else
+                                    multiply_add_chain<false, chained>(rY[u][m * b_steps + n], rA[m], 1, rF, 1);
+                            }
+                        }
+                    }
+                } else {
+                    double rD[a_rows][together][4];
+#pragma unroll
+                    for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+                        for (int k = 0; k < a_steps; ++k) {
+                            double rF[4];
+                            if constexpr (held) {
+#pragma unroll
+                                for (int e = 0; e < 4; ++e) rF[e] = rLower[m * a_steps + k][e];
+                            } else
+                                operands.read(rF, m, k);
+#pragma unroll
+                            for (int c = 0; c < together; ++c) {
+                                if (k == 0)
+#pragma unroll
+                                    for (int e = 0; e < 4; ++e) rD[m][c][e] = 0.;
+                                multiply_add_double(rD[m][c], rF, element(c, k, 0), element(c, k, 1));
+                            }
+                        }
+#pragma unroll
+                    for (int c = 0; c < together; ++c)
+#pragma unroll
+                        for (int n = 0; n < b_steps; ++n) {
+                            double rF[2];
+                            if constexpr (held) {
+                                rF[0] = rUpper[(n0 + c) * b_steps + n][0];
+                                rF[1] = rUpper[(n0 + c) * b_steps + n][1];
+                            } else
+                                operands.read(rF, n0 + c, n);
+#pragma unroll
+                            for (int m = 0; m < a_rows; ++m) {
+                                double(&rC)[4] = rY[u][m * b_steps + n];
+                                const double rA[4] = {rD[m][c][0], rD[m][c][2], rD[m][c][1], rD[m][c][3]};
+                                if (n0 + c == 0)
+#pragma unroll
+                                    for (int e = 0; e < 4; ++e) rC[e] = 0.;
+                                multiply_add_double(rC, rA, rF[0], rF[1]);
+                            }
+                        }
+                }
+            }
+        }
+
+        // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
+        // which it is.
+        if constexpr (is_float) {
+            float zero = 0.f;
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+#pragma unroll
+                for (int c = 0; c < a_rows * b_steps; ++c)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) zero += rY[u][c][e] * 0.f;
+            if (__any_sync(0xffffffffu, !(zero == 0.f))) {
+                // Rolled, through a local array: rare, and the registers of the usual path stay free.
+                const float *gUpper = arguments.factor[upper - 1], *gLower = arguments.factor[lower - 1];
+                constexpr int count = U * a_rows * b_steps * 4;
+                float rAgain[count];
+#pragma unroll 1
+                for (int c = 0; c < count; ++c) {
+                    const int e = c % 4, n = c / 4 % b_steps, m = c / 4 / b_steps % a_rows,
+                              u = c / (4 * a_rows * b_steps);
+                    const int q_a = shape::row_of(m, e / 2, g), q_b = shape::column_of(n, 2 * t + e % 2);
+                    float sum = 0.f;
+#pragma unroll 1
+                    for (int b = 0; b < B; ++b) {
+                        float inside = 0.f;
+#pragma unroll 1
+                        for (int a = 0; a < A; ++a) {
+                            const float* s = sFrom + Group::place(origin + u + b % b_held * b_stride + a * a_stride);
+                            float x;
+                            if constexpr (blocks > 1)
+                                read_from_block<4>(&x, s, b / b_held);
+                            else
+                                x = *s;
+                            inside += x * gLower[a * arguments.factor_p_stride[lower - 1] +
+                                                 q_a * arguments.factor_q_stride[lower - 1]];
+                        }
+                        sum += inside * gUpper[b * arguments.factor_p_stride[upper - 1] +
+                                               q_b * arguments.factor_q_stride[upper - 1]];
+                    }
+                    rAgain[c] = sum;
+                }
+#pragma unroll
+                for (int c = 0; c < count; ++c)
+                    rY[c / (4 * a_rows * b_steps)][c / 4 % (a_rows * b_steps)][c % 4] = rAgain[c];
+            }
+        }
+        __syncwarp();
+        const int row = int(unsigned(o) / unsigned(outer / Group::rows)),
+                  rest = int(unsigned(o) % unsigned(outer / Group::rows));
+        const bool exists = !ToY || row < place.rows;
+        scalar* const gY =
+            ToY ? place.y + row * place.y_row_stride + index_t(rest) * (A * B) + (t * A + shape::row_of(0, 0, g))
+                : nullptr;
+        if (exists) {
+            constexpr int S = shape::side_by_side, groups = a_rows * 2 / S;  // groups of q_a in different places
+#pragma unroll
+            for (int n = 0; n < b_steps; ++n)
+#pragma unroll
+                for (int j = 0; j < 2; ++j)
+#pragma unroll
+                    for (int s = 0; s < groups; ++s) {
+                        const int q_b = shape::column_of(n, j), q_a = shape::row_of(s * S / 2, s * S % 2, 0);
+                        constexpr int count = shape::last_modes ? S : U;
+                        alignas(16) scalar rOut[count];
+#pragma unroll
+                        for (int c = 0; c < count; ++c) {
+                            const int mr = shape::last_modes ? s * S + c : s;  // m x row pair
+                            rOut[c] = rY[shape::last_modes ? 0 : c][mr / 2 * b_steps + n][2 * (mr % 2) + j];
+                        }
+                        if constexpr (ToY)
+                            last_step.store_vector(gY + q_b * A + q_a, rOut, true);
+                        else {
+                            using word = packet<count* int(sizeof(scalar))>;
+                            *reinterpret_cast<word*>(sTo + Group::place_further(to, q_b * b_stride + q_a * a_stride)) =
+                                *reinterpret_cast<const word*>(rOut);
+                        }
+                    }
+        }
+    }
+}
+
+}  // namespace otimes::kernels

@@ -183,14 +183,19 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             }
             commit_copies();
         };
+        const auto start_all = [&] {
 #pragma unroll 1
-        for (int slot = 0; slot < Group::slots; ++slot) start_next(slot);
+            for (int slot = 0; slot < Group::slots; ++slot) start_next(slot);
+        };
+        if constexpr (!Group::holds_factor) start_all();
         place_factors<Group>(arguments, sFactors);
         const auto held = [&] {
             if constexpr (Group::holds_factor) {
                 held_pairs<Group, 0> pairs;
                 __syncthreads();
                 pairs.read(sFactors + Group::factor_offset(Group::steps::first(0)));
+                __syncthreads();  // the stages take the factor's place
+                start_all();
                 return pairs;
             } else
                 return pairs_in_shared{};

@@ -98,7 +98,11 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
 template <class Group, class Shape>
 __device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments,
                                                 typename Group::scalar* sF) {
-#pragma unroll 4
+    // Loads on their way together: more where there are few threads and so registers.
+    constexpr int together = Group::threads * Group::blocks_per_multiprocessor <= 256 ? 16
+                             : Group::any_warpgroup()                                 ? 8
+                                                                                      : 4;
+#pragma unroll together
     for (unsigned slot = threadIdx.x; slot < unsigned(Shape::slots); slot += Group::threads) {
         typename Group::scalar rF[2];  // (of the pair)
         read_fragment<Shape>(arguments, int(slot), rF);
@@ -134,45 +138,35 @@ struct held_pairs {
 };
 struct pairs_in_shared {};
 
-// rC (n x product) = the item's products by the warpgroup's matrix unit. Two sums are under way in turn: while the unit works on one, the
-// other is added in float, to nearest, and its next operands are split.
+// rC (n x product) = the item's products by the warpgroup's matrix unit. With few warps a multiprocessor, two sums are under way in turn:
+// while the unit works on one, the other is added in float, to nearest, and its next operands are split; with many, the
+// warpgroups do that for each other.
 template <class Group, class Shape, class Read>
 __device__ __forceinline__ void multiply_together(const Read& read, const float* sF, int n_first,
                                                   float (&rC)[Shape::n_tiles * Shape::products][4]) {
     constexpr int products = Shape::products, n_tiles = Shape::n_tiles, N = 8 * n_tiles, k_steps = Shape::k_steps;
-    constexpr int chained = Group::chained(Shape::level), sums = k_steps / chained * products;
-    static_assert(k_steps % chained == 0);
-    constexpr int whole = Shape::P * Shape::Q;  // elements of one part of the factor
-    float rD[2][N / 2];
-    unsigned rHigh[2][chained][4], rLow[2][chained][4];  // (sum under way, step, fragment)
+    constexpr int buffers = Group::threads * Group::blocks_per_multiprocessor >= 512 ? 1 : 2;
+    constexpr int whole = Shape::P * Shape::Q;     // elements of one part of the factor
+    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operands, from eight rows to the next
+    float rD[buffers][N / 2];
+    unsigned rHigh[buffers][4], rLow[buffers][4];  // (sum under way, fragment)
 #pragma unroll
     for (int i = 0; i < n_tiles * products; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e) rC[i][e] = 0.f;
     unsigned long long high = right_operand(sF + n_first * 64), low = right_operand(sF + whole + n_first * 64);
-    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operands, from eight rows to the next
-    alignas(16) float rX[chained][2][2 * products];
-    const auto start = [&](int m, int buffer) {
+    const auto start = [&](const float(&rX)[2][2 * products], int m, int buffer) {
 #pragma unroll
-        for (int c = 0; c < chained; ++c)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const split_float parts = split(rX[c][e / 2][2 * m + e % 2]);
-                rHigh[buffer][c][e] = parts.high;
-                rLow[buffer][c][e] = parts.low;
-            }
+        for (int e = 0; e < 4; ++e) {
+            const split_float parts = split(rX[e / 2][2 * m + e % 2]);
+            rHigh[buffer][e] = parts.high;
+            rLow[buffer][e] = parts.low;
+        }
         keep_registers(rD[buffer]);
         warpgroup_begin();
-#pragma unroll
-        for (int c = 0; c < chained; ++c) {
-            if (c == 0)
-                warpgroup_multiply<N, true>(rD[buffer], rLow[buffer][c], high + c * step);
-            else
-                warpgroup_multiply<N, false>(rD[buffer], rLow[buffer][c], high + c * step);
-            warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], low + c * step);
-        }
-#pragma unroll
-        for (int c = 0; c < chained; ++c) warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], high + c * step);
+        warpgroup_multiply<N, true>(rD[buffer], rLow[buffer], high);
+        warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer], low);
+        warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer], high);
         warpgroup_commit();
     };
     const auto finish = [&](int m, int buffer) {
@@ -180,34 +174,48 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
 #pragma unroll
         for (int i = 0; i < N / 2; ++i) rC[i / 4 * products + m][i % 4] += rD[buffer][i];
     };
-    constexpr int rounds = sums / 2;  // two sums each
-    static_assert(sums % 2 == 0);
-    const auto two_sums = [&](auto first, int round) {
-        for_constants<0, 2>([&](auto b) {
-            constexpr int buffer = decltype(b)::value, m = products == 2 ? buffer : 0;
-            if constexpr (products == 1 || buffer == 0) {
-                const int k = (products == 2 ? round : 2 * round + buffer) * chained;
-#pragma unroll
-                for (int c = 0; c < chained; ++c) read(k + c, rX[c]);
-            }
-            if constexpr (decltype(first)::value == 0) {
-                warpgroup_wait<1>();
-                finish(m, buffer);
-            }
-            start(m, buffer);
-            if constexpr (products == 1 || buffer == 1) {
-                high += chained * step;
-                low += chained * step;
-            }
-        });
+    const auto next_rows = [&] {
+        high += step;
+        low += step;
     };
-    // Unrolled: the compiler keeps two sums under way only where it sees all of them.
-    for_constants<0, rounds>(
-        [&](auto round) { two_sums(constant<decltype(round)::value == 0>{}, decltype(round)::value); });
-    warpgroup_wait<1>();
-    finish(0, 0);
-    warpgroup_wait<0>();
-    finish(products == 2 ? 1 : 0, 1);
+    alignas(16) float rX[2][2][2 * products];  // (this step or the next, p of the pair, fibre)
+    read(0, rX[0]);
+    if constexpr (buffers == 1) {
+#pragma unroll 1
+        for (int k = 0; k < k_steps; ++k) {
+#pragma unroll
+            for (int m = 0; m < products; ++m) {
+                start(rX[0], m, 0);
+                if (m == 0) read(k + 1 < k_steps ? k + 1 : k, rX[1]);
+                warpgroup_wait<0>();
+                finish(m, 0);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+#pragma unroll
+                for (int j = 0; j < 2 * products; ++j) rX[0][h][j] = rX[1][h][j];
+            next_rows();
+        }
+    } else {
+        // Unrolled: the compiler keeps two sums under way only where it sees all of them.
+        constexpr int sums = k_steps * products;
+        for_constants<0, sums>([&](auto i) {
+            constexpr int sum = decltype(i)::value, k = sum / products, m = sum % products, buffer = sum % 2;
+            if constexpr (m == 0 && k + 1 < k_steps) read(k + 1, rX[(k + 1) % 2]);
+            if constexpr (sum >= 2) {
+                warpgroup_wait<1>();
+                finish((sum - 2) % products, buffer);
+            }
+            start(rX[k % 2], m, buffer);
+            if constexpr (m == products - 1) next_rows();
+        });
+        if constexpr (sums > 1) {
+            warpgroup_wait<1>();
+            finish((sums - 2) % products, sums % 2);
+        }
+        warpgroup_wait<0>();
+        finish((sums - 1) % products, (sums - 1) % 2);
+    }
 }
 
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared. A barrier inside when split > 1 and the trip works in place.
@@ -489,11 +497,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     if (exists && inside[j])
 #pragma unroll
                         for (int n = 0; n < n_tiles; ++n)
+                            if constexpr (!shape::permuted_q) {  // neighbours: step is 1
+                                const scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
+                                                      rC[n * products + j / 2][2 * (j % 2) + 1]};
+                                last_step.store_vector(gY + 8 * (n_first + n) + 2 * t, rY, true);
+                            } else
 #pragma unroll
-                            for (int h = 0; h < 2; ++h) {
-                                const int q = 8 * (n_first + n) + (shape::permuted_q ? t + 4 * h : 2 * t + h);
-                                last_step.store(gY + q * step, rC[n * products + j / 2][2 * (j % 2) + h]);
-                            }
+                                for (int h = 0; h < 2; ++h) {
+                                    const int q = 8 * (n_first + n) + t + 4 * h;
+                                    last_step.store(gY + q * step, rC[n * products + j / 2][2 * (j % 2) + h]);
+                                }
                 }
             }
         }

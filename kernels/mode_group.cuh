@@ -213,9 +213,6 @@ struct mode_group {
 
     // Steps of eight that the matrix unit adds before a sum leaves it (float).
     __host__ __device__ static constexpr int chained(int level) {
-#ifdef OTIMES_WARPGROUP_CHAIN
-        if (warpgroup_level(level)) return OTIMES_WARPGROUP_CHAIN;
-#endif
 #ifdef OTIMES_PAIR_CHAIN
         if (is_pair(Trips::of_level(level))) return OTIMES_PAIR_CHAIN;
 #endif
@@ -267,9 +264,11 @@ struct mode_group {
     static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) &&
                                          BlocksPerMultiprocessor* Threads*(held_words + 96) <= 65536;
 
+    // Stages follow the factors and the tile; when the factor lives in registers they take its place.
     static constexpr int main_offset = factor_offset(modes + 1);
-    static constexpr int stage_offset = main_offset + (only_staged ? 0 : main_count);
-    static constexpr int shared_bytes = (stage_offset + Slots * slot_count) * int(sizeof(Scalar));
+    static constexpr int stage_offset = holds_factor ? 0 : main_offset + (only_staged ? 0 : main_count);
+    static constexpr int shared_bytes =
+        max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
 
     // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
     __host__ __device__ static constexpr int contiguous(int step) {

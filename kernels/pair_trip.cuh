@@ -206,47 +206,62 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     const int lane_from = Group::place((g % b_held) * b_stride + shape::a_of(0, 0, t) * a_stride);
     const int lane_to = Group::place(t * b_stride + shape::row_of(0, 0, g) * a_stride);
 
-#pragma unroll 1
-    for (int own = warp; own < items; own += warps) {
+    constexpr int width = shape::last_modes ? (is_float ? 4 : 2) : U;  // elements of an access
+    constexpr int accesses = b_steps * a_steps * 2 * U / width;        // of an item
+    constexpr int of_step = accesses / b_steps;                        // of eight b
+    constexpr bool all_at_once = A == 16;                              // else registers run out
+    constexpr bool ahead = all_at_once && shape::last_modes;  // the next item's data comes while one is worked on
+    const auto origin_of = [&](int own) {
         const int item = own + (blocks > 1 ? cluster_rank() * items : 0);
         const int i = int(unsigned(item) % unsigned(a_stride / U)) * U,
                   o = int(unsigned(item) / unsigned(a_stride / U));
-        const int origin = o * (b_held * b_stride) + i;
-        const int from = Group::place(origin) ^ lane_from, to = Group::place(origin) ^ lane_to;
+        return o * (b_held * b_stride) + i;
+    };
+    // This lane's elements with b = 8n + g, a = a_of(k, h, t), for all units of the item.
+    const auto fetch = [&](int from, int n, scalar* rX) {
+#pragma unroll
+        for (int j = 0; j < of_step; ++j) {
+            // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
+            const int first = shape::last_modes ? j * width : j;
+            const int at = (8 * n % b_held) * b_stride + shape::a_of(first / 2, first % 2, 0) * a_stride;
+            const scalar* s = sFrom + Group::place_further(from, at);
+            if constexpr (blocks > 1)
+                read_from_block<16>(rX + j * width, s, int(unsigned(8 * n + g) / unsigned(b_held)));
+            else
+                *reinterpret_cast<packet<16>*>(rX + j * width) = *reinterpret_cast<const packet<16>*>(s);
+        }
+    };
+    alignas(16) scalar rX[(all_at_once ? accesses : together * of_step) * width];
+    alignas(16) scalar rNext[ahead ? accesses * width : 1];
+    if constexpr (ahead)
+        if (warp < items) {
+            const int from = Group::place(origin_of(warp)) ^ lane_from;
+#pragma unroll
+            for (int n = 0; n < b_steps; ++n) fetch(from, n, rNext + n * of_step * width);
+        }
 
-        // This lane's element (b = 8n + g, a = a_of(k, h, t)), for all units of the item.
-        constexpr int width = shape::last_modes ? (is_float ? 4 : 2) : U;  // elements of an access
-        const auto read = [&](int n, int k, int h, scalar* rX) {
-            const int at = (8 * n % b_held) * b_stride + (shape::a_of(k, h, 0) * a_stride);
-            if constexpr (blocks > 1) {
-                const int b = 8 * n + g;
-                read_from_block<16>(rX, sFrom + Group::place_further(from, at), int(unsigned(b) / unsigned(b_held)));
-            } else
-                *reinterpret_cast<packet<16>*>(rX) =
-                    *reinterpret_cast<const packet<16>*>(sFrom + Group::place_further(from, at));
-        };
-        constexpr int accesses = b_steps * a_steps * 2 * U / width;  // of the item
-        constexpr int of_step = accesses / b_steps;                  // of eight b
-        constexpr bool all_at_once = A == 16;                        // else registers run out
-        alignas(16) scalar rX[(all_at_once ? accesses : together * of_step) * width];
-        const auto fetch = [&](int n, scalar* to_registers) {
+#pragma unroll 1
+    for (int own = warp; own < items; own += warps) {
+        const int origin = origin_of(own), o = int(unsigned(origin) / unsigned(b_held * b_stride));
+        const int from = Group::place(origin) ^ lane_from, to = Group::place(origin) ^ lane_to;
+        if constexpr (ahead) {
 #pragma unroll
-            for (int j = 0; j < of_step; ++j) {
-                // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
-                const int first = shape::last_modes ? j * width : j;
-                read(n, first / 2, first % 2, to_registers + j * width);
+            for (int j = 0; j < accesses * width; ++j) rX[j] = rNext[j];
+            if (own + warps < items) {
+                const int next = Group::place(origin_of(own + warps)) ^ lane_from;
+#pragma unroll
+                for (int n = 0; n < b_steps; ++n) fetch(next, n, rNext + n * of_step * width);
             }
-        };
-        if constexpr (all_at_once) {
+        } else if constexpr (all_at_once) {
 #pragma unroll
-            for (int n = 0; n < b_steps; ++n) fetch(n, rX + n * of_step * width);
+            for (int n = 0; n < b_steps; ++n) fetch(from, n, rX + n * of_step * width);
         }
         scalar rY[U][a_rows * b_steps][4];  // (unit, m x n, row pair x column pair)
 #pragma unroll
         for (int n0 = 0; n0 < b_steps; n0 += together) {
             if constexpr (!all_at_once) {
 #pragma unroll
-                for (int c = 0; c < together; ++c) fetch(n0 + c, rX + c * of_step * width);
+                for (int c = 0; c < together; ++c) fetch(from, n0 + c, rX + c * of_step * width);
             }
 #pragma unroll
             for (int u = 0; u < U; ++u) {

@@ -37,6 +37,44 @@ struct tile_place {
     int rows, run;                       // how many of the tile's exist
 };
 
+// Pieces of a tile are dealt out to the threads in turn: a thread's piece i stands i * threads * Width elements behind its first one. When
+// all extents and the number of threads are powers of two, the two parts of that sum have no bit in common, so the second
+// contributes a constant to every offset and a piece costs an addition instead of a division by every extent.
+template <class Group, int Step>
+__host__ __device__ constexpr bool digits_apart() {
+    for (int l = 0; l <= Group::run_level; ++l)
+        if ((Group::extent(Step, l) & (Group::extent(Step, l) - 1)) != 0) return false;
+    return (Group::threads & (Group::threads - 1)) == 0;
+}
+
+// visit(offset in the tile, offset in memory) for this thread's pieces of Count elements, of which element e stands at memory(e);
+// memory is additive over disjoint bits.
+template <class Group, int Step, int Parts, int Width, int Count, class Memory, class Visit>
+__device__ __forceinline__ void for_pieces_apart(const Memory& memory, const Visit& visit) {
+    constexpr int stride = Group::threads * Width, each = Count / stride, together = each < 8 ? each : 8;
+    static_assert(each * stride == Count && (each & (each - 1)) == 0);
+    const auto offset_of = [](int element) {
+        return Group::swizzled ? Group::place(element) : tile_offset<Group, Step, Parts, 0, Group::run_level>(element);
+    };
+    const int first = int(threadIdx.x) * Width, first_offset = offset_of(first);
+    const index_t first_memory = memory(unsigned(first));
+#pragma unroll 1
+    for (int i = 0; i < each; i += together) {
+        const int far = offset_of(i * stride), base = Group::swizzled ? first_offset ^ far : first_offset + far;
+        const index_t base_memory = first_memory + memory(i * stride);
+#pragma unroll
+        for (int j = 0; j < together; ++j)
+            visit(Group::swizzled ? Group::place_further(base, j * stride) : base + offset_of(j * stride),
+                  base_memory + memory(j * stride));
+    }
+}
+
+// A part of a row is a stretch of its own; in a swizzled cluster a stretch of each index above the mode that is cut.
+template <class Group, int RowCount>
+__host__ __device__ constexpr int stretch_of_part() {
+    return Group::swizzled && Group::cluster > 1 ? Group::allotted(Group::cut) * Group::stride(Group::cut) : RowCount;
+}
+
 // Part `part` of Parts (cut along mode 1) of the tile's X -> sPart, Width elements an access.
 template <class Group, int Parts, int Width>
 __device__ __forceinline__ void load_pieces(const tile_place<typename Group::scalar>& place,
@@ -44,28 +82,43 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
     using scalar = typename Group::scalar;
     constexpr int row_count = Group::count_p() / Parts;  // elements of one row (of one run index) in this part
     constexpr int pieces = Group::rows * row_count * Group::run / Width;
+    if constexpr (Width > 1 && digits_apart<Group, 0>() && pieces % Group::threads == 0) {  // whole tiles only
+        constexpr int stretch = stretch_of_part<Group, row_count>();
+        const scalar* gX =
+            place.x + (Group::run > 1 ? index_t(part) * row_count * place.x_inner : index_t(part) * stretch);
+        for_pieces_apart<Group, 0, Parts, Width, pieces * Width>(
+            [&](unsigned element) -> index_t {
+                if constexpr (Group::run > 1)
+                    return index_t(element / unsigned(Group::run)) * place.x_inner + element % unsigned(Group::run);
+                else {
+                    const unsigned rest = element % unsigned(row_count);
+                    const unsigned within = rest / unsigned(stretch) * (stretch * Parts) + rest % unsigned(stretch);
+                    return Group::rows == 1 ? index_t(within)
+                                            : index_t(element / unsigned(row_count)) * place.x_row_stride + within;
+                }
+            },
+            [&](int offset, index_t from) { copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX + from); });
+    } else {
 #pragma unroll 4
-    for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
-        const unsigned element = piece * Width;
-        const scalar* gX;
-        bool exists;
-        if constexpr (Group::run > 1) {
-            const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
-            gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
-            exists = s < place.run;
-        } else {
-            const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
-            // A swizzled cluster's part is a stretch of each index above the mode that is cut.
-            constexpr int stretch = Group::swizzled && Group::cluster > 1
-                                        ? Group::allotted(Group::cut) * Group::stride(Group::cut)
-                                        : row_count;
-            gX = place.x + row * place.x_row_stride + index_t(part) * stretch + rest / stretch * (stretch * Parts) +
-                 rest % stretch;
-            exists = row < place.rows;
+        for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
+            const unsigned element = piece * Width;
+            const scalar* gX;
+            bool exists;
+            if constexpr (Group::run > 1) {
+                const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
+                gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
+                exists = s < place.run;
+            } else {
+                const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
+                constexpr int stretch = stretch_of_part<Group, row_count>();
+                gX = place.x + row * place.x_row_stride + index_t(part) * stretch + rest / stretch * (stretch * Parts) +
+                     rest % stretch;
+                exists = row < place.rows;
+            }
+            const int offset = Group::swizzled ? Group::place(int(element))
+                                               : tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
+            if (exists) copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
         }
-        const int offset = Group::swizzled ? Group::place(int(element))
-                                           : tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
-        if (exists) copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
     }
 }
 
@@ -139,30 +192,48 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
     constexpr int pieces = Group::rows * row_count * Group::run / Width;
-#pragma unroll 4
-    for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
-        const unsigned element = piece * Width;
-        scalar* gY;
-        bool exists;
-        if constexpr (Group::run > 1) {
-            const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
-            gY = place.y + f * place.y_inner + s;
-            exists = s < place.run;
-        } else {
-            const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
-            gY = place.y + row * place.y_row_stride + rest;
-            exists = row < place.rows;
-        }
-        if (exists) {
-            const int offset = Group::swizzled ? Group::place(int(element))
-                                               : tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
-            scalar rY[Width];  // (Width)
-            if constexpr (Width > 1)
+    if constexpr (Width > 1 && digits_apart<Group, done>() && pieces % Group::threads == 0) {  // whole tiles only
+        for_pieces_apart<Group, done, 1, Width, pieces * Width>(
+            [&](unsigned element) -> index_t {
+                if constexpr (Group::run > 1)
+                    return index_t(element / unsigned(Group::run)) * place.y_inner + element % unsigned(Group::run);
+                else
+                    return Group::rows == 1 ? index_t(element)
+                                            : index_t(element / unsigned(row_count)) * place.y_row_stride +
+                                                  element % unsigned(row_count);
+            },
+            [&](int offset, index_t to) {
+                scalar rY[Width];  // (Width)
                 *reinterpret_cast<packet<Width* int(sizeof(scalar))>*>(rY) =
                     *reinterpret_cast<const packet<Width* int(sizeof(scalar))>*>(sTile + offset);
-            else
-                rY[0] = sTile[offset];
-            last.store_vector(gY, rY, true);
+                last.store_vector(place.y + to, rY, true);
+            });
+    } else {
+#pragma unroll 4
+        for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
+            const unsigned element = piece * Width;
+            scalar* gY;
+            bool exists;
+            if constexpr (Group::run > 1) {
+                const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
+                gY = place.y + f * place.y_inner + s;
+                exists = s < place.run;
+            } else {
+                const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
+                gY = place.y + row * place.y_row_stride + rest;
+                exists = row < place.rows;
+            }
+            if (exists) {
+                const int offset = Group::swizzled ? Group::place(int(element))
+                                                   : tile_offset<Group, done, 1, 0, Group::run_level>(int(element));
+                scalar rY[Width];  // (Width)
+                if constexpr (Width > 1)
+                    *reinterpret_cast<packet<Width* int(sizeof(scalar))>*>(rY) =
+                        *reinterpret_cast<const packet<Width* int(sizeof(scalar))>*>(sTile + offset);
+                else
+                    rY[0] = sTile[offset];
+                last.store_vector(gY, rY, true);
+            }
         }
     }
 }

@@ -100,6 +100,17 @@ struct fused_pass {
         const bool direct = last.matrix && last.count == 2 ? last.first + 1 == modes() && run == 1
                                                            : below * element_bytes >= 32 || last.matrix;
         const bool only_staged = slots > 0 && trips.size() == 1 && direct;
+        // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
+        const std::int64_t words = element_bytes / 4;
+        const int level = trips.front().first;
+        const std::int64_t held_words = only_staged && trips.front().matrix && !trips.front().warpgroup &&
+                                                trips.front().count == 1 &&
+                                                (words == 2 || p[level - 1] * q[level - 1] <= 4096)
+                                            ? factor_count(level, element_bytes) * words / (32 * trips.front().split)
+                                            : 0;
+        const bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) &&
+                                  std::int64_t(blocks) * threads * (held_words + 96) <= 65536;
+        if (holds_factor) return std::max(n, slots * slot) * element_bytes;
         return (n + (only_staged ? 0 : tile) + slots * slot) * element_bytes;
     }
     std::int64_t count_p() const {

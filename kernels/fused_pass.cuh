@@ -107,7 +107,9 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
                                          const tile_place<typename Group::scalar>& place,
                                          const epilogue<typename Group::scalar>& last_step,
                                          const group_arguments<typename Group::scalar>& arguments) {
-    if constexpr (Group::is_pair(Step))
+    if constexpr (Group::is_pair_of_eights(Step))
+        pair_trip_of_eights<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step);
+    else if constexpr (Group::is_pair(Step))
         pair_trip<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
     else if constexpr (Group::steps::unit(Step) > 0)
         matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{});

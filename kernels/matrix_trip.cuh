@@ -75,8 +75,7 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];
     } else {
-        constexpr int chained = Group::chained(Level);
-        const split_float s0 = split_factor<chained>(rF[0]), s1 = split_factor<chained>(rF[1]);
+        const split_float s0 = split_factor(rF[0]), s1 = split_factor(rF[1]);
         if constexpr (Group::warpgroup_level(Level)) {
             const int at = slot / 32 * 64 + slot % 32;
             constexpr int count = Group::p(Level) * Group::q(Level);

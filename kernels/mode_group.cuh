@@ -68,6 +68,9 @@ struct mode_group {
     __host__ __device__ static constexpr bool is_pair(int step) {
         return Trips::unit(step) == 1 && Trips::modes(step) == 2;
     }
+    __host__ __device__ static constexpr bool is_pair_of_eights(int step) {
+        return is_pair(step) && P::at(Trips::first(step)) == 8;
+    }
     __host__ __device__ static constexpr bool any_pair() {
         for (int i = 0; i < Trips::count; ++i)
             if (is_pair(i)) return true;
@@ -160,18 +163,21 @@ struct mode_group {
         if (swizzled)
             for (int i = 0; i < Trips::count; ++i) {
                 const int upper = log2(stride(Trips::first(i)));
+                const bool writes_tile = i + 1 < Trips::count;
                 if (is_pair(i)) {
                     const int lower = log2(stride(Trips::first(i) + 1));
                     if (lower >= vector_bits + 3)
-                        mask ^= bit == 0 ? 1u << lower : bit == 1 ? (2u << lower) ^ (2u << upper) : 1u << upper;
+                        mask |= bit == 0 ? 1u << lower : bit == 1 ? (2u << lower) | (2u << upper) : 1u << upper;
                     else if (lower == vector_bits + 2)  // the lower index's first bit stands among the piece's
-                        mask ^= bit == 0 ? (2u << lower) ^ (2u << upper) : bit == 1 ? 1u << upper : 0u;
+                        mask |= bit == 0 ? (2u << lower) | (2u << upper) : bit == 1 ? 1u << upper : 0u;
                     else if (lower > 0)  // its first two
-                        mask ^= bit == 0 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
+                        mask |= bit == 0 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
                     else
-                        mask ^= bit == 1 ? 2u << upper : bit == 2 && upper >= vector_bits + 3 ? 1u << upper : 0u;
+                        mask |= bit == 1 && writes_tile                ? 2u << upper
+                                : bit == 2 && upper >= vector_bits + 3 ? 1u << upper
+                                                                       : 0u;
                 } else
-                    mask ^= bit == 1 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
+                    mask |= bit == 1 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
             }
         return mask;
     }
@@ -210,14 +216,6 @@ struct mode_group {
     static constexpr int main_count =
         Cluster == 1 || swizzled ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
-
-    // Steps of eight that the matrix unit adds before a sum leaves it (float).
-    __host__ __device__ static constexpr int chained(int level) {
-#ifdef OTIMES_PAIR_CHAIN
-        if (is_pair(Trips::of_level(level))) return OTIMES_PAIR_CHAIN;
-#endif
-        return 1;
-    }
 
     // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
     // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB. Warpgroup's matrix unit: high part,

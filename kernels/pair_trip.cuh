@@ -19,6 +19,7 @@ struct pair_trip_shape {
     static constexpr int upper = Group::steps::first(Step), lower = upper + 1;
     static constexpr int A = Group::p(lower), B = Group::p(upper);
     static constexpr bool last_modes = lower == Group::modes && Group::run == 1;
+    static constexpr bool eights = A == 8;                        // pair_trip_of_eights
     static constexpr int units = last_modes ? 1 : Group::vector;  // neighbouring units that a warp holds together
     static constexpr int a_steps = A / 8, a_rows = A / 16;        // eights of a in the first sum; sixteens of q_a
     static constexpr int b_steps = B / 8;                         // eights of b, and of q_b
@@ -29,8 +30,10 @@ struct pair_trip_shape {
     static constexpr int together = Group::words == 1 ? 2
                                     : A == 16         ? 2
                                                       : 1;  // eights of b that share each read of F_lower
-    static_assert(Group::steps::split(Step) == 1 && A % 16 == 0 && B % (8 * together) == 0 && A <= 32 && B <= 32);
-    static_assert(last_modes || A == 16, "a warp holds a quarter of its registers' worth of units");
+    static_assert(Group::steps::split(Step) == 1);
+    static_assert(eights ? B == 8 && Group::words == 2 : A % 16 == 0 && B % (8 * together) == 0 && A <= 32 && B <= 32,
+                  "a pair trip takes extents of 16 and 32, of double also 8");
+    static_assert(last_modes || A <= 16, "a warp holds a quarter of its registers' worth of units");
 
     // The index a at step k of the first sum, half h of the step, lane t.
     __host__ __device__ static constexpr int a_of(int k, int h, int t) {
@@ -55,13 +58,15 @@ struct pair_fragment_shape {
     using scalar = typename Group::scalar;
     static constexpr int level = Level;
     static constexpr int slots = Group::p(Level) * Group::p(Level) / 2;
-    static constexpr bool left_operand = Level == trip_shape::lower;
+    static constexpr bool left_operand = Level == trip_shape::lower && !trip_shape::eights;
     struct pair_place {
         int p, q, p_next, q_next;
     };
     __host__ __device__ static constexpr pair_place pair_of(int slot) {
         const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
-        if constexpr (Level == trip_shape::lower) {
+        if constexpr (Level == trip_shape::lower && trip_shape::eights) {  // rows 8 to 15 are zero and stored nowhere
+            return {trip_shape::a_of(0, 0, t), g, trip_shape::a_of(0, 1, t), g};
+        } else if constexpr (Level == trip_shape::lower) {
             constexpr unsigned steps = trip_shape::a_steps;
             const int half = int(unsigned(tile) % 2u), k = int(unsigned(tile) / 2u % steps),
                       m = int(unsigned(tile) / 2u / steps);
@@ -95,19 +100,13 @@ struct right_split {
     unsigned high[2], low[2];
 };
 
-// rC = or += the sum over Chained steps of left x right, to float's accuracy; the small terms go first.
-template <bool First, int Chained>
-__device__ __forceinline__ void multiply_add_chain(float (&rC)[4], const left_split* rA, int a_step,
-                                                   const right_split* rB, int b_step) {
+// rC = or += left x right, to float's accuracy; the small terms go first, and what is already in rC is added outside the unit, to nearest.
+template <bool First>
+__device__ __forceinline__ void multiply_add_split(float (&rC)[4], const left_split& rA, const right_split& rB) {
     float rD[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-    for (int k = 0; k < Chained; ++k) {
-        multiply_tf32(rD, rA[k * a_step].low, rB[k * b_step].high[0], rB[k * b_step].high[1], rD);
-        multiply_tf32(rD, rA[k * a_step].high, rB[k * b_step].low[0], rB[k * b_step].low[1], rD);
-    }
-#pragma unroll
-    for (int k = 0; k < Chained; ++k)
-        multiply_tf32(rD, rA[k * a_step].high, rB[k * b_step].high[0], rB[k * b_step].high[1], rD);
+    multiply_tf32(rD, rA.low, rB.high[0], rB.high[1], rD);
+    multiply_tf32(rD, rA.high, rB.low[0], rB.low[1], rD);
+    multiply_tf32(rD, rA.high, rB.high[0], rB.high[1], rD);
 #pragma unroll
     for (int e = 0; e < 4; ++e) rC[e] = First ? rD[e] : rC[e] + rD[e];
 }
@@ -163,6 +162,101 @@ struct pair_words<double> {
     using right = double[2];
 };
 
+// As pair_trip, for two modes of 8 in double: the first product fills half of the unit's rows, for the second two units share its rows.
+template <class Group, int Step, bool ToY>
+__device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double* sTo, const double* sFactors,
+                                                    const tile_place<double>& place,
+                                                    const epilogue<double>& last_step) {
+    using shape = pair_trip_shape<Group, Step>;
+    constexpr bool last_modes = shape::last_modes;
+    constexpr int a_stride = Group::stride(shape::lower), b_stride = Group::stride(shape::upper);
+    constexpr int blocks = ToY ? Group::cluster : 1, b_held = 8 / blocks;
+    constexpr int outer = Group::rows * Group::extent_product(Step, 1, shape::upper - 1);
+    constexpr int couples =
+        outer * a_stride / 2 / blocks;  // of this block; two units each, neighbours in what is inside or outside
+    constexpr int warps = Group::threads / 32;
+    constexpr int batch = couples % (4 * warps) == 0   ? 4
+                          : couples % (2 * warps) == 0 ? 2
+                                                       : 1;  // couples worked on together
+    static_assert(Group::swizzled && outer * a_stride % (2 * blocks) == 0 && (!ToY || last_modes));
+
+    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
+              t = int(threadIdx.x % 4u);
+    const double2 lower = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::lower))[lane];
+    const double2 upper = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::upper))[lane];
+    const double rLower[4] = {lower.x, 0., lower.y, 0.};
+    const int lane_from = Group::place((g % b_held) * b_stride + (last_modes ? 2 * t : t * a_stride));
+    const int lane_to = Group::place(t * b_stride + g * a_stride);
+
+#pragma unroll 1
+    for (int own = warp * batch; own < couples; own += warps * batch) {
+        double rX[batch][2][2];  // (couple, unit, half of the sum)
+        int origin[batch];
+#pragma unroll
+        for (int c = 0; c < batch; ++c) {
+            const int first =
+                2 * (own + c + (blocks > 1 ? cluster_rank() * couples : 0));  // unit, counted inside first
+            const int i = int(unsigned(first) % unsigned(a_stride)), o = int(unsigned(first) / unsigned(a_stride));
+            origin[c] = o * (b_held * b_stride) + i;
+            const int from = Group::place(origin[c]) ^ lane_from;
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {  // last modes: unit j; else half j, both units side by side
+                alignas(16) double two[2];
+                const double* s =
+                    sFrom + Group::place_further(from, last_modes ? j * (b_held * b_stride) : 4 * j * a_stride);
+                if constexpr (blocks > 1)
+                    read_from_block<16>(two, s, int(unsigned(g) / unsigned(b_held)));
+                else
+                    *reinterpret_cast<double2*>(two) = *reinterpret_cast<const double2*>(s);
+#pragma unroll
+                for (int e = 0; e < 2; ++e) rX[c][last_modes ? j : e][last_modes ? e : j] = two[e];
+            }
+        }
+        double rD[batch][2][4], rY[batch][4];  // (couple, unit, fragment)
+#pragma unroll
+        for (int c = 0; c < batch; ++c)
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) rD[c][u][e] = 0.;
+                multiply_add_double(rD[c][u], rLower, rX[c][u][0], rX[c][u][1]);
+            }
+#pragma unroll
+        for (int c = 0; c < batch; ++c) {
+            const double rA[4] = {rD[c][0][0], rD[c][1][0], rD[c][0][1], rD[c][1][1]};
+#pragma unroll
+            for (int e = 0; e < 4; ++e) rY[c][e] = 0.;
+            multiply_add_double(rY[c], rA, upper.x, upper.y);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < batch; ++c) {
+            if constexpr (ToY) {
+#pragma unroll
+                for (int u = 0; u < 2; ++u) {
+                    const int o = int(unsigned(origin[c]) / unsigned(b_held * b_stride)) + u;
+                    const int row = int(unsigned(o) / unsigned(outer / Group::rows)),
+                              rest = int(unsigned(o) % unsigned(outer / Group::rows));
+                    double* gY = place.y + row * place.y_row_stride + (rest * 64 + t * 8 + g);
+                    if (row < place.rows)
+#pragma unroll
+                        for (int j = 0; j < 2; ++j) last_step.store(gY + 4 * j * 8, rY[c][2 * u + j]);
+                }
+            } else {
+                const int to = Group::place(origin[c]) ^ lane_to;
+#pragma unroll
+                for (int j = 0; j < 2; ++j)
+                    if constexpr (last_modes) {
+                        sTo[Group::place_further(to, 4 * j * b_stride)] = rY[c][j];
+                        sTo[Group::place_further(to, 4 * j * b_stride + b_held * b_stride)] = rY[c][2 + j];
+                    } else
+                        *reinterpret_cast<double2*>(sTo + Group::place_further(to, 4 * j * b_stride)) =
+                            make_double2(rY[c][j], rY[c][2 + j]);
+            }
+        }
+    }
+}
+
 // Contract: sTo[.., q_b, q_a, i] = sum_{b, a} sFrom[.., b, a, i] F_upper[b, q_b] F_lower[a, q_a] over the tile; with ToY (last modes only) the result goes
 // to Y through the epilogue, in a cluster for this block's share of the outer indices, b from the block that holds it.
 // sFrom = sTo is allowed. All threads call it; no barrier at either end.
@@ -188,8 +282,6 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     constexpr int warps = Group::threads / 32;
     static_assert(Group::swizzled && a_stride % U == 0 && (!ToY || shape::last_modes));
     static_assert(outer * (a_stride / U) % blocks == 0);
-    constexpr int chained = is_float ? Group::chained(lower) : 1;
-    static_assert(!is_float || (chained == Group::chained(upper) && together % chained == 0 && a_steps % chained == 0));
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
               t = int(threadIdx.x % 4u);
@@ -287,50 +379,44 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 #pragma unroll
                     for (int m = 0; m < a_rows; ++m)
 #pragma unroll
-                        for (int k = 0; k < a_steps; k += chained) {
-                            left rF[chained];
-#pragma unroll
-                            for (int j = 0; j < chained; ++j)
-                                if constexpr (held)
-                                    rF[j] = rLower[m * a_steps + k + j];
-                                else
-                                    operands.read(rF[j], m, k + j);
+                        for (int k = 0; k < a_steps; ++k) {
+                            left rF;
+                            if constexpr (held)
+                                rF = rLower[m * a_steps + k];
+                            else
+                                operands.read(rF, m, k);
 #pragma unroll
                             for (int c = 0; c < together; ++c) {
                                 if (k == 0)
-                                    multiply_add_chain<true, chained>(rD[m][c], rF, 1, &rB[c][k], 1);
+                                    multiply_add_split<true>(rD[m][c], rF, rB[c][k]);
                                 else
-                                    multiply_add_chain<false, chained>(rD[m][c], rF, 1, &rB[c][k], 1);
+                                    multiply_add_split<false>(rD[m][c], rF, rB[c][k]);
                             }
                         }
 #pragma unroll
-                    for (int c0 = 0; c0 < together; c0 += chained) {
-                        left_split rA[a_rows][chained];
+                    for (int c = 0; c < together; ++c) {
+                        left_split rA[a_rows];
 #pragma unroll
                         for (int m = 0; m < a_rows; ++m)
 #pragma unroll
-                            for (int c = 0; c < chained; ++c)
-#pragma unroll
-                                for (int e = 0; e < 4; ++e) {  // columns 2t and 2t + 1 become t and t + 4
-                                    const split_float parts = split(rD[m][c0 + c][e / 2 + 2 * (e % 2)]);
-                                    rA[m][c].high[e] = parts.high;
-                                    rA[m][c].low[e] = parts.low;
-                                }
+                            for (int e = 0; e < 4; ++e) {  // columns 2t and 2t + 1 become t and t + 4
+                                const split_float parts = split(rD[m][c][e / 2 + 2 * (e % 2)]);
+                                rA[m].high[e] = parts.high;
+                                rA[m].low[e] = parts.low;
+                            }
 #pragma unroll
                         for (int n = 0; n < b_steps; ++n) {
-                            right rF[chained];
-#pragma unroll
-                            for (int c = 0; c < chained; ++c)
-                                if constexpr (held)
-                                    rF[c] = rUpper[(n0 + c0 + c) * b_steps + n];
-                                else
-                                    operands.read(rF[c], n0 + c0 + c, n);
+                            right rF;
+                            if constexpr (held)
+                                rF = rUpper[(n0 + c) * b_steps + n];
+                            else
+                                operands.read(rF, n0 + c, n);
 #pragma unroll
                             for (int m = 0; m < a_rows; ++m) {
-                                if (n0 + c0 == 0)
-                                    multiply_add_chain<true, chained>(rY[u][m * b_steps + n], rA[m], 1, rF, 1);
+                                if (n0 + c == 0)
+                                    multiply_add_split<true>(rY[u][m * b_steps + n], rA[m], rF);
                                 else
-                                    multiply_add_chain<false, chained>(rY[u][m * b_steps + n], rA[m], 1, rF, 1);
+                                    multiply_add_split<false>(rY[u][m * b_steps + n], rA[m], rF);
                             }
                         }
                     }

@@ -98,9 +98,8 @@ template <class Group, class Shape>
 __device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments,
                                                 typename Group::scalar* sF) {
     // Loads on their way together: more where there are few threads and so registers.
-    constexpr int together = Group::threads * Group::blocks_per_multiprocessor <= 256 ? 16
-                             : Group::any_warpgroup()                                 ? 8
-                                                                                      : 4;
+    constexpr int most = Group::threads * Group::blocks_per_multiprocessor <= 256 ? 16 : Group::any_warpgroup() ? 8 : 4;
+    constexpr int each = Shape::slots / Group::threads, together = each < 1 ? 1 : each < most ? each : most;
 #pragma unroll together
     for (unsigned slot = threadIdx.x; slot < unsigned(Shape::slots); slot += Group::threads) {
         typename Group::scalar rF[2];  // (of the pair)

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT
+// The ranks of otimes/distributed.hpp: agreement, planning by rank 0, and running a distributed plan.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <otimes/distributed.hpp>
+
+#include "host_transport.hpp"
+#include "transports.hpp"
+
+namespace otimes {
+
+namespace {
+
+/// Runs at least this long go as messages of their own; shorter ones are packed.
+constexpr std::int64_t least_direct_bytes = 64 * 1024;
+constexpr std::int64_t most_direct_runs = 4096;
+constexpr std::size_t most_plans = 256;
+constexpr std::int64_t packing_alignment = 256;
+
+/// Memory of one local rank that grows and is used again.
+struct arena {
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+};
+
+interconnect links_of(const transport& over, const communicator_options& how) {
+    interconnect links = how.links;
+    if (links.bytes_per_second > 0) {
+        return links;
+    }
+    const machine& where = over.executor_of(0).target();
+    if (over.executor_of(0).where() == placement::gpu) {
+        const double peer = where.gpus.front().peer_bytes_per_second;
+        links.bytes_per_second = peer > 0 ? peer : where.gpus.front().host_bytes_per_second;
+        links.exchange_seconds = 25e-6;
+    } else {
+        links.bytes_per_second = where.cpu.memory_bytes_per_second / 4;  // two copies, each read and written
+        links.exchange_seconds = over.size() == over.local_count() ? 0 : 5e-6;
+    }
+    links.bytes_per_second = std::max(links.bytes_per_second, 1e6);
+    return links;
+}
+
+}  // namespace
+
+struct communicator_state {
+    std::unique_ptr<transport> over;
+    communicator_options how;
+    interconnect links;
+    std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
+    std::vector<std::array<arena, 4>>
+        arenas;  ///< of each local rank: two intermediates, what it packs, what it unpacks
+
+    ~communicator_state() {
+        for (std::size_t local = 0; local < arenas.size(); ++local) {
+            for (const arena& a : arenas[local]) {
+                if (a.data != nullptr) {
+                    over->release(static_cast<std::int32_t>(local), a.data, a.bytes);
+                }
+            }
+        }
+    }
+
+    std::byte* grown(std::int32_t local, std::size_t which, std::int64_t bytes) {
+        arena& a = arenas[static_cast<std::size_t>(local)][which];
+        if (a.bytes < bytes) {
+            if (a.data != nullptr) {
+                over->release(local, a.data, a.bytes);
+            }
+            a = {};
+            a.data = over->allocate(local, bytes);
+            a.bytes = bytes;
+        }
+        return static_cast<std::byte*>(a.data);
+    }
+
+    void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
+                  std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target);
+};
+
+namespace {
+
+strided_copy in_bytes(const moved_runs& m, std::int64_t bytes) {
+    strided_copy c;
+    c.run = m.run * bytes;
+    c.counts = m.counts;
+    for (std::size_t level = 0; level < 3; ++level) {
+        c.from_strides[level] = m.from_strides[level] * bytes;
+        c.to_strides[level] = m.to_strides[level] * bytes;
+    }
+    return c;
+}
+
+/// The strides of the same runs without gaps.
+std::array<std::int64_t, 3> packed_strides(const strided_copy& c) {
+    return {c.run * c.counts[2] * c.counts[1], c.run * c.counts[2], c.run};
+}
+
+/// Both sides decide by the same values, so they list the same messages.
+bool goes_directly(const strided_copy& c) {
+    const std::int64_t runs = c.counts[0] * c.counts[1] * c.counts[2];
+    return runs == 1 || (c.run >= least_direct_bytes && runs <= most_direct_runs);
+}
+
+template <class Use>
+void for_each_run(const strided_copy& c, const std::array<std::int64_t, 3>& strides, const Use& use) {
+    for (std::int64_t i = 0; i < c.counts[0]; ++i) {
+        for (std::int64_t j = 0; j < c.counts[1]; ++j) {
+            for (std::int64_t k = 0; k < c.counts[2]; ++k) {
+                use(i * strides[0] + j * strides[1] + k * strides[2]);
+            }
+        }
+    }
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + packing_alignment - 1) / packing_alignment * packing_alignment;
+}
+
+}  // namespace
+
+void communicator_state::exchange(const distribution& from, const distribution& to, std::int64_t rows,
+                                  std::int64_t cols, std::int64_t element_bytes, std::span<const void* const> source,
+                                  std::span<void* const> target) {
+    const std::int32_t ranks = over->size();
+    const std::int32_t first = over->first_rank();
+    const std::int32_t locals = over->local_count();
+    struct unpacking {
+        std::int32_t local;
+        const std::byte* from;
+        std::byte* to;
+        strided_copy what;
+    };
+    std::vector<message> sends;
+    std::vector<message> receives;
+    std::vector<unpacking> later;
+    const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + locals; };
+
+    for (std::int32_t local = 0; local < locals; ++local) {
+        const std::int32_t me = first + local;
+        const held_block mine = block_of(from, rows, cols, me);
+        const held_block wanted = block_of(to, rows, cols, me);
+        const auto* const base = static_cast<const std::byte*>(source[static_cast<std::size_t>(local)]);
+        auto* const end = static_cast<std::byte*>(target[static_cast<std::size_t>(local)]);
+        // How much is packed and unpacked is known before the memory for it is taken.
+        std::int64_t packed_bytes = 0;
+        std::int64_t unpacked_bytes = 0;
+        std::vector<std::vector<moved_runs>> out(static_cast<std::size_t>(ranks));
+        std::vector<std::vector<moved_runs>> in(static_cast<std::size_t>(ranks));
+        for (std::int32_t other = 0; other < ranks; ++other) {
+            const auto n = static_cast<std::size_t>(other);
+            out[n] = moved_between(mine, block_of(to, rows, cols, other));
+            in[n] = moved_between(block_of(from, rows, cols, other), wanted);
+            for (const moved_runs& m : out[n]) {
+                packed_bytes += goes_directly(in_bytes(m, element_bytes)) ? 0 : m.elements() * element_bytes;
+            }
+            for (const moved_runs& m : in[n]) {
+                unpacked_bytes += goes_directly(in_bytes(m, element_bytes)) ? 0 : m.elements() * element_bytes;
+            }
+            packed_bytes = aligned(packed_bytes);
+            unpacked_bytes = aligned(unpacked_bytes);
+        }
+        std::byte* pack = packed_bytes > 0 ? grown(local, 2, packed_bytes) : nullptr;
+        std::byte* unpack = unpacked_bytes > 0 ? grown(local, 3, unpacked_bytes) : nullptr;
+        for (std::int32_t step = 0; step < ranks; ++step) {
+            // Rank r begins with its neighbour r + 1, so that not all send to the same one at once.
+            const std::int32_t other = (me + step) % ranks;
+            if (is_local(other) && over->reaches(local, other - first)) {
+                auto* const there = static_cast<std::byte*>(target[static_cast<std::size_t>(other - first)]);
+                for (const moved_runs& m : out[static_cast<std::size_t>(other)]) {
+                    over->copy(local, base + m.from_start * element_bytes, other - first,
+                               there + m.to_start * element_bytes, in_bytes(m, element_bytes));
+                }
+                continue;
+            }
+            std::byte* const packed = pack;
+            for (const moved_runs& m : out[static_cast<std::size_t>(other)]) {
+                strided_copy c = in_bytes(m, element_bytes);
+                const std::byte* const begin = base + m.from_start * element_bytes;
+                if (goes_directly(c)) {
+                    for_each_run(c, c.from_strides, [&](std::int64_t at) {
+                        sends.push_back({me, other, const_cast<std::byte*>(begin + at), c.run});
+                    });
+                    continue;
+                }
+                c.to_strides = packed_strides(c);
+                over->copy(local, begin, local, pack, c);
+                pack += m.elements() * element_bytes;
+            }
+            if (pack != packed) {
+                sends.push_back({me, other, packed, pack - packed});
+                pack = packed + aligned(pack - packed);
+            }
+        }
+        for (std::int32_t step = 0; step < ranks; ++step) {
+            const std::int32_t other = (me - step + ranks) % ranks;
+            if (is_local(other) && over->reaches(other - first, local)) {
+                continue;
+            }
+            std::byte* const packed = unpack;
+            for (const moved_runs& m : in[static_cast<std::size_t>(other)]) {
+                strided_copy c = in_bytes(m, element_bytes);
+                std::byte* const begin = end + m.to_start * element_bytes;
+                if (goes_directly(c)) {
+                    for_each_run(c, c.to_strides, [&](std::int64_t at) {
+                        receives.push_back({other, me, begin + at, c.run});
+                    });
+                    continue;
+                }
+                c.from_strides = packed_strides(c);
+                later.push_back({local, unpack, begin, c});
+                unpack += m.elements() * element_bytes;
+            }
+            if (unpack != packed) {
+                receives.push_back({other, me, packed, unpack - packed});
+                unpack = packed + aligned(unpack - packed);
+            }
+        }
+    }
+    if (locals < ranks || !sends.empty()) {
+        over->start(sends, receives);
+        over->finish();
+    }
+    for (const unpacking& u : later) {
+        over->copy(u.local, u.from, u.local, u.to, u.what);
+    }
+}
+
+communicator::communicator(std::unique_ptr<transport> over, const communicator_options& how)
+    : state_(std::make_shared<communicator_state>()) {
+    state_->how = how;
+    state_->links = links_of(*over, how);
+    state_->arenas.resize(static_cast<std::size_t>(over->local_count()));
+    state_->over = std::move(over);
+}
+
+std::int32_t communicator::size() const noexcept { return state_ ? state_->over->size() : 0; }
+std::int32_t communicator::rank() const noexcept { return state_ ? state_->over->first_rank() : 0; }
+std::int32_t communicator::local_count() const noexcept { return state_ ? state_->over->local_count() : 0; }
+bool communicator::on_device() const noexcept {
+    return state_ && state_->over->executor_of(0).where() == placement::gpu;
+}
+
+transport& communicator::over() const {
+    if (!state_) {
+        throw unsupported_error(
+            "otimes: a communicator without ranks was used. Make one by otimes::make_communicator().");
+    }
+    return *state_->over;
+}
+
+std::string communicator::name() const {
+    return planning::counted(size(), "rank") + " over " + std::string(over().name()) + ", each on " +
+           std::string(over().executor_of(0).name());
+}
+
+void communicator::barrier() const {
+    over().synchronize();
+    std::uint64_t word = 0;
+    over().maximum({&word, 1});
+}
+
+double communicator::sum(std::span<const double> of_local_ranks) const {
+    std::vector<double> all(static_cast<std::size_t>(size()), 0.0);
+    for (std::size_t i = 0; i < of_local_ranks.size(); ++i) {
+        all[static_cast<std::size_t>(rank()) + i] = of_local_ranks[i];
+    }
+    over().collect(all);
+    double total = 0;
+    for (const double one : all) {
+        total += one;
+    }
+    return total;
+}
+
+void communicator::refuse(const std::string&) const noexcept {
+    try {
+        if (state_) {
+            std::array<std::uint64_t, 3> words{0, 0, 1};
+            state_->over->maximum(words);
+        }
+    } catch (const error&) {
+        return;  // the transport is broken: the others learn of it by themselves
+    }
+}
+
+std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed_problem& problem) const {
+    transport& t = over();
+    const std::string text = to_text(problem);
+    const std::uint64_t hash = planning::checksum_of(text);
+    const bool alone = t.local_count() == t.size();
+    if (!alone) {
+        std::array<std::uint64_t, 3> words{hash, ~hash, 0};
+        t.maximum(words);
+        if (words[2] != 0) {
+            throw device_error(
+                "otimes: another rank could not make this call, and threw an exception that says why; no rank has "
+                "written anything.");
+        }
+        if (words[0] != ~words[1]) {
+            std::string of_root = text;
+            t.broadcast(of_root);
+            const distributed_problem there = distributed_problem_from_text(of_root);
+            throw unsupported_error("otimes: the ranks were asked for different products: " +
+                                    (there == problem
+                                         ? std::string("this rank agrees with rank 0, another does not")
+                                         : "on rank " + std::to_string(rank()) + ", compared with rank 0, " +
+                                               describe_difference(problem, there)) +
+                                    ". All ranks must execute the same assignments with the same shapes, types, "
+                                    "options and distributions.");
+        }
+    }
+    if (const auto known = state_->plans.find(text); known != state_->plans.end()) {
+        return known->second;
+    }
+    // Rank 0 plans for all: hosts, tuning tables and compilers may differ. A plan that cannot be made is an error for all.
+    std::string answer;
+    std::shared_ptr<const distributed_plan> made;
+    if (rank() == 0) {
+        try {
+            made = std::make_shared<const distributed_plan>(
+                make_distributed_plan(problem, t.executor_of(0).target(), state_->links));
+            answer = alone ? "" : "P" + to_text(*made);
+        } catch (const budget_error& failure) {
+            answer = std::string("B") + failure.what();
+        } catch (const shape_error& failure) {
+            answer = std::string("S") + failure.what();
+        } catch (const error& failure) {
+            answer = std::string("U") + failure.what();
+        }
+    }
+    t.broadcast(answer);
+    if (!made) {
+        const std::string rest = answer.empty() ? std::string() : answer.substr(1);
+        switch (answer.empty() ? 'U' : answer.front()) {
+            case 'P': made = std::make_shared<const distributed_plan>(distributed_plan_from_text(rest)); break;
+            case 'B': throw budget_error(rest);
+            case 'S': throw shape_error(rest);
+            default: throw unsupported_error(rest);
+        }
+    }
+    if (state_->plans.size() >= most_plans) {
+        state_->plans.clear();
+    }
+    state_->plans.emplace(text, made);
+    return made;
+}
+
+void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
+                       std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
+    transport& t = over();
+    const std::int32_t locals = t.local_count();
+    const std::int32_t first = t.first_rank();
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    std::vector<const void*> current(x.begin(), x.end());
+    std::vector<void*> next(static_cast<std::size_t>(locals));
+    for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+        const distributed_stage& stage = plan.stages[i];
+        for (std::int32_t local = 0; local < locals; ++local) {
+            const auto n = static_cast<std::size_t>(local);
+            const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
+            next[n] = i + 1 == plan.stages.size() ? y[n] : wanted > 0 ? state_->grown(local, i % 2, wanted) : nullptr;
+        }
+        if (stage.kind == stage_kind::exchange) {
+            state_->exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
+                             current, next);
+        } else {
+            for (std::int32_t local = 0; local < locals; ++local) {
+                const auto n = static_cast<std::size_t>(local);
+                const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(first + local)];
+                if (which < 0) {
+                    continue;
+                }
+                bindings b;
+                b.pointers.push_back(const_cast<void*>(current[n]));
+                for (const std::int32_t k : stage.factors) {
+                    b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
+                }
+                b.pointers.push_back(next[n]);
+                if (stage.scaled) {
+                    b.scalars.push_back(alpha);
+                }
+                t.executor_of(local).run(stage.plans[static_cast<std::size_t>(which)], b, {});
+            }
+        }
+        current.assign(next.begin(), next.end());
+    }
+}
+
+void communicator::move(const distribution& from, std::span<const void* const> source, const distribution& to,
+                        std::span<void* const> target, std::int64_t rows, std::int64_t cols,
+                        std::int64_t element_bytes) const {
+    require_fits(from, cols, size());
+    require_fits(to, cols, size());
+    static_cast<void>(over());
+    state_->exchange(from, to, rows, cols, element_bytes, source, target);
+}
+
+namespace detail {
+
+communicator in_process_communicator(const executor& where, std::int32_t ranks, const communicator_options& how) {
+    if (ranks < 1) {
+        throw shape_error("otimes::in_process(" + std::to_string(ranks) + "): at least one rank is needed.");
+    }
+    return {std::make_unique<backend::in_process_transport>(where, ranks), how};
+}
+
+communicator found_communicator(const executor& where, const communicator_options& how) {
+    const std::int32_t gpus = how.use_gpus ? backend::visible_gpus() : 0;
+    if (backend::started_by_mpi()) {
+        std::unique_ptr<transport> control = backend::make_mpi_transport(where, how.deadline);
+        // All on GPUs, or all on CPUs: decided together.
+        std::uint64_t without = gpus == 0 ? 1 : 0;
+        control->maximum({&without, 1});
+        if (without != 0) {
+            return {std::move(control), how};
+        }
+        return {backend::make_gpu_transport(backend::mpi_rank_on_host() % gpus, 1, std::move(control), how.deadline),
+                how};
+    }
+    if (gpus > 0) {
+        return gpu_communicator(how);
+    }
+    return in_process_communicator(where, 1, how);
+}
+
+}  // namespace detail
+
+bool started_by_mpi() { return backend::started_by_mpi(); }
+
+communicator gpu_communicator(const communicator_options& how) {
+    return {backend::make_gpu_transport(0, 0, nullptr, how.deadline), how};
+}
+
+}  // namespace otimes

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// otimes::distributed where it was built without MPI: a program that mpirun started is told so.
+#include <cstdlib>
+
+#include <otimes/program/errors.hpp>
+
+#include "../distributed/transports.hpp"
+
+namespace otimes::backend {
+
+bool started_by_mpi() {
+    // Only launchers of several processes set these.
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
+        if (std::getenv(name) != nullptr) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::unique_ptr<transport> make_mpi_transport(const executor&, std::chrono::milliseconds) {
+    throw device_error(
+        "otimes: this program was started by an MPI launcher, but otimes was built without MPI. Install MPI (Debian "
+        "and "
+        "Ubuntu: apt-get install libopenmpi-dev) and configure with -DOTIMES_MPI=ON, or start one process.");
+}
+
+std::int32_t mpi_rank_on_host() { return 0; }
+
+}  // namespace otimes::backend

@@ -1,0 +1,694 @@
+// SPDX-License-Identifier: MIT
+/// @file distributed.hpp
+/// Public face of several GPUs and several processes: matrices that ranks hold parts of, and `dY = dX * kron(A, B, C)` on them.
+/// Link otimes::distributed. Needs neither MPI's nor NCCL's headers nor Eigen.
+///
+///     auto ranks = otimes::make_communicator();            // the ranks of mpirun; or all GPUs of this process; or one CPU rank
+///     otimes::DistributedMatrix<double> dX(ranks, M, P), dY(ranks);
+///     dX.fill([](std::int64_t i, std::int64_t j) { return ...; });
+///     dY = dX * kron(A, B, C);                             // every rank executes this line
+///     Eigen::MatrixXd Y = dY.to_host();
+///
+/// Everything that touches a DistributedMatrix is collective: all processes make the same calls in the same order. They compare
+/// what they are about to do first, and throw together where it differs. docs/distribution.md has the pictures.
+#pragma once
+
+#include <chrono>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <otimes/cuda.hpp>
+#include <otimes/exec/transport.hpp>
+#include <otimes/expr/kron.hpp>
+#include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/expr/scalar.hpp>
+#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distribution.hpp>
+#include <otimes/program/errors.hpp>
+
+#if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
+#include <otimes/exec/cpu.hpp>
+#include <otimes/exec/evaluate.hpp>
+#endif
+
+namespace otimes {
+
+/// How a communicator is made.
+struct communicator_options {
+    /// No call waits longer for other ranks; then it throws `device_error`.
+    std::chrono::milliseconds deadline = std::chrono::minutes(1);
+    /// GPUs where there are any; otherwise the ranks compute on the CPU.
+    bool use_gpus = true;
+    /// What the planner assumes of the links; 0 rates: from the machine.
+    interconnect links{.bytes_per_second = 0};
+};
+
+struct communicator_state;
+
+/// The ranks that hold matrices together. A handle: copies mean the same ranks.
+class communicator {
+public:
+    /// No ranks; what a default-constructed matrix has.
+    communicator() = default;
+    /// Ranks over a transport of your own. Collective.
+    communicator(std::unique_ptr<transport> over, const communicator_options& how);
+
+    [[nodiscard]] std::int32_t size() const noexcept;
+    /// The first (with MPI the only) rank of this process.
+    [[nodiscard]] std::int32_t rank() const noexcept;
+    /// Ranks of this process: 1 with MPI, all where one process has several GPUs.
+    [[nodiscard]] std::int32_t local_count() const noexcept;
+    [[nodiscard]] bool on_device() const noexcept;
+    /// "4 ranks over mpi, each on cpu avx2 serial"
+    [[nodiscard]] std::string name() const;
+    [[nodiscard]] transport& over() const;
+    /// Waits for all ranks, and for their queued work. @throws device_error
+    void barrier() const;
+    /// The sum over all ranks of one number of each local rank, added in the order of the ranks: the same bits everywhere and
+    /// each time.
+    [[nodiscard]] double sum(std::span<const double> of_local_ranks) const;
+
+    /// The plan of a problem: rank 0's, for all. Kept, so that asking again costs one agreement. Collective.
+    /// @throws unsupported_error the ranks ask for different things; the text says what differs
+    [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const distributed_problem& problem) const;
+    /// A call that this rank cannot make: the other ranks learn of it where they would have planned. @throws device_error there
+    void refuse(const std::string& why) const noexcept;
+    /// The body of an assignment. Addresses are those of the local ranks' blocks; `factors[i]` those of factor i, one for each
+    /// local rank. Collective.
+    void run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
+             std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const;
+    /// Changes where the elements of a matrix are. Collective.
+    void move(const distribution& from, std::span<const void* const> source, const distribution& to,
+              std::span<void* const> target, std::int64_t rows, std::int64_t cols, std::int64_t element_bytes) const;
+
+    friend bool operator==(const communicator&, const communicator&) = default;
+
+private:
+    std::shared_ptr<communicator_state> state_;
+};
+
+namespace detail {
+/// Ranks inside this process, on the CPU, one after another.
+[[nodiscard]] communicator in_process_communicator(const executor& where, std::int32_t ranks,
+                                                   const communicator_options& how);
+/// What make_communicator does, with the CPU executor of its caller.
+[[nodiscard]] communicator found_communicator(const executor& where, const communicator_options& how);
+}  // namespace detail
+
+/// True where this program was started by mpirun (or srun, ...) or has called MPI_Init, and otimes was built with MPI.
+[[nodiscard]] bool started_by_mpi();
+/// The GPUs of this process, one rank each, over NCCL. @throws device_error there is none, or no NCCL; the text says why.
+[[nodiscard]] communicator gpu_communicator(const communicator_options& how = {});
+
+#if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
+inline namespace OTIMES_TARGET {
+/// What there is: the ranks of mpirun (each on a GPU of its host where there are some, exchanging by NCCL, else on the CPU by
+/// MPI); without mpirun the GPUs of this process; without GPUs one rank on the CPU. Collective.
+/// @throws device_error a rank that does not answer within the deadline
+[[nodiscard]] inline communicator make_communicator(const communicator_options& how = {}) {
+    return otimes::detail::found_communicator(cpu(), how);
+}
+/// `ranks` ranks inside this process on the CPU, one after another: for tests, and to try a distribution on a laptop.
+[[nodiscard]] inline communicator in_process(std::int32_t ranks, const communicator_options& how = {}) {
+    return otimes::detail::in_process_communicator(cpu(), ranks, how);
+}
+}  // namespace OTIMES_TARGET
+#endif
+
+template <class Scalar>
+class DistributedMatrix;
+
+/// The factors of a Kronecker product where the ranks compute: copied there once, so that products copy nothing. Made by
+/// `replicate(ranks, kron(A, B, C))`.
+template <class ScalarType>
+class replicated_kron {
+public:
+    using Scalar = ScalarType;
+
+    [[nodiscard]] std::int64_t rows() const { return node_.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return node_.cols(); }
+    [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
+    [[nodiscard]] const communicator& ranks() const noexcept { return ranks_; }
+    /// Address of factor `i` for each local rank.
+    [[nodiscard]] const std::vector<const void*>& addresses(std::size_t i) const { return addresses_[i]; }
+
+    replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
+        node_.set_alpha(source.alpha());
+        for (const leaf& f : source.factors()) {
+            add(f);
+        }
+    }
+
+private:
+    void add(const leaf& f) {
+        if (f.is_identity()) {
+            node_.append(f);
+            addresses_.emplace_back(static_cast<std::size_t>(ranks_.local_count()), nullptr);
+            return;
+        }
+        const matrix_view view = f.view();
+        if (!f.is_dense() || f.space() != memory_space::host || f.real_elements()) {
+            throw unsupported_error("otimes: replicate(ranks, kron(...)): factor " +
+                                    std::to_string(addresses_.size() + 1) +
+                                    " is not a dense matrix in host memory of the kron's own scalar. Give it as one.");
+        }
+        std::vector<Scalar> packed(static_cast<std::size_t>(view.rows * view.cols));
+        for (std::int64_t i = 0; i < view.rows; ++i) {
+            for (std::int64_t j = 0; j < view.cols; ++j) {
+                const Scalar value = static_cast<const Scalar*>(view.data)[i * view.row_stride + j * view.col_stride];
+                packed[static_cast<std::size_t>(i * view.cols + j)] =
+                    f.conjugated() ? detail::conjugate_of(value) : value;
+            }
+        }
+        const auto bytes = static_cast<std::int64_t>(packed.size() * sizeof(Scalar));
+        std::vector<const void*> where;
+        for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
+            void* const memory = ranks_.over().allocate(local, bytes);
+            memory_.push_back(std::shared_ptr<void>(
+                memory, [ranks = ranks_, local, bytes](void* m) { ranks.over().release(local, m, bytes); }));
+            ranks_.over().upload(local, memory, packed.data(), bytes);
+            where.push_back(memory);
+        }
+        addresses_.push_back(std::move(where));
+        leaf copy = leaf::borrowed({addresses_.back().front(), view.rows, view.cols, view.cols, 1});
+        copy.set_space(ranks_.on_device() ? memory_space::device : memory_space::host);
+        node_.append(std::move(copy));
+    }
+
+    communicator ranks_;
+    kron_node<Scalar> node_;
+    std::vector<std::vector<const void*>> addresses_;
+    std::vector<std::shared_ptr<void>> memory_;
+};
+
+/// Copies the factors of a kron of host matrices to every rank of this process. Later changes of the matrices are not seen.
+template <class Kron>
+requires device::host_kron<Kron>
+[[nodiscard]] replicated_kron<typename Kron::Scalar> replicate(const communicator& ranks, const Kron& k) {
+    return {ranks, k.node()};
+}
+
+namespace device {
+template <class Type>
+inline constexpr bool is_replicated = false;
+template <class Scalar>
+inline constexpr bool is_replicated<replicated_kron<Scalar>> = true;
+/// What may stand beside a DistributedMatrix.
+template <class Type>
+concept any_kron = host_kron<Type> || is_kron<bare<Type>> || is_replicated<bare<Type>>;
+}  // namespace device
+
+/// `alpha * dX * K`, lazy. Borrows dX and the factors: evaluate it in the same statement.
+template <class ScalarType>
+class distributed_product {
+public:
+    using Scalar = ScalarType;
+
+    explicit distributed_product(const DistributedMatrix<Scalar>& x) : x_(&x) {}
+    template <class Other>
+    void multiply(const kron_node<Other>& k) {
+        kron_.append(k);
+        has_kron_ = true;
+    }
+    void set_addresses(std::vector<std::vector<const void*>> addresses) { addresses_ = std::move(addresses); }
+    void scale(const Scalar& amount) { kron_.set_alpha(kron_.alpha() * amount); }
+
+    [[nodiscard]] const DistributedMatrix<Scalar>& x() const noexcept { return *x_; }
+    [[nodiscard]] const kron_node<Scalar>& kron() const noexcept { return kron_; }
+    [[nodiscard]] bool has_kron() const noexcept { return has_kron_; }
+    [[nodiscard]] std::int64_t rows() const { return x_->rows(); }
+    [[nodiscard]] std::int64_t cols() const { return has_kron_ ? kron_.cols() : x_->cols(); }
+
+    /// What all ranks must agree on. @throws shape_error, unsupported_error
+    [[nodiscard]] distributed_problem problem(bool add, const distribution* result, const options& wishes) const {
+        distributed_problem p;
+        p.type = dtype_of<Scalar>();
+        p.space = x_->ranks().on_device() ? memory_space::device : memory_space::host;
+        p.ranks = x_->ranks().size();
+        p.rows = x_->rows();
+        p.add = add;
+        p.operand = x_->layout();
+        p.wishes = wishes;
+        if (result != nullptr) {
+            p.result_is_fixed = true;
+            p.result = *result;
+        }
+        if (!has_kron_) {  // a matrix alone: one identity
+            p.factors.push_back({dtype_of<Scalar>(), x_->cols(), x_->cols(), 0, 0, false, true, p.space});
+            return p;
+        }
+        if (kron_.rows() != x_->cols()) {
+            detail::throw_mismatch({nullptr, x_->rows(), x_->cols(), 1, 1}, kron_.factors(), false);
+        }
+        std::int32_t position = 0;
+        for (const leaf& f : kron_.factors()) {
+            ++position;
+            if (!f.is_dense() && !f.is_identity()) {
+                throw unsupported_error("otimes: dX * kron(...) with a DistributedMatrix: factor " +
+                                        std::to_string(position) +
+                                        " has structure. Distributed products take dense factors and identities; "
+                                        "give it as a dense matrix.");
+            }
+            const matrix_view view = f.view();
+            distributed_factor d;
+            d.type = f.real_elements() ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
+            d.p_extent = view.rows;
+            d.q_extent = view.cols;
+            d.row_stride = view.row_stride;
+            d.col_stride = view.col_stride;
+            d.conjugate = f.conjugated() && !f.real_elements();
+            d.identity = f.is_identity();
+            d.space = f.is_identity() ? p.space : f.space();
+            p.factors.push_back(d);
+        }
+        return p;
+    }
+
+    /// Address of each factor for each local rank.
+    [[nodiscard]] std::vector<std::vector<const void*>> addresses() const {
+        if (!addresses_.empty() || !has_kron_) {
+            return addresses_;
+        }
+        std::vector<std::vector<const void*>> result;
+        for (const leaf& f : kron_.factors()) {
+            if (f.space() == memory_space::device && x_->ranks().local_count() > 1) {
+                throw unsupported_error(
+                    "otimes: dX * kron(...): a factor lies in the memory of one GPU, but this process has " +
+                    std::to_string(x_->ranks().local_count()) +
+                    " of them. Use host factors, or K = otimes::replicate(ranks, kron(...)).");
+            }
+            result.emplace_back(static_cast<std::size_t>(x_->ranks().local_count()), f.view().data);
+        }
+        return result;
+    }
+
+private:
+    const DistributedMatrix<Scalar>* x_;
+    kron_node<Scalar> kron_;
+    bool has_kron_ = false;
+    std::vector<std::vector<const void*>> addresses_;
+};
+
+/// A dense matrix of which every rank holds a block (plan/distribution.hpp), row-major, in the memory of its executor.
+template <class ScalarType>
+class DistributedMatrix {
+    static_assert(dtype_of<ScalarType>() != dtype::other,
+                  "otimes: a DistributedMatrix holds float, double or their complex types.");
+
+public:
+    using Scalar = ScalarType;
+
+    /// No ranks, no elements; the first assignment gives it both.
+    DistributedMatrix() = default;
+    /// No elements; the first assignment gives it a shape and the distribution that costs least.
+    explicit DistributedMatrix(communicator ranks) : ranks_(std::move(ranks)) {}
+    /// Uninitialised. Rows are cut over all ranks. @throws shape_error, device_error. Collective.
+    DistributedMatrix(communicator ranks, std::int64_t rows, std::int64_t cols)
+        : DistributedMatrix(ranks, rows, cols, cut_rows(ranks.size())) {}
+    DistributedMatrix(communicator ranks, std::int64_t rows, std::int64_t cols, const distribution& layout)
+        : ranks_(std::move(ranks)) {
+        resize(rows, cols, layout);
+    }
+    DistributedMatrix(const DistributedMatrix& other) : ranks_(other.ranks_) { copy_from(other); }
+    DistributedMatrix(DistributedMatrix&& other) noexcept { swap(other); }
+    DistributedMatrix& operator=(const DistributedMatrix& other) {
+        if (this != &other) {
+            DistributedMatrix copy(other);
+            swap(copy);
+        }
+        return *this;
+    }
+    DistributedMatrix& operator=(DistributedMatrix&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~DistributedMatrix() = default;
+
+    /// Y = alpha * X * K. Takes the shape; a Y that has the right shape keeps its distribution, another gets the one that costs
+    /// least. Safe when Y is X. Collective.
+    DistributedMatrix& operator=(const distributed_product<Scalar>& value) {
+        assign(value, false, Scalar(1));
+        return *this;
+    }
+    /// @throws shape_error on every rank when the shapes differ
+    DistributedMatrix& operator+=(const distributed_product<Scalar>& value) {
+        assign(value, true, Scalar(1));
+        return *this;
+    }
+    DistributedMatrix& operator-=(const distributed_product<Scalar>& value) {
+        assign(value, true, Scalar(-1));
+        return *this;
+    }
+    DistributedMatrix& operator+=(const DistributedMatrix& other) { return *this += other.expression(); }
+    DistributedMatrix& operator-=(const DistributedMatrix& other) { return *this -= other.expression(); }
+
+    [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
+    [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+    [[nodiscard]] const communicator& ranks() const noexcept { return ranks_; }
+    [[nodiscard]] const distribution& layout() const noexcept { return layout_; }
+    [[nodiscard]] distributed_product<Scalar> expression() const { return distributed_product<Scalar>(*this); }
+
+    /// @name The block of a local rank (from 0): row-major, in its executor's memory.
+    /// @{
+    [[nodiscard]] held_block block(std::int32_t local = 0) const {
+        return block_of(layout_, rows_, cols_, ranks_.rank() + local);
+    }
+    [[nodiscard]] Scalar* data(std::int32_t local = 0) noexcept {
+        return static_cast<Scalar*>(blocks_[static_cast<std::size_t>(local)].get());
+    }
+    [[nodiscard]] const Scalar* data(std::int32_t local = 0) const noexcept {
+        return static_cast<const Scalar*>(blocks_[static_cast<std::size_t>(local)].get());
+    }
+    /// @}
+
+    /// Sets element (i, j) to value(i, j); each process asks for its own elements only.
+    template <class Function>
+    void fill(const Function& value) {
+        for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
+            const held_block b = block(local);
+            std::vector<Scalar> staged(static_cast<std::size_t>(b.elements()));
+            for (std::int64_t i = 0; i < b.row_count(); ++i) {
+                for (std::int64_t j = 0; j < b.col_count(); ++j) {
+                    staged[static_cast<std::size_t>(i * b.col_count() + j)] = value(b.rows.begin + i, b.cols.global(j));
+                }
+            }
+            upload(local, staged.data());
+        }
+    }
+    /// Takes the elements of a host matrix of the same shape, which every process must have (each reads its part only).
+    template <device::host_matrix Host>
+    void from_host(const Host& host) {
+        require_shape(host.rows(), host.cols());
+        const leaf kept = device::host_leaf(host);
+        const matrix_view v = kept.view();
+        fill([&](std::int64_t i, std::int64_t j) {
+            return static_cast<const Scalar*>(v.data)[i * v.row_stride + j * v.col_stride];
+        });
+    }
+    /// Takes the elements of rank `root`'s host matrix; the others' is not looked at. Collective.
+    template <device::host_matrix Host>
+    void scatter(const Host& host, std::int32_t root = 0) {
+        distribution all;
+        all.first_rank = root;
+        DistributedMatrix whole(ranks_, rows_, cols_, all);
+        if (whole.holds_all()) {
+            whole.from_host(host);
+        }
+        ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
+        ranks_.over().synchronize();
+    }
+    /// The whole matrix on rank `root`; 0 x 0 elsewhere. Collective.
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
+    [[nodiscard]] Host gather(std::int32_t root = 0) const {
+        distribution all;
+        all.first_rank = root;
+        DistributedMatrix whole(ranks_, rows_, cols_, all);
+        ranks_.move(layout_, sources(), all, whole.targets(), rows_, cols_, sizeof(Scalar));
+        const bool here = whole.holds_all();
+        Host host(here ? rows_ : 0, here ? cols_ : 0);
+        if (here) {
+            const std::vector<Scalar> staged = whole.staged_block(root - ranks_.rank());
+            for (std::int64_t i = 0; i < rows_; ++i) {
+                for (std::int64_t j = 0; j < cols_; ++j) {
+                    host(i, j) = staged[static_cast<std::size_t>(i * cols_ + j)];
+                }
+            }
+        }
+        ranks_.over().synchronize();
+        return host;
+    }
+    /// The whole matrix on every process. Collective.
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
+    [[nodiscard]] Host to_host() const {
+        const Host at_root = gather<Host>(0);
+        std::string bytes;
+        if (ranks_.rank() == 0) {
+            bytes.resize(static_cast<std::size_t>(rows_ * cols_) * sizeof(Scalar));
+            auto* const out = reinterpret_cast<Scalar*>(bytes.data());
+            for (std::int64_t i = 0; i < rows_; ++i) {
+                for (std::int64_t j = 0; j < cols_; ++j) {
+                    out[i * cols_ + j] = at_root(i, j);
+                }
+            }
+        }
+        ranks_.over().broadcast(bytes);
+        Host host(rows_, cols_);
+        const auto* const in = reinterpret_cast<const Scalar*>(bytes.data());
+        for (std::int64_t i = 0; i < rows_; ++i) {
+            for (std::int64_t j = 0; j < cols_; ++j) {
+                host(i, j) = in[i * cols_ + j];
+            }
+        }
+        return host;
+    }
+    /// A copy of a local rank's block on the host; waits for the rank.
+    [[nodiscard]] std::vector<Scalar> staged_block(std::int32_t local = 0) const {
+        const held_block b = block(local);
+        std::vector<Scalar> staged(static_cast<std::size_t>(b.elements()));
+        if (!staged.empty()) {
+            ranks_.over().download(local, staged.data(), data(local), bytes_of(b));
+        }
+        return staged;
+    }
+
+    /// Another distribution; the elements stay. Collective.
+    void redistribute(const distribution& layout) {
+        DistributedMatrix moved(ranks_, rows_, cols_, layout);
+        ranks_.move(layout_, sources(), layout, moved.targets(), rows_, cols_, sizeof(Scalar));
+        swap(moved);
+    }
+
+    /// Changes shape and distribution; the elements are lost. Collective where memory is short on one rank.
+    void resize(std::int64_t rows, std::int64_t cols, const distribution& layout) {
+        std::int64_t count = 0;
+        if (rows < 0 || cols < 0 || !checked_multiply(rows, cols, count) || !checked_multiply(count, 16, count)) {
+            throw shape_error("otimes: DistributedMatrix: " + detail::shape_text(rows, cols) +
+                              " is no shape; extents must not be negative and the bytes fit in 63 bits.");
+        }
+        if (ranks_.size() == 0) {
+            throw unsupported_error(
+                "otimes: DistributedMatrix: there are no ranks. Give it a communicator, e.g. "
+                "otimes::make_communicator().");
+        }
+        require_fits(layout, cols, ranks_.size());
+        std::vector<std::shared_ptr<void>> blocks;
+        for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
+            const std::int64_t bytes = bytes_of(block_of(layout, rows, cols, ranks_.rank() + local));
+            if (bytes == 0) {
+                blocks.emplace_back();
+                continue;
+            }
+            blocks.emplace_back(ranks_.over().allocate(local, bytes), [ranks = ranks_, local, bytes](void* memory) {
+                ranks.over().release(local, memory, bytes);
+            });
+        }
+        blocks_ = std::move(blocks);
+        rows_ = rows;
+        cols_ = cols;
+        layout_ = layout;
+    }
+
+    void swap(DistributedMatrix& other) noexcept {
+        std::swap(ranks_, other.ranks_);
+        std::swap(rows_, other.rows_);
+        std::swap(cols_, other.cols_);
+        std::swap(layout_, other.layout_);
+        std::swap(blocks_, other.blocks_);
+    }
+
+    /// Addresses of the local ranks' blocks.
+    [[nodiscard]] std::vector<const void*> sources() const {
+        std::vector<const void*> result;
+        for (const std::shared_ptr<void>& b : blocks_) {
+            result.push_back(b.get());
+        }
+        return result;
+    }
+    [[nodiscard]] std::vector<void*> targets() {
+        std::vector<void*> result;
+        for (const std::shared_ptr<void>& b : blocks_) {
+            result.push_back(b.get());
+        }
+        return result;
+    }
+
+private:
+    [[nodiscard]] static std::int64_t bytes_of(const held_block& b) {
+        return b.elements() * static_cast<std::int64_t>(sizeof(Scalar));
+    }
+    void upload(std::int32_t local, const Scalar* from) {
+        const held_block b = block(local);
+        if (b.elements() > 0) {
+            ranks_.over().upload(local, data(local), from, bytes_of(b));
+        }
+    }
+    [[nodiscard]] bool holds_all() const {
+        for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
+            if (ranks_.rank() + local == layout_.first_rank) {
+                return true;
+            }
+        }
+        return false;
+    }
+    void require_shape(std::int64_t rows, std::int64_t cols) const {
+        if (rows != rows_ || cols != cols_) {
+            throw shape_error("otimes: DistributedMatrix::from_host: the host matrix is " +
+                              detail::shape_text(rows, cols) + ", the distributed one " +
+                              detail::shape_text(rows_, cols_) + ".");
+        }
+    }
+    void copy_from(const DistributedMatrix& other) {
+        if (other.ranks_.size() == 0 || other.blocks_.empty()) {
+            return;
+        }
+        resize(other.rows_, other.cols_, other.layout_);
+        ranks_.move(layout_, other.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
+    }
+
+    void assign(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
+        const communicator ranks = value.x().ranks();
+#if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
+        if (!ranks.on_device()) {
+            enable_kernels<Scalar>();
+        }
+#endif
+        distributed_problem problem;
+        std::vector<std::vector<const void*>> factors;
+        try {  // a rank that cannot make this call tells the others, which would wait for it
+            if (ranks_.size() != 0 && !(ranks_ == ranks)) {
+                throw unsupported_error("otimes: dY = dX * K: X and Y belong to different communicators.");
+            }
+            const bool same_shape =
+                ranks_.size() != 0 && !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+            if (add && !same_shape) {
+                detail::throw_other_shape("+=", rows_, cols_, value.rows(), value.cols());
+            }
+            problem = value.problem(add, same_shape ? &layout_ : nullptr, {});
+            planning::check_problem(problem);
+            factors = value.addresses();
+        } catch (const error& failure) {
+            ranks.refuse(failure.what());
+            throw;
+        }
+        const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(problem);
+        std::complex<double> alpha;
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            const Scalar a = sign * value.kron().alpha();
+            alpha = {static_cast<double>(a.real()), static_cast<double>(a.imag())};
+        } else {
+            alpha = static_cast<double>(sign * value.kron().alpha());
+        }
+        if (&value.x() == this || blocks_.empty() || rows_ != value.rows() || cols_ != value.cols()) {
+            DistributedMatrix fresh(ranks, value.rows(), value.cols(), plan->result);
+            if (add) {  // Y += Y * K
+                ranks.move(layout_, sources(), plan->result, fresh.targets(), rows_, cols_, sizeof(Scalar));
+            }
+            ranks.run(*plan, value.x().sources(), fresh.targets(), factors, alpha);
+            swap(fresh);
+        } else {
+            ranks.run(*plan, value.x().sources(), targets(), factors, alpha);
+        }
+    }
+
+    communicator ranks_;
+    std::int64_t rows_ = 0;
+    std::int64_t cols_ = 0;
+    distribution layout_;
+    std::vector<std::shared_ptr<void>> blocks_;
+};
+
+/// dX * K: lazy.
+template <class Scalar, class Kron>
+requires device::any_kron<Kron>
+[[nodiscard]] distributed_product<Scalar> operator*(const DistributedMatrix<Scalar>& x, const Kron& k) {
+    static_assert(
+        std::is_same_v<typename Kron::Scalar, Scalar> || std::is_same_v<typename Kron::Scalar, detail::real_of<Scalar>>,
+        "otimes: dX * kron(...): the factors have another scalar type than the DistributedMatrix.");
+    distributed_product<Scalar> result(x);
+    result.multiply(k.node());
+    if constexpr (device::is_replicated<Kron>) {
+        if (!(k.ranks() == x.ranks())) {
+            throw unsupported_error("otimes: dX * K: the factors were replicated on another communicator.");
+        }
+        std::vector<std::vector<const void*>> addresses;
+        for (std::size_t i = 0; i < k.node().factors().size(); ++i) {
+            addresses.push_back(k.addresses(i));
+        }
+        result.set_addresses(std::move(addresses));
+    }
+    return result;
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator*(const Amount& amount, distributed_product<Scalar> value) {
+    value.scale(device::scalar_from<Scalar>(amount));
+    return value;
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator*(distributed_product<Scalar> value, const Amount& amount) {
+    return amount * std::move(value);
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator*(const Amount& amount, const DistributedMatrix<Scalar>& x) {
+    return amount * x.expression();
+}
+template <class Scalar, class Kron>
+requires device::any_kron<Kron>
+[[nodiscard]] distributed_product<Scalar> operator*(distributed_product<Scalar> value, const Kron& k) {
+    if (value.has_kron()) {
+        throw unsupported_error(
+            "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply the "
+            "krons "
+            "first, dX * (K1 * K2).");
+    }
+    distributed_product<Scalar> result = value.x() * k;
+    result.scale(value.kron().alpha());
+    return result;
+}
+
+/// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
+/// read on the host. @throws shape_error where the shapes or distributions differ. Collective.
+template <class Scalar>
+[[nodiscard]] Scalar dot(const DistributedMatrix<Scalar>& x, const DistributedMatrix<Scalar>& y) {
+    if (x.rows() != y.rows() || x.cols() != y.cols() || !(x.layout() == y.layout())) {
+        throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + " with " +
+                          to_string(x.layout()) + ", y is " + detail::shape_text(y.rows(), y.cols()) + " with " +
+                          to_string(y.layout()) + ". Shapes and distributions must be equal; see redistribute().");
+    }
+    std::vector<double> real;
+    std::vector<double> imaginary;
+    for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
+        const std::vector<Scalar> a = x.staged_block(local);
+        const std::vector<Scalar> b = y.staged_block(local);
+        std::complex<double> sum = 0;
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            sum += std::complex<double>(detail::conjugate_of(a[i])) * std::complex<double>(b[i]);
+        }
+        real.push_back(sum.real());
+        imaginary.push_back(sum.imag());
+    }
+    if constexpr (detail::is_complex_scalar<Scalar>) {
+        using part = detail::real_of<Scalar>;
+        return Scalar(static_cast<part>(x.ranks().sum(real)), static_cast<part>(x.ranks().sum(imaginary)));
+    } else {
+        return static_cast<Scalar>(x.ranks().sum(real));
+    }
+}
+
+/// The plan that an assignment `Y = value` with a free distribution of Y would run. Collective.
+template <class Scalar>
+[[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes = {}) {
+    return *value.x().ranks().plan_for(value.problem(false, nullptr, wishes));
+}
+
+}  // namespace otimes

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/// @file transport.hpp
+/// How ranks talk. An evaluation by several ranks needs three things of its transport: messages between blocks, agreement on a
+/// few words, and one text from rank 0 to all. MPI, NCCL and the ranks of one process implement it (backend/), and tests do to
+/// make it fail.
+///
+/// One transport object serves the ranks of one process, usually one. Calls are collective: every process makes the same ones
+/// in the same order, from one thread at a time. No call waits longer than the deadline: it throws `device_error`, and from then
+/// on the transport is broken and says so at once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <otimes/exec/executor.hpp>
+
+namespace otimes {
+
+/// A copy of runs of bytes, each `run` bytes long, one for each index of three levels (outermost first); strides in bytes.
+struct strided_copy {
+    std::int64_t run = 0;
+    std::array<std::int64_t, 3> counts{1, 1, 1};
+    std::array<std::int64_t, 3> from_strides{0, 0, 0};
+    std::array<std::int64_t, 3> to_strides{0, 0, 0};
+};
+
+/// `bytes` bytes at `data` that `from` sends or `to` receives.
+struct message {
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+};
+
+/// See the file comment.
+class transport {
+public:
+    transport() = default;
+    transport(const transport&) = delete;
+    transport& operator=(const transport&) = delete;
+    virtual ~transport() = default;
+
+    /// "in process", "mpi", "nccl", ...
+    [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+    [[nodiscard]] virtual std::int32_t size() const noexcept = 0;
+    /// This process has the ranks first_rank() .. first_rank() + local_count() - 1.
+    [[nodiscard]] virtual std::int32_t first_rank() const noexcept = 0;
+    [[nodiscard]] virtual std::int32_t local_count() const noexcept = 0;
+    /// The executor on which a local rank (from 0) computes; its memory is where its messages are.
+    [[nodiscard]] virtual const executor& executor_of(std::int32_t local) const = 0;
+
+    /// @name Memory of a local rank, used in the order of its executor's work.
+    /// @{
+    [[nodiscard]] virtual void* allocate(std::int32_t local, std::int64_t bytes) = 0;
+    virtual void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept = 0;
+    /// Inside one rank's memory, or between two local ranks if `reaches` says so.
+    virtual void copy(std::int32_t local_from, const void* from, std::int32_t local_to, void* to,
+                      const strided_copy& what) = 0;
+    [[nodiscard]] virtual bool reaches(std::int32_t local_from, std::int32_t local_to) const noexcept = 0;
+    /// Between host memory and a local rank's; the host memory may be used again when the call returns.
+    virtual void upload(std::int32_t local, void* to, const void* from, std::int64_t bytes) = 0;
+    virtual void download(std::int32_t local, void* to, const void* from, std::int64_t bytes) = 0;
+    /// @}
+
+    /// Starts all messages of this process's ranks. Between two ranks messages arrive in the order in which both list them. What
+    /// is sent must not change, and what is received must not be used, before `finish`.
+    /// @throws device_error a send or receive that fails at once
+    virtual void start(std::span<const message> sends, std::span<const message> receives) = 0;
+    /// Ends what `start` began: on a stream, later work of each rank's executor comes after its messages; else waits.
+    /// @throws device_error a rank or link that failed, or the deadline
+    virtual void finish() = 0;
+
+    /// Replaces each word by the largest that any process gave. @throws device_error
+    virtual void maximum(std::span<std::uint64_t> words) = 0;
+    /// Gives rank 0's text to all. @throws device_error
+    virtual void broadcast(std::string& text) = 0;
+    /// Collects one number of each rank, in the order of the ranks, on all. `numbers` has `size()` entries, of which this
+    /// process has filled those of its ranks. @throws device_error
+    virtual void collect(std::span<double> numbers) = 0;
+    /// Waits until the local ranks' queued work is done. @throws device_error what failed since the last wait, or the deadline
+    virtual void synchronize() = 0;
+};
+
+}  // namespace otimes

@@ -1,0 +1,864 @@
+// SPDX-License-Identifier: MIT
+/// @file distributed_plan.hpp
+/// How `Y (+)= alpha * X * kron(F1, ..., FN)` is evaluated by several ranks that hold parts of X and Y: which factors are
+/// applied before, between and after which exchanges. A value like plan.hpp's plan; every rank runs the same one.
+///
+/// A factor can be applied where its mode is whole on every rank. So a row distribution needs no exchange at all; columns cut
+/// along mode a are multiplied by all factors but F_a, then cut along another mode by one all-to-all, then multiplied by F_a:
+///
+///     X cut along mode 1        after F2, F3             one all-to-all           after F1: Y cut along mode 2
+///     rank 0 | rank 1   -->     rank 0 | rank 1   -->    mode 1 whole     -->     rank 0 | rank 1
+///
+/// The planner walks over short sequences of distributions (that of X, up to two others, that of Y if it is asked for) and takes
+/// the cheapest. A factor that shrinks its mode is applied as early as the sequence allows, one that grows it as late.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/cost.hpp>
+#include <otimes/plan/distribution.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/plan/serialize.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/dtype.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+/// One factor as every rank has it.
+struct distributed_factor {
+    dtype type = dtype::f64;
+    std::int64_t p_extent = 1;  ///< rows: what it takes from X
+    std::int64_t q_extent = 1;  ///< columns: what it gives to Y
+    std::int64_t row_stride = 1;
+    std::int64_t col_stride = 1;
+    bool conjugate = false;
+    bool identity = false;
+    memory_space space = memory_space::host;
+    friend bool operator==(const distributed_factor&, const distributed_factor&) = default;
+};
+
+/// What is asked for: all ranks must ask for the same.
+struct distributed_problem {
+    dtype type = dtype::f64;  ///< of X and Y
+    memory_space space = memory_space::host;
+    std::int32_t ranks = 1;
+    std::int64_t rows = 0;
+    std::vector<distributed_factor> factors;
+    bool add = false;
+    bool result_is_fixed = false;  ///< Y has the distribution `result`; otherwise the planner chooses
+    distribution operand;
+    distribution result;
+    options wishes;
+
+    friend bool operator==(const distributed_problem&, const distributed_problem&) = default;
+};
+
+/// How ranks reach each other: rates are one way, for one rank that sends to all others at once.
+struct interconnect {
+    double bytes_per_second = 10e9;       ///< between ranks of one host
+    double network_bytes_per_second = 0;  ///< between hosts; 0: there is one host
+    std::int32_t ranks_per_host = 0;      ///< 0: all
+    double exchange_seconds = 20e-6;      ///< fixed cost of an exchange
+    friend bool operator==(const interconnect&, const interconnect&) = default;
+};
+
+enum class stage_kind : std::uint8_t { local, exchange };
+
+/// One stage: either steps on each rank's own block, or a change of distribution.
+struct distributed_stage {
+    stage_kind kind = stage_kind::local;
+    /// Extents of the columns' modes before the stage.
+    std::vector<std::int64_t> extents;
+
+    /// @name local
+    /// @{
+    std::vector<std::int32_t> factors;       ///< which are applied, from 0; none: a copy or a sum
+    distribution where;                      ///< of input and output
+    std::int32_t mode = -1;                  ///< that `where` cuts; -1: none, -2: flat ranges that follow no mode
+    bool scaled = false;                     ///< by alpha
+    bool add = false;                        ///< to Y
+    std::vector<plan> plans;                 ///< one for each shape of block
+    std::vector<std::int32_t> plan_of_rank;  ///< index into `plans`; -1: this rank has nothing to do
+    /// @}
+
+    /// @name exchange
+    /// @{
+    distribution from;
+    distribution to;
+    moved_elements moved;
+    /// @}
+    double predicted_seconds = 0;
+
+    friend bool operator==(const distributed_stage&, const distributed_stage&) = default;
+};
+
+/// See the file comment.
+struct distributed_plan {
+    distributed_problem source;
+    std::vector<distributed_stage> stages;
+    distribution result;                        ///< of Y
+    std::int64_t bytes_on_wire = 0;             ///< sent by all ranks together in all exchanges; exact
+    std::int64_t most_bytes_sent = 0;           ///< by one rank, in all exchanges
+    std::vector<std::int64_t> buffer_elements;  ///< for each rank: elements of each of its two intermediate buffers
+    double predicted_seconds = 0;
+    std::vector<rejected_candidate> rejected;
+    std::vector<std::string> notes;
+
+    friend bool operator==(const distributed_plan&, const distributed_plan&) = default;
+};
+
+namespace planning {
+
+OTIMES_COLD inline std::int64_t product_of(const std::vector<std::int64_t>& extents) {
+    std::int64_t product = 1;
+    for (const std::int64_t e : extents) {
+        product *= e;  // no overflow: the problem was checked
+    }
+    return product;
+}
+
+/// The mode along which a distribution cuts columns with these extents: -1 where the columns are whole, -2 where the cut does not
+/// follow a mode.
+OTIMES_COLD inline std::int32_t cut_mode_of(const distribution& p, std::int64_t rows,
+                                            const std::vector<std::int64_t>& extents, std::int32_t ranks) {
+    if (p.col_parts == 1) {
+        return -1;
+    }
+    const std::int64_t cols = product_of(extents);
+    for (std::size_t k = 0; k < extents.size(); ++k) {
+        distribution along = cut_mode(p.row_parts, p.col_parts, extents, k);
+        along.first_rank = p.first_rank;
+        if (along == p || same_blocks(along, p, rows, cols, ranks)) {
+            return static_cast<std::int32_t>(k);
+        }
+    }
+    return -2;
+}
+
+/// What ends where: a distribution by its grid and its mode, so that it keeps its meaning while extents change.
+struct layout_choice {
+    distribution exact;      ///< as given, for mode -2 (and for the grid)
+    std::int32_t mode = -1;  ///< as cut_mode_of
+    friend bool operator==(const layout_choice&, const layout_choice&) = default;
+
+    [[nodiscard]] distribution with(const std::vector<std::int64_t>& extents) const {
+        if (mode == -1) {  // whole columns: how they are numbered says nothing
+            return {.row_parts = exact.row_parts, .first_rank = exact.first_rank};
+        }
+        if (mode < 0) {
+            return exact;
+        }
+        distribution p = cut_mode(exact.row_parts, exact.col_parts, extents, static_cast<std::size_t>(mode));
+        p.first_rank = exact.first_rank;
+        return p;
+    }
+};
+
+/// The local program of a stage for a block of `rows` rows whose columns have these extents (the cut mode's is the rank's own):
+/// in (binding 0), the stage's factors, out (last binding). Blocks are row-major and contiguous.
+OTIMES_COLD inline program local_program(const distributed_problem& problem, const std::vector<std::int32_t>& factors,
+                                         std::int64_t rows, std::vector<std::int64_t> extents, bool scaled, bool add) {
+    program p;
+    std::int32_t bindings = 0;
+    const auto make = [&](dtype type, tensor_role role, memory_space space) {
+        tensor t;
+        t.type = type;
+        t.role = role;
+        t.space = space;
+        t.scalar_bytes = static_cast<std::uint16_t>(element_bytes(type));
+        t.alignment_log2 = static_cast<std::uint8_t>(element_bytes(type) == 2 ? 1 : element_bytes(type) == 4 ? 2 : 3);
+        if (type == dtype::c64) {
+            t.alignment_log2 = 2;
+        }
+        return p.add_tensor(t);
+    };
+    const auto add_block = [&](tensor_role role) {
+        const std::int32_t id = make(problem.type, role, problem.space);
+        if (role == tensor_role::temporary) {
+            p.add_mode(rows, 0);
+            for (const std::int64_t e : extents) {
+                p.add_mode(e, 0);
+            }
+            return id;
+        }
+        std::vector<std::int64_t> steps(extents.size(), 1);
+        std::int64_t stride = 1;
+        for (std::size_t k = extents.size(); k-- > 0;) {
+            steps[k] = stride;
+            stride *= extents[k];
+        }
+        p.add_mode(rows, stride);
+        for (std::size_t k = 0; k < extents.size(); ++k) {
+            p.add_mode(extents[k], steps[k]);
+        }
+        p.tensors.back().binding = bindings++;
+        return id;
+    };
+    std::int32_t current = add_block(tensor_role::input);
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+        const auto k = static_cast<std::size_t>(factors[i]);
+        const distributed_factor& f = problem.factors[k];
+        const std::int32_t matrix = make(f.type, tensor_role::factor, f.space);
+        p.tensors.back().conjugate = f.conjugate;
+        p.add_mode(f.p_extent, f.row_stride);
+        p.add_mode(f.q_extent, f.col_stride);
+        p.tensors.back().binding = bindings++;
+        extents[k] = f.q_extent;
+        const bool last = i + 1 == factors.size();
+        const std::int32_t out = add_block(last ? tensor_role::output : tensor_role::temporary);
+        step s;
+        s.kind = step_kind::contract;
+        s.in = current;
+        s.factor = matrix;
+        s.out = out;
+        s.mode = static_cast<std::int32_t>(k) + 1;
+        p.steps.push_back(s);
+        current = out;
+    }
+    if (factors.empty()) {
+        step s;
+        s.kind = step_kind::accumulate;
+        s.in = current;
+        s.out = add_block(tensor_role::output);
+        p.steps.push_back(s);
+    }
+    p.steps.back().add = add;
+    if (scaled) {
+        p.steps.back().scalar = p.scalar_count++;
+    }
+    return p;
+}
+
+/// The extents of a rank's block: the cut mode's is the rank's own.
+OTIMES_COLD inline std::vector<std::int64_t> local_extents(std::vector<std::int64_t> extents, const distribution& where,
+                                                           std::int32_t mode, std::int32_t rank) {
+    const std::int32_t part = rank - where.first_rank;
+    if (mode >= 0) {
+        std::int64_t& cut = extents[static_cast<std::size_t>(mode)];
+        cut = part_of(cut, where.col_parts, part % where.col_parts).size();
+    }
+    return extents;
+}
+
+/// Rates of one rank, and of the exchange.
+struct distribution_rates {
+    double flops_per_second = 1;
+    double bytes_per_second = 1;
+    double launch_seconds = 0;
+};
+
+OTIMES_COLD inline distribution_rates rates_of(const machine& where, const distributed_problem& problem) {
+    distribution_rates r;
+    if (problem.space == memory_space::device && !where.gpus.empty()) {
+        const gpu_description& gpu = where.gpus.front();
+        r.flops_per_second = rate_of(gpu, problem.type, problem.wishes.precision, 8, 8).flops_per_second;
+        r.bytes_per_second = gpu.memory_bytes_per_second;
+        r.launch_seconds = gpu.launch_seconds;
+    } else {
+        const double threads = (std::max)(1, where.cpu.threads);
+        r.flops_per_second = peak_flops(where.cpu, problem.type) * threads;
+        r.bytes_per_second = where.cpu.memory_bytes_per_second;
+        r.launch_seconds = where.cpu.dispatch_seconds;
+    }
+    r.flops_per_second = (std::max)(r.flops_per_second, 1.0);
+    r.bytes_per_second = (std::max)(r.bytes_per_second, 1.0);
+    return r;
+}
+
+OTIMES_COLD inline double exchange_seconds(const interconnect& net, const moved_elements& moved, std::int64_t bytes,
+                                           std::int32_t ranks) {
+    const auto most = static_cast<double>((std::max)(moved.most_sent, moved.most_received) * bytes);
+    if (most == 0) {
+        return 0;
+    }
+    double seconds = most / net.bytes_per_second;
+    if (net.network_bytes_per_second > 0 && net.ranks_per_host > 0 && ranks > net.ranks_per_host) {
+        const double outside =
+            static_cast<double>(ranks - net.ranks_per_host) / static_cast<double>((std::max)(1, ranks - 1));
+        seconds = (std::max)(seconds * (1 - outside), most * outside / net.network_bytes_per_second);
+    }
+    return seconds + net.exchange_seconds;
+}
+
+/// A sequence of distributions with the factors that are applied under each.
+struct distribution_candidate {
+    std::vector<layout_choice> layouts;
+    std::vector<std::vector<std::int32_t>> factors;  ///< one list for each layout
+    double seconds = 0;
+    std::int64_t total_moved = 0;
+    std::int32_t exchanges = 0;
+};
+
+/// Searches the sequences of distributions. Small: N modes give about N^2 sequences of a few stages.
+class distribution_search {
+public:
+    distribution_search(const distributed_problem& problem, const machine& where, const interconnect& net)
+        : problem_(problem), net_(net), rates_(rates_of(where, problem)) {
+        for (const distributed_factor& f : problem.factors) {
+            before_.push_back(f.p_extent);
+            after_.push_back(f.q_extent);
+        }
+    }
+
+    [[nodiscard]] const std::vector<std::int64_t>& extents_before() const noexcept { return before_; }
+
+    /// The cheapest sequence; the best of each other kind goes to `losers`.
+    OTIMES_COLD distribution_candidate best(std::vector<distribution_candidate>& losers) {
+        const layout_choice start = recognised(problem_.operand, before_);
+        std::vector<layout_choice> middle = candidates(start);
+        std::vector<distribution_candidate> by_kind;
+        const auto consider = [&](std::vector<layout_choice> layouts) {
+            if (problem_.result_is_fixed) {
+                const layout_choice end = recognised(problem_.result, after_);
+                if (!(layouts.back() == end)) {
+                    layouts.push_back(end);
+                }
+            }
+            distribution_candidate c;
+            c.layouts = std::move(layouts);
+            if (!assign(c)) {
+                return;
+            }
+            price(c);
+            for (distribution_candidate& known : by_kind) {
+                if (kind_of(known) == kind_of(c)) {
+                    if (better(c, known)) {
+                        known = std::move(c);
+                    }
+                    return;
+                }
+            }
+            by_kind.push_back(std::move(c));
+        };
+        consider({start});
+        for (const layout_choice& first : middle) {
+            if (first == start) {
+                continue;
+            }
+            consider({start, first});
+            for (const layout_choice& second : middle) {
+                if (!(second == first)) {
+                    consider({start, first, second});
+                }
+            }
+        }
+        std::size_t at = 0;
+        for (std::size_t i = 1; i < by_kind.size(); ++i) {
+            at = better(by_kind[i], by_kind[at]) ? i : at;
+        }
+        distribution_candidate chosen = by_kind.at(at);
+        by_kind.erase(by_kind.begin() + static_cast<std::ptrdiff_t>(at));
+        losers = std::move(by_kind);
+        return chosen;
+    }
+
+    /// "rows cut, 1 exchange", for the list of losers.
+    OTIMES_COLD static std::string kind_of(const distribution_candidate& c) {
+        bool cols = false;
+        bool rows = false;
+        for (std::size_t i = 0; i < c.layouts.size(); ++i) {
+            if (!c.factors[i].empty()) {
+                cols = cols || c.layouts[i].exact.col_parts > 1;
+                rows = rows || c.layouts[i].exact.row_parts > 1;
+            }
+        }
+        return std::string(rows && cols ? "rows and columns cut"
+                           : cols       ? "columns cut"
+                           : rows       ? "rows cut"
+                                        : "whole") +
+               ", " + counted(c.exchanges, "exchange");
+    }
+
+    /// The distribution of the result that a candidate leaves.
+    [[nodiscard]] distribution result_of(const distribution_candidate& c) const {
+        return problem_.result_is_fixed ? problem_.result : c.layouts.back().with(after_);
+    }
+
+private:
+    [[nodiscard]] layout_choice recognised(const distribution& p, const std::vector<std::int64_t>& extents) const {
+        return {p, cut_mode_of(p, problem_.rows, extents, problem_.ranks)};
+    }
+
+    OTIMES_COLD std::vector<layout_choice> candidates(const layout_choice& start) const {
+        std::vector<layout_choice> result;
+        const auto add = [&](const layout_choice& c) {
+            if (std::ranges::find(result, c) == result.end()) {
+                result.push_back(c);
+            }
+        };
+        std::vector<distribution> grids{start.exact};
+        if (problem_.result_is_fixed) {
+            grids.push_back(problem_.result);
+        }
+        grids.push_back({.col_parts = problem_.ranks});
+        for (const distribution& grid : grids) {
+            if (grid.col_parts > 1) {
+                for (std::size_t k = 0; k < before_.size(); ++k) {
+                    distribution plain{.row_parts = grid.row_parts, .col_parts = grid.col_parts};
+                    plain.first_rank = grid.first_rank;
+                    if (start.mode == static_cast<std::int32_t>(k) && grid == start.exact) {
+                        add(start);
+                    } else {
+                        add({plain, static_cast<std::int32_t>(k)});
+                    }
+                }
+            } else {
+                add({grid, -1});
+            }
+        }
+        add({cut_rows(problem_.ranks), -1});
+        return result;
+    }
+
+    /// Gives every factor its stage. False where one fits nowhere.
+    OTIMES_COLD bool assign(distribution_candidate& c) const {
+        c.factors.assign(c.layouts.size(), {});
+        for (std::size_t k = 0; k < before_.size(); ++k) {
+            if (problem_.factors[k].identity) {
+                continue;
+            }
+            std::size_t chosen = c.layouts.size();
+            for (std::size_t i = 0; i < c.layouts.size(); ++i) {
+                if (c.layouts[i].mode == static_cast<std::int32_t>(k) || c.layouts[i].mode == -2) {
+                    continue;
+                }
+                if (chosen == c.layouts.size() || after_[k] > before_[k]) {
+                    chosen = i;
+                }
+            }
+            if (chosen == c.layouts.size()) {
+                return false;
+            }
+            c.factors[chosen].push_back(static_cast<std::int32_t>(k));
+        }
+        return true;
+    }
+
+    OTIMES_COLD void price(distribution_candidate& c) const {
+        std::vector<std::int64_t> extents = before_;
+        const auto bytes = static_cast<std::int64_t>(element_bytes(problem_.type));
+        for (std::size_t i = 0; i < c.layouts.size(); ++i) {
+            if (i > 0) {
+                const distribution from = c.layouts[i - 1].with(extents);
+                const distribution to = c.layouts[i].with(extents);
+                const moved_elements moved = count_moved(from, to, problem_.rows, product_of(extents), problem_.ranks);
+                c.total_moved += moved.total;
+                ++c.exchanges;
+                c.seconds += exchange_seconds(net_, moved, bytes, problem_.ranks);
+            }
+            if (!c.factors[i].empty()) {
+                c.seconds += local_seconds(c.layouts[i].with(extents), c.factors[i], extents);
+            }
+            for (const std::int32_t k : c.factors[i]) {
+                extents[static_cast<std::size_t>(k)] = after_[static_cast<std::size_t>(k)];
+            }
+        }
+    }
+
+    /// One stage on the rank with the largest block: the multiply-adds in the order of least work, or one trip to memory.
+    OTIMES_COLD double local_seconds(const distribution& where, const std::vector<std::int32_t>& factors,
+                                     const std::vector<std::int64_t>& extents) const {
+        const std::int64_t cols = product_of(extents);
+        double elements = 0;
+        for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
+            elements = (std::max)(elements, static_cast<double>(block_of(where, problem_.rows, cols, rank).elements()));
+        }
+        std::vector<std::int32_t> order = factors;
+        std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+            const distributed_factor& x = problem_.factors[static_cast<std::size_t>(a)];
+            const distributed_factor& y = problem_.factors[static_cast<std::size_t>(b)];
+            return contracts_before({x.p_extent, x.q_extent}, {y.p_extent, y.q_extent});
+        });
+        const auto weight = static_cast<double>(multiply_add_weight(problem_.type));
+        double flops = 0;
+        double moved = elements;
+        for (const std::int32_t k : order) {
+            const distributed_factor& f = problem_.factors[static_cast<std::size_t>(k)];
+            flops += 2.0 * weight * elements * static_cast<double>(f.q_extent);
+            elements =
+                f.p_extent == 0 ? 0 : elements / static_cast<double>(f.p_extent) * static_cast<double>(f.q_extent);
+        }
+        moved += elements;
+        return (std::max)(flops / rates_.flops_per_second,
+                          moved * element_bytes(problem_.type) / rates_.bytes_per_second) +
+               rates_.launch_seconds;
+    }
+
+    /// Less time; at equal time fewer exchanges, then fewer elements moved. Earlier candidates win ties.
+    static bool better(const distribution_candidate& a, const distribution_candidate& b) {
+        const double close = 1e-9 * (std::max)(a.seconds, b.seconds);
+        if (a.seconds < b.seconds - close || b.seconds < a.seconds - close) {
+            return a.seconds < b.seconds;
+        }
+        return a.exchanges != b.exchanges ? a.exchanges < b.exchanges : a.total_moved < b.total_moved;
+    }
+
+    const distributed_problem& problem_;
+    const interconnect& net_;
+    distribution_rates rates_;
+    std::vector<std::int64_t> before_;
+    std::vector<std::int64_t> after_;
+};
+
+/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit.
+OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
+    std::int64_t before = 1;
+    std::int64_t after = 1;
+    std::int64_t largest = (std::max)(problem.rows, std::int64_t{1});
+    bool fits = problem.rows >= 0;
+    for (const distributed_factor& f : problem.factors) {
+        fits = fits && checked_multiply(before, f.p_extent, before) && checked_multiply(after, f.q_extent, after) &&
+               checked_multiply(largest, (std::max)({f.p_extent, f.q_extent, std::int64_t{1}}), largest);
+    }
+    fits = fits && checked_multiply(largest, 16, largest);
+    if (!fits) {
+        throw shape_error("otimes: a distributed product of " + std::to_string(problem.rows) + " rows and " +
+                          std::to_string(problem.factors.size()) +
+                          " factors: an operand or an intermediate has more than 2^63 - 1 bytes.");
+    }
+    require_fits(problem.operand, before, problem.ranks);
+    if (problem.result_is_fixed) {
+        require_fits(problem.result, after, problem.ranks);
+    }
+}
+
+}  // namespace planning
+
+/// Decides how a problem is evaluated by ranks of which each is like `where`. Pure. Cost: milliseconds at most for thousands
+/// of ranks. @throws shape_error, budget_error as make_plan.
+/// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
+OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
+                                                          const interconnect& net, bool with_local_plans = true) {
+    using namespace planning;
+    check_problem(problem);
+    distributed_plan result;
+    result.source = problem;
+    distribution_search search(problem, where, net);
+    std::vector<distribution_candidate> losers;
+    const distribution_candidate chosen = search.best(losers);
+    result.result = search.result_of(chosen);
+    const auto bytes = static_cast<std::int64_t>(element_bytes(problem.type));
+    std::vector<std::int64_t> extents = search.extents_before();
+
+    const auto add_local = [&](const layout_choice& layout, const std::vector<std::int32_t>& factors) {
+        distributed_stage stage;
+        stage.extents = extents;
+        stage.factors = factors;
+        stage.where = layout.with(extents);
+        stage.mode = layout.mode;
+        result.stages.push_back(std::move(stage));
+    };
+    for (std::size_t i = 0; i < chosen.layouts.size(); ++i) {
+        if (i > 0) {
+            distributed_stage stage;
+            stage.kind = stage_kind::exchange;
+            stage.extents = extents;
+            stage.from = chosen.layouts[i - 1].with(extents);
+            stage.to = chosen.layouts[i].with(extents);
+            stage.moved = count_moved(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks);
+            if (!same_blocks(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks)) {
+                stage.predicted_seconds = exchange_seconds(net, stage.moved, bytes, problem.ranks);
+                result.bytes_on_wire += stage.moved.total * bytes;
+                result.most_bytes_sent += stage.moved.most_sent * bytes;
+                result.stages.push_back(std::move(stage));
+            }
+        }
+        if (!chosen.factors[i].empty()) {
+            add_local(chosen.layouts[i], chosen.factors[i]);
+            for (const std::int32_t k : chosen.factors[i]) {
+                extents[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
+            }
+        }
+    }
+    // Y is added to, or scaled, by a local stage; where no other comes last (first), one that copies is added.
+    const bool any_local =
+        std::ranges::any_of(result.stages, [](const distributed_stage& s) { return s.kind == stage_kind::local; });
+    if (!any_local || (problem.add && result.stages.back().kind == stage_kind::exchange)) {
+        add_local(chosen.layouts.back(), {});
+    }
+    for (std::size_t i = result.stages.size(); i-- > 0;) {
+        if (result.stages[i].kind == stage_kind::local) {
+            result.stages[i].scaled = true;
+            break;
+        }
+    }
+    result.stages.back().add = problem.add;
+
+    result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
+    for (std::size_t i = 0; i < result.stages.size(); ++i) {
+        distributed_stage& stage = result.stages[i];
+        std::vector<std::int64_t> after = stage.extents;
+        for (const std::int32_t k : stage.factors) {
+            after[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
+        }
+        const bool local = stage.kind == stage_kind::local;
+        const std::int32_t mode = local ? stage.mode : -1;
+        distribution out = local ? stage.where : stage.to;
+        if (mode >= 0) {
+            out = layout_choice{stage.where, mode}.with(after);
+        }
+        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+            const held_block block = block_of(out, problem.rows, product_of(after), rank);
+            if (i + 1 < result.stages.size()) {
+                std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
+                most = (std::max)(most, block.elements());
+            }
+            if (!local || !with_local_plans) {
+                continue;
+            }
+            if (block.elements() == 0) {
+                stage.plan_of_rank.push_back(-1);
+                continue;
+            }
+            const std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}
+                                                             // a flat copy
+                                                             : local_extents(stage.extents, stage.where, mode, rank);
+            const program source =
+                local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add);
+            std::int32_t which = -1;
+            for (std::size_t n = 0; n < stage.plans.size(); ++n) {
+                which = stage.plans[n].source == source ? static_cast<std::int32_t>(n) : which;
+            }
+            if (which < 0) {
+                options wishes = problem.wishes;
+                wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
+                which = static_cast<std::int32_t>(stage.plans.size());
+                stage.plans.push_back(make_plan(source, where, wishes));
+            }
+            stage.plan_of_rank.push_back(which);
+        }
+        if (local) {
+            for (const plan& p : stage.plans) {
+                stage.predicted_seconds = (std::max)(stage.predicted_seconds, p.predicted_seconds);
+            }
+        }
+    }
+    result.predicted_seconds = chosen.seconds;
+    for (const distribution_candidate& loser : losers) {
+        result.rejected.push_back({distribution_search::kind_of(loser),
+                                   three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
+                                       bytes_text(static_cast<double>(loser.total_moved * bytes)) + " on the wire",
+                                   loser.seconds});
+    }
+    return result;
+}
+
+/// What FastKron's Algorithm 2 sends for the same product (A. Jangda, M. Yadav: Fast Kronecker matrix-matrix multiplication on
+/// GPUs, PPoPP 2024, section 5), in elements, all ranks together: a grid of `row_parts` x `col_parts`, flat ranges of columns;
+/// as many sliced multiplications as a range allows, from the last factor on, then every rank keeps 1 / col_parts of its block
+/// and sends the rest, until all factors are done.
+/// @returns -1 where its columns cannot be cut: it needs col_parts to divide the columns, and ranges that hold a slice.
+OTIMES_COLD inline std::int64_t algorithm_2_elements(std::int64_t rows, const std::vector<distributed_factor>& factors,
+                                                     std::int32_t col_parts) {
+    std::int64_t cols = 1;
+    for (const distributed_factor& f : factors) {
+        cols *= f.p_extent;
+    }
+    std::int64_t sent = 0;
+    std::size_t left = factors.size();
+    while (left > 0) {
+        if (col_parts < 1 || cols % col_parts != 0) {
+            return -1;
+        }
+        std::int64_t range = cols / col_parts;
+        std::int64_t whole = 1;
+        std::size_t done = 0;
+        while (left > 0 && whole * factors[left - 1].p_extent <= range) {
+            const distributed_factor& f = factors[left - 1];
+            whole *= f.p_extent;
+            cols = cols / f.p_extent * f.q_extent;
+            range = range / f.p_extent * f.q_extent;
+            whole = whole / f.p_extent * f.q_extent;
+            --left;
+            ++done;
+        }
+        if (done == 0) {
+            return -1;
+        }
+        sent += rows * (cols - cols / col_parts);
+    }
+    return sent;
+}
+
+namespace planning {
+
+template <class Archive>
+void transfer(Archive& a, distribution& p) {
+    a.line("distribution");
+    transfer_all(a, p.row_parts, p.col_parts, p.outer, p.extent, p.inner, p.first_rank);
+}
+
+template <class Archive>
+void transfer(Archive& a, distributed_problem& p) {
+    a.line("problem");
+    a.choice(p.type, dtype::other);
+    a.choice(p.space, memory_space::device);
+    transfer_all(a, p.ranks, p.rows, p.add, p.result_is_fixed);
+    a.field(p.wishes.workspace_limit_bytes);
+    a.choice(p.wishes.precision, precision::bf16);
+    a.choice(p.wishes.placement, placement::gpus);
+    transfer_all(a, p.wishes.threads, p.wishes.deterministic);
+    transfer(a, p.operand);
+    transfer(a, p.result);
+    a.line("factors");
+    const std::size_t factors = a.count(p.factors);
+    for (std::size_t i = 0; i < factors; ++i) {
+        distributed_factor& f = p.factors[i];
+        a.line("factor");
+        a.choice(f.type, dtype::other);
+        a.choice(f.space, memory_space::device);
+        transfer_all(a, f.p_extent, f.q_extent, f.row_stride, f.col_stride, f.conjugate, f.identity);
+    }
+}
+
+template <class Archive>
+void transfer(Archive& a, distributed_stage& s) {
+    a.line("stage");
+    a.choice(s.kind, stage_kind::exchange);
+    transfer_all(a, s.mode, s.scaled, s.add, s.moved.total, s.moved.most_sent, s.moved.most_received,
+                 s.predicted_seconds);
+    transfer_numbers(a, "extents", s.extents);
+    transfer_numbers(a, "applied", s.factors);
+    transfer_numbers(a, "plan_of_rank", s.plan_of_rank);
+    transfer(a, s.where);
+    transfer(a, s.from);
+    transfer(a, s.to);
+    a.line("plans");
+    const std::size_t plans = a.count(s.plans);
+    for (std::size_t i = 0; i < plans; ++i) {
+        transfer(a, s.plans[i]);
+    }
+    if constexpr (Archive::reading) {
+        for (const std::int32_t which : s.plan_of_rank) {
+            if (which < -1 || which >= static_cast<std::int32_t>(plans)) {
+                refuse_text("a rank has a plan that does not exist");
+            }
+        }
+    }
+}
+
+template <class Archive>
+void transfer(Archive& a, distributed_plan& p) {
+    transfer(a, p.source);
+    a.line("distributed");
+    transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.predicted_seconds);
+    transfer(a, p.result);
+    transfer_numbers(a, "buffers", p.buffer_elements);
+    a.line("stages");
+    const std::size_t stages = a.count(p.stages);
+    for (std::size_t i = 0; i < stages; ++i) {
+        transfer(a, p.stages[i]);
+    }
+    a.line("rejected");
+    const std::size_t rejected = a.count(p.rejected);
+    for (std::size_t i = 0; i < rejected; ++i) {
+        a.line("candidate");
+        transfer_all(a, p.rejected[i].what, p.rejected[i].reason, p.rejected[i].predicted_seconds);
+    }
+    transfer_numbers(a, "notes", p.notes);
+}
+
+}  // namespace planning
+
+/// A distributed plan as text, without loss; what rank 0 sends to the others.
+OTIMES_COLD inline std::string to_text(const distributed_plan& p) {
+    return planning::write_text("distributed-plan", p);
+}
+/// Reads to_text back. @throws unsupported_error foreign, damaged or other-version text.
+OTIMES_COLD inline distributed_plan distributed_plan_from_text(std::string_view text) {
+    return planning::read_text<distributed_plan>("distributed-plan", text);
+}
+/// A problem as text: what the ranks compare before they work.
+OTIMES_COLD inline std::string to_text(const distributed_problem& p) {
+    return planning::write_text("distributed-problem", p);
+}
+OTIMES_COLD inline distributed_problem distributed_problem_from_text(std::string_view text) {
+    return planning::read_text<distributed_problem>("distributed-problem", text);
+}
+
+/// The first difference between two ranks' problems, in words.
+OTIMES_COLD inline std::string describe_difference(const distributed_problem& mine, const distributed_problem& other) {
+    const auto differs = [](const std::string& what, const std::string& here, const std::string& there) {
+        return what + " here " + here + ", there " + there;
+    };
+    if (mine.type != other.type) {
+        return differs("the scalar is", std::string(to_string(mine.type)), std::string(to_string(other.type)));
+    }
+    if (mine.rows != other.rows) {
+        return differs("X has rows:", std::to_string(mine.rows), std::to_string(other.rows));
+    }
+    if (mine.factors.size() != other.factors.size()) {
+        return differs("factors:", std::to_string(mine.factors.size()), std::to_string(other.factors.size()));
+    }
+    for (std::size_t i = 0; i < mine.factors.size(); ++i) {
+        const distributed_factor& a = mine.factors[i];
+        const distributed_factor& b = other.factors[i];
+        if (!(a == b)) {
+            const std::string name = "factor " + std::to_string(i + 1) + " is";
+            if (a.p_extent != b.p_extent || a.q_extent != b.q_extent) {
+                return differs(name, planning::shape_text(a.p_extent, a.q_extent),
+                               planning::shape_text(b.p_extent, b.q_extent));
+            }
+            return name + " stored differently, of another type or conjugated differently";
+        }
+    }
+    if (!(mine.operand == other.operand)) {
+        return differs("X is cut:", to_string(mine.operand), to_string(other.operand));
+    }
+    if (mine.result_is_fixed != other.result_is_fixed || !(mine.result == other.result)) {
+        return differs("Y is cut:", mine.result_is_fixed ? to_string(mine.result) : "freely",
+                       other.result_is_fixed ? to_string(other.result) : "freely");
+    }
+    if (mine.add != other.add) {
+        return differs("the assignment is", mine.add ? "+=" : "=", other.add ? "+=" : "=");
+    }
+    return mine == other ? "nothing differs" : "the options, the memory space or the number of ranks differ";
+}
+
+/// A plan in words, one line for each stage.
+OTIMES_COLD inline std::string explain(const distributed_plan& p) {
+    using namespace planning;
+    const auto bytes = static_cast<double>(element_bytes(p.source.type));
+    std::string text = "distributed over " + counted(p.source.ranks, "rank") + ": X " + to_string(p.source.operand) +
+                       "; Y " + to_string(p.result) + (p.source.result_is_fixed ? " (asked for)" : " (chosen)") + "\n";
+    std::size_t number = 0;
+    for (const distributed_stage& s : p.stages) {
+        text += "  " + std::to_string(++number) + ". ";
+        if (s.kind == stage_kind::exchange) {
+            text += "exchange: to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
+                    " on the wire, at most " + bytes_text(static_cast<double>(s.moved.most_sent) * bytes) +
+                    " from one rank\n";
+            continue;
+        }
+        text += "local: ";
+        for (std::size_t i = 0; i < s.factors.size(); ++i) {
+            text += (i == 0 ? "F" : ", F") + std::to_string(s.factors[i] + 1);
+        }
+        text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") + "; " +
+                counted(static_cast<std::int64_t>(s.plans.size()), "plan") + "\n";
+    }
+    text += "  bytes on the wire: " + std::to_string(p.bytes_on_wire) + "\n";
+    for (const rejected_candidate& r : p.rejected) {
+        text += "  not " + r.what + ": " + r.reason + "\n";
+    }
+    for (const std::string& n : p.notes) {
+        text += "  " + n + "\n";
+    }
+    return text;
+}
+
+}  // namespace otimes

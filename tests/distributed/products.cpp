@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// Distributed products against the oracle and against one process, over every kind of distribution.
+#include "distributed/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+#include "support/compare.hpp"
+#include "support/oracle.hpp"
+#include "support/random.hpp"
+
+using namespace ranks_test;
+using otimes::DistributedMatrix;
+using otimes::distribution;
+using otimes::kron;
+
+namespace {
+
+template <class Scalar>
+using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+
+template <class Scalar>
+struct problem {
+    std::vector<matrix<Scalar>> factors;
+    matrix<Scalar> x;
+    std::vector<std::int64_t> before;
+    std::vector<std::int64_t> after;
+};
+
+template <class Scalar>
+problem<Scalar> made(std::int64_t rows, const std::vector<std::pair<int, int>>& shapes, std::uint64_t seed) {
+    problem<Scalar> p;
+    std::int64_t cols = 1;
+    for (const auto& [rows_of, cols_of] : shapes) {
+        p.factors.push_back(support::random_matrix<matrix<Scalar>>(rows_of, cols_of, ++seed));
+        p.before.push_back(rows_of);
+        p.after.push_back(cols_of);
+        cols *= rows_of;
+    }
+    p.x = support::random_matrix<matrix<Scalar>>(rows, cols, ++seed);
+    return p;
+}
+
+// Every way to cut columns with these extents over the ranks, the rows, and grids of both.
+std::vector<distribution> cuts(std::int32_t ranks, const std::vector<std::int64_t>& extents) {
+    std::vector<distribution> list{otimes::cut_rows(ranks), otimes::cut_columns(ranks)};
+    for (std::size_t k = 0; k < extents.size(); ++k) {
+        list.push_back(otimes::cut_mode(1, ranks, extents, k));
+        if (ranks % 2 == 0) {
+            list.push_back(otimes::cut_mode(2, ranks / 2, extents, k));
+        } else if (ranks > 2) {
+            list.push_back(otimes::cut_mode(1, ranks - 1, extents, k));
+        }
+    }
+    distribution one;
+    one.first_rank = ranks - 1;
+    list.push_back(one);
+    return list;
+}
+
+// Y = X * K from every distribution into a free one and into every given one.
+template <class Scalar>
+void check_all(std::int64_t rows, const std::vector<std::pair<int, int>>& shapes, std::uint64_t seed) {
+    const problem<Scalar> p = made<Scalar>(rows, shapes, seed);
+    const matrix<Scalar> K = kron(p.factors).toDenseMatrix();
+    const auto want = oracle::multiply(oracle::from(p.x), oracle::from(K));
+    const matrix<Scalar> one_process = p.x * kron(p.factors);
+    std::size_t length = 1;
+    for (const auto e : p.before) {
+        length *= static_cast<std::size_t>(e);
+    }
+    for (const otimes::communicator& ranks : everyone()) {
+        std::size_t number = 0;
+        const std::vector<distribution> targets = cuts(ranks.size(), p.after);
+        for (const distribution& from : cuts(ranks.size(), p.before)) {
+            DistributedMatrix<Scalar> dX(ranks, p.x.rows(), p.x.cols(), from);
+            dX.from_host(p.x);
+            DistributedMatrix<Scalar> dY(ranks);
+            dY = dX * kron(p.factors);
+            const matrix<Scalar> free = dY.to_host();
+            CAPTURE(ranks.name());
+            CAPTURE(to_string(from));
+            CHECK(support::close(free, want, length));
+            if (from.col_parts == 1) {
+                CHECK(dY.layout().row_parts == from.row_parts);
+                CHECK((free.array() == one_process.array()).all());
+            }
+            const distribution& to = targets[number++ % targets.size()];
+            CAPTURE(to_string(to));
+            DistributedMatrix<Scalar> dZ(ranks, one_process.rows(), one_process.cols(), to);
+            dZ.fill(
+                [](std::int64_t, std::int64_t) { return std::numeric_limits<support::real_t<Scalar>>::quiet_NaN(); });
+            dZ = dX * kron(p.factors);
+            CHECK(dZ.layout() == to);
+            const matrix<Scalar> fixed = dZ.to_host();
+            CHECK(support::close(fixed, want, length));
+            dZ = dX * kron(p.factors);
+            CHECK((dZ.to_host().array() == fixed.array()).all());  // repeatable
+            dZ -= Scalar(3) * dX * kron(p.factors);
+            CHECK(support::close(dZ.to_host(), oracle::scale(Scalar(-2), want), length));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a product over every distribution: rectangular factors, uneven extents") {
+    check_all<double>(5, {{3, 2}, {2, 5}, {7, 3}}, 1);
+    check_all<float>(2, {{4, 4}, {5, 5}, {3, 3}}, 2);
+    check_all<std::complex<double>>(3, {{2, 3}, {5, 2}}, 3);
+}
+
+TEST_CASE("fewer rows and columns than ranks, one factor, extents of one") {
+    check_all<double>(1, {{2, 3}}, 4);
+    check_all<double>(1, {{1, 4}, {3, 1}, {2, 2}}, 5);
+    check_all<double>(7, {{1, 1}, {2, 1}}, 6);
+    check_all<double>(0, {{2, 3}, {2, 2}}, 7);
+}
+
+TEST_CASE("identities, views, real factors of a complex X, sums and scalars, Y is X") {
+    for (const otimes::communicator& ranks : everyone()) {
+        const problem<double> p = made<double>(3, {{4, 4}, {3, 3}, {5, 5}}, 8);
+        const auto& [A, B, C] = std::tie(p.factors[0], p.factors[1], p.factors[2]);
+        for (const distribution& from : cuts(ranks.size(), p.before)) {
+            CAPTURE(ranks.name());
+            CAPTURE(to_string(from));
+            DistributedMatrix<double> dX(ranks, 3, 60, from);
+            dX.from_host(p.x);
+            DistributedMatrix<double> dY(dX);
+            dY += 2 * dX * kron(A.transpose(), otimes::identity(3), C.topLeftCorner(5, 5)) * 0.5;
+            const matrix<double> want = p.x + p.x * kron(A.transpose(), otimes::identity(3), C);
+            CHECK(support::close(dY.to_host(), want, 20));
+            dY -= 3 * dX;
+            CHECK(support::close(dY.to_host(), matrix<double>(want - 3 * p.x), 20));
+            dY = dX * kron(otimes::identity(4), otimes::identity(15));
+            CHECK((dY.to_host().array() == p.x.array()).all());
+            CHECK(dY.layout() == from);
+            const auto K = otimes::replicate(ranks, kron(A, B, C));
+            dX = dX * (kron(A, B, C));
+            CHECK(dX.layout() == from);
+            const matrix<double> once = p.x * kron(A, B, C);
+            CHECK(support::close(dX.to_host(), once, 60));
+            dX += dX * K;
+            CHECK(support::close(dX.to_host(), matrix<double>(once + once * kron(A, B, C)), 60));
+        }
+        const problem<std::complex<float>> z = made<std::complex<float>>(2, {{2, 2}, {3, 3}}, 9);
+        const auto R = support::random_matrix<matrix<float>>(2, 4, 10);
+        DistributedMatrix<std::complex<float>> dZ(ranks, 2, 6, otimes::cut_columns(ranks.size()));
+        dZ.from_host(z.x);
+        DistributedMatrix<std::complex<float>> dW(ranks);
+        dW = std::complex<float>(0, 2) * dZ * kron(R, z.factors[1].adjoint());
+        const matrix<std::complex<float>> want = std::complex<float>(0, 2) * z.x * kron(R, z.factors[1].adjoint());
+        CHECK(support::close(dW.to_host(), want, 6));
+    }
+}
+
+TEST_CASE("what is sent is what the plan says, and half of Algorithm 2") {
+    for (const int count : {2, 3, 4, 5, 6}) {
+        auto [ranks, sent] = looped(count);
+        for (const int rows : {1, 2}) {
+            const problem<double> p = made<double>(rows, {{6, 6}, {6, 6}, {6, 6}}, 11);
+            DistributedMatrix<double> dX(ranks, rows, 216, otimes::cut_mode(1, count, p.before, 0));
+            dX.from_host(p.x);
+            DistributedMatrix<double> dY(ranks);
+            const otimes::distributed_plan plan = otimes::make_plan(dX * kron(p.factors));
+            sent->bytes_sent = 0;
+            dY = dX * kron(p.factors);
+            CHECK(sent->bytes_sent == plan.bytes_on_wire);
+            if (216 % count == 0) {  // uneven ranges move less
+                const std::int64_t theirs = 8 * otimes::algorithm_2_elements(rows, plan.source.factors, count);
+                CHECK(2 * plan.bytes_on_wire <= theirs);
+                CHECK((6 % count != 0 || 2 * plan.bytes_on_wire == theirs));
+            }
+            // Keeping the cut takes two exchanges.
+            DistributedMatrix<double> dZ(ranks, rows, 216, dX.layout());
+            sent->bytes_sent = 0;
+            dZ = dX * kron(p.factors);
+            CHECK(sent->bytes_sent <= 2 * plan.bytes_on_wire);
+        }
+        // Rows never talk.
+        const problem<double> p = made<double>(2 * count + 1, {{6, 5}, {3, 7}}, 12);
+        DistributedMatrix<double> dX(ranks, p.x.rows(), p.x.cols());
+        dX.from_host(p.x);
+        DistributedMatrix<double> dY(ranks);
+        sent->starts = 0;
+        sent->bytes_sent = 0;
+        dY = dX * kron(p.factors);
+        CHECK(sent->starts == 0);
+        CHECK(sent->bytes_sent == 0);
+    }
+    // Long runs go as messages of their own, without packing: one for each row and index of the first mode and pair.
+    auto [ranks, sent] = looped(2);
+    const problem<double> p = made<double>(2, {{4, 4}, {4, 4}, {96, 96}, {96, 96}}, 13);
+    DistributedMatrix<double> dX(ranks, 2, 4 * 4 * 96 * 96, otimes::cut_columns(2));
+    dX.from_host(p.x);
+    DistributedMatrix<double> dY(ranks, 2, 4 * 4 * 96 * 96, otimes::cut_mode(1, 2, p.before, 1));
+    sent->messages = 0;
+    dY = dX * kron(p.factors[0], p.factors[1], otimes::identity(96), otimes::identity(96));
+    CHECK(sent->messages == 2 * 2 * 2);
+    const matrix<double> want = p.x * kron(p.factors[0], p.factors[1], otimes::identity(96), otimes::identity(96));
+    CHECK(support::close(dY.to_host(), want, 16));
+}

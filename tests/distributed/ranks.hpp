@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// The ranks that the tests of this room run on. Started alone: 1 to 6 ranks inside the process, once reaching each other's
+// memory and once by messages. Started by mpirun: its ranks.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/distributed.hpp>
+
+namespace ranks_test {
+
+// Ranks of one process that send messages all the same: counts what is sent, and fails or loses messages on request.
+class loopback final : public otimes::transport {
+public:
+    explicit loopback(std::int32_t ranks) : ranks_(ranks) {}
+
+    std::string_view name() const noexcept override { return "loopback"; }
+    std::int32_t size() const noexcept override { return ranks_; }
+    std::int32_t first_rank() const noexcept override { return 0; }
+    std::int32_t local_count() const noexcept override { return ranks_; }
+    const otimes::executor& executor_of(std::int32_t) const override { return otimes::cpu(); }
+    void* allocate(std::int32_t, std::int64_t bytes) override { return ::operator new(std::size_t(bytes) + 1); }
+    void release(std::int32_t, void* memory, std::int64_t) noexcept override { ::operator delete(memory); }
+    void copy(std::int32_t from_rank, const void* from, std::int32_t to_rank, void* to,
+              const otimes::strided_copy& c) override {
+        if (from_rank != to_rank) {
+            throw otimes::device_error("loopback: a copy between ranks");
+        }
+        for (std::int64_t i = 0; i < c.counts[0]; ++i) {
+            for (std::int64_t j = 0; j < c.counts[1]; ++j) {
+                for (std::int64_t k = 0; k < c.counts[2]; ++k) {
+                    std::memcpy(
+                        static_cast<char*>(to) + i * c.to_strides[0] + j * c.to_strides[1] + k * c.to_strides[2],
+                        static_cast<const char*>(from) + i * c.from_strides[0] + j * c.from_strides[1] +
+                            k * c.from_strides[2],
+                        std::size_t(c.run));
+                }
+            }
+        }
+    }
+    bool reaches(std::int32_t from, std::int32_t to) const noexcept override { return from == to; }
+    void upload(std::int32_t, void* to, const void* from, std::int64_t bytes) override {
+        std::memcpy(to, from, std::size_t(bytes));
+    }
+    void download(std::int32_t, void* to, const void* from, std::int64_t bytes) override {
+        std::memcpy(to, from, std::size_t(bytes));
+    }
+    void start(std::span<const otimes::message> sends, std::span<const otimes::message> receives) override {
+        ++starts;
+        if (starts == fail_at) {
+            throw otimes::device_error("loopback: the link failed");
+        }
+        std::map<std::pair<int, int>, std::deque<otimes::message>> mail;
+        for (const otimes::message& m : sends) {
+            bytes_sent += m.from == m.to ? 0 : m.bytes;
+            ++messages;
+            mail[{m.from, m.to}].push_back(m);
+        }
+        for (const otimes::message& m : receives) {
+            auto& box = mail[{m.from, m.to}];
+            if (box.empty() || box.front().bytes != m.bytes) {
+                throw otimes::device_error("loopback: a message of another length, or none");
+            }
+            std::memcpy(m.data, box.front().data, std::size_t(m.bytes));
+            box.pop_front();
+        }
+        for (const auto& [who, box] : mail) {
+            if (!box.empty()) {
+                throw otimes::device_error("loopback: a message that nobody receives");
+            }
+        }
+    }
+    void finish() override {
+        if (starts == lose_at) {
+            throw otimes::device_error("loopback: waited in vain");
+        }
+    }
+    void maximum(std::span<std::uint64_t>) override {}
+    void broadcast(std::string&) override {}
+    void collect(std::span<double>) override {}
+    void synchronize() override {}
+
+    int starts = 0;
+    int messages = 0;
+    int fail_at = -1;
+    int lose_at = -1;
+    std::int64_t bytes_sent = 0;
+
+private:
+    std::int32_t ranks_;
+};
+
+inline std::pair<otimes::communicator, loopback*> looped(std::int32_t ranks) {
+    auto t = std::make_unique<loopback>(ranks);
+    loopback* const seen = t.get();
+    return {otimes::communicator(std::move(t), {}), seen};
+}
+
+inline bool under_mpi() { return otimes::started_by_mpi(); }
+
+// Every communicator that the cases run on.
+inline const std::vector<otimes::communicator>& everyone() {
+    static const std::vector<otimes::communicator> all = [] {
+        std::vector<otimes::communicator> list;
+        if (under_mpi()) {
+            list.push_back(otimes::make_communicator({.deadline = std::chrono::seconds(20), .use_gpus = false}));
+            return list;
+        }
+        for (const int ranks : {1, 2, 3, 4, 6}) {
+            list.push_back(otimes::in_process(ranks));
+        }
+        list.push_back(looped(5).first);
+        return list;
+    }();
+    return all;
+}
+
+}  // namespace ranks_test

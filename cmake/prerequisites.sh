@@ -29,6 +29,16 @@ has_header() {
     [ -n "$compiler" ] && echo "#include <$1>" | "$compiler" -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1
 }
 
+# want_mpi: installs OpenMPI where it is missing and can be had without asking; goes on without it otherwise (its tests are then
+# shown as skipped).
+want_mpi() {
+    if command -v mpiexec >/dev/null 2>&1 && command -v mpicxx >/dev/null 2>&1; then return; fi
+    if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" -ne 0 ]; then return; fi
+    echo "Installing what is missing for several ranks: libopenmpi-dev openmpi-bin"
+    { apt-get update -q && env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libopenmpi-dev \
+        openmpi-bin; } >/dev/null 2>&1 || echo "They could not be installed: the tests of MPI ranks are skipped."
+}
+
 # require_tools compiler|doctest: a C++20 compiler, CMake, make or ninja, and Eigen; for `doctest` that as well.
 require_tools() {
     packages=""

@@ -24,6 +24,7 @@ case ${1:-} in
 esac
 
 require_tools doctest
+want_mpi
 jobs=$(job_count)
 builds=${OTIMES_BUILD_DIR:-build}
 failed=""

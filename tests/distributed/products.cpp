@@ -105,8 +105,7 @@ void check_all(std::int64_t rows, const std::vector<std::pair<int, int>>& shapes
 
 TEST_CASE("a product over every distribution: rectangular factors, uneven extents") {
     check_all<double>(5, {{3, 2}, {2, 5}, {7, 3}}, 1);
-    check_all<float>(2, {{4, 4}, {5, 5}, {3, 3}}, 2);
-    check_all<std::complex<double>>(3, {{2, 3}, {5, 2}}, 3);
+    check_all<std::complex<float>>(2, {{4, 4}, {5, 5}, {3, 3}}, 2);
 }
 
 TEST_CASE("fewer rows and columns than ranks, one factor, extents of one") {

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+// Distributions as values: who holds what, what moves, which plan is chosen; against plain enumeration.
+#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/machine_table.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+using otimes::distribution;
+using extents = std::vector<std::int64_t>;
+
+// The rank that holds element (i, j), by the definition; -1: nobody.
+std::int32_t owner(const distribution& d, std::int64_t rows, std::int64_t cols, std::int64_t i, std::int64_t j) {
+    const auto part = [](std::int64_t index, std::int64_t extent, std::int32_t parts) {
+        for (std::int32_t r = 0; r < parts; ++r) {
+            const auto range = otimes::part_of(extent, parts, r);
+            if (range.begin <= index && index < range.end) {
+                return r;
+            }
+        }
+        return std::int32_t{-1};
+    };
+    const std::int64_t e = d.extent == 0 ? j : j / d.inner % d.extent;
+    return d.first_rank + part(i, rows, d.row_parts) * d.col_parts +
+           part(e, d.extent == 0 ? cols : d.extent, d.col_parts);
+}
+
+otimes::distributed_problem power(std::int64_t rows, std::int64_t p, std::int64_t q, int count, std::int32_t ranks) {
+    otimes::distributed_problem problem;
+    problem.rows = rows;
+    problem.ranks = ranks;
+    for (int i = 0; i < count; ++i) {
+        problem.factors.push_back({otimes::dtype::f64, p, q, q, 1});
+    }
+    problem.operand = otimes::cut_columns(ranks);
+    return problem;
+}
+
+const otimes::machine where = otimes::cpu_machine(otimes::cpu_avx2(), 1);
+const otimes::interconnect net{.bytes_per_second = 1e9, .exchange_seconds = 1e-6};
+
+otimes::distributed_plan planned(const otimes::distributed_problem& p) {
+    return otimes::make_distributed_plan(p, where, net);
+}
+
+// Fewest bytes through the busiest rank, exchange by exchange, of any sequence of distributions, when each factor may be applied in any stage
+// where its mode is whole: a search over (distribution, set of factors applied).
+std::int64_t fewest_bytes(const otimes::distributed_problem& p) {
+    const std::size_t n = p.factors.size();
+    std::vector<distribution> grids{otimes::cut_rows(p.ranks)};
+    const auto layout = [&](std::size_t which, unsigned done) {  // 0: rows, k + 1: columns along mode k
+        extents e;
+        for (std::size_t k = 0; k < n; ++k) {
+            e.push_back((done >> k & 1) != 0 ? p.factors[k].q_extent : p.factors[k].p_extent);
+        }
+        return which == 0 ? otimes::cut_rows(p.ranks) : otimes::cut_mode(1, p.ranks, e, which - 1);
+    };
+    const auto cols = [&](unsigned done) {
+        std::int64_t product = 1;
+        for (std::size_t k = 0; k < n; ++k) {
+            product *= (done >> k & 1) != 0 ? p.factors[k].q_extent : p.factors[k].p_extent;
+        }
+        return product;
+    };
+    const unsigned all = (1u << n) - 1;
+    std::vector<std::vector<std::int64_t>> best(n + 1, std::vector<std::int64_t>(all + 1, -1));
+    best[1][0] = 0;  // X is cut along the first mode
+    for (int round = 0; round < 4 * static_cast<int>(n); ++round) {
+        for (std::size_t at = 0; at <= n; ++at) {
+            for (unsigned done = 0; done <= all; ++done) {
+                if (best[at][done] < 0) {
+                    continue;
+                }
+                const auto improve = [&](std::size_t next, unsigned then, std::int64_t bytes) {
+                    if (best[next][then] < 0 || bytes < best[next][then]) {
+                        best[next][then] = bytes;
+                    }
+                };
+                for (std::size_t k = 0; k < n; ++k) {
+                    if ((done >> k & 1) == 0 && at != k + 1) {
+                        improve(at, done | 1u << k, best[at][done]);
+                    }
+                }
+                for (std::size_t next = 0; next <= n; ++next) {
+                    if (next != at) {
+                        const auto moved =
+                            otimes::count_moved(layout(at, done), layout(next, done), p.rows, cols(done), p.ranks);
+                        improve(next, done, best[at][done] + 8 * std::max(moved.most_sent, moved.most_received));
+                    }
+                }
+            }
+        }
+    }
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t at = 0; at <= n; ++at) {
+        least = best[at][all] < 0 ? least : std::min(least, best[at][all]);
+    }
+    return least;
+}
+
+}  // namespace
+
+TEST_CASE("ranges: even, complete, also with more parts than indices") {
+    for (const std::int64_t extent : {0, 1, 5, 12, 13}) {
+        for (const std::int32_t parts : {1, 2, 5, 7, 16}) {
+            std::int64_t next = 0;
+            for (std::int32_t r = 0; r < parts; ++r) {
+                const auto range = otimes::part_of(extent, parts, r);
+                CHECK(range.begin == next);
+                CHECK(range.size() >= extent / parts);
+                CHECK(range.size() <= (extent + parts - 1) / parts);
+                next = range.end;
+            }
+            CHECK(next == extent);
+        }
+    }
+}
+
+TEST_CASE("what moves is what plain enumeration says") {
+    const std::int64_t rows = 3;
+    const std::int64_t cols = 36;
+    std::vector<distribution> all;
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5}) {
+        all.push_back(otimes::cut_rows(ranks));
+        all.push_back(otimes::cut_columns(ranks));
+        for (const extents& e : {extents{3, 4, 3}, extents{2, 9, 2}, extents{36}}) {
+            for (std::size_t k = 0; k < e.size(); ++k) {
+                all.push_back(otimes::cut_mode(1, ranks, e, k));
+            }
+        }
+        all.push_back(otimes::cut_mode(2, 2, extents{3, 4, 3}, 1));
+    }
+    bool all_right = true;
+    const std::int32_t ranks = 5;
+    for (const distribution& from : all) {
+        for (const distribution& to : all) {
+            std::int64_t moved = 0;
+            for (std::int64_t i = 0; i < rows; ++i) {
+                for (std::int64_t j = 0; j < cols; ++j) {
+                    moved += owner(from, rows, cols, i, j) != owner(to, rows, cols, i, j) ? 1 : 0;
+                }
+            }
+            all_right = all_right && otimes::count_moved(from, to, rows, cols, ranks).total == moved;
+            // Each element arrives at its place, once.
+            for (std::int32_t b = 0; b < ranks; ++b) {
+                const auto target = otimes::block_of(to, rows, cols, b);
+                std::vector<int> arrived(static_cast<std::size_t>(target.elements()), 0);
+                for (std::int32_t a = 0; a < ranks; ++a) {
+                    const auto source = otimes::block_of(from, rows, cols, a);
+                    for (const otimes::moved_runs& m : otimes::moved_between(source, target)) {
+                        for (std::int64_t x = 0; x < m.counts[0]; ++x) {
+                            for (std::int64_t y = 0; y < m.counts[1]; ++y) {
+                                for (std::int64_t z = 0; z < m.counts[2] * m.run; ++z) {
+                                    const std::int64_t level = z / m.run;
+                                    const std::int64_t s = m.from_start + x * m.from_strides[0] +
+                                                           y * m.from_strides[1] + level * m.from_strides[2] +
+                                                           z % m.run;
+                                    const std::int64_t t = m.to_start + x * m.to_strides[0] + y * m.to_strides[1] +
+                                                           level * m.to_strides[2] + z % m.run;
+                                    const std::int64_t width = source.cols.size();
+                                    const std::int64_t i = source.rows.begin + s / width;
+                                    const std::int64_t j = source.cols.global(s % width);
+                                    all_right =
+                                        all_right && owner(from, rows, cols, i, j) == a &&
+                                        owner(to, rows, cols, i, j) == b &&
+                                        t == (i - target.rows.begin) * target.cols.size() + target.cols.local(j);
+                                    ++arrived[static_cast<std::size_t>(t)];
+                                }
+                            }
+                        }
+                    }
+                }
+                all_right = all_right && std::ranges::all_of(arrived, [](int n) { return n == 1; });
+            }
+        }
+    }
+    CHECK(all_right);
+    // Even cuts of one tensor move in the largest runs: one for each index of the first mode.
+    const extents e{4, 6, 5};
+    const auto runs = otimes::moved_between(otimes::block_of(otimes::cut_mode(1, 2, e, 0), 1, 120, 0),
+                                            otimes::block_of(otimes::cut_mode(1, 2, e, 1), 1, 120, 1));
+    REQUIRE(runs.size() == 1);
+    CHECK(runs[0].run == 15);
+    CHECK(runs[0].run_count() == 2);
+}
+
+TEST_CASE("the plan that is chosen sends as little as any, and says how much") {
+    for (const std::int32_t ranks : {2, 3, 4, 7}) {
+        for (const auto& [p, q] : std::vector<std::pair<int, int>>{{8, 8}, {8, 4}, {4, 6}}) {
+            otimes::distributed_problem problem = power(1, p, q, 3, ranks);
+            problem.operand = otimes::cut_mode(1, ranks, extents{p, p, p}, 0);
+            otimes::interconnect slow = net;
+            slow.bytes_per_second = 1;
+            const auto plan = otimes::make_distributed_plan(problem, where, slow, false);
+            std::int64_t busiest = 0;
+            for (const otimes::distributed_stage& s : plan.stages) {
+                busiest += 8 * std::max(s.moved.most_sent, s.moved.most_received);
+            }
+            CHECK(busiest == fewest_bytes(problem));
+        }
+    }
+    // Square, even: one all-to-all of the whole matrix; half of Algorithm 2.
+    for (const std::int32_t ranks : {2, 4, 8}) {
+        const auto plan = planned(power(2, 8, 8, 4, ranks));
+        CHECK(plan.bytes_on_wire == 2 * 4096 * 8 * (ranks - 1) / ranks);
+        CHECK(2 * plan.bytes_on_wire == 8 * otimes::algorithm_2_elements(2, plan.source.factors, ranks));
+        CHECK(plan.most_bytes_sent * ranks == plan.bytes_on_wire);
+        otimes::distributed_problem kept = power(2, 8, 8, 4, ranks);
+        kept.result_is_fixed = true;
+        kept.result = kept.operand;
+        CHECK(planned(kept).bytes_on_wire == 2 * plan.bytes_on_wire);
+    }
+    CHECK(otimes::algorithm_2_elements(1, power(1, 2, 2, 4, 2).factors, 3) == -1);
+    // Rows: nothing, and every rank applies all factors at once.
+    otimes::distributed_problem rows = power(9, 8, 8, 3, 4);
+    rows.operand = otimes::cut_rows(4);
+    CHECK(planned(rows).bytes_on_wire == 0);
+    CHECK(planned(rows).stages.size() == 1);
+    CHECK(planned(rows).stages[0].plans.size() == 2);  // blocks of 3 and of 2 rows
+    // A factor that shrinks its mode is applied before the exchange, one that grows it after.
+    otimes::distributed_problem mixed = power(1, 8, 8, 3, 2);
+    mixed.operand = otimes::cut_mode(1, 2, extents{8, 8, 8}, 0);
+    mixed.factors[1].q_extent = 2;
+    mixed.factors[2].q_extent = 16;
+    const auto plan = planned(mixed);
+    REQUIRE(plan.stages.size() == 3);
+    CHECK(plan.stages[0].factors == std::vector<std::int32_t>{1});
+    CHECK(plan.stages[2].factors == std::vector<std::int32_t>{0, 2});
+    CHECK(plan.bytes_on_wire == 8 * 2 * 8 * 8 / 2);
+    // Links decide: over slow ones few bytes, from and to flat ranges that follow no mode.
+    otimes::distributed_problem flat = power(1, 3, 3, 3, 2);
+    CHECK(planned(flat).stages.front().kind == otimes::stage_kind::exchange);
+}
+
+TEST_CASE("a thousand ranks are planned as quickly as four") {
+    const auto plan = otimes::make_distributed_plan(
+        power(1, 64, 64, 4, 1024), otimes::gpu_machine(otimes::h200(), 8),
+        {.bytes_per_second = 3e11, .network_bytes_per_second = 5e10, .ranks_per_host = 8}, false);
+    CHECK(plan.bytes_on_wire > 0);
+    CHECK(plan.predicted_seconds > 0);
+}
+
+TEST_CASE("distributed plans as text") {
+    otimes::distributed_problem p = power(3, 4, 5, 3, 3);
+    p.factors[1].identity = true;
+    p.factors[1].q_extent = 4;
+    p.add = true;
+    p.result_is_fixed = true;
+    p.result = otimes::cut_rows(3);
+    const auto plan = planned(p);
+    const std::string text = otimes::to_text(plan);
+    CHECK(otimes::distributed_plan_from_text(text) == plan);
+    CHECK(otimes::to_text(otimes::distributed_plan_from_text(text)) == text);
+    CHECK(otimes::distributed_problem_from_text(otimes::to_text(p)) == p);
+    std::string damaged = text;
+    damaged[text.size() / 2] ^= 1;
+    CHECK_THROWS_AS(static_cast<void>(otimes::distributed_plan_from_text(damaged)), otimes::unsupported_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::distributed_plan_from_text(otimes::to_text(
+                        plan.stages.front().plans.empty() ? otimes::plan() : plan.stages.front().plans.front()))),
+                    otimes::unsupported_error);
+    otimes::distributed_problem other = p;
+    other.factors[2].p_extent = 7;
+    CHECK(otimes::describe_difference(p, other) == "factor 3 is here 4 x 5, there 7 x 5");
+    CHECK(otimes::describe_difference(p, p) == "nothing differs");
+    const std::string page = otimes::explain(planned(power(1, 8, 8, 3, 2)));
+    CHECK(
+        page.find(
+            "distributed over 2 ranks: X columns in flat ranges over 2; Y columns along 8 * [8] * 8 over 2 (chosen)\n"
+            "  1. local: F2, F3; 1 plan\n"
+            "  2. exchange: to columns along 8 * [8] * 8 over 2; 2.00 KiB on the wire, at most 1.00 KiB from one rank\n"
+            "  3. local: F1; 1 plan\n"
+            "  bytes on the wire: 2048\n") == 0);
+}
+
+TEST_CASE("distributions that do not fit are refused") {
+    otimes::distributed_problem p = power(1, 4, 4, 2, 4);
+    p.operand = otimes::cut_columns(5);
+    CHECK_THROWS_WITH_AS(static_cast<void>(planned(p)), doctest::Contains("1 x 5 parts does not fit 4 ranks"),
+                         otimes::shape_error);
+    p.operand = otimes::cut_mode(1, 4, extents{3, 5}, 1);
+    CHECK_THROWS_WITH_AS(static_cast<void>(planned(p)), doctest::Contains("3 * 5 * 1 columns does not fit 16 columns"),
+                         otimes::shape_error);
+    p = power(std::int64_t{1} << 40, 1 << 20, 1 << 20, 2, 4);
+    CHECK_THROWS_AS(static_cast<void>(planned(p)), otimes::shape_error);
+}

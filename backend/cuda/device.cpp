@@ -136,6 +136,17 @@ void* device_context::allocate(std::size_t bytes, CUstream stream) {
     return reinterpret_cast<void*>(memory);
 }
 
+bool device_context::share_memory_with(CUdevice other) {
+    if (pool_ == nullptr) {
+        return false;
+    }
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = other;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return driver().cuMemPoolSetAccess(pool_, &access, 1) == CUDA_SUCCESS;
+}
+
 void device_context::release(void* memory, CUstream stream) noexcept {
     // At the end of the process the driver may be gone already; then there is nothing left to free.
     if (const driver_functions* const f = find_driver()) {

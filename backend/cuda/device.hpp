@@ -40,6 +40,8 @@ public:
     /// Stream-ordered memory of this context's pool; the context must be current.
     [[nodiscard]] void* allocate(std::size_t bytes, CUstream stream);
     void release(void* memory, CUstream stream) noexcept;
+    /// Lets another GPU reach what `allocate` gives. False where that cannot be.
+    bool share_memory_with(CUdevice other);
 
 private:
     CUcontext context_;

@@ -25,10 +25,12 @@ namespace otimes::backend {
                                         each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)          \
                                             each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
                                                 each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
-                                                    each(cuModuleGetGlobal) each(cuPointerGetAttribute)
+                                                    each(cuModuleGetGlobal) each(cuPointerGetAttribute)                \
+                                                        each(cuDeviceCanAccessPeer)
 /// Since 11.2; a driver without them gets plain allocations.
-#define OTIMES_POOL_FUNCTIONS(each) \
-    each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync)
+#define OTIMES_POOL_FUNCTIONS(each)                                                                      \
+    each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \
+        each(cuMemPoolSetAccess)
 
 struct driver_functions {
 #define OTIMES_MEMBER(name) decltype(&::name) name = nullptr;

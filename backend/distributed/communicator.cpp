@@ -128,15 +128,17 @@ void communicator_state::exchange(const distribution& from, const distribution& 
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const std::int32_t locals = over->local_count();
-    struct unpacking {
-        std::int32_t local;
+    struct pending_copy {
+        std::int32_t local_from;
         const std::byte* from;
+        std::int32_t local_to;
         std::byte* to;
         strided_copy what;
     };
     std::vector<message> sends;
     std::vector<message> receives;
-    std::vector<unpacking> later;
+    std::vector<pending_copy> direct;
+    std::vector<pending_copy> later;
     const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + locals; };
 
     for (std::int32_t local = 0; local < locals; ++local) {
@@ -171,8 +173,8 @@ void communicator_state::exchange(const distribution& from, const distribution& 
             if (is_local(other) && over->reaches(local, other - first)) {
                 auto* const there = static_cast<std::byte*>(target[static_cast<std::size_t>(other - first)]);
                 for (const moved_runs& m : out[static_cast<std::size_t>(other)]) {
-                    over->copy(local, base + m.from_start * element_bytes, other - first,
-                               there + m.to_start * element_bytes, in_bytes(m, element_bytes));
+                    direct.push_back({local, base + m.from_start * element_bytes, other - first,
+                                      there + m.to_start * element_bytes, in_bytes(m, element_bytes)});
                 }
                 continue;
             }
@@ -211,7 +213,7 @@ void communicator_state::exchange(const distribution& from, const distribution& 
                     continue;
                 }
                 c.from_strides = packed_strides(c);
-                later.push_back({local, unpack, begin, c});
+                later.push_back({local, unpack, local, begin, c});
                 unpack += m.elements() * element_bytes;
             }
             if (unpack != packed) {
@@ -220,12 +222,13 @@ void communicator_state::exchange(const distribution& from, const distribution& 
             }
         }
     }
-    if (locals < ranks || !sends.empty()) {
-        over->start(sends, receives);
-        over->finish();
+    over->start(sends, receives);
+    for (const pending_copy& c : direct) {
+        over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
     }
-    for (const unpacking& u : later) {
-        over->copy(u.local, u.from, u.local, u.to, u.what);
+    over->finish();
+    for (const pending_copy& c : later) {
+        over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
     }
 }
 
@@ -418,8 +421,9 @@ communicator found_communicator(const executor& where, const communicator_option
         if (without != 0) {
             return {std::move(control), how};
         }
-        return {backend::make_gpu_transport(backend::mpi_rank_on_host() % gpus, 1, std::move(control), how.deadline),
-                how};
+        return {
+            backend::make_gpu_transport(backend::mpi_rank_on_host() % gpus, 1, std::move(control), how.deadline, false),
+            how};
     }
     if (gpus > 0) {
         return gpu_communicator(how);
@@ -432,7 +436,7 @@ communicator found_communicator(const executor& where, const communicator_option
 bool started_by_mpi() { return backend::started_by_mpi(); }
 
 communicator gpu_communicator(const communicator_options& how) {
-    return {backend::make_gpu_transport(0, 0, nullptr, how.deadline), how};
+    return {backend::make_gpu_transport(0, how.gpu_count, nullptr, how.deadline, how.exchange_by_copies), how};
 }
 
 }  // namespace otimes

@@ -18,9 +18,11 @@ std::unique_ptr<transport> make_mpi_transport(const executor& where, std::chrono
 std::int32_t mpi_rank_on_host();
 
 /// GPUs of this process, one rank each (`first_gpu` on, `count` of them; 0: all), over NCCL where there are several. With
-/// `control` every process brings one GPU, and agreements go over it. Collective. @throws device_error
+/// `control` every process brings one GPU, and agreements go over it. `by_copies`: GPUs of one process that reach each other's
+/// memory copy instead. Collective. @throws device_error
 std::unique_ptr<transport> make_gpu_transport(std::int32_t first_gpu, std::int32_t count,
-                                              std::unique_ptr<transport> control, std::chrono::milliseconds deadline);
+                                              std::unique_ptr<transport> control, std::chrono::milliseconds deadline,
+                                              bool by_copies);
 /// GPUs that this process sees; 0 without the CUDA back end.
 std::int32_t visible_gpus();
 

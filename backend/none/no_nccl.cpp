@@ -9,7 +9,7 @@ namespace otimes::backend {
 std::int32_t visible_gpus() { return 0; }
 
 std::unique_ptr<transport> make_gpu_transport(std::int32_t, std::int32_t, std::unique_ptr<transport>,
-                                              std::chrono::milliseconds) {
+                                              std::chrono::milliseconds, bool) {
     throw device_error(
         "otimes::gpu_communicator(): otimes was built without its back ends for several GPUs. Install the CUDA toolkit "
         "and "

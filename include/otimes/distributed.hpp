@@ -47,6 +47,11 @@ struct communicator_options {
     std::chrono::milliseconds deadline = std::chrono::minutes(1);
     /// GPUs where there are any; otherwise the ranks compute on the CPU.
     bool use_gpus = true;
+    /// Of how many GPUs a communicator inside one process consists; 0: all.
+    std::int32_t gpu_count = 0;
+    /// GPUs of one process exchange by copies into each other's memory (by their copy engines, so that all multiprocessors go on
+    /// computing) where they reach it; false: by NCCL's messages.
+    bool exchange_by_copies = true;
     /// What the planner assumes of the links; 0 rates: from the machine.
     interconnect links{.bytes_per_second = 0};
 };

@@ -57,7 +57,8 @@ public:
     /// @{
     [[nodiscard]] virtual void* allocate(std::int32_t local, std::int64_t bytes) = 0;
     virtual void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept = 0;
-    /// Inside one rank's memory, or between two local ranks if `reaches` says so.
+    /// Inside one rank's memory, in the order of its work; or between two local ranks if `reaches` says so, between `start` and
+    /// `finish`.
     virtual void copy(std::int32_t local_from, const void* from, std::int32_t local_to, void* to,
                       const strided_copy& what) = 0;
     [[nodiscard]] virtual bool reaches(std::int32_t local_from, std::int32_t local_to) const noexcept = 0;

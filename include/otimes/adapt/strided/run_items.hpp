@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+/// @file run_items.hpp
+/// Evaluates products along modes (expr/mode_products.hpp). Where all items share the factors, a batch is one more free index
+/// of one program, planned as a whole. Where factors differ from item to item, the CPU plans the program of one item once and
+/// runs it on the addresses of each, items over the threads; every other executor takes the whole program. The same is done
+/// for items that are given by pointers, on every executor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include <otimes/exec/evaluate.hpp>
+#include <otimes/exec/reference.hpp>
+#include <otimes/expr/mode_products.hpp>
+#include <otimes/plan/explain.hpp>
+#include <otimes/plan/planner.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace batches {
+
+/// The plan that a look-up has found, held by whoever looked.
+inline const plan& found_plan(const plan& found) { return found; }
+inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return *found; }
+
+/// Runs `item` once for every index below `count`: `place(i, bindings)` sets the addresses of item i in a copy of `first`.
+/// One plan; with OpenMP the items are shared out among the threads where there are enough of them.
+template <class Scalar, class Place>
+void run_items(const program& item, const bindings& first, std::int64_t count, const Place& place) {
+    if (count <= 0) {
+        return;
+    }
+    bindings bound = first;
+    if constexpr (dtype_of<Scalar>() == dtype::other) {
+        for (std::int64_t i = 0; i < count; ++i) {
+            place(i, bound);
+            evaluate_program<Scalar>(item, bound);
+        }
+    } else {
+        enable_kernels<Scalar>();
+        const executor& e = current_executor();
+        const auto& found = cached_plan_for(item, e);
+        const plan& shared = found_plan(found);
+        place(0, bound);
+        e.run(shared, bound, {});  // what cannot be run at all throws here
+#if defined(_OPENMP)
+        constexpr double flops_per_fork = 4e5;
+        const int threads = omp_get_max_threads();
+        if (e.where() == placement::cpu && threads > 1 && count > threads && omp_in_parallel() == 0 &&
+            static_cast<double>(shared.flops) * static_cast<double>(count) > flops_per_fork) {
+            std::exception_ptr failure;
+#pragma omp parallel
+            {
+                bindings own = first;
+#pragma omp for schedule(static)
+                for (std::int64_t i = 1; i < count; ++i) {
+                    try {
+                        place(i, own);
+                        e.run(shared, own, {});
+                    } catch (...) {
+#pragma omp critical(otimes_batches)
+                        failure = std::current_exception();
+                    }
+                }
+            }
+            if (failure) {
+                std::rethrow_exception(failure);
+            }
+            return;
+        }
+#endif
+        for (std::int64_t i = 1; i < count; ++i) {
+            place(i, bound);
+            e.run(shared, bound, {});
+        }
+    }
+}
+
+/// True where the items of a program with factors of their own are run one by one.
+template <class Scalar>
+bool runs_items_apart() {
+    if constexpr (dtype_of<Scalar>() == dtype::other) {
+        return false;
+    } else {
+        const executor& e = current_executor();
+        return e.where() == placement::cpu && &e != &reference();
+    }
+}
+
+/// The indices of the axes along which factors differ, one after another.
+template <class Scalar>
+class item_walk {
+public:
+    explicit item_walk(const detail::mode_products<Scalar>& whole) : whole_(whole) {
+        for (std::size_t k = 0; k < whole.axes.size(); ++k) {
+            if (whole.is_item_axis(k)) {
+                axes_.push_back(k);
+                count_ *= whole.axes[k].extent_in;
+            }
+        }
+    }
+    [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+    /// Addresses of item i; X, the factors and Y in the order in which mode_products binds them.
+    void place(std::int64_t i, bindings& b) const {
+        std::int64_t in = 0;
+        std::int64_t out = 0;
+        for (std::size_t f = 0; f < whole_.factors.size(); ++f) {
+            b.pointers[f + 1] = const_cast<Scalar*>(whole_.factors[f].data);
+        }
+        for (std::size_t j = axes_.size(); j-- > 0;) {
+            const std::size_t k = axes_[j];
+            const std::int64_t at = i % whole_.axes[k].extent_in;
+            i /= whole_.axes[k].extent_in;
+            in += at * whole_.axes[k].stride_in;
+            out += at * whole_.axes[k].stride_out;
+            for (std::size_t f = 0; f < whole_.factors.size(); ++f) {
+                const std::vector<std::int64_t>& strides = whole_.factors[f].item_strides;
+                if (!strides.empty()) {
+                    b.pointers[f + 1] = static_cast<Scalar*>(b.pointers[f + 1]) + at * strides[k];
+                }
+            }
+        }
+        b.pointers[0] = const_cast<Scalar*>(whole_.x) + in;
+        b.pointers[whole_.factors.size() + 1] = whole_.y + out;
+    }
+
+private:
+    const detail::mode_products<Scalar>& whole_;
+    inline_vector<std::size_t, 8> axes_;
+    std::int64_t count_ = 1;
+};
+
+/// Y (+)= alpha * X with its factors, on the current executor.
+template <class Scalar>
+void evaluate(const detail::mode_products<Scalar>& whole) {
+    lowering_scratch scratch;
+    if (!whole.has_item_axis() || !runs_items_apart<Scalar>()) {
+        whole.lower(scratch.program(), scratch.bindings());
+        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+        return;
+    }
+    const detail::mode_products<Scalar> item = whole.one_item();
+    item.lower(scratch.program(), scratch.bindings());
+    const item_walk<Scalar> walk(whole);
+    run_items<Scalar>(scratch.program(), scratch.bindings(), walk.count(),
+                      [&](std::int64_t i, bindings& b) { walk.place(i, b); });
+}
+
+/// The plan that `evaluate` runs: of the whole, or of one item. `items` receives how often it is run.
+template <class Scalar>
+plan plan_of(const detail::mode_products<Scalar>& whole, const options& wishes, std::int64_t& items) {
+    program lowered;
+    bindings bound;
+    const bool apart = whole.has_item_axis() && runs_items_apart<Scalar>();
+    const detail::mode_products<Scalar> item = apart ? whole.one_item() : detail::mode_products<Scalar>();
+    (apart ? item : whole).lower(lowered, bound);
+    items = apart ? item_walk<Scalar>(whole).count() : 1;
+    options decided = wishes;
+    if (decided.placement == placement::automatic) {
+        decided.placement = current_executor().where();
+    }
+    return make_plan(lowered, current_executor().target(), decided);
+}
+
+/// The plan as text, with the number of items before it where it is run once for each.
+inline std::string explain_items(const plan& p, std::int64_t items) {
+    return (items == 1
+                ? std::string()
+                : std::to_string(items) + " items, one after another in each thread, all by this plan of one:\n") +
+           explain(p);
+}
+
+}  // namespace batches
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -8,6 +8,8 @@
 #endif
 
 #include <otimes/adapt/eigen.hpp>
+#include <otimes/batched.hpp>
+#include <otimes/einsum.hpp>
 #include <otimes/exec/cpu.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/reference.hpp>
@@ -15,6 +17,7 @@
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/tkron.hpp>
 
 /// Version of otimes, as in EIGEN_*_VERSION.
 #define OTIMES_VERSION_MAJOR 0

@@ -16,6 +16,7 @@
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/exec/cpu.hpp>
+#include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/structured.hpp>
@@ -466,7 +467,7 @@ inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
 /// Scalar: the common one; double when no argument has one. Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
-requires(!any_device_operand<Factors...> &&
+requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
     [[nodiscard]] auto kron(Factors&&... factors) {
     using combined =

@@ -1,0 +1,815 @@
+// SPDX-License-Identifier: MIT
+/// @file batched.hpp
+/// Batches: the same formula for many matrices at once, with factors that all items share or that each item has for itself.
+///
+///     batched(Y) = batched(X) * kron(batched(A), B)          Y_i = X_i * kron(A_i, B)          i = 0 .. count - 1
+///
+/// `batched(data, rows, cols, count)` views items that lie one after another, with any batch stride; a batch stride of 0 is
+/// one matrix for all. `batched(span of pointers, rows, cols)` and `batched(vector of matrices)` view items that lie
+/// anywhere. A plain Eigen matrix, an identity or a whole kron beside a batch is shared by all items. Left products,
+/// products from both sides, transposes, adjoints and scalar multiples are written as for single matrices; `=`, `+=` and `-=`
+/// write, `.eval()` gives a vector of matrices.
+///
+/// How it is evaluated. Strided batches are one program in which the item is one more free index; its stride in a factor
+/// that all share is 0, and the plan covers the whole batch. Where factors differ between items, or items are given by
+/// pointers, the CPU plans one item and runs that plan for each, items over the threads; `explain` says so.
+///
+/// Scalars: one type for all operands. Lifetime: batches are views; single matrices are kept as kron() keeps them.
+/// Errors, before anything is written: shape_error (counts, shapes), alias_error (an item of Y shares memory with an operand
+/// or with another item), unsupported_error (a shared factor that is neither dense nor an identity).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/eigen/run.hpp>
+#include <otimes/adapt/strided/run_items.hpp>
+#include <otimes/adapt/strided/view.hpp>
+#include <otimes/expr/batch_operand.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/expr/mode_products.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+namespace detail {
+
+/// Where the items of one operand lie: at pointers, or batch_stride apart.
+template <class Scalar>
+struct item_operand {
+    Scalar* data = nullptr;  ///< item 0 of a strided batch
+    std::shared_ptr<const std::vector<Scalar*>> pointers;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t row_stride = 1;
+    std::int64_t col_stride = 1;
+    std::int64_t batch_stride = 0;
+    std::int64_t count = 1;
+
+    [[nodiscard]] Scalar* at(std::int64_t item) const {
+        return pointers ? (*pointers)[static_cast<std::size_t>(item)] : data + item * batch_stride;
+    }
+    [[nodiscard]] bool by_pointers() const noexcept { return pointers != nullptr; }
+    /// Elements from the first to the last of one item.
+    [[nodiscard]] std::int64_t reach() const {
+        return rows == 0 || cols == 0 ? 0 : (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
+    }
+};
+
+/// The bytes of all items.
+template <class Scalar>
+std::pair<std::intptr_t, std::intptr_t> hull_of(const item_operand<Scalar>& o) {
+    std::intptr_t begin = 0;
+    std::intptr_t end = 0;
+    for (std::int64_t i = 0; i < o.count; i += o.by_pointers() || o.count < 3 ? 1 : o.count - 1) {
+        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        const auto to = from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar)));
+        begin = i == 0 || from < begin ? from : begin;
+        end = i == 0 || to > end ? to : end;
+    }
+    return {begin, o.reach() == 0 ? begin : end};
+}
+
+/// The bytes of each item, in the order of their addresses.
+template <class Scalar>
+std::vector<std::pair<std::intptr_t, std::intptr_t>> spans_of(const item_operand<Scalar>& o) {
+    std::vector<std::pair<std::intptr_t, std::intptr_t>> result;
+    for (std::int64_t i = 0; i < o.count && o.reach() > 0; ++i) {
+        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        result.emplace_back(from,
+                            from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar))));
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+}
+
+/// True when an item of `read` shares memory with an item of `written`; ranges from first to last element.
+template <class Read, class Written>
+bool items_meet(const item_operand<Read>& read, const item_operand<Written>& written) {
+    const auto x = hull_of(read);
+    const auto y = hull_of(written);
+    if (x.second <= y.first || y.second <= x.first) {
+        return false;
+    }
+    const auto from = spans_of(read);
+    const auto to = spans_of(written);
+    for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
+        if (from[i].second <= to[j].first) {
+            ++i;
+        } else if (to[j].second <= from[i].first) {
+            ++j;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+/// True when two items share memory.
+template <class Written>
+bool items_meet(const item_operand<Written>& written) {
+    if (!written.by_pointers() && written.batch_stride >= written.reach()) {
+        return false;
+    }
+    const auto spans = spans_of(written);
+    for (std::size_t i = 1; i < spans.size(); ++i) {
+        if (spans[i].first < spans[i - 1].second) {
+            return true;
+        }
+    }
+    return false;
+}
+
+[[noreturn]] OTIMES_COLD inline void throw_batch_shape(std::int64_t rows, std::int64_t cols, std::int64_t count,
+                                                       std::int64_t batch_stride) {
+    throw shape_error("otimes: batched: " + std::to_string(count) + " items of " + shape_text(rows, cols) +
+                      " with a batch stride of " + std::to_string(batch_stride) +
+                      "; none may be negative, and the last element must lie within 2^63 - 1.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_item(const char* rule, std::size_t item, std::int64_t rows,
+                                                std::int64_t cols, std::int64_t first_rows, std::int64_t first_cols) {
+    throw shape_error("otimes: batched: item " + std::to_string(item) + " is " + shape_text(rows, cols) +
+                      ", item 0 is " + shape_text(first_rows, first_cols) + ". " + rule);
+}
+[[noreturn]] OTIMES_COLD inline void throw_counts(const std::string& name, std::int64_t count, std::int64_t other) {
+    throw shape_error("otimes: batched: " + name + " has " + std::to_string(count) + " items, another operand " +
+                      std::to_string(other) + ". All batches of an expression have equally many items.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_batch_alias(const std::string& what) {
+    throw alias_error("otimes: batched(Y) = ..: an item of Y shares memory with " + what +
+                      ". Evaluate by .eval(), or give Y memory of its own.");
+}
+
+}  // namespace detail
+
+inline namespace OTIMES_TARGET {
+
+/// A batch of matrices in memory; made by batched(). Assigning an expression writes the items.
+template <class ElementType>
+class batch_view {
+public:
+    using element_type = ElementType;
+    using Scalar = std::remove_const_t<ElementType>;
+
+    explicit batch_view(detail::item_operand<ElementType> items) : items_(std::move(items)) {}
+    batch_view(const batch_view&) = default;
+    [[nodiscard]] std::int64_t rows() const noexcept { return items_.rows; }
+    [[nodiscard]] std::int64_t cols() const noexcept { return items_.cols; }
+    [[nodiscard]] std::int64_t count() const noexcept { return items_.count; }
+    [[nodiscard]] const detail::item_operand<ElementType>& items() const noexcept { return items_; }
+    /// Every item transposed, where it lies.
+    [[nodiscard]] batch_view transpose() const {
+        batch_view result(*this);
+        std::swap(result.items_.rows, result.items_.cols);
+        std::swap(result.items_.row_stride, result.items_.col_stride);
+        return result;
+    }
+
+    /// @name Y_i = expression_i for all items. @throws shape_error, alias_error
+    /// @{
+    batch_view& operator=(const batch_view&) = delete;  // the elements or the view? Say which
+    template <class Expression>
+    requires detail::writes_to<Expression, batch_view>
+    const batch_view& operator=(const Expression& e) const {
+        e.write_to(*this, Scalar(1), false);
+        return *this;
+    }
+    template <class Expression>
+    requires detail::writes_to<Expression, batch_view>
+    const batch_view& operator+=(const Expression& e) const {
+        e.write_to(*this, Scalar(1), true);
+        return *this;
+    }
+    template <class Expression>
+    requires detail::writes_to<Expression, batch_view>
+    const batch_view& operator-=(const Expression& e) const {
+        e.write_to(*this, Scalar(-1), true);
+        return *this;
+    }
+    /// @}
+
+private:
+    detail::item_operand<ElementType> items_;
+};
+
+}  // namespace OTIMES_TARGET
+
+template <class Element>
+inline constexpr bool is_batch_operand<batch_view<Element>> = true;
+
+inline namespace OTIMES_TARGET {
+
+/// @name Views of batches. `Order`: Eigen::ColMajor or Eigen::RowMajor.
+/// @{
+
+/// `count` matrices, the first at `data`, each `batch_stride` elements after the one before (0: one matrix for all), rows or
+/// columns `outer_stride` elements apart (0: without gaps). @throws shape_error
+template <int Order = Eigen::ColMajor, class Element>
+[[nodiscard]] batch_view<Element> batched(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t count,
+                                          std::int64_t batch_stride, std::int64_t outer_stride = 0) {
+    const std::int64_t inner = Order == Eigen::RowMajor ? cols : rows;
+    const std::int64_t outer = outer_stride == 0 ? inner : outer_stride;
+    std::int64_t last = 0;
+    std::int64_t batch = 0;
+    if (rows < 0 || cols < 0 || count < 0 || batch_stride < 0 || outer < inner ||
+        !checked_multiply(outer, Order == Eigen::RowMajor ? rows : cols, last) ||
+        !checked_multiply(batch_stride, count, batch) || !checked_add(last, batch, last)) {
+        detail::throw_batch_shape(rows, cols, count, batch_stride);
+    }
+    detail::item_operand<Element> items;
+    items.data = data;
+    items.rows = rows;
+    items.cols = cols;
+    items.row_stride = Order == Eigen::RowMajor ? outer : 1;
+    items.col_stride = Order == Eigen::RowMajor ? 1 : outer;
+    items.batch_stride = batch_stride;
+    items.count = count;
+    return batch_view<Element>(std::move(items));
+}
+/// The same with the items one after another without gaps.
+template <int Order = Eigen::ColMajor, class Element>
+[[nodiscard]] batch_view<Element> batched(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t count) {
+    std::int64_t stride = 0;
+    if (rows < 0 || cols < 0 || !checked_multiply(rows, cols, stride)) {
+        detail::throw_batch_shape(rows, cols, count, 0);
+    }
+    return batched<Order>(data, rows, cols, count, stride);
+}
+/// Matrices of one shape at the given addresses. The pointers are copied. @throws shape_error
+template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
+[[nodiscard]] auto batched(std::span<Element* const, Extent> pointers, std::int64_t rows, std::int64_t cols,
+                           std::int64_t outer_stride = 0) {
+    auto items = batched<Order>(static_cast<Element*>(nullptr), rows, cols, static_cast<std::int64_t>(pointers.size()),
+                                0, outer_stride)
+                     .items();
+    items.pointers = std::make_shared<const std::vector<Element*>>(pointers.begin(), pointers.end());
+    return batch_view<Element>(std::move(items));
+}
+/// @}
+
+namespace batches {
+template <class Element, class Matrices>
+batch_view<Element> of_matrices(Matrices& matrices) {
+    detail::item_operand<Element> items;
+    auto pointers = std::make_shared<std::vector<Element*>>();
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const matrix_view now = eigen::view_of(matrices[i]);
+        if (i == 0) {
+            items.rows = now.rows;
+            items.cols = now.cols;
+            items.row_stride = now.row_stride;
+            items.col_stride = now.col_stride;
+        } else if (now.rows != items.rows || now.cols != items.cols) {
+            detail::throw_item("All items of a batch have one shape.", i, now.rows, now.cols, items.rows, items.cols);
+        } else if (now.row_stride != items.row_stride || now.col_stride != items.col_stride) {
+            detail::throw_item("All items of a batch have the same strides.", i, now.rows, now.cols, items.rows,
+                               items.cols);
+        }
+        pointers->push_back(matrices[i].data());
+    }
+    items.count = static_cast<std::int64_t>(matrices.size());
+    items.pointers = std::move(pointers);
+    return batch_view<Element>(std::move(items));
+}
+}  // namespace batches
+
+/// @name Batches of Eigen's matrices.
+/// @{
+
+/// The matrices of a vector, all of one shape. They must not be resized while the view is used. @throws shape_error
+template <class Matrix, class Allocator>
+requires(eigen::dense<Matrix>&& eigen::has_direct_access<Matrix>)
+    [[nodiscard]] auto batched(std::vector<Matrix, Allocator>& matrices) {
+    return batches::of_matrices<typename Matrix::Scalar>(matrices);
+}
+template <class Matrix, class Allocator>
+requires(eigen::dense<Matrix>&& eigen::has_direct_access<Matrix>)
+    [[nodiscard]] auto batched(const std::vector<Matrix, Allocator>& matrices) {
+    return batches::of_matrices<const typename Matrix::Scalar>(matrices);
+}
+template <class Matrix, class Allocator>
+void batched(std::vector<Matrix, Allocator>&&) = delete;  // the matrices would be gone before they are read
+/// @}
+
+/// One operand of a batched expression: a batch, or a matrix that all items share.
+template <class Scalar>
+class batch_leaf {
+public:
+    explicit batch_leaf(const batch_view<const Scalar>& b) : items_(b.items()), is_batch_(true) {}
+    explicit batch_leaf(const batch_view<Scalar>& b) : is_batch_(true) {
+        const detail::item_operand<Scalar>& from = b.items();
+        items_ = {from.data,       nullptr,         from.rows,         from.cols,
+                  from.row_stride, from.col_stride, from.batch_stride, from.count};
+        if (from.by_pointers()) {
+            items_.pointers =
+                std::make_shared<const std::vector<const Scalar*>>(from.pointers->begin(), from.pointers->end());
+        }
+    }
+    explicit batch_leaf(leaf shared) : shared_(std::move(shared)) {}
+
+    /// As it is now: a shared matrix may have moved since.
+    [[nodiscard]] detail::item_operand<const Scalar> now() const {
+        if (is_batch_) {
+            return items_;
+        }
+        const matrix_view v = shared_.view();
+        return {static_cast<const Scalar*>(v.data), nullptr, v.rows, v.cols, v.row_stride, v.col_stride, 0, 1};
+    }
+    [[nodiscard]] bool is_batch() const noexcept { return is_batch_; }
+    [[nodiscard]] bool is_identity() const noexcept { return !is_batch_ && shared_.is_identity(); }
+    [[nodiscard]] bool is_owned() const noexcept { return !is_batch_ && shared_.is_owned(); }
+    [[nodiscard]] bool conjugated() const noexcept { return is_batch_ ? conjugated_ : shared_.conjugated(); }
+    [[nodiscard]] std::int64_t rows() const { return is_batch_ ? items_.rows : shared_.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return is_batch_ ? items_.cols : shared_.cols(); }
+    void transpose() {
+        if (is_batch_) {
+            std::swap(items_.rows, items_.cols);
+            std::swap(items_.row_stride, items_.col_stride);
+        } else {
+            shared_.transpose();
+        }
+    }
+    void conjugate() {
+        if (is_batch_) {
+            conjugated_ = !conjugated_;
+        } else {
+            shared_.conjugate();
+        }
+    }
+
+private:
+    detail::item_operand<const Scalar> items_;
+    leaf shared_;
+    bool is_batch_ = false;
+    bool conjugated_ = false;
+};
+
+/// kron(F1, .., FN) for every item; made by kron() where an argument is a batch.
+template <class ScalarType>
+class batched_kron {
+public:
+    using Scalar = ScalarType;
+
+    [[nodiscard]] std::int64_t rows() const { return product_of(true); }
+    [[nodiscard]] std::int64_t cols() const { return product_of(false); }
+    [[nodiscard]] const std::vector<batch_leaf<Scalar>>& factors() const noexcept { return factors_; }
+    [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
+
+    [[nodiscard]] batched_kron transpose() const {
+        batched_kron result(*this);
+        for (batch_leaf<Scalar>& f : result.factors_) {
+            f.transpose();
+        }
+        return result;
+    }
+    [[nodiscard]] batched_kron conjugate() const {
+        batched_kron result(*this);
+        for (batch_leaf<Scalar>& f : result.factors_) {
+            f.conjugate();
+        }
+        result.alpha_ = detail::conjugate_of(alpha_);
+        return result;
+    }
+    [[nodiscard]] batched_kron adjoint() const { return transpose().conjugate(); }
+    [[nodiscard]] batched_kron scaled(const Scalar& by) const {
+        batched_kron result(*this);
+        result.alpha_ = by * alpha_;
+        return result;
+    }
+
+    void append(batch_leaf<Scalar> factor) { factors_.push_back(std::move(factor)); }
+    /// All factors of a kron; dense ones and identities. @throws unsupported_error
+    void append(const kron_expr<Scalar>& k) {
+        for (const leaf& f : k.node().factors()) {
+            if (!f.is_dense() && !f.is_identity()) {
+                throw unsupported_error(
+                    "otimes: batched: a factor that all items share must be dense or an identity. Write "
+                    ".toDenseMatrix() of it, or multiply the items one by one.");
+            }
+            if (f.real_elements() && !f.is_identity()) {
+                throw unsupported_error(
+                    "otimes: batched: a real factor of a complex kron; all operands of a batch have one scalar type. "
+                    "Write .cast<Scalar>().");
+            }
+            factors_.push_back(batch_leaf<Scalar>(f));
+        }
+        alpha_ = alpha_ * k.node().alpha();
+    }
+    /// @throws shape_error extents overflow
+    void check_extents() const {
+        static_cast<void>(rows());
+        static_cast<void>(cols());
+    }
+
+private:
+    [[nodiscard]] std::int64_t product_of(bool of_rows) const {
+        std::int64_t result = 1;
+        for (const batch_leaf<Scalar>& f : factors_) {
+            if (!checked_multiply(result, of_rows ? f.rows() : f.cols(), result)) {
+                throw shape_error("otimes: batched: the extents of " + detail::kron_text(factors_.size()) +
+                                  " exceed 2^63 - 1; use fewer or smaller factors.");
+            }
+        }
+        return result;
+    }
+    std::vector<batch_leaf<Scalar>> factors_;
+    Scalar alpha_ = Scalar(1);
+};
+
+/// alpha * L_i * X_i * R_i for every item i, lazy; either side may be absent. See the file comment.
+template <class ScalarType>
+class batched_product {
+public:
+    using Scalar = ScalarType;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+
+    /// @throws shape_error counts or shapes that do not fit
+    batched_product(batch_leaf<Scalar> x, std::shared_ptr<const batched_kron<Scalar>> left,
+                    std::shared_ptr<const batched_kron<Scalar>> right, Scalar alpha)
+        : x_(std::move(x)), left_(std::move(left)), right_(std::move(right)), alpha_(alpha) {
+        bool known = false;
+        const auto agree = [&](const batch_leaf<Scalar>& operand, const auto& name) {
+            if (!operand.is_batch()) {
+                return;
+            }
+            const std::int64_t count = operand.now().count;
+            if (known && count != count_) {
+                detail::throw_counts(name(), count, count_);
+            }
+            count_ = count;
+            known = true;
+        };
+        agree(x_, [] { return std::string("X"); });
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
+            agree(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
+        });
+        check(left_, true);
+        check(right_, false);
+    }
+
+    [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+    [[nodiscard]] std::int64_t rows() const { return left_ ? left_->rows() : x_.rows(); }
+    [[nodiscard]] std::int64_t cols() const { return right_ ? right_->cols() : x_.cols(); }
+
+    /// The items, one matrix each.
+    [[nodiscard]] std::vector<DenseMatrix> eval() const {
+        std::vector<DenseMatrix> result(static_cast<std::size_t>(count_));
+        for (DenseMatrix& item : result) {
+            item.resize(static_cast<Eigen::Index>(rows()), static_cast<Eigen::Index>(cols()));
+        }
+        write_to(batched(result), Scalar(1), false);
+        return result;
+    }
+    operator std::vector<DenseMatrix>() const { return eval(); }
+
+    /// destination (+)= scale * value, item by item. @throws shape_error, alias_error
+    void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add) const {
+        const detail::item_operand<Scalar>& y = destination.items();
+        if (y.count != count_ || y.rows != rows() || y.cols != cols()) {
+            throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
+                              detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) +
+                              " of " + detail::shape_text(rows(), cols()) + ". A batch is not resized.");
+        }
+        if (detail::items_meet(y)) {
+            detail::throw_batch_alias("another one");
+        }
+        const auto refuse = [&](const batch_leaf<Scalar>& operand, const auto& name) {
+            if (!operand.is_owned() && !operand.is_identity() && detail::items_meet(operand.now(), y)) {
+                detail::throw_batch_alias(name());
+            }
+        };
+        refuse(x_, [] { return std::string("X"); });
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
+            refuse(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
+        });
+        detail::mode_products<Scalar> product = describe(y);
+        product.alpha = scale * alpha_;
+        product.add = add;
+        if (count_ == 0) {
+            return;
+        }
+        if (!by_pointers(y)) {
+            batches::evaluate(product);
+            return;
+        }
+        lowering_scratch scratch;
+        product.lower(scratch.program(), scratch.bindings());
+        const detail::item_operand<const Scalar> x = x_.now();
+        std::vector<detail::item_operand<const Scalar>> factors;
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
+            if (!f.is_identity()) {
+                factors.push_back(f.now());
+            }
+        });
+        batches::run_items<Scalar>(scratch.program(), scratch.bindings(), count_, [&](std::int64_t i, bindings& b) {
+            b.pointers[0] = const_cast<Scalar*>(x.at(x.count == 1 ? 0 : i));
+            for (std::size_t k = 0; k < factors.size(); ++k) {
+                b.pointers[k + 1] = const_cast<Scalar*>(factors[k].at(factors[k].count == 1 ? 0 : i));
+            }
+            b.pointers[factors.size() + 1] = y.at(i);
+        });
+    }
+
+    /// The plan for a result without gaps, stored by columns. `items`: how often it is run, if asked for.
+    [[nodiscard]] plan make_plan(const options& wishes = {}, std::int64_t* items = nullptr) const {
+        detail::item_operand<Scalar> y;
+        y.rows = rows();
+        y.cols = cols();
+        y.col_stride = y.rows;
+        y.batch_stride = y.rows * y.cols;
+        y.count = count_;
+        std::int64_t times = 1;
+        const plan result = batches::plan_of(describe(y), wishes, times);
+        if (items != nullptr) {
+            *items = by_pointers(y) ? count_ : times;
+        }
+        return result;
+    }
+
+    [[nodiscard]] const batch_leaf<Scalar>& x() const noexcept { return x_; }
+    [[nodiscard]] const std::shared_ptr<const batched_kron<Scalar>>& left() const noexcept { return left_; }
+    [[nodiscard]] const std::shared_ptr<const batched_kron<Scalar>>& right() const noexcept { return right_; }
+    [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
+
+private:
+    template <class Use>
+    void for_each_factor(const Use& use) const {
+        for (const bool from_left : {true, false}) {
+            const auto& side = from_left ? left_ : right_;
+            for (std::size_t k = 0; side && k < side->factors().size(); ++k) {
+                use(side->factors()[k], from_left, k);
+            }
+        }
+    }
+    void check(const std::shared_ptr<const batched_kron<Scalar>>& side, bool from_left) const {
+        if (side == nullptr || (from_left ? side->cols() == x_.rows() : side->rows() == x_.cols())) {
+            return;
+        }
+        const std::string name = detail::kron_text(side->factors().size());
+        throw shape_error("otimes: batched: " + (from_left ? name + " * X" : "X * " + name) + ": an item of X is " +
+                          detail::shape_text(x_.rows(), x_.cols()) + ", but " + name + " is " +
+                          detail::shape_text(side->rows(), side->cols()) + ". The " + (from_left ? "rows" : "columns") +
+                          " of X must equal the " + (from_left ? "columns" : "rows") + " of the Kronecker product.");
+    }
+    [[nodiscard]] bool by_pointers(const detail::item_operand<Scalar>& y) const {
+        bool any = y.by_pointers() || x_.now().by_pointers();
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
+            any = any || (!f.is_identity() && f.now().by_pointers());
+        });
+        return any;
+    }
+
+    /// The product for the whole batch, or, where an operand is given by pointers, for one item.
+    [[nodiscard]] detail::mode_products<Scalar> describe(const detail::item_operand<Scalar>& y) const {
+        detail::mode_products<Scalar> product;
+        const detail::item_operand<const Scalar> x = x_.now();
+        const bool apart = by_pointers(y);
+        product.x = apart && x.by_pointers() ? (x.count > 0 ? x.at(0) : nullptr) : x.data;
+        product.y = apart && y.by_pointers() ? (y.count > 0 ? y.at(0) : nullptr) : y.data;
+        product.conjugate_x = x_.conjugated();
+        if (!apart) {
+            product.axes.push_back({count_, count_, x_.is_batch() ? x.batch_stride : 0, y.batch_stride});
+        }
+        const auto add_side = [&](const std::shared_ptr<const batched_kron<Scalar>>& side, bool from_left) {
+            std::int64_t in = from_left ? x.row_stride : x.col_stride;
+            std::int64_t out = from_left ? y.row_stride : y.col_stride;
+            if (side == nullptr || side->factors().empty()) {
+                const std::int64_t extent = from_left ? x.rows : x.cols;
+                product.axes.push_back({extent, extent, in, out});
+                return;
+            }
+            const std::vector<batch_leaf<Scalar>>& factors = side->factors();
+            std::vector<detail::product_axis> axes(factors.size());
+            for (std::size_t k = factors.size(); k-- > 0;) {  // the last factor's index runs fastest
+                const std::int64_t p = from_left ? factors[k].cols() : factors[k].rows();
+                const std::int64_t q = from_left ? factors[k].rows() : factors[k].cols();
+                axes[k] = {p, q, in, out};
+                in *= p;
+                out *= q;
+            }
+            for (std::size_t k = 0; k < factors.size(); ++k) {
+                const auto axis = static_cast<std::int32_t>(product.axes.size());
+                product.axes.push_back(axes[k]);
+                if (factors[k].is_identity()) {
+                    continue;
+                }
+                const detail::item_operand<const Scalar> f = factors[k].now();
+                detail::axis_factor<Scalar> applied;
+                applied.data = f.by_pointers() ? (f.count > 0 ? f.at(0) : nullptr) : f.data;
+                applied.axis = axis;
+                applied.p_stride = from_left ? f.col_stride : f.row_stride;
+                applied.q_stride = from_left ? f.row_stride : f.col_stride;
+                applied.conjugate = factors[k].conjugated();
+                if (!apart && f.batch_stride != 0) {
+                    applied.item_strides.push_back(f.batch_stride);
+                }
+                product.factors.push_back(std::move(applied));
+            }
+        };
+        add_side(left_, true);
+        add_side(right_, false);
+        for (detail::axis_factor<Scalar>& f : product.factors) {
+            if (!f.item_strides.empty()) {
+                f.item_strides.resize(product.axes.size(), 0);
+            }
+        }
+        return product;
+    }
+
+    batch_leaf<Scalar> x_;
+    std::shared_ptr<const batched_kron<Scalar>> left_;
+    std::shared_ptr<const batched_kron<Scalar>> right_;
+    Scalar alpha_;
+    std::int64_t count_ = 1;
+};
+
+namespace batches {
+
+/// What may stand beside a batch.
+template <class Type>
+concept single_matrix = eigen::dense<Type>;
+
+template <class Scalar, class Argument>
+batch_leaf<Scalar> make_leaf(Argument&& argument) {
+    using type = eigen::bare<Argument>;
+    static_assert(std::is_same_v<typename type::Scalar, Scalar>,
+                  "otimes: batched: all operands have one scalar type; convert the others with .cast<Scalar>().");
+    if constexpr (is_batch_operand<type>) {
+        return batch_leaf<Scalar>(argument);
+    } else {
+        return batch_leaf<Scalar>(eigen::make_leaf(std::forward<Argument>(argument)));
+    }
+}
+template <class Scalar, class Argument>
+void append(batched_kron<Scalar>& k, Argument&& argument) {
+    using type = eigen::bare<Argument>;
+    if constexpr (std::is_same_v<type, identity_factor>) {
+        k.append(batch_leaf<Scalar>(leaf::identity(argument.order)));
+    } else if constexpr (eigen::is_kron<type>) {
+        static_assert(std::is_same_v<typename type::Scalar, Scalar>,
+                      "otimes: batched: all operands have one scalar type; convert the others with .cast<Scalar>().");
+        k.append(argument);
+    } else {
+        static_assert(
+            is_batch_operand<type> || single_matrix<type>,
+            "otimes: batched: kron() of a batch takes batches, dense matrices, identity(n) and krons of them.");
+        k.append(make_leaf<Scalar>(std::forward<Argument>(argument)));
+    }
+}
+
+template <class... Arguments>
+struct first_batch;
+template <class First, class... Rest>
+struct first_batch<First, Rest...> {
+    using type =
+        typename std::conditional_t<is_batch_operand<First>, std::type_identity<First>, first_batch<Rest...>>::type;
+};
+template <>
+struct first_batch<> {
+    using type = void;
+};
+
+template <class Scalar>
+std::shared_ptr<const batched_kron<Scalar>> shared(const kron_expr<Scalar>& k) {
+    auto result = std::make_shared<batched_kron<Scalar>>();
+    result->append(k);
+    return result;
+}
+template <class Scalar>
+std::shared_ptr<const batched_kron<Scalar>> shared(batched_kron<Scalar> k) {
+    return std::make_shared<const batched_kron<Scalar>>(std::move(k));
+}
+
+template <class Type>
+inline constexpr bool is_batched_kron = false;
+template <class Scalar>
+inline constexpr bool is_batched_kron<batched_kron<Scalar>> = true;
+template <class Type>
+inline constexpr bool is_product = false;
+template <class Scalar>
+inline constexpr bool is_product<batched_product<Scalar>> = true;
+
+template <class Type>
+concept some_kron = is_batched_kron<eigen::bare<Type>> || eigen::is_kron<eigen::bare<Type>>;
+/// A kron and what it is multiplied by make a batch.
+template <class Kron, class Matrix>
+concept batched_pair = (some_kron<Kron> && is_batch_operand<eigen::bare<Matrix>>) ||
+                       (is_batched_kron<eigen::bare<Kron>> && single_matrix<Matrix>);
+
+}  // namespace batches
+
+/// kron(F1, .., FN) where an argument is a batch; the others are shared by all items, as kron() keeps them.
+/// @throws shape_error extents overflow. @throws unsupported_error a kron with a factor that is not dense
+template <class... Factors>
+requires any_batch_operand<Factors...>
+[[nodiscard]] auto kron(Factors&&... factors) {
+    using scalar = typename batches::first_batch<eigen::bare<Factors>...>::type::Scalar;
+    batched_kron<scalar> k;
+    (batches::append(k, std::forward<Factors>(factors)), ...);
+    k.check_extents();
+    return k;
+}
+
+/// @name Products. @throws shape_error
+/// @{
+template <class Matrix, class Kron>
+requires batches::batched_pair<Kron, Matrix>
+[[nodiscard]] auto operator*(Matrix&& x, const Kron& k) {
+    using scalar = typename Kron::Scalar;
+    auto right = batches::shared(k);
+    const scalar alpha = right->alpha();
+    return batched_product<scalar>(batches::make_leaf<scalar>(std::forward<Matrix>(x)), nullptr, std::move(right),
+                                   alpha);
+}
+template <class Kron, class Matrix>
+requires batches::batched_pair<Kron, Matrix>
+[[nodiscard]] auto operator*(const Kron& k, Matrix&& x) {
+    using scalar = typename Kron::Scalar;
+    auto left = batches::shared(k);
+    const scalar alpha = left->alpha();
+    return batched_product<scalar>(batches::make_leaf<scalar>(std::forward<Matrix>(x)), std::move(left), nullptr,
+                                   alpha);
+}
+/// The other side; a product takes one kron on each.
+template <class Scalar, class Kron>
+requires batches::some_kron<Kron>
+[[nodiscard]] auto operator*(const batched_product<Scalar>& p, const Kron& k) {
+    if (p.right()) {
+        throw unsupported_error("otimes: batched: X * K * L; multiply by one kron on each side, or evaluate first.");
+    }
+    auto right = batches::shared(k);
+    const Scalar alpha = p.alpha() * right->alpha();
+    return batched_product<Scalar>(p.x(), p.left(), std::move(right), alpha);
+}
+template <class Scalar, class Kron>
+requires batches::some_kron<Kron>
+[[nodiscard]] auto operator*(const Kron& k, const batched_product<Scalar>& p) {
+    if (p.left()) {
+        throw unsupported_error("otimes: batched: L * K * X; multiply by one kron on each side, or evaluate first.");
+    }
+    auto left = batches::shared(k);
+    const Scalar alpha = p.alpha() * left->alpha();
+    return batched_product<Scalar>(p.x(), std::move(left), p.right(), alpha);
+}
+/// @}
+
+/// @name Scalar multiples.
+/// @{
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const batched_product<Scalar>& p) {
+    return batched_product<Scalar>(p.x(), p.left(), p.right(), detail::amount_as<Scalar>(amount) * p.alpha());
+}
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const batched_product<Scalar>& p, const Amount& amount) { return amount * p; }
+template <class Scalar>
+[[nodiscard]] auto operator-(const batched_product<Scalar>& p) {
+    return batched_product<Scalar>(p.x(), p.left(), p.right(), -p.alpha());
+}
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const batched_kron<Scalar>& k) {
+    return k.scaled(detail::amount_as<Scalar>(amount));
+}
+template <class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const batched_kron<Scalar>& k, const Amount& amount) { return amount * k; }
+/// @}
+
+/// @name Names the executor of one assignment to a batch or a view, as for matrices.
+/// @{
+template <class Element>
+[[nodiscard]] on_executor<batch_view<Element>> on(const executor& e, const batch_view<Element>& destination) {
+    return on_executor<batch_view<Element>>(e, batch_view<Element>(destination));
+}
+template <class Element, std::size_t Order>
+[[nodiscard]] on_executor<strided_view<Element, Order>> on(const executor& e,
+                                                           const strided_view<Element, Order>& destination) {
+    return on_executor<strided_view<Element, Order>>(e, strided_view<Element, Order>(destination));
+}
+/// @}
+
+/// The plan of a batched product as text.
+template <class Scalar>
+[[nodiscard]] std::string explain(const batched_product<Scalar>& p, const options& wishes = {}) {
+    std::int64_t items = 1;
+    const plan made = p.make_plan(wishes, &items);
+    return batches::explain_items(made, items);
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

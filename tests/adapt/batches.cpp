@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// Batches against single products: strided and by pointers, own and shared factors, both sides, on both executors.
+#include <otimes/batched.hpp>
+
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/otimes.hpp>
+
+#include "support/compare.hpp"
+#include "support/random.hpp"
+
+namespace {
+
+using Eigen::MatrixXd;
+using otimes::batched;
+using otimes::kron;
+using row_major = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+template <class Matrix = MatrixXd>
+std::vector<Matrix> matrices(std::size_t count, Eigen::Index rows, Eigen::Index cols, std::uint64_t seed) {
+    std::vector<Matrix> result;
+    for (std::size_t i = 0; i < count; ++i) {
+        result.push_back(support::powers_of_two_matrix<Matrix>(rows, cols, seed + 100 * i));
+    }
+    return result;
+}
+template <class Matrix>
+std::vector<Matrix> poisoned(std::size_t count, Eigen::Index rows, Eigen::Index cols) {
+    return std::vector<Matrix>(count, support::poisoned_matrix<Matrix>(rows, cols));
+}
+// Items one after another, `gap` elements between them.
+template <class Matrix>
+std::vector<typename Matrix::Scalar> packed(const std::vector<Matrix>& items, std::size_t gap) {
+    std::vector<typename Matrix::Scalar> result;
+    for (const Matrix& m : items) {
+        result.insert(result.end(), m.data(), m.data() + m.size());
+        result.resize(result.size() + gap, typename Matrix::Scalar(99));
+    }
+    return result;
+}
+template <class Matrix>
+Matrix item(const std::vector<typename Matrix::Scalar>& data, std::size_t i, Eigen::Index rows, Eigen::Index cols,
+            std::size_t stride) {
+    return Eigen::Map<const Matrix>(data.data() + i * stride, rows, cols);
+}
+
+template <class Error, class Statement>
+std::string text_of(const Statement& statement) {
+    try {
+        statement();
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "(nothing was thrown)";
+}
+
+}  // namespace
+
+TEST_CASE("batched: vectors of matrices, own and shared factors, from both sides, on both executors") {
+    const std::size_t count = 5;
+    const auto X = matrices(count, 6, 12, 1);
+    const auto A = matrices(count, 3, 2, 2);
+    const auto C = matrices<row_major>(count, 5, 3, 3);
+    const MatrixXd B = support::powers_of_two_matrix<MatrixXd>(4, 3, 4);
+    for (const otimes::executor* e : {&otimes::cpu(), &otimes::reference()}) {
+        const otimes::scoped_executor scope(*e);
+        auto Y = poisoned<MatrixXd>(count, 6, 6);
+        auto Z = poisoned<row_major>(count, 10, 6);
+        // [batched-vectors]
+        // X, A, Y: vectors of matrices; B: one matrix for all.  Y[i] = X[i] * kron(A[i], B)
+        batched(Y) = batched(X) * kron(batched(A), B);
+        // [/batched-vectors]
+        batched(Z) = kron(batched(C), otimes::identity(2)) * batched(X) * kron(batched(A), B) * 2;
+        batched(Z) -= 0.5 * kron(batched(C), otimes::identity(2)) * batched(X) * kron(A[0], B);
+        const std::vector<MatrixXd> V = B * kron(batched(A));  // one X for all
+        for (std::size_t i = 0; i < count; ++i) {
+            const MatrixXd k = kron(A[i], B).toDenseMatrix();
+            const MatrixXd l = kron(C[i], otimes::identity(2)).toDenseMatrix();
+            const MatrixXd first = kron(A[0], B).toDenseMatrix();
+            CHECK(support::exactly_equal(Y[i], MatrixXd(X[i] * k)));
+            CHECK(support::exactly_equal(Z[i], MatrixXd(2 * l * X[i] * k - 0.5 * l * X[i] * first)));
+            CHECK(support::exactly_equal(V[i], MatrixXd(B * A[i])));
+        }
+    }
+}
+
+TEST_CASE("batched: strided items, gaps, rows first, broadcast factors and broadcast X") {
+    const std::size_t count = 7;
+    const auto X = matrices<row_major>(count, 3, 8, 1);
+    const auto A = matrices(count, 4, 3, 2), B = matrices(count, 2, 5, 3);
+    const std::vector<double> x = packed(X, 2), a = packed(A, 1), b = packed(B, 0);
+    for (const otimes::executor* e : {&otimes::cpu(), &otimes::reference()}) {
+        const otimes::scoped_executor scope(*e);
+        for (const bool shared : {false, true}) {
+            std::vector<double> y(count * 50, 7.0);
+            const double *const x_data = x.data(), *const a_data = a.data(), *const b_data = b.data();
+            double* const y_data = y.data();
+            const auto a_stride = shared ? 0 : 13;
+            // [batched-strided]
+            const auto n = static_cast<std::int64_t>(count);
+            const auto Xs = batched<Eigen::RowMajor>(x_data, 3, 8, n, 26);  // an item every 26 elements
+            const auto As = batched(a_data, 4, 3, n, a_stride);             // stride 0: one matrix for all
+            const auto Bs = batched(b_data, 2, 5, n);                       // without gaps
+            batched(y_data, 3, 15, n, 50) = Xs * kron(As, Bs);
+            // [/batched-strided]
+            bool right = true;
+            for (std::size_t i = 0; i < count; ++i) {
+                const MatrixXd want = X[i] * kron(A[shared ? 0 : i], B[i]).toDenseMatrix();
+                right = right && item<MatrixXd>(y, i, 3, 15, 50) == want && y[50 * i + 45] == 7.0;
+            }
+            CHECK(right);
+            batched(y_data, 3, 15, n, 50) += 3.0 * X[0] * kron(As, Bs);
+            for (std::size_t i = 0; i < count; ++i) {
+                const MatrixXd want = (X[i] + 3.0 * X[0]) * kron(A[shared ? 0 : i], B[i]).toDenseMatrix();
+                right = right && item<MatrixXd>(y, i, 3, 15, 50) == want;
+            }
+            CHECK(right);
+        }
+    }
+    // items that all share their factors are one program with the item as a free index, planned as a whole
+    const auto Xs = batched<Eigen::RowMajor>(x.data(), 3, 8, 7, 26);
+    std::int64_t items = 0;
+    const otimes::plan whole = (Xs * kron(A[0], B[0])).make_plan({}, &items);
+    CHECK(items == 1);
+    CHECK(whole.flops == 7 * 2 * (3 * 3 * 4 * 2 + 3 * 3 * 2 * 5));
+    static_cast<void>((Xs * kron(batched(a.data(), 4, 3, 7, 13), B[0])).make_plan({}, &items));
+    CHECK(items == 7);
+    CHECK(otimes::explain(Xs * kron(A[0], B[0])).find("items") == std::string::npos);
+    CHECK(otimes::explain(Xs * kron(batched(a.data(), 4, 3, 7, 13), B[0])).find("7 items, one after another") == 0);
+}
+
+TEST_CASE("batched: pointers, complex scalars, adjoints, enough items for all threads") {
+    using scalar = std::complex<double>;
+    using matrix = Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    const std::size_t count = 300;
+    const auto X = matrices<matrix>(count, 12, 4, 1);
+    const auto A = matrices<matrix>(count, 4, 3, 2), B = matrices<matrix>(1, 3, 2, 3);
+    auto Y = poisoned<matrix>(count, 6, 4);
+    // the items in another order than in memory
+    std::vector<const scalar*> x, a;
+    std::vector<scalar*> y;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t at = i * 7 % count;
+        x.push_back(X[at].data());
+        a.push_back(A[at].data());
+        y.push_back(Y[at].data());
+    }
+    // [batched-pointers]
+    const auto Xp = batched(std::span<const scalar* const>(x), 12, 4);
+    const auto Ap = batched(std::span<const scalar* const>(a), 4, 3);
+    batched(std::span<scalar* const>(y), 6, 4) = kron(Ap, B[0]).adjoint() * Xp;
+    // [/batched-pointers]
+    bool right = true;
+    for (std::size_t i = 0; i < count; ++i) {
+        right = right && Y[i] == matrix(kron(A[i], B[0]).adjoint().toDenseMatrix() * X[i]);
+    }
+    CHECK(right);
+}
+
+TEST_CASE("batched: no items, items without elements") {
+    std::vector<MatrixXd> none, empty(3, MatrixXd(0, 4)), zeros(3, MatrixXd::Constant(2, 3, 5.0));
+    const MatrixXd A = MatrixXd::Ones(4, 3);
+    batched(none) = batched(none) * kron(batched(none), MatrixXd(0, 0));
+    CHECK((batched(empty) * kron(A)).eval()[2].cols() == 3);
+    otimes::on(otimes::reference(), batched(empty)) = batched(empty) * kron(MatrixXd(4, 4));
+    batched(zeros) = kron(MatrixXd(2, 0)) * batched(static_cast<double*>(nullptr), 0, 3, 3);
+    CHECK(zeros[1] == MatrixXd::Zero(2, 3));
+}
+
+TEST_CASE("batched: what is refused, before anything is written") {
+    const auto X = matrices(3, 2, 4, 1);
+    const auto A = matrices(3, 4, 4, 2), two = matrices(2, 4, 4, 3);
+    auto Y = matrices(3, 2, 4, 4);
+    const auto before = Y;
+    const auto shape = [&](const auto& statement) { return text_of<otimes::shape_error>(statement); };
+    const auto alias = [&](const auto& statement) { return text_of<otimes::alias_error>(statement); };
+    CHECK(shape([&] { batched(Y) = batched(X) * kron(batched(two)); }) ==
+          "otimes: batched: factor 1 has 2 items, another operand 3. All batches of an expression have equally many "
+          "items.");
+    CHECK(
+        shape([&] { batched(Y) = batched(X) * kron(batched(A), A[0]); }) ==
+        "otimes: batched: X * kron(F1, F2): an item of X is 2 x 4, but kron(F1, F2) is 16 x 16. The columns of X must "
+        "equal the rows of the Kronecker product.");
+    CHECK(shape([&] { batched(Y) = batched(X) * kron(batched(A).transpose(), MatrixXd::Ones(1, 2)); }) ==
+          "otimes: batched(Y) = ..: Y has 3 items of 2 x 4, the expression 3 of 2 x 8. A batch is not resized.");
+    CHECK(alias([&] { batched(Y) = batched(Y) * kron(batched(A)); }) ==
+          "otimes: batched(Y) = ..: an item of Y shares memory with X. Evaluate by .eval(), or give Y memory of its "
+          "own.");
+    double* const y = Y[0].data();
+    std::vector<double*> same{y, Y[1].data(), y};
+    CHECK(alias([&] {
+              batched(std::span<double* const>(same), 2, 4) = batched(X) * kron(batched(A));
+          }).find("shares memory with another one") != std::string::npos);
+    CHECK(alias([&] { batched(y, 2, 4, 3, 0) = batched(X) * kron(batched(A)); }).find("another one") !=
+          std::string::npos);
+    auto odd = X;
+    odd[2].resize(4, 2);
+    CHECK(shape([&] { static_cast<void>(batched(odd)); }) ==
+          "otimes: batched: item 2 is 4 x 2, item 0 is 2 x 4. All items of a batch have one shape.");
+    CHECK(
+        shape([&] { static_cast<void>(batched(y, 2, -4, 3)); }) ==
+        "otimes: batched: 3 items of 2 x -4 with a batch stride of 0; none may be negative, and the last element must "
+        "lie within 2^63 - 1.");
+    const Eigen::VectorXd d = Eigen::VectorXd::Ones(4);
+    CHECK(text_of<otimes::unsupported_error>([&] {
+              batched(Y) = batched(X) * kron(d.asDiagonal());
+          }).find("must be dense or an identity") != std::string::npos);
+    CHECK(Y == before);
+}

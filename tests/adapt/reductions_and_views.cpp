@@ -77,6 +77,26 @@ TEST_CASE("vec by columns and by rows") {
     const matrix_d W = random(15, 2, 6);  // the columns of X belong to the first factor, the rows to the others
     CHECK(((kron(A, B, C) * otimes::vec(W)).toVector() - kron(A, B, C).toDenseMatrix() * otimes::vec(W).toVector())
               .norm() < 1e-12);
+    // [vec-snippet]
+    // Y = B X A^T, written with stacked matrices; nothing is stacked, nothing is transposed
+    otimes::vec(Y) = kron(A, B) * otimes::vec(X);
+    otimes::vec(Y) += 0.5 * (kron(A, B) * otimes::vec(X));
+    const vector_d stacked = otimes::vec(Y);             // the columns of Y, one under the other
+    const matrix_d back = otimes::unvec(stacked, 4, 3);  // and back
+    // [/vec-snippet]
+    CHECK((back - 1.5 * B * X * A.transpose()).norm() < 1e-13);
+    otimes::vec(Y) -= K * otimes::vec(X) - 2 * (K * otimes::vec(X)) + K * otimes::vec(X);
+    CHECK((back - Y).norm() < 1e-13);
+    CHECK_THROWS_AS(otimes::vec(Y) += otimes::vec(X), otimes::shape_error);
+    // no data movement: the two contractions of B X A^T on X where it lies, for either convention and storage order
+    const row_major_d R = X;
+    const auto is_bare = [](const otimes::plan& p) {
+        return p.source.steps.size() == 2 && p.source.steps[0].kind == otimes::step_kind::contract &&
+               p.source.steps[1].kind == otimes::step_kind::contract && p.source.tensors.size() == 5;
+    };
+    CHECK(is_bare(otimes::make_plan((K * otimes::vec(X)).matrix())));
+    CHECK(is_bare(otimes::make_plan((K * otimes::vec(R)).matrix())));
+    CHECK(is_bare(otimes::make_plan((kron(B, A) * otimes::vec_r(R)).matrix())));
     CHECK_THROWS_AS((void)(K * otimes::vec(Z)), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::unvec(y, 5, 3), otimes::shape_error);
 }
@@ -124,6 +144,37 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
     const matrix<Scalar> picked_cols = otimes::selected_columns(K, cols).toDenseMatrix();
     CHECK((picked_cols.col(0) - k.col(5)).norm() + (picked_cols.col(2) - k.col(1)).norm() < 1e-12);
     CHECK((otimes::selected(K, {}, cols) * V).rows() == 0);
+    CHECK((K(rows, cols) * V - picked * V).norm() < 1e-12);
+    const Eigen::VectorXi from_eigen = (Eigen::VectorXi(3) << 5, 1, 1).finished();
+    CHECK((U * K(rows, from_eigen) - U * picked).norm() < 1e-12);
+    CHECK((K(35, cols) * V - picked.row(1) * V).norm() < 1e-12);
+    CHECK((K(rows, otimes::eigen::all_indices()) * T - picked_rows * T).norm() < 1e-12);
+    CHECK((matrix<Scalar>(K(otimes::eigen::all_indices(), cols).toDenseMatrix()) - picked_cols).norm() < 1e-12);
+    CHECK_THROWS_AS((void)K(rows, std::vector<int>{6}), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::selected(K, {36}, cols), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::selected_rows(K, {-1}), otimes::shape_error);
+}
+
+TEST_CASE("the snippets of docs/algebra") {
+    const matrix_d A = random(6, 3, 1), B = random(6, 2, 2), X = random(6, 4, 3), D = random(5, 6, 4);
+    matrix_d Y, Z, S;
+    // [khatri-rao-snippet]
+    using otimes::face_split, otimes::khatri_rao;
+    Y = face_split(A, B) * X;                          // row i of the product: kron(A.row(i), B.row(i))
+    Z = D * khatri_rao(A.transpose(), B.transpose());  // column j: kron(of the j-th columns)
+    // [/khatri-rao-snippet]
+    matrix_d f(6, 6);
+    for (Index i = 0; i < 6; ++i) {
+        f.row(i) = kron(matrix_d(A.row(i)), matrix_d(B.row(i))).toDenseMatrix();
+    }
+    CHECK((Y - f * X).norm() < 1e-13);
+    CHECK((Z - D * f.transpose()).norm() < 1e-13);
+    // [selected-snippet]
+    // data at some points of a grid: rows 3, 35, 0 of K, all of its columns; then some of each
+    const std::vector<int> seen{3, 35, 0}, used{5, 1};
+    const auto K = kron(A, B);  // 36 x 6
+    S = K(seen, used) * X.topRows(2);
+    // [/selected-snippet]
+    const matrix_d k = K.toDenseMatrix();
+    CHECK((S.row(1) - k(35, 5) * X.row(0) - k(35, 1) * X.row(1)).norm() < 1e-13);
 }

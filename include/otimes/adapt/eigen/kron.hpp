@@ -137,6 +137,14 @@ public:
     }
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
 
+    /// K(rows, cols) with lists of indices: these rows and columns, lazy (row_products.hpp). std::vector, std::array, a span
+    /// or a vector of Eigen; a single index; Eigen's `all` for one of the two. @throws shape_error an index outside
+    template <class Rows, class Cols>
+    requires(std::is_class_v<Rows> || std::is_class_v<Cols>) [[nodiscard]] auto operator()(const Rows& rows,
+                                                                                           const Cols& cols) const {
+        return select_from(*this, rows, cols);
+    }
+
     /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         std::int64_t ignored = 0;

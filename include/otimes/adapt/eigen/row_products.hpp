@@ -4,7 +4,7 @@
 ///
 ///     face_split(A, B):  row i is kron(A.row(i), B.row(i))         m x (p q)      (transposed Khatri-Rao, "row-wise")
 ///     khatri_rao(A, B):  column j is kron(A.col(j), B.col(j))      (p q) x n      (column-wise); any number of factors
-///     selected(K, rows, cols):  K(rows[i], cols[j])                repeated and unordered indices are allowed
+///     K(rows, cols), selected(K, rows, cols):  K(rows[i], cols[j]) repeated and unordered indices are allowed
 ///
 /// None of them is formed. With m rows, an inner extent L and c columns of X, face_split(..) * X costs 2 m L c flops, as the
 /// formed matrix would, in L / q matrix products with B and m c elements of memory. selected(K, rows, all) is the face-splitting
@@ -264,6 +264,55 @@ template <class Scalar>
                                              std::vector<std::int64_t> cols) {
     return selected_expr<Scalar>(k, std::move(rows), std::move(cols));
 }
+
+namespace eigen {
+
+#if EIGEN_VERSION_AT_LEAST(3, 4, 90)
+using all_indices = std::remove_cvref_t<decltype(Eigen::placeholders::all)>;
+#else
+using all_indices = std::remove_cvref_t<decltype(Eigen::all)>;
+#endif
+
+/// What K(rows, cols) takes beside Eigen's `all`.
+template <class List>
+concept index_list = std::is_integral_v<List> || requires(const List& list) {
+    list.size();
+    requires std::is_integral_v<std::remove_cvref_t<decltype(list[0])>>;
+};
+
+template <class List>
+std::vector<std::int64_t> indices_of(const List& list) {
+    std::vector<std::int64_t> result;
+    if constexpr (std::is_integral_v<List>) {
+        result.push_back(static_cast<std::int64_t>(list));
+    } else {
+        using position = decltype(list.size());
+        for (position i = 0; i < list.size(); ++i) {
+            result.push_back(static_cast<std::int64_t>(list[i]));
+        }
+    }
+    return result;
+}
+
+}  // namespace eigen
+
+/// Body of K(rows, cols).
+template <class Scalar, class Rows, class Cols>
+[[nodiscard]] auto select_from(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
+    constexpr bool all_rows = std::is_same_v<Rows, eigen::all_indices>;
+    constexpr bool all_cols = std::is_same_v<Cols, eigen::all_indices>;
+    static_assert((all_rows || eigen::index_list<Rows>)&&(all_cols || eigen::index_list<Cols>)&&!(all_rows && all_cols),
+                  "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
+                  "vector of integers), and Eigen's all for one of the two.");
+    if constexpr (all_cols) {
+        return selected_rows(k, eigen::indices_of(rows));
+    } else if constexpr (all_rows) {
+        return selected_columns(k, eigen::indices_of(cols));
+    } else {
+        return selected(k, eigen::indices_of(rows), eigen::indices_of(cols));
+    }
+}
+
 template <class Scalar, class Matrix>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(const selected_expr<Scalar>& k, const Matrix& x) { return k.times(x); }

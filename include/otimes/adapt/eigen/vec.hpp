@@ -60,16 +60,42 @@ public:
         return *this;
     }
 
+    /// vec(Y) += kron(A, B) * vec(X), likewise -=. @throws shape_error
+    template <class Other>
+    vec_expr& operator+=(const vec_expr<Other, ByRows>& other) {
+        demand_shape(other);
+        matrix_ += other.matrix();
+        return *this;
+    }
+    template <class Other>
+    vec_expr& operator-=(const vec_expr<Other, ByRows>& other) {
+        demand_shape(other);
+        matrix_ -= other.matrix();
+        return *this;
+    }
+    template <class Other>
+    vec_expr& operator+=(const vec_expr<Other, !ByRows>& other) {
+        return *this = other;
+    }
+    template <class Other>
+    vec_expr& operator-=(const vec_expr<Other, !ByRows>& other) {
+        return *this = other;
+    }
+
 private:
     template <class Other>
     vec_expr& assign(const vec_expr<Other, ByRows>& other) {
+        demand_shape(other);
+        matrix_ = other.matrix();
+        return *this;
+    }
+    template <class Other>
+    void demand_shape(const vec_expr<Other, ByRows>& other) const {
         static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
         if (other.matrix().rows() != matrix_.rows() || other.matrix().cols() != matrix_.cols()) {
             throw shape_error("otimes: vec(Y) = vec(X): Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
                               ", X is " + detail::shape_text(other.matrix().rows(), other.matrix().cols()) + ".");
         }
-        matrix_ = other.matrix();
-        return *this;
     }
 
     Matrix matrix_;
@@ -154,16 +180,34 @@ template <class Scalar, class Matrix, bool ByRows>
     }
 }
 
+/// @name Sums and multiples of stacked matrices of one convention; a temporary inside lives as long as in Eigen.
+/// @{
 template <class First, class Second, bool ByRows>
 [[nodiscard]] auto operator+(const vec_expr<First, ByRows>& a, const vec_expr<Second, ByRows>& b) {
     auto sum = a.matrix() + b.matrix();
     return vec_expr<decltype(sum), ByRows>(std::move(sum));
 }
 template <class First, class Second, bool ByRows>
+[[nodiscard]] auto operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, ByRows>& b) {
+    auto difference = a.matrix() - b.matrix();
+    return vec_expr<decltype(difference), ByRows>(std::move(difference));
+}
+template <class Matrix, bool ByRows, class Amount>
+requires eigen::amount<Amount, typename vec_expr<Matrix, ByRows>::Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const vec_expr<Matrix, ByRows>& x) {
+    auto scaled = amount * x.matrix();
+    return vec_expr<decltype(scaled), ByRows>(std::move(scaled));
+}
+template <class First, class Second, bool ByRows>
 void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {
     static_assert(eigen::always_false<First>,
                   "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
 }
+template <class First, class Second, bool ByRows>
+void operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, !ByRows>& b) {
+    a + b;
+}
+/// @}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

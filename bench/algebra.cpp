@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the algebra costs beside one product: a sum of three krons that share factors, a Kronecker sum, a factor between
-// identities, a solve, a dot product without Y. Prints CSV: case,n,rows,ms,ratio,bar,residual; ratio is the time over that of its
+// identities, a solve, a dot product without Y, the BLAS-like calls of batches. Prints CSV: case,n,rows,ms,ratio,bar,residual; ratio is the time over that of its
 // yardstick, the bar is what it should not exceed. Each result is checked before it is timed.
 #include <algorithm>
 #include <chrono>
@@ -12,6 +12,8 @@
 #include <Eigen/Dense>
 
 #include <otimes/algebra.hpp>
+#include <otimes/batched.hpp>
+#include <otimes/tkron.hpp>
 
 namespace {
 
@@ -108,6 +110,47 @@ void run(Index n, Index rows) {
     }
 }
 
+/// `rows` items of n x n and of n x n x n: tkron2 and tkron3 beside the product that they are, items the rows of X; factors of
+/// their own for each item beside the product of that item, one after the other.
+void run_batches(Index n, Index rows) {
+    using otimes::op;
+    const MatrixXd A = MatrixXd::Random(n, n), B = MatrixXd::Random(n, n), C = MatrixXd::Random(n, n);
+    const otimes::tkron_factor<double> a{op::none, n, n, A.data()}, b{op::none, n, n, B.data()},
+        c{op::none, n, n, C.data()};
+    for (const int dimension : {2, 3}) {
+        const Index size = dimension == 2 ? n * n : n * n * n;
+        const row_major X = row_major::Random(rows, size);
+        row_major Y(rows, size), Z(rows, size);
+        const auto K = dimension == 2 ? kron(B, A).transpose() : kron(C, B, A).transpose();
+        const double product = milliseconds([&] { Y.noalias() = X * K; });
+        const otimes::tkron_array<const double> x{op::none, X.data(), 0, 0, size};
+        const otimes::tkron_array<double> z{op::none, Z.data(), 0, 0, size};
+        const double ms = milliseconds([&] {
+            if (dimension == 2) {
+                otimes::tkron2(a, b, x, z, rows);
+            } else {
+                otimes::tkron3(a, b, c, x, z, rows);
+            }
+        });
+        print(dimension == 2 ? "tkron2 over X * K" : "tkron3 over X * K", n, rows, ms, product, 1.2,
+              (Y - Z).norm() / Y.norm());
+    }
+    const row_major X = row_major::Random(rows, n * n);
+    const MatrixXd own_a = MatrixXd::Random(n, n * rows), own_b = MatrixXd::Random(n, n * rows);
+    row_major Y(rows, n * n), Z(rows, n * n);
+    const auto items = [&](auto& m) { return otimes::batched(m.data(), n, n, rows); };
+    // Z_i = A_i X_i B_i, the mode products of tkron2 with factors of their own
+    const double apart = milliseconds([&] {
+        for (Index i = 0; i < rows; ++i) {
+            const Eigen::Map<const MatrixXd> x(X.data() + i * n * n, n, n);
+            Eigen::Map<MatrixXd>(Y.data() + i * n * n, n, n).noalias() =
+                own_a.middleCols(i * n, n) * (x * own_b.middleCols(i * n, n)).eval();
+        }
+    });
+    const double ms = milliseconds([&] { items(Z) = kron(items(own_a)) * items(X) * kron(items(own_b)); });
+    print("own factors over Eigen's loop", n, rows, ms, apart, 1.0, (Y - Z).norm() / Y.norm());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -120,5 +163,8 @@ int main(int argc, char** argv) {
     run(16, 32);
     run(32, 16);
     run(32, 1);
+    for (const Index n : {3, 4, 8, 10, 16}) {
+        run_batches(n, 10000);
+    }
     return 0;
 }

@@ -75,7 +75,8 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];
     } else {
-        const split_float s0 = split_factor(rF[0]), s1 = split_factor(rF[1]);
+        constexpr int chained = Group::chained(Level);
+        const split_float s0 = split_factor<chained>(rF[0]), s1 = split_factor<chained>(rF[1]);
         if constexpr (Group::warpgroup_level(Level)) {
             const int at = slot / 32 * 64 + slot % 32;
             constexpr int count = Group::p(Level) * Group::q(Level);
@@ -136,35 +137,50 @@ struct held_pairs {
 };
 struct pairs_in_shared {};
 
-// rC (n x product) = the item's products by the warpgroup's matrix unit. With few warps a multiprocessor, two sums are under way in turn:
-// while the unit works on one, the other is added in float, to nearest, and its next operands are split; with many, the
-// warpgroups do that for each other.
+// rC (n x product) = the item's products by the warpgroup's matrix unit, which adds up `chained` steps of eight before a sum leaves it. With
+// few warps a multiprocessor, two sums are under way in turn: while the unit works on one, the other is added in float, to
+// nearest, and its next operands are split; with many, the warpgroups do that for each other.
 template <class Group, class Shape, class Read>
 __device__ __forceinline__ void multiply_together(const Read& read, const float* sF, int n_first,
                                                   float (&rC)[Shape::n_tiles * Shape::products][4]) {
     constexpr int products = Shape::products, n_tiles = Shape::n_tiles, N = 8 * n_tiles, k_steps = Shape::k_steps;
+    constexpr int chained = Group::chained(Shape::level), k_sums = k_steps / chained;
     constexpr int buffers = Group::threads * Group::blocks_per_multiprocessor >= 512 ? 1 : 2;
     constexpr int whole = Shape::P * Shape::Q;     // elements of one part of the factor
     constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operands, from eight rows to the next
+    static_assert(k_steps % chained == 0);
     float rD[buffers][N / 2];
-    unsigned rHigh[buffers][4], rLow[buffers][4];  // (sum under way, fragment)
+    unsigned rHigh[buffers][chained][4], rLow[buffers][chained][4];  // (sum under way, step, fragment)
 #pragma unroll
     for (int i = 0; i < n_tiles * products; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e) rC[i][e] = 0.f;
     unsigned long long high = right_operand(sF + n_first * 64), low = right_operand(sF + whole + n_first * 64);
-    const auto start = [&](const float(&rX)[2][2 * products], int m, int buffer) {
+    using steps_of_sum = float[chained][2][2 * products];  // (step, p of the pair, fibre)
+    const auto read_sum = [&](int sum, steps_of_sum& rX) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const split_float parts = split(rX[e / 2][2 * m + e % 2]);
-            rHigh[buffer][e] = parts.high;
-            rLow[buffer][e] = parts.low;
-        }
+        for (int c = 0; c < chained; ++c) read(sum * chained + c, rX[c]);
+    };
+    const auto start = [&](const steps_of_sum& rX, int m, int buffer) {
+#pragma unroll
+        for (int c = 0; c < chained; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const split_float parts = split(rX[c][e / 2][2 * m + e % 2]);
+                rHigh[buffer][c][e] = parts.high;
+                rLow[buffer][c][e] = parts.low;
+            }
         keep_registers(rD[buffer]);
         warpgroup_begin();
-        warpgroup_multiply<N, true>(rD[buffer], rLow[buffer], high);
-        warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer], low);
-        warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer], high);
+        warpgroup_multiply<N, true>(rD[buffer], rLow[buffer][0], high);  // the small terms first
+        warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][0], low);
+#pragma unroll
+        for (int c = 1; c < chained; ++c) {
+            warpgroup_multiply<N, false>(rD[buffer], rLow[buffer][c], high + c * step);
+            warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], low + c * step);
+        }
+#pragma unroll
+        for (int c = 0; c < chained; ++c) warpgroup_multiply<N, false>(rD[buffer], rHigh[buffer][c], high + c * step);
         warpgroup_commit();
     };
     const auto finish = [&](int m, int buffer) {
@@ -173,33 +189,35 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
         for (int i = 0; i < N / 2; ++i) rC[i / 4 * products + m][i % 4] += rD[buffer][i];
     };
     const auto next_rows = [&] {
-        high += step;
-        low += step;
+        high += chained * step;
+        low += chained * step;
     };
-    alignas(16) float rX[2][2][2 * products];  // (this step or the next, p of the pair, fibre)
-    read(0, rX[0]);
+    alignas(16) steps_of_sum rX[2];  // (this sum or the next)
+    read_sum(0, rX[0]);
     if constexpr (buffers == 1) {
 #pragma unroll 1
-        for (int k = 0; k < k_steps; ++k) {
+        for (int k = 0; k < k_sums; ++k) {
 #pragma unroll
             for (int m = 0; m < products; ++m) {
                 start(rX[0], m, 0);
-                if (m == 0) read(k + 1 < k_steps ? k + 1 : k, rX[1]);
+                if (m == 0) read_sum(k + 1 < k_sums ? k + 1 : k, rX[1]);
                 warpgroup_wait<0>();
                 finish(m, 0);
             }
 #pragma unroll
-            for (int h = 0; h < 2; ++h)
+            for (int c = 0; c < chained; ++c)
 #pragma unroll
-                for (int j = 0; j < 2 * products; ++j) rX[0][h][j] = rX[1][h][j];
+                for (int h = 0; h < 2; ++h)
+#pragma unroll
+                    for (int j = 0; j < 2 * products; ++j) rX[0][c][h][j] = rX[1][c][h][j];
             next_rows();
         }
     } else {
         // Unrolled: the compiler keeps two sums under way only where it sees all of them.
-        constexpr int sums = k_steps * products;
+        constexpr int sums = k_sums * products;
         for_constants<0, sums>([&](auto i) {
             constexpr int sum = decltype(i)::value, k = sum / products, m = sum % products, buffer = sum % 2;
-            if constexpr (m == 0 && k + 1 < k_steps) read(k + 1, rX[(k + 1) % 2]);
+            if constexpr (m == 0 && k + 1 < k_sums) read_sum(k + 1, rX[(k + 1) % 2]);
             if constexpr (sum >= 2) {
                 warpgroup_wait<1>();
                 finish((sum - 2) % products, buffer);

@@ -28,17 +28,21 @@ __device__ __forceinline__ split_float split(float value) {
     return parts;
 }
 
-// As split, for a factor, which is split once: low to nearest, and the whole larger by truncation_mean. The unit cuts a sum towards zero,
-// by 2^-24.5 of it on average; a sum that is this much larger comes out to nearest instead. A sum that float represents exactly
-// still comes out exactly while x has 11 significant bits; beyond, small terms of the other sign may cost its last place.
+// As split, for a factor, which is split once: low to nearest, and the whole larger by what the unit cuts off on average. It cuts a sum
+// towards zero, by truncation_mean = 2^-24.5 of it, and again for every further step of eight that it adds (Chained steps: those
+// partial sums grow linearly on average). A sum that is this much larger comes out to nearest instead. With one step, a sum that
+// float represents exactly still comes out exactly while x has 11 significant bits; beyond, and with more steps, small terms of
+// the other sign may cost its last place.
 #ifndef OTIMES_TRUNCATION_MEAN
 #define OTIMES_TRUNCATION_MEAN 4.0e-8f
 #endif
 constexpr float truncation_mean = OTIMES_TRUNCATION_MEAN;
 
+template <int Chained = 1>
 __device__ __forceinline__ split_float split_factor(float value) {
+    constexpr float more = Chained == 1 ? truncation_mean : truncation_mean * (Chained + 1) / 2;
     split_float parts = split(value);
-    parts.low = __float_as_uint(__uint_as_float(parts.low) + value * truncation_mean);
+    parts.low = __float_as_uint(__uint_as_float(parts.low) + value * more);
     if ((parts.low & 0x7fffffffu) < 0x7f800000u) parts.low += 0x1000u;
     return parts;
 }

@@ -217,6 +217,15 @@ struct mode_group {
         Cluster == 1 || swizzled ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
 
+    // Steps of eight that the matrix unit adds up before a sum leaves it: two where the rounding of longer sums is well above what that
+    // costs, and the additions outside would take half of the instructions.
+    __host__ __device__ static constexpr int chained(int level) {
+#ifdef OTIMES_WARPGROUP_CHAIN
+        if (warpgroup_level(level)) return OTIMES_WARPGROUP_CHAIN;
+#endif
+        return warpgroup_level(level) && p(level) % 16 == 0 ? 2 : 1;
+    }
+
     // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
     // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB. Warpgroup's matrix unit: high part,
     // then low part, each as warpgroup_unit.cuh says.

@@ -298,7 +298,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
         if (multiplies) {
             // This lane's elements at p = 8k + .. of its fibres.
             const auto read = [&](int k, scalar(&rX)[2][packs]) {
-                if constexpr (shape::last_mode) {
+                if (shape::warpgroup && items % at_once != 0 &&
+                    !works) {  // others may be writing what stands at offset 0
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+#pragma unroll
+                        for (int j = 0; j < packs; ++j) rX[h][j] = scalar(0);
+                } else if constexpr (shape::last_mode) {
 #pragma unroll
                     for (int j = 0; j < packs; ++j) {
                         if constexpr (Group::words == 1) {

@@ -326,6 +326,44 @@ TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused 
     }
 }
 
+// Equal extents: passes in place in Y, sweeps in place in a tile, the last two modes at once.
+TEST_CASE_TEMPLATE("cpu: square factors of one size", Scalar, float, double, std::complex<float>) {
+    std::mt19937 bits(6);
+    for (int i = 0; i < 250; ++i) {
+        const auto pick = [&](std::int64_t from, std::int64_t to) {
+            return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+        };
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.add = pick(0, 2) == 0;
+        spec.scalar = pick(0, 1) == 0;
+        spec.gap = pick(0, 3) == 0 ? pick(1, 9) : 0;
+        const std::int64_t extent = pick(2, 9);
+        const std::int64_t count = extent < 4 ? pick(2, 5) : extent < 7 ? pick(2, 4) : pick(2, 3);
+        spec.modes.push_back(free_mode(pick(1, 41)));
+        for (std::int64_t k = 0; k < count; ++k) {
+            spec.modes.push_back(factor(extent, extent));
+        }
+        for (std::size_t k = 0; k < spec.modes.size(); ++k) {
+            spec.order_in.push_back(k);
+        }
+        if (pick(0, 1) == 0) {
+            std::rotate(spec.order_in.begin(), spec.order_in.begin() + 1, spec.order_in.end());
+        }
+        spec.order_out = spec.order_in;
+        fixture<Scalar> f(spec, bits);
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        p.flops = 1 << 30;
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        f.check(p);
+        bend(p, bits);
+        const std::string bent = describe(spec, p);
+        CAPTURE(bent);
+        f.check(p);
+    }
+}
+
 TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
 TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }
 TEST_CASE("cpu: random plans, complex float") { random_plans<std::complex<float>>(3, 1000, 4000); }

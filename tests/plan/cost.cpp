@@ -71,6 +71,8 @@ TEST_CASE("vector waste, transposition and runs") {
     CHECK(vector_waste(8, 4) == 1.0);
     CHECK(vector_waste(5, 4) == doctest::Approx(1.6));
     CHECK(vector_waste(1, 4) == doctest::Approx(7.2));  // in pieces: 1.8 times as much
+    CHECK(vector_waste(7, 8, true) == doctest::Approx(1.1 * 8 / 7));  // under a mask
+    CHECK(vector_waste(9, 8, true) == doctest::Approx(16.0 / 9));
     CHECK(transpose_flops(4) == doctest::Approx(6.0));  // 3 log2(4)
     CHECK(transpose_flops(16) == doctest::Approx(12.0));
     CHECK(transpose_flops(1) == 0.0);

@@ -38,6 +38,7 @@ struct chain {
     dtype type = dtype::f64;
     std::vector<chain_mode> modes;
     std::vector<std::int32_t> unit_factors;  ///< tensor numbers of the 1 x 1 factors
+    bool fills_output = false;  ///< the output is an operand with the extents of the input, and is overwritten
 };
 
 /// Neighbouring contracted modes [first, first + count) of a chain that are swept as one P x Q factor.

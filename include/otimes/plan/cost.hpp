@@ -78,9 +78,10 @@ constexpr double sweep_efficiency(std::int64_t p_extent, std::int64_t q_extent) 
 }
 
 /// How many times more vector work a run of `run` elements takes than its share: ceil(run / W) W / run. Results of less than
-/// a register are stored in pieces, which costs about as much again (measured: 7 elements of 8, 1.9 times 49 of 56).
-constexpr double vector_waste(std::int64_t run, std::int64_t vector) noexcept {
-    constexpr double in_pieces = 1.8;
+/// a register are stored in pieces, which costs about as much again (measured: 7 elements of 8, 1.9 times 49 of 56), or
+/// under a mask where the processor has them.
+constexpr double vector_waste(std::int64_t run, std::int64_t vector, bool masks = false) noexcept {
+    const double in_pieces = masks ? 1.1 : 1.8;
     return run <= 0 ? 1.0
                     : static_cast<double>((run + vector - 1) / vector * vector) / static_cast<double>(run) *
                           (run < vector ? in_pieces : 1.0);
@@ -217,6 +218,21 @@ inline double busiest_share(double parts, std::int32_t threads) {
     return parts <= 0 ? 1.0 : std::ceil(parts / threads) / parts;
 }
 
+/// True when sweep i and the next, or the one before, replace the last two modes by square factors of 5 to 8, in that order,
+/// where a register has 16 elements and there are no lanes: such a pair is done at once, two neighbours to a register.
+OTIMES_COLD inline bool shares_registers(const pass& p, std::size_t i, std::int64_t vector) {
+    const auto pair = [&](std::size_t first) {
+        const auto last = static_cast<std::int32_t>(p.modes.size()) - 1;
+        if (first + 1 >= p.sweeps.size() || p.sweeps[first].mode != last - 1 || p.sweeps[first + 1].mode != last) {
+            return false;
+        }
+        const std::int64_t extent = p.sweeps[first].p_extent;
+        return extent >= 5 && extent <= 8 && p.sweeps[first].q_extent == extent &&
+               p.sweeps[first + 1].p_extent == extent && p.sweeps[first + 1].q_extent == extent;
+    };
+    return vector == 16 && p.lane_mode < 0 && (pair(i) || (i > 0 && pair(i - 1)));
+}
+
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
 OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
     const std::int64_t vector = vector_count(cpu, type);
@@ -257,8 +273,11 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
             run = static_cast<std::int64_t>(inner);
         }
         const double conflicts = tile_level != level::l1 && s.p_extent >= packed_fibre_extent ? conflict_waste : 1.0;
-        const double arithmetic = 2.0 * multiply_adds * vector_waste(run, vector) * conflicts /
-                                  (peak * sweep_efficiency(s.p_extent, s.q_extent));
+        const double waste = !is_complex(type) && shares_registers(p, i, vector)
+                                 ? 8.0 / static_cast<double>(s.p_extent)
+                                 : vector_waste(run, vector, cpu.simd_bytes >= 64);
+        const double arithmetic =
+            2.0 * multiply_adds * waste * conflicts / (peak * sweep_efficiency(s.p_extent, s.q_extent));
         // traffic to and from L1 is part of sweep_efficiency
         const double traffic =
             tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;

@@ -141,6 +141,17 @@ OTIMES_COLD inline std::vector<std::size_t> partition_of(const fusion_setting& f
     return ends;
 }
 
+/// True when every pass but the first does two sweeps or more: then it reads its tile before it writes it, and can work in
+/// place without a copy.
+inline bool all_fused_behind_first(const std::vector<std::size_t>& ends) {
+    for (std::size_t i = 1; i < ends.size(); ++i) {
+        if (ends[i] - ends[i - 1] < 2) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /// Decides groups, order, slabs and passes of a chain. Cost: a few dynamic programs over the groups.
 OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
                                          bool slabs_allowed) {
@@ -154,6 +165,11 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
     const fusion_setting whole = setting_for(c, decision.groups, cpu, request, slab_choice{});
     if (request.slab_extent < 0 && slabs_allowed) {
         candidates = slab_candidates(whole);
+        if (c.fills_output) {
+            slab_choice in_output;
+            in_output.in_output = true;
+            candidates.insert(candidates.begin(), in_output);
+        }
     } else {
         candidates.push_back(slab_choice{});
         const std::int32_t mode = slab_mode_of(c);
@@ -165,6 +181,9 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
         const fusion_setting f = setting_for(c, decision.groups, cpu, request, slab);
         double seconds = 0;
         std::vector<std::size_t> ends = partition_of(f, request.partition, seconds);
+        if (slab.in_output && !all_fused_behind_first(ends)) {
+            continue;
+        }
         if (slab.count <= 1) {
             decision.seconds_without_slabs = seconds;
         }
@@ -222,6 +241,7 @@ public:
                     m.stride_out = stride_of(c.out, m.name);
                 }
                 sort_by_memory(c.modes);
+                c.fills_output = fills_output(c);
                 chain_decision decision = decide(c, cpu_, request_, one_chain);
                 if (one_chain) {
                     result_.slab_count = decision.slab.count;
@@ -281,6 +301,13 @@ private:
     [[nodiscard]] std::int32_t name_of(std::int32_t id) const {
         const std::int32_t buffer = id < 0 ? -1 : buffers_[static_cast<std::size_t>(id)];
         return buffer >= 0 ? -2 - buffer : id;
+    }
+    [[nodiscard]] bool fills_output(const chain& c) const {
+        bool fills = !c.add && c.in != c.out && source_.at(c.out).binding >= 0;
+        for (const chain_mode& m : c.modes) {
+            fills = fills && m.p_extent == m.q_extent;
+        }
+        return fills;
     }
     [[nodiscard]] std::int64_t stride_of(std::int32_t id, std::int32_t k) const {
         return modes_[static_cast<std::size_t>(source_.at(id).first_mode + k)].stride;
@@ -350,9 +377,9 @@ private:
                 }
             }
             p.in = input;
-            p.out = last ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
+            p.out = last || f.slab.in_output ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
             p.scalar = last ? c.scalar : -1;
-            if (begin > 0) {
+            if (begin > 0 && !f.slab.in_output) {
                 pool_.release(-2 - input);
             }
             p.flops = static_cast<std::int64_t>(cost.flops);

@@ -16,11 +16,13 @@
 
 namespace otimes::planning {
 
-/// Which chain mode the slabs cut, and how.
+/// Which chain mode the slabs cut, and how; or that no workspace is taken at all.
 struct slab_choice {
     std::int32_t chain_mode = -1;  ///< position in chain::modes; -1: no slabs
     std::int64_t extent = 0;       ///< indices per slab; 0: no slabs
     std::int64_t count = 1;
+    bool in_output =
+        false;  ///< no slabs: the output holds the intermediates, and all passes but the first work in place
 };
 
 /// Strides of a chain mode list: one number per chain mode.
@@ -59,7 +61,7 @@ OTIMES_COLD inline std::int64_t extent_after(const fusion_setting& f, std::size_
 OTIMES_COLD inline void strides_after(const fusion_setting& f, std::size_t done, strides& result) {
     const std::vector<chain_mode>& modes = f.source->modes;
     result.resize(modes.size());
-    if (done == 0 || done == f.groups.size()) {
+    if (done == 0 || done == f.groups.size() || f.slab.in_output) {
         for (std::size_t k = 0; k < modes.size(); ++k) {
             result[k] = done == 0 ? modes[k].stride_in : modes[k].stride_out;
         }
@@ -148,16 +150,16 @@ OTIMES_COLD inline void outline_pass(const fusion_setting& f, std::size_t begin,
     }
 }
 
-/// Lanes of a tile when mode `k` gives them: as many as keep two tiles in L1, in whole vectors, at least one vector; fewer
-/// where threads share the tiles of a pass and would have too few.
-OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k) {
+/// Lanes of a tile when mode `k` gives them: as many as keep two tiles in `cache_bytes`, in whole vectors, at least one
+/// vector.
+OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k, double cache_bytes) {
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int64_t extent = p.modes[static_cast<std::size_t>(k)].extent_in;
     if (k == p.slab_mode && f.slab.extent > 0) {
         extent = (std::min)(extent, f.slab.extent * p.slab_scale);
     }
     const double lane_bytes = 2.0 * tile_peak_elements(p) * static_cast<double>(element_bytes(f.source->type));
-    auto most = static_cast<std::int64_t>(static_cast<double>(f.cpu->l1_bytes) / lane_bytes);
+    auto most = static_cast<std::int64_t>(cache_bytes / lane_bytes);
     most = (std::max)(vector, most / vector * vector);
     most = (std::min)(most, f.most_lanes);
     if (extent <= most) {
@@ -203,8 +205,13 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
         if (is_contracted(p, k)) {
             continue;
         }
-        std::int64_t lanes = lanes_of(f, p, mode);
+        // A tile in L2 takes more modes, or longer runs of memory, for slower sweeps.
+        const std::int64_t in_l2 = lanes_of(f, p, mode, 0.5 * static_cast<double>(f.cpu->l2_bytes));
+        std::int64_t lanes = lanes_of(f, p, mode, static_cast<double>(f.cpu->l1_bytes));
         consider(mode, lanes);
+        if (in_l2 > lanes) {
+            consider(mode, in_l2);
+        }
         if (where.slab_count <= 1 && where.threads > 1) {
             while (lanes > 2 * vector && tile_count(p) < 4.0 * where.threads) {
                 lanes = round_up(lanes / 2, vector);

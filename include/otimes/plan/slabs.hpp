@@ -80,6 +80,9 @@ OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting
 
 /// Where the intermediates of a setting lie.
 OTIMES_COLD inline level intermediate_level(const fusion_setting& f) {
+    if (f.slab.in_output) {
+        return f.outer_out;
+    }
     double bytes = 2.0 * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
     if (f.slab.count > 1) {
         const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].p_extent);

@@ -189,6 +189,18 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                         simd_t::store(c + r * g.c_row + v * g.c_vector, sum[r][v]);
                     }
                 }
+            } else if constexpr (simd_t::has_masks) {
+                OTIMES_UNROLL
+                for (int r = 0; r < results; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        Real* const to = c + r * g.c_row + v * g.c_vector;
+                        if (g.finish == epilogue::scale_add) {
+                            sum[r][v] += simd_t::load_first(to, g.valid);
+                        }
+                        simd_t::store_first(to, sum[r][v], g.valid);
+                    }
+                }
             } else {
                 // Fewer than a register's worth of results lie side by side: out through the stack, in rolled loops,
                 // since this is rare and should not cost code.

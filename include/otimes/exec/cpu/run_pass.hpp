@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include <otimes/exec/cpu/factors.hpp>
+#include <otimes/exec/cpu/pair_kernel.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
 #include <otimes/exec/cpu/tile.hpp>
 #include <otimes/plan/plan.hpp>
@@ -56,6 +57,7 @@ struct pass_shape {
     std::ptrdiff_t offset_in, offset_out;  ///< of the slab
 
     bool add;
+    bool in_place;  ///< input and output are the same
     bool conjugate;
     Real alpha_re, alpha_im;
     bool empty_sum;  ///< a contracted mode has no index: the result is zero
@@ -121,6 +123,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.offset_in = shape.offset_out = 0;
     shape.empty_sum = false;
     shape.add = p.add;
+    shape.in_place = p.in == p.out;
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
     const int modes = static_cast<int>(p.modes.size());
@@ -199,6 +202,8 @@ template <class Real>
 struct tile_job {
     bool direct_in;
     bool direct_out;
+    int pair;  ///< this sweep and the next are done together by a pair kernel; -1: none are
+    pair_job<Real> pair_work;
     copy_job<Real> load;
     copy_job<Real> store;
     sweep_job<Real> sweeps[most_sweeps];
@@ -227,6 +232,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
     job.alpha_re = 1;
     job.alpha_im = 0;
     job.stage_panels = false;
+    job.in_place = false;
     if (shape.has_lanes && (in.lane != Components || out.lane != Components)) {
         return false;
     }
@@ -297,6 +303,61 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
     if (job.q_extent >= 8 && rows_collide(job.p_extent, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)))) {
         job.stage_panels = job.p_extent * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes;
     }
+    // Between buffers: a block takes all q, and whole registers, so none of its input is another's output.
+    job.in_place = !direct_in && !direct_out && job.p_extent == job.q_extent &&
+                   job.q_extent <= block_shapes<Real, Components>::fibre_q(job.q_extent) && run % width == 0 &&
+                   !job.stage_panels;
+    return true;
+}
+
+/// The sweep that a pair kernel may do together with the next: they replace the last two modes, the inner one last, all four
+/// extents equal; -1: there is none.
+template <class Real, int Components>
+int first_of_pair(const pass_shape<Real>& shape) noexcept {
+    const int last = shape.mode_count - 1;
+    for (int i = 0; Components == 1 && i + 1 < shape.sweep_count; ++i) {
+        const std::ptrdiff_t extent = shape.p_extent[i];
+        if (shape.as_row[i + 1] && shape.sweep_mode[i + 1] == last && shape.sweep_mode[i] == last - 1 &&
+            shape.q_extent[i] == extent && shape.p_extent[i + 1] == extent && shape.q_extent[i + 1] == extent) {
+            return pair_kernel_for<Real>(extent) != nullptr ? i : -1;
+        }
+    }
+    return -1;
+}
+
+/// The work of a pair kernel between two views; false where they do not suit it.
+template <class Real>
+bool make_pair(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
+               const stage_view& in, const stage_view& out, pair_job<Real>& job) noexcept {
+    const std::ptrdiff_t inner = shape.p_extent[i];
+    const int last = shape.mode_count - 1;
+    if (in.modes[last] != 1 || out.modes[last] != 1 || in.modes[last - 1] != inner || out.modes[last - 1] != inner) {
+        return false;
+    }
+    tile_loop all = {1, inner * inner, inner * inner};
+    for (int m = last - 2; m >= -1; --m) {  // -1: the batch
+        const std::ptrdiff_t extent = m < 0 ? batch : extents[m];
+        const std::ptrdiff_t from = m < 0 ? in.batch : in.modes[m];
+        const std::ptrdiff_t to = m < 0 ? out.batch : out.modes[m];
+        if (extent == 1) {
+            continue;
+        }
+        if (all.extent == 1) {
+            all.in = from;
+            all.out = to;
+        } else if (all.in * all.extent != from || all.out * all.extent != to) {
+            return false;
+        }
+        all.extent *= extent;
+    }
+    job.run = pair_kernel_for<Real>(inner);
+    job.first = shape.factors[i];
+    job.second = shape.factors[i + 1];
+    job.count = all.extent;
+    job.x_step = all.in;
+    job.y_step = all.out;
+    job.finish = epilogue::store;
+    job.alpha = 1;
     return true;
 }
 
@@ -386,14 +447,20 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             rows *= input ? extents[m] : last_extents[m];
         }
         nearest *= static_cast<std::ptrdiff_t>(sizeof(Real));
-        return n > 1 && shape.has_lanes && nearest > row_bytes && rows_collide(rows, nearest);
+        constexpr std::ptrdiff_t short_row = 256;
+        return n > 1 && shape.has_lanes && row_bytes < short_row && nearest > row_bytes && rows_collide(rows, nearest);
     };
     job.direct_in = whole_registers && !shape.conjugate && !rows_evict(true);
     job.direct_out = whole_registers && !rows_evict(false);
+    job.pair = first_of_pair<Real, Components>(shape);
+    if (shape.in_place && n == 1) {
+        job.direct_in = false;  // it would overwrite what it still reads
+    }
     for (int i = 0; i < n; ++i) {
         const int on = shape.sweep_mode[i];
+        const int end = i == job.pair ? i + 2 : i + 1;
         bool in_direct = i == 0 && job.direct_in;
-        bool out_direct = i == n - 1 && job.direct_out;
+        bool out_direct = end == n && job.direct_out;
         // Try the operands themselves first, then one of them, then buffers on both sides.
         for (int attempt = 0;; ++attempt) {
             const bool from_memory = in_direct && attempt != 2 && attempt < 3;
@@ -405,8 +472,9 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             extents[on] = shape.q_extent[i];
             to_memory ? memory_view(after, false) : buffer_view(after);
             extents[on] = shape.p_extent[i];
-            if (make_sweep<Real, Components>(shape, i, extents, batch, ld, before, after, from_memory, to_memory,
-                                             job.sweeps[i]) ||
+            if ((i == job.pair ? make_pair(shape, i, extents, batch, before, after, job.pair_work)
+                               : make_sweep<Real, Components>(shape, i, extents, batch, ld, before, after, from_memory,
+                                                              to_memory, job.sweeps[i])) ||
                 attempt >= 3) {
                 in_direct = from_memory;
                 out_direct = to_memory;
@@ -420,17 +488,21 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             }
         }
         extents[on] = shape.q_extent[i];
-        if (i == n - 1) {
+        if (end == n) {
+            const epilogue finish = shape.add && out_direct                            ? epilogue::scale_add
+                                    : shape.alpha_re != Real(1) || shape.alpha_im != 0 ? epilogue::scale
+                                                                                       : epilogue::store;
             job.direct_out = out_direct;
             job.sweeps[i].alpha_re = shape.alpha_re;
             job.sweeps[i].alpha_im = shape.alpha_im;
-            job.sweeps[i].finish = shape.add && out_direct                            ? epilogue::scale_add
-                                   : shape.alpha_re != Real(1) || shape.alpha_im != 0 ? epilogue::scale
-                                                                                      : epilogue::store;
+            job.sweeps[i].finish = finish;
+            job.pair_work.alpha = shape.alpha_re;
+            job.pair_work.finish = finish;
             if (!out_direct) {
                 make_copy(job.store, false);
             }
         }
+        i = end - 1;
     }
 }
 
@@ -478,8 +550,18 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
             other = a;
         }
         for (int i = 0; i < shape.sweep_count; ++i) {
-            Real* const target = job.direct_out && i == shape.sweep_count - 1 ? to : next;
-            run_sweep<Real, Components>(job.sweeps[i], now, target);
+            const bool pair = i == job.pair;
+            if (!pair && now != from && job.sweeps[i].in_place) {  // now is a buffer, and half the cache is enough
+                run_sweep<Real, Components>(job.sweeps[i], now, other);
+                continue;
+            }
+            Real* const target = job.direct_out && i + (pair ? 1 : 0) == shape.sweep_count - 1 ? to : next;
+            if (pair) {
+                job.pair_work.run(job.pair_work, now, target);
+                ++i;
+            } else {
+                run_sweep<Real, Components>(job.sweeps[i], now, target);
+            }
             now = target;
             next = other;
             other = target;

@@ -76,6 +76,56 @@ struct simd {
         return c + a * b;
 #endif
     }
+#if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
+    static constexpr bool has_masks = true;
+    /// The first `count` elements of a register, the others 0; count 0 .. width. Nothing else is touched.
+    static OTIMES_INLINE type load_first(const Real* p, std::ptrdiff_t count) noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            return static_cast<type>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p));
+        } else {
+            return static_cast<type>(_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), p));
+        }
+    }
+    static OTIMES_INLINE void store_first(Real* p, type v, std::ptrdiff_t count) noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), static_cast<__m512>(v));
+        } else {
+            _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1), static_cast<__m512d>(v));
+        }
+    }
+    /// The first `count` elements of both halves, the others 0.
+    static OTIMES_INLINE type load_first_of_halves(const Real* low, const Real* high, int count) noexcept {
+        static_assert(std::is_same_v<Real, float>);
+        const auto mask = static_cast<__mmask8>((1u << count) - 1);
+        return static_cast<type>(_mm512_maskz_insertf32x8(
+            0xffff, _mm512_castps256_ps512(_mm256_maskz_loadu_ps(mask, low)), _mm256_maskz_loadu_ps(mask, high), 1));
+    }
+    /// Stores the first `count` elements of the upper or the lower half of v.
+    template <bool Upper>
+    static OTIMES_INLINE void store_first_of_half(Real* to, type v, int count) noexcept {
+        static_assert(std::is_same_v<Real, float>);
+        const __m256 part = _mm512_maskz_extractf32x8_ps(0xff, static_cast<__m512>(v), Upper ? 1 : 0);
+        if (count == width / 2) {
+            _mm256_storeu_ps(to, part);
+        } else {
+            _mm256_mask_storeu_ps(to, static_cast<__mmask8>((1u << count) - 1), part);
+        }
+    }
+#else
+    static constexpr bool has_masks = false;
+#endif
+
+    /// Half a register from `low`, the other half from `high`: a load and an insertion from memory, no shuffle.
+    static OTIMES_INLINE type load_halves(const Real* low, const Real* high) noexcept {
+#if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)  // GCC would shuffle
+        return reinterpret_cast<type>(_mm512_maskz_inserti64x4(
+            0xff, _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(low))),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(high)), 1));
+#else
+        return join(*reinterpret_cast<const unaligned_half*>(low), *reinterpret_cast<const unaligned_half*>(high),
+                    std::make_index_sequence<static_cast<std::size_t>(width)>());
+#endif
+    }
     /// Keeps v in a register: GCC would rather load it again for each multiply-add that uses it, and the load ports are
     /// what limits the kernels.
     static OTIMES_INLINE void pin([[maybe_unused]] type& v) noexcept {
@@ -103,6 +153,13 @@ struct simd {
     }
 
 private:
+    typedef Real half __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES / 2)));
+    typedef Real unaligned_half __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES / 2), aligned(4), may_alias));
+
+    template <std::size_t... Positions>
+    static OTIMES_INLINE type join(half low, half high, std::index_sequence<Positions...>) noexcept {
+        return __builtin_shufflevector(low, high, static_cast<int>(Positions)...);
+    }
     template <std::size_t... Positions>
     static OTIMES_INLINE type swap_pairs(type v, std::index_sequence<Positions...>) noexcept {
         return __builtin_shufflevector(v, v, static_cast<int>(Positions ^ 1)...);
@@ -137,22 +194,23 @@ struct simd {
     static type broadcast(Real s) noexcept { return s; }
     static type multiply_add(type a, type b, type c) noexcept { return c + a * b; }
     static void pin(type&) noexcept {}
+    static constexpr bool has_masks = false;
 };
 #endif
 
 /// Transposes W registers of W elements: element j of v[i] and element i of v[j] change places.
-/// log2(W) rounds of W/2 butterflies (Eklundh 1972).
-template <class Real, int Block = simd<Real>::width / 2>
+/// log2(W) rounds of W/2 butterflies (Eklundh 1972). With fewer registers and `Block` half of them, every block of as many
+/// elements is transposed for itself; with a smaller `Block`, the first rounds are left out.
+template <class Real, int Block = simd<Real>::width / 2, int Registers = simd<Real>::width>
 OTIMES_INLINE void transpose_registers(typename simd<Real>::type* v) noexcept {
     if constexpr (Block >= 1) {
-        constexpr int width = simd<Real>::width;
         OTIMES_UNROLL
-        for (int i = 0; i < width; ++i) {
+        for (int i = 0; i < Registers; ++i) {
             if ((i & Block) == 0) {
                 simd<Real>::template interleave<Block>(v[i], v[i + Block]);
             }
         }
-        transpose_registers<Real, Block / 2>(v);
+        transpose_registers<Real, Block / 2, Registers>(v);
     }
 }
 

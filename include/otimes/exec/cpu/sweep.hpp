@@ -121,6 +121,7 @@ struct sweep_job {
     std::ptrdiff_t run;  ///< real elements that are contiguous inside the mode in x and y; 0: row sweep
     int loop_count;
     bool stage_panels;  ///< rows p of x fall on the same few cache sets: copy them before use
+    bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
     const Real* factor;           ///< packed
@@ -303,7 +304,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     }
 }
 
-/// Does the sweep on one tile at x, writing the tile at y. The two do not overlap.
+/// Does the sweep on one tile at x, writing the tile at y. The two do not overlap, or are the same where j.in_place.
 /// @pre for 0 < run < width, a whole register may be loaded from every row of x.
 template <class Real, int Components>
 void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {

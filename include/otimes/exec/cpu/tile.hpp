@@ -75,13 +75,17 @@ void load_transposed(const Real* x, std::ptrdiff_t stride, Real* buffer, std::pt
             if (r0 + width > rows) {
                 r0 = rows - width;
             }
+            // Loading halves does the first round of butterflies without a shuffle.
             typename simd_t::type v[width];
             OTIMES_UNROLL
-            for (int i = 0; i < width; ++i) {
-                const std::ptrdiff_t lane = l0 + i < lanes ? l0 + i : lanes - 1;
-                v[i] = simd_t::load(x + lane * stride + r0);
+            for (int i = 0; i < width / 2; ++i) {
+                const std::ptrdiff_t low = l0 + i < lanes ? l0 + i : lanes - 1;
+                const std::ptrdiff_t high = l0 + i + width / 2 < lanes ? l0 + i + width / 2 : lanes - 1;
+                v[i] = simd_t::load_halves(x + low * stride + r0, x + high * stride + r0);
+                v[i + width / 2] =
+                    simd_t::load_halves(x + low * stride + r0 + width / 2, x + high * stride + r0 + width / 2);
             }
-            transpose_registers<Real>(v);
+            transpose_registers<Real, width / 4>(v);
             OTIMES_UNROLL
             for (int i = 0; i < width; ++i) {
                 simd_t::store(buffer + (r0 + i) * ld + l0, v[i]);

@@ -64,7 +64,7 @@ OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std
             }
             const double total = best[begin] + grouped_sweep_cost(p_extent, q_extent,
                                                                   elements_before(modes, begin, end, outermost_first));
-            if (total < best[end]) {
+            if (total < best[end] * (1 - 1e-9)) {  // of equal ones the larger group inside, where runs are short
                 best[end] = total;
                 from[end] = begin;
             }

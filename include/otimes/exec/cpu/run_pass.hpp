@@ -496,8 +496,10 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             job.sweeps[i].alpha_re = shape.alpha_re;
             job.sweeps[i].alpha_im = shape.alpha_im;
             job.sweeps[i].finish = finish;
-            job.pair_work.alpha = shape.alpha_re;
-            job.pair_work.finish = finish;
+            if (i == job.pair) {
+                job.pair_work.alpha = shape.alpha_re;
+                job.pair_work.finish = finish;
+            }
             if (!out_direct) {
                 make_copy(job.store, false);
             }

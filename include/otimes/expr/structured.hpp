@@ -127,6 +127,7 @@ std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view,
         unit[static_cast<std::size_t>(j)] = value(1);
         operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
         std::vector<Scalar> result;
+        result.reserve(column.size());
         for (const value& v : column) {
             result.push_back(stored_value<Scalar>(factor, &v, 0));
         }

@@ -53,9 +53,9 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
     return block;
 }
 
-template <class Real>
-argument_block group_block(const launch& l) {
-    using arguments = group_arguments<Real>;
+template <class Scalar>
+argument_block group_block(const launch& l, Scalar one, Scalar zero) {
+    using arguments = group_arguments<Scalar>;
     arguments a;
     std::memset(static_cast<void*>(&a), 0, sizeof(a));
     const fused_shape& s = l.fused;
@@ -63,15 +63,15 @@ argument_block group_block(const launch& l) {
         a.factor_p_stride[i] = s.factor_p[i];
         a.factor_q_stride[i] = s.factor_q[i];
     }
-    a.alpha = 1;
-    a.beta = l.add ? Real(1) : Real(0);
-    a.lines = s.lines;
-    a.parts_per_line = s.parts_per_line;
-    a.x_line_stride = s.x_line;
-    a.y_line_stride = s.y_line;
-    a.inner = s.inner;
-    a.x_inner = s.x_inner;
-    a.y_inner = s.y_inner;
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.lines = s.place.lines;
+    a.parts_per_line = s.place.parts_per_line;
+    a.x_line_stride = s.place.x_line;
+    a.y_line_stride = s.place.y_line;
+    a.inner = s.place.inner;
+    a.x_inner = s.place.x_inner;
+    a.y_inner = s.place.y_inner;
     argument_block block;
     finish(block, a);
     block.addresses.push_back({offsetof(arguments, x), l.x});
@@ -94,12 +94,19 @@ argument_block sliced_block_of(const launch& l) {
     throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
 }
 
+argument_block group_block_of(const launch& l) {
+    switch (l.type) {
+        case dtype::f32: return group_block<float>(l, 1, 0);
+        case dtype::f64: return group_block<double>(l, 1, 0);
+        case dtype::c64: return group_block<device_complex<float>>(l, {1, 0}, {});
+        default: return group_block<device_complex<double>>(l, {1, 0}, {});
+    }
+}
+
 }  // namespace
 
 argument_block make_arguments(const launch& l) {
-    argument_block block = l.kind == launch_kind::sliced ? sliced_block_of(l)
-                           : l.type == dtype::f32        ? group_block<float>(l)
-                                                         : group_block<double>(l);
+    argument_block block = l.kind == launch_kind::sliced ? sliced_block_of(l) : group_block_of(l);
     block.accumulator = accumulator_of(l.type);
     block.scalar = l.scalar;
     return block;

@@ -37,14 +37,14 @@ struct sliced_arguments {
 
 inline constexpr std::size_t most_group_modes = 12;
 
-template <class Real>
+template <class Scalar>
 struct group_arguments {
     const void* x;
     void* y;
     const void* factor[most_group_modes];
     long long factor_p_stride[most_group_modes];
     long long factor_q_stride[most_group_modes];
-    Real alpha, beta;
+    Scalar alpha, beta;
     long long lines;
     long long parts_per_line;
     long long x_line_stride, y_line_stride;

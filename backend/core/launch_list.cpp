@@ -400,57 +400,70 @@ private:
             list_->push_back(l);
             return;
         }
-        const bool fused =
-            allow_fused_ && (p.kernel == pass_kernel::gpu_trailing || p.kernel == pass_kernel::gpu_outer);
-        std::size_t begin = 0;
+        if (allow_fused_ && !p.tile.trips.empty()) {
+            launch l;
+            l.type = type;
+            l.x = from;
+            l.y = to;
+            l.scalar = p.scalar;
+            l.add = p.add;
+            l.pass = pass_;
+            if (make_fused(p, in, out, l)) {
+                list_->push_back(std::move(l));
+                return;
+            }
+        }
+        // One mode at a time; an intermediate keeps the modes' order, without gaps. What is written where it is read, and
+        // nothing else in between, goes through an intermediate too.
+        const bool in_place = p.sweeps.size() == 1 && p.in == p.out;
         memory_reference spare[2];
         std::int64_t spare_bytes[2] = {0, 0};
         int turn = 0;
-        while (begin < p.sweeps.size()) {
-            // The longest run of sweeps that one kernel does; an intermediate keeps the modes' order, without gaps.
-            for (std::size_t end = fused ? p.sweeps.size() : begin + 1;; --end) {
-                const bool last = end == p.sweeps.size();
-                std::vector<pass_extent> middle = in;
-                for (std::size_t i = begin; i < end; ++i) {
-                    middle[static_cast<std::size_t>(p.sweeps[i].mode)].extent = p.sweeps[i].q_extent;
-                }
-                std::int64_t count = 1;
-                for (std::size_t k = middle.size(); k-- > 0;) {
-                    middle[k].stride = count;
-                    count *= middle[k].extent;
-                }
-                const std::vector<pass_extent>& target = last ? out : middle;
-                launch l;
-                l.type = type;
-                l.x = from;
-                l.scalar = last ? p.scalar : -1;
-                l.add = last && p.add;
-                l.pass = pass_;
-                const std::span<const sweep> sweeps(p.sweeps.data() + begin, end - begin);
-                if (!(fused && try_fused(sweeps, in, target, l))) {
-                    if (end > begin + 1) {
-                        continue;
-                    }
-                    generic(sweeps.front(), in, target, l);
-                }
-                if (last) {
-                    l.y = to;
-                } else {
-                    if (spare_bytes[turn] < count * bytes) {
-                        spare[turn] = take_scratch(count * bytes);
-                        spare_bytes[turn] = count * bytes;
-                    }
-                    l.y = spare[turn];
-                }
-                list_->push_back(l);
-                if (!last) {
-                    from = spare[turn];
-                    turn = 1 - turn;
-                    in = middle;
-                }
-                begin = end;
-                break;
+        for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+            const bool last = i + 1 == p.sweeps.size() && !in_place;
+            const auto mode = static_cast<std::size_t>(p.sweeps[i].mode);
+            std::vector<pass_extent> middle = in;
+            middle[mode].extent = p.sweeps[i].q_extent;
+            std::int64_t count = 1;
+            for (std::size_t k = middle.size(); k-- > 0;) {
+                middle[k].stride = count;
+                count *= middle[k].extent;
             }
+            launch l;
+            l.type = type;
+            l.x = from;
+            l.scalar = last ? p.scalar : -1;
+            l.add = last && p.add;
+            l.pass = pass_;
+            generic(p.sweeps[i], in, last ? out : middle, l);
+            if (last) {
+                l.y = to;
+            } else {
+                if (spare_bytes[turn] < count * bytes) {
+                    spare[turn] = take_scratch(count * bytes);
+                    spare_bytes[turn] = count * bytes;
+                }
+                l.y = spare[turn];
+            }
+            list_->push_back(l);
+            from = l.y;
+            turn = 1 - turn;
+            in = middle;
+        }
+        if (in_place) {
+            launch copy;
+            copy.type = type;
+            copy.x = from;
+            copy.y = to;
+            copy.factors = {one(type)};
+            copy.scalar = p.scalar;
+            copy.add = p.add;
+            copy.pass = pass_;
+            for (std::size_t k = 0; k < in.size(); ++k) {
+                copy.sliced.free.push_back({in[k].extent, in[k].stride, out[k].stride, 0});
+            }
+            order_free_modes(copy.sliced);
+            list_->push_back(copy);
         }
     }
 
@@ -473,131 +486,67 @@ private:
         order_free_modes(l.sliced);
     }
 
-    /// Makes `l` a fused launch when the contracted modes are neighbours that are nested on both sides, with at most a line
-    /// and a part index around them and one contiguous stretch, or nothing, inside them.
-    bool try_fused(std::span<const sweep> sweeps, const std::vector<pass_extent>& in,
-                   const std::vector<pass_extent>& out, launch& l) {
-        if (l.type != dtype::f32 && l.type != dtype::f64) {
-            return false;
+    /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
+    bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l) {
+        std::vector<pass_mode> modes;
+        std::vector<std::uint8_t> contracted(in.size(), 0);
+        std::vector<const sweep*> sweeps(in.size(), nullptr);
+        for (const sweep& s : p.sweeps) {
+            contracted[static_cast<std::size_t>(s.mode)] = 1;
+            sweeps[static_cast<std::size_t>(s.mode)] = &s;
         }
-        std::vector<int> sweep_of(in.size(), -1);
-        for (std::size_t i = 0; i < sweeps.size(); ++i) {
-            sweep_of[static_cast<std::size_t>(sweeps[i].mode)] = static_cast<int>(i);
-        }
-        std::vector<std::size_t> outer;
-        std::vector<std::size_t> group;
-        std::vector<std::size_t> inside;
         for (std::size_t k = 0; k < in.size(); ++k) {
-            if (sweep_of[k] >= 0) {
-                if (!inside.empty()) {
-                    return false;
-                }
-                group.push_back(k);
-            } else if (in[k].extent != 1) {
-                (group.empty() ? outer : inside).push_back(k);
-            }
+            modes.push_back({in[k].extent, out[k].extent, in[k].stride, out[k].stride});
         }
-        // Inside: one stretch, contiguous on both sides.
-        std::int64_t inner = 1;
-        for (std::size_t i = inside.size(); i-- > 0;) {
-            const std::size_t k = inside[i];
-            if (in[k].stride != inner || out[k].stride != inner) {
-                return false;
-            }
-            inner *= in[k].extent;
-        }
-        // The group: nested on both sides.
-        const auto nested = [&group](const std::vector<pass_extent>& side, std::int64_t unit, std::int64_t& span) {
-            span = unit;
-            for (std::size_t i = group.size(); i-- > 0;) {
-                const pass_extent& m = side[group[i]];
-                if (m.extent != 1 && m.stride != span) {
-                    return false;
-                }
-                span *= m.extent;
-            }
-            return true;
-        };
-        const auto unit_of = [&](const std::vector<pass_extent>& side) {
-            for (std::size_t i = group.size(); i-- > 0;) {
-                if (side[group[i]].extent != 1) {
-                    return side[group[i]].stride;
-                }
-            }
-            return inner;
-        };
+        const std::optional<planning::group_place> place = planning::place_of_group(modes, contracted);
         fused_shape shape;
-        shape.x_inner = inner == 1 ? 1 : unit_of(in);
-        shape.y_inner = inner == 1 ? 1 : unit_of(out);
-        std::int64_t span_in = 0;
-        std::int64_t span_out = 0;
-        if (shape.x_inner < inner || shape.y_inner < inner || !nested(in, shape.x_inner, span_in) ||
-            !nested(out, shape.y_inner, span_out)) {
+        shape.group = group_of(p, l.type);
+        const gpu_tile& tile = p.tile;
+        if (!place || (place->inner > 1) != shape.group.outer ||
+            (place->parts_per_line > 1 && place->parts_per_line % tile.rows != 0) ||
+            !planning::why_illegal(shape.group, gpu_).empty()) {
             return false;
         }
-        // Around it: neighbours nested on both sides are one index.
-        struct line {
-            std::int64_t extent;
-            std::int64_t x;
-            std::int64_t y;
-        };
-        std::vector<line> lines;
-        for (const std::size_t k : outer) {
-            const line next{in[k].extent, in[k].stride, out[k].stride};
-            if (!lines.empty() && lines.back().x == next.x * next.extent && lines.back().y == next.y * next.extent) {
-                lines.back() = {lines.back().extent * next.extent, next.x, next.y};
-            } else {
-                lines.push_back(next);
+        shape.place = *place;
+        for (std::size_t k = 0; k < in.size(); ++k) {
+            if (sweeps[k] != nullptr) {
+                const placed_factor f = without_conjugation(place_all(sweeps[k]->factors, l.type), l.type);
+                l.factors.push_back(f.at);
+                shape.factor_p.push_back(f.p_stride);
+                shape.factor_q.push_back(f.q_stride);
             }
-        }
-        if (lines.size() > 2 || (lines.size() == 2 && (lines[1].x != span_in || lines[1].y != span_out))) {
-            return false;
-        }
-        if (!lines.empty()) {
-            shape.lines = lines[0].extent;
-            shape.x_line = lines[0].x;
-            shape.y_line = lines[0].y;
-        } else {
-            shape.x_line = span_in;
-            shape.y_line = span_out;
-        }
-        if (lines.size() == 2) {
-            shape.parts_per_line = lines[1].extent;
-        }
-        shape.inner = inner;
-        fused_request request;
-        request.outer = inner > 1;
-        request.type = l.type;
-        request.inner = inner;
-        request.tiles_of_one = shape.lines * shape.parts_per_line;
-        request.parts_per_line = shape.parts_per_line;
-        for (const std::size_t k : group) {
-            const sweep& s = sweeps[static_cast<std::size_t>(sweep_of[k])];
-            request.p.push_back(s.p_extent);
-            request.q.push_back(s.q_extent);
-            const bool large = std::min(s.p_extent, s.q_extent) >= (l.type == dtype::f32 ? 16 : 8);
-            const bool unit = l.type == dtype::f32 ? s.kernel == sweep_kernel::mma_split && gpu_.has_tf32_mma
-                                                   : s.kernel == sweep_kernel::mma_f64 && gpu_.has_f64_mma_wide;
-            request.matrix.push_back(large && unit);
-        }
-        for (const sweep& s : sweeps) {
-            const auto at = std::find(group.begin(), group.end(), static_cast<std::size_t>(s.mode));
-            request.order.push_back(static_cast<int>(at - group.begin()) + 1);
-        }
-        const std::optional<fused_group> chosen = choose_group(request, gpu_);
-        if (!chosen) {
-            return false;
-        }
-        shape.group = *chosen;
-        for (const std::size_t k : group) {
-            const placed_factor f = place_all(sweeps[static_cast<std::size_t>(sweep_of[k])].factors, l.type);
-            l.factors.push_back(f.at);
-            shape.factor_p.push_back(f.p_stride);
-            shape.factor_q.push_back(f.q_stride);
         }
         l.kind = launch_kind::fused;
         l.fused = std::move(shape);
         return true;
+    }
+
+    /// Fused kernels read factors as they are: a conjugated one is copied first.
+    placed_factor without_conjugation(const placed_factor& f, dtype type) {
+        if (!f.conjugate || !is_complex(type)) {
+            return f;
+        }
+        for (const auto& [from, copied] : conjugated_) {
+            if (from == f.at) {
+                return copied;
+            }
+        }
+        placed_factor plain = f;
+        plain.conjugate = false;
+        plain.p_stride = f.q_extent;
+        plain.q_stride = 1;
+        plain.at = take_scratch(f.p_extent * f.q_extent * element_bytes(type));
+        launch copy;
+        copy.type = type;
+        copy.x = f.at;
+        copy.y = plain.at;
+        copy.factors = {one(type)};
+        copy.sliced.conjugate_x = true;
+        copy.sliced.free = {{f.p_extent, f.p_stride, f.q_extent, 0}, {f.q_extent, f.q_stride, 1, 0}};
+        order_free_modes(copy.sliced);
+        result_.before.push_back(copy);
+        conjugated_.emplace_back(f.at, plain);
+        return plain;
     }
 
     struct combined {
@@ -614,14 +563,10 @@ private:
     std::int32_t pass_ = 0;
     std::vector<std::pair<std::int32_t, placed_factor>> placed_;
     std::vector<combined> combined_;
+    std::vector<std::pair<memory_reference, placed_factor>> conjugated_;
 };
 
 }  // namespace
-
-std::int64_t fused_shape::tiles() const {
-    return group.outer ? lines * parts_per_line * ((inner + group.run - 1) / group.run)
-                       : (lines * parts_per_line + group.rows - 1) / group.rows;
-}
 
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
     return lowering_to_launches(p, gpu, allow_fused).run();

@@ -59,17 +59,10 @@ struct sliced_shape {
 
 /// The place of a fused group's tiles: kernels/tile_memory.cuh.
 struct fused_shape {
-    fused_group group;
+    gpu_group group;
+    planning::group_place place;
     std::vector<std::int64_t> factor_p;  ///< strides of the factors
     std::vector<std::int64_t> factor_q;
-    std::int64_t lines = 1;
-    std::int64_t parts_per_line = 1;
-    std::int64_t x_line = 0;
-    std::int64_t y_line = 0;
-    std::int64_t inner = 1;
-    std::int64_t x_inner = 1;
-    std::int64_t y_inner = 1;
-    [[nodiscard]] std::int64_t tiles() const;
     friend bool operator==(const fused_shape&, const fused_shape&) = default;
 };
 

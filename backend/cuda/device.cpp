@@ -39,6 +39,9 @@ gpu_description describe_device(CUdevice device) {
     gpu.l2_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     gpu.shared_bytes_per_block = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     gpu.shared_bytes_per_multiprocessor = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    if (!driver().has_clusters) {
+        gpu.cluster_blocks = 1;
+    }
     gpu.registers_per_multiprocessor = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
     for (double* const rate : {&gpu.flops_f32, &gpu.flops_f64, &gpu.flops_f32_split, &gpu.flops_f64_mma}) {
         *rate *= share;

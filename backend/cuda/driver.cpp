@@ -50,6 +50,10 @@ loaded_driver load_driver() {
 #define OTIMES_LOAD(name) f.has_pools = load(library, OTIMES_NAME_OF(name), f.name) && f.has_pools;
     OTIMES_POOL_FUNCTIONS(OTIMES_LOAD)
 #undef OTIMES_LOAD
+    f.has_clusters = true;
+#define OTIMES_LOAD(name) f.has_clusters = load(library, OTIMES_NAME_OF(name), f.name) && f.has_clusters;
+    OTIMES_CLUSTER_FUNCTIONS(OTIMES_LOAD)
+#undef OTIMES_LOAD
     const CUresult code = f.cuInit(0);
     if (code != CUDA_SUCCESS) {
         const char* name = nullptr;

@@ -32,12 +32,17 @@ namespace otimes::backend {
     each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \
         each(cuMemPoolSetAccess)
 
+/// Since 11.8; a driver without it has no device with clusters.
+#define OTIMES_CLUSTER_FUNCTIONS(each) each(cuOccupancyMaxActiveClusters)
+
 struct driver_functions {
 #define OTIMES_MEMBER(name) decltype(&::name) name = nullptr;
     OTIMES_DRIVER_FUNCTIONS(OTIMES_MEMBER)
     OTIMES_POOL_FUNCTIONS(OTIMES_MEMBER)
+    OTIMES_CLUSTER_FUNCTIONS(OTIMES_MEMBER)
 #undef OTIMES_MEMBER
     bool has_pools = false;
+    bool has_clusters = false;
 };
 
 /// The loaded driver, or nullptr with the reason in `why`. Thread-safe, tried once.

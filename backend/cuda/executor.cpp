@@ -47,9 +47,32 @@ kernel_request request_of(const launch& l) {
     if (l.kind == launch_kind::sliced) {
         return {"generic_sliced_multiply.cuh", generic_expression(l.type), ""};
     }
-    const std::string group = l.fused.group.type_expression();
-    return {l.fused.group.kernel() + ".cuh", "otimes::kernels::" + l.fused.group.kernel() + "<" + group + ">",
-            group + "::shared_bytes"};
+    return backend::request_of(l.fused.group);
+}
+
+/// Blocks of a fused kernel that the device holds at once: whole clusters.
+std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsigned shared_bytes,
+                             const gpu_description& gpu) {
+    int count = 0;
+    if (group.tile.cluster == 1) {
+        OTIMES_CUDA_CALL(
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, group.tile.threads, shared_bytes));
+        return std::int64_t{count} * gpu.multiprocessors;
+    }
+    CUlaunchAttribute size{};
+    size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    size.value.clusterDim.x = static_cast<unsigned>(group.tile.cluster);
+    size.value.clusterDim.y = size.value.clusterDim.z = 1;
+    CUlaunchConfig config{};
+    config.gridDimX = static_cast<unsigned>(group.tile.cluster);
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = static_cast<unsigned>(group.tile.threads);
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = shared_bytes;
+    config.attrs = &size;
+    config.numAttrs = 1;
+    OTIMES_CUDA_CALL(cuOccupancyMaxActiveClusters(&count, function, &config));
+    return std::int64_t{count} * group.tile.cluster;
 }
 
 /// Output elements of a sliced launch; 0: nothing to do.
@@ -314,7 +337,8 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             resident = std::int64_t{32} * gpu.multiprocessors;
             source = "generic";
         } else {
-            ready.threads = static_cast<unsigned>(l.fused.group.threads);
+            const gpu_group& group = l.fused.group;
+            ready.threads = static_cast<unsigned>(group.tile.threads);
             ready.shared_bytes = static_cast<unsigned>(kernel->value);
             if (kernel->value > gpu.shared_bytes_per_block) {
                 throw device_error("otimes: the kernel " + request.expression + " needs " +
@@ -323,14 +347,11 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             }
             OTIMES_CUDA_CALL(
                 cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel->value));
-            int blocks = 0;
-            OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function,
-                                                                         l.fused.group.threads, ready.shared_bytes));
-            if (blocks < 1) {
+            resident = resident_blocks(kernel->function, group, ready.shared_bytes, gpu);
+            if (resident < 1) {
                 throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
             }
-            useful = l.fused.tiles();
-            resident = std::int64_t{blocks} * gpu.multiprocessors;
+            useful = l.fused.place.tiles(group) * group.tile.cluster;
             source = to_string(kernel->source).data();
         }
         ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));
@@ -376,6 +397,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p) const {
         ready->rest = prepare(ready->list.rest);
     } catch (const device_error&) {
         // A fused kernel that cannot be had or does not fit: the generic kernels do every plan.
+        ready->list = {};
         ready->list = lower_to_launches(p, gpu, false);
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);

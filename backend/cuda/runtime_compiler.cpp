@@ -64,6 +64,12 @@ const std::string& kernel_sources_hash() {
     return hash;
 }
 
+kernel_request request_of(const planning::gpu_group& group) {
+    const std::string type = type_expression(group);
+    const std::string kernel = kernel_of(group);
+    return {kernel + ".cuh", "otimes::kernels::" + kernel + "<" + type + ">", type + "::shared_bytes"};
+}
+
 std::string key_of(const kernel_request& request, const target_architecture& architecture) {
     std::string key = "architecture " + architecture.option() + "\noptions";
     for (const char* const option : common_options) {
@@ -126,7 +132,7 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
         throw device_error("otimes: no kernel can be compiled: " + reason_ + ".");
     }
     const functions& f = *functions_;
-    std::string source = "#include \"" + request.file + "\"\n";
+    std::string source = "#include \"scalars.cuh\"\n#include \"" + request.file + "\"\n";
     if (!request.value.empty()) {
         source += "__device__ int otimes_value = " + request.value + ";\n";
     }

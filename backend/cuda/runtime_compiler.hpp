@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/fused_group.hpp"
 #include "../core/kernel_image.hpp"
 
 namespace otimes::backend {
@@ -19,6 +20,9 @@ struct kernel_request {
     std::string value;
     friend bool operator==(const kernel_request&, const kernel_request&) = default;
 };
+
+/// The request of a fused kernel; its value is the shared memory that a block needs.
+kernel_request request_of(const planning::gpu_group& group);
 
 /// An architecture: code for exactly `capability` (10 * major + minor), or PTX that newer ones compile.
 struct target_architecture {

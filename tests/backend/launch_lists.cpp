@@ -29,10 +29,11 @@ using namespace otimes::backend;
 template <class Scalar>
 class interpreter {
 public:
-    interpreter(const plan& p, const launch_list& list, const bindings& b)
+    interpreter(const plan& p, const launch_list& list, const bindings& b, const gpu_description& gpu)
         : plan_(p),
           list_(list),
           bindings_(b),
+          gpu_(gpu),
           workspace_(static_cast<std::size_t>(list.workspace_bytes) + 64),
           scratch_(static_cast<std::size_t>(list.scratch_bytes) + 64) {}
 
@@ -52,6 +53,7 @@ public:
     }
     int fused = 0;
     int sliced = 0;
+    int in_place = 0;
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -115,24 +117,36 @@ private:
     // kernels/fused_trailing.cuh and fused_outer.cuh by their contracts.
     void run_fused(const launch& l, std::int64_t slab) {
         const fused_shape& s = l.fused;
-        const fused_group& g = s.group;
+        const gpu_group& g = s.group;
+        const planning::group_place& place = s.place;
         REQUIRE(g.p.size() == l.factors.size());
-        REQUIRE((s.parts_per_line == 1 || s.parts_per_line % g.rows == 0));
-        REQUIRE(g.outer == (s.inner > 1));
+        REQUIRE((place.parts_per_line == 1 || place.parts_per_line % g.tile.rows == 0));
+        REQUIRE(g.outer == (place.inner > 1));
+        REQUIRE(planning::why_illegal(g, gpu_) == "");
+        // In place only where the kernels allow it: every element is read and written by one tile.
+        if (l.x == l.y) {
+            REQUIRE(g.is_square());
+            REQUIRE(place.x_line == place.y_line);
+            REQUIRE(place.x_inner == place.y_inner);
+            ++in_place;
+        }
         std::vector<int> covered(g.p.size() + 1, 0);
-        for (const fused_trip& t : g.trips)
+        for (const gpu_trip& t : g.tile.trips)
             for (int i = t.first; i < t.first + t.count; ++i) ++covered[static_cast<std::size_t>(i)];
         for (std::size_t i = 1; i < covered.size(); ++i) REQUIRE(covered[i] == 1);
         const std::int64_t P = g.count_p(), Q = g.count_q();
-        for (std::int64_t line = 0; line < s.lines; ++line)
-            for (std::int64_t part = 0; part < s.parts_per_line; ++part)
-                for (std::int64_t i = 0; i < s.inner; ++i) {
-                    const Scalar* x = at(l.x, slab) + line * s.x_line + part * P * s.x_inner + i;
-                    Scalar* y = at(l.y, slab) + line * s.y_line + part * Q * s.y_inner + i;
+        for (std::int64_t line = 0; line < place.lines; ++line)
+            for (std::int64_t part = 0; part < place.parts_per_line; ++part)
+                for (std::int64_t i = 0; i < place.inner; ++i) {
+                    const Scalar* from = at(l.x, slab) + line * place.x_line + part * P * place.x_inner + i;
+                    Scalar* y = at(l.y, slab) + line * place.y_line + part * Q * place.y_inner + i;
+                    std::vector<Scalar> x(
+                        static_cast<std::size_t>(P));  // in place: all is read before anything is written
+                    for (std::int64_t p = 0; p < P; ++p) x[static_cast<std::size_t>(p)] = from[p * place.x_inner];
                     for (std::int64_t q = 0; q < Q; ++q) {
                         Scalar sum(0);
                         for (std::int64_t p = 0; p < P; ++p) {
-                            Scalar product = x[p * s.x_inner];
+                            Scalar product = x[static_cast<std::size_t>(p)];
                             std::int64_t rest_p = p, rest_q = q;
                             for (std::size_t k = g.p.size(); k-- > 0;) {
                                 product *= at(l.factors[k],
@@ -142,7 +156,7 @@ private:
                             }
                             sum += product;
                         }
-                        store(y[q * s.y_inner], alpha(l) * sum, l.add);
+                        store(y[q * place.y_inner], alpha(l) * sum, l.add);
                     }
                 }
     }
@@ -150,6 +164,7 @@ private:
     const plan& plan_;
     const launch_list& list_;
     const bindings& bindings_;
+    const gpu_description& gpu_;
     std::vector<std::byte> workspace_;
     std::vector<std::byte> scratch_;
     Scalar one_ = Scalar(1);
@@ -168,7 +183,7 @@ struct test_case {
 
 template <class Scalar>
 void check(const test_case& t, const options& wishes, const gpu_description& gpu, bool allow_fused,
-           int* fused = nullptr) {
+           int* fused = nullptr, int* in_place = nullptr) {
     std::int64_t in = 1, out = 1;
     for (const auto& [p, q] : t.factors) {
         in *= p;
@@ -219,10 +234,11 @@ void check(const test_case& t, const options& wishes, const gpu_description& gpu
     decided.placement = placement::gpu;
     const plan made = make_plan(given, m, decided);
     const launch_list list = lower_to_launches(made, gpu, allow_fused);
-    interpreter<Scalar> run(made, list, bound);
+    interpreter<Scalar> run(made, list, bound, gpu);
     run.run();
     CHECK(y == want);  // powers of two: exact, gaps included
     if (fused != nullptr) *fused += run.fused;
+    if (in_place != nullptr) *in_place += run.in_place;
 }
 
 std::vector<test_case> cases() {
@@ -272,6 +288,35 @@ TEST_CASE("launch lists keep a workspace limit by slabs") {
         } catch (const budget_error&) {
         }
     }
+}
+
+TEST_CASE("intermediates of square passes lie in Y, fused and one mode at a time, with and without slabs") {
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 2048;  // several passes
+    small.cluster_blocks = 1;
+    int in_place = 0;
+    for (int bits = 0; bits < 32; ++bits) {
+        const test_case t{9,
+                          {{4, 4}, {5, 5}, {4, 4}, {3, 3}},
+                          (bits & 1) != 0,
+                          (bits & 2) != 0,
+                          (bits & 4) != 0 ? 3 : 0,
+                          (bits & 8) != 0,
+                          (bits & 16) != 0,
+                          false};
+        check<double>(t, {}, small, true, nullptr, t.add ? nullptr : &in_place);
+        check<float>(t, {}, small, false);
+        test_case changing = t;  // the first pass changes the shape, the rest lies in Y
+        changing.factors[3] = {3, 2};
+        check<double>(changing, {}, small, true, nullptr, &in_place);
+        options limited;
+        limited.workspace_limit_bytes = 6000;
+        try {
+            check<double>(changing, limited, small, true);
+        } catch (const budget_error&) {
+        }
+    }
+    CHECK(in_place > 10);
 }
 
 TEST_CASE("zero extents launch nothing that reads or writes outside") {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
@@ -28,7 +29,6 @@ constexpr std::string_view to_string(pass_kernel k) noexcept {
         case pass_kernel::gpu_generic: return "gpu_generic";
         case pass_kernel::gpu_trailing: return "gpu_trailing";
         case pass_kernel::gpu_outer: return "gpu_outer";
-        case pass_kernel::gpu_cluster: return "gpu_cluster";
     }
     return "?";
 }
@@ -205,10 +205,12 @@ inline std::string tile_text(const plan& whole, const pass& p) {
         case pass_kernel::step:
         case pass_kernel::gpu_generic: return "-";
         case pass_kernel::gpu_trailing:
-        case pass_kernel::gpu_cluster:
-            return counted(p.rows_per_block, "segment") + ", " + bytes_text(p.shared_bytes) + " shared";
-        case pass_kernel::gpu_outer:
-            return "runs of " + std::to_string(p.lane_count) + ", " + bytes_text(p.shared_bytes) + " shared";
+        case pass_kernel::gpu_outer: {
+            const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)
+                                                                        : counted(p.tile.rows, "segment");
+            return what + (p.tile.cluster > 1 ? " over " + counted(p.tile.cluster, "block") : "") + ", " +
+                   bytes_text(p.shared_bytes) + " shared";
+        }
         case pass_kernel::cpu_tiles: break;
     }
     double peak = 0;
@@ -379,8 +381,8 @@ inline std::ostream& operator<<(std::ostream& out, const pass& p) {
     out << "}, .slab_mode = " << p.slab_mode << ", .slab_scale = " << p.slab_scale << ", .lane_mode = " << p.lane_mode
         << ", .lane_count = " << p.lane_count;
     if (p.kernel != pass_kernel::cpu_tiles && p.kernel != pass_kernel::step) {
-        out << ", .threads_per_block = " << p.threads_per_block << ", .shared_bytes = " << p.shared_bytes
-            << ", .rows_per_block = " << p.rows_per_block << ", .cluster_blocks = " << p.cluster_blocks;
+        out << ", .tile = " << planning::text_of_tile(p.tile, p.kernel == pass_kernel::gpu_outer)
+            << ", .shared_bytes = " << p.shared_bytes;
     }
     return out << '}';
 }

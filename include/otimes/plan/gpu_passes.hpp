@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_passes.hpp
-/// The plan of a program on one GPU: which modes share a kernel, through how much shared memory, at what predicted time.
-/// Pure arithmetic on a gpu_description, so a laptop can plan for any GPU.
+/// The plan of a program on one GPU: which modes share a kernel, with which tile, at what predicted time. Pure arithmetic on a
+/// gpu_description, so a laptop can plan for any GPU. gpu_tiles.hpp chooses the tile of one group of modes.
 ///
-/// A kernel goes once over its input and output. Its block holds
-///   - gpu_trailing: `rows_per_block` contiguous segments of prod(P) elements, when the group ends at the innermost mode;
-///   - gpu_outer: prod(P) runs of `lane_count` contiguous elements, runs of at least 32 bytes (one sector);
+/// A kernel goes once over its input and output. Its tile holds
+///   - gpu_trailing: `tile.rows` contiguous segments of prod(P) elements, when the group ends at the innermost mode; the blocks
+///     of a cluster may share one;
+///   - gpu_outer: prod(P) runs of `tile.run` contiguous elements, runs of at least 32 bytes (one sector);
 ///   - gpu_generic: nothing; one output element per thread and any strides.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,18 +25,17 @@
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/fusion.hpp>
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/grouping.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/slabs.hpp>
+#include <otimes/plan/text.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
-
-/// Runs of an outer tile shorter than this are never planned: a DRAM sector.
-inline constexpr std::int64_t least_run_bytes = 32;
-/// Runs that a kernel prefers: a whole cache line.
-inline constexpr std::int64_t ideal_run_bytes = 128;
 
 /// Which multiply-adds a sweep uses and their rate in flops per second.
 struct gpu_rate {
@@ -55,122 +59,321 @@ inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished
     return matrix ? gpu_rate{sweep_kernel::mma_f64, gpu.flops_f64_mma} : gpu_rate{sweep_kernel::fibre, gpu.flops_f64};
 }
 
-/// Bytes of the longest stage of a tile of `rows` segments or `lanes` lanes.
-inline double shared_bytes_of(const pass& p, double lanes, double bytes_each) {
-    return tile_peak_elements(p) * lanes * bytes_each;
+/// A measured or forced choice: how many sweeps each pass does and with which tile (none: the generic kernel), and the slabs.
+struct gpu_choice {
+    struct part {
+        std::int32_t sweeps = 0;
+        gpu_tile tile;
+        friend bool operator==(const part&, const part&) = default;
+    };
+    std::int64_t slab_extent = 0;  ///< 0: no slabs
+    std::vector<part> parts;
+    friend bool operator==(const gpu_choice&, const gpu_choice&) = default;
+};
+
+/// "gpu slab 8 | 3 r1 t128 b4 g1 s0 : 3m 2m 1m | 2 run32 ...": what tuning_entry::choice holds for a GPU.
+OTIMES_COLD inline std::string choice_text(const gpu_choice& choice) {
+    std::string text = "gpu slab " + std::to_string(choice.slab_extent);
+    for (const gpu_choice::part& part : choice.parts) {
+        text += " | " + std::to_string(part.sweeps) + " " +
+                (part.tile.trips.empty() ? "generic" : text_of_tile(part.tile, part.tile.run > 1));
+    }
+    return text;
 }
 
-/// Chooses kernel, tile and threads of an outlined pass and predicts it. Time = max(bytes / bandwidth of the level / run
-/// efficiency, flops / rate) + launch; intermediates of at most half of L2 stay there.
-inline void choose_gpu_kernel(const fusion_setting& f, const gpu_description& gpu, precision wished, bool inner_in,
-                              bool inner_out, bool in_l2, pass& p) {
-    const auto bytes_each = static_cast<double>(element_bytes(f.source->type));
-    const auto weight = static_cast<double>(multiply_add_weight(f.source->type));
+/// Reads choice_text back; nothing for any other text, so that a foreign table is ignored.
+OTIMES_COLD inline std::optional<gpu_choice> read_gpu_choice(std::string_view text) {
+    gpu_choice choice;
+    const auto word = [&text](std::string_view expected) {
+        if (text.substr(0, expected.size()) != expected) {
+            return false;
+        }
+        text.remove_prefix(expected.size());
+        return true;
+    };
+    const auto number = [&text](auto& to) {
+        std::int64_t value = 0;
+        std::size_t digits = 0;
+        while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9' && digits < 15) {
+            value = 10 * value + (text[digits++] - '0');
+        }
+        text.remove_prefix(digits);
+        to = static_cast<std::remove_reference_t<decltype(to)>>(value);
+        return digits > 0;
+    };
+    if (!word("gpu slab ") || !number(choice.slab_extent)) {
+        return std::nullopt;
+    }
+    while (!text.empty()) {
+        gpu_choice::part part;
+        if (!word(" | ") || !number(part.sweeps) || !word(" ") || part.sweeps < 1) {
+            return std::nullopt;
+        }
+        const std::size_t end = (std::min)(text.find(" | "), text.size());
+        if (text.substr(0, end) != "generic") {
+            const std::optional<gpu_tile> tile = read_tile(text.substr(0, end));
+            if (!tile) {
+                return std::nullopt;
+            }
+            part.tile = *tile;
+        }
+        text.remove_prefix(end);
+        choice.parts.push_back(part);
+    }
+    return choice;
+}
+
+/// What the chain's passes are chosen under.
+struct gpu_setting {
+    const gpu_description* gpu = nullptr;
+    bool unit_f32 = true;    ///< float products may be split over the matrix unit
+    bool unit_f64 = true;    ///< double products may take the matrix unit
+    bool in_l2 = false;      ///< intermediates stay in L2
+    bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
+};
+
+/// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
+inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
+    if (kernel == sweep_kernel::mma_split) {
+        return extent >= 128 ? 0.40 : extent >= 64 ? 0.46 : extent >= 32 ? 0.37 : 0.31;
+    }
+    if (kernel == sweep_kernel::mma_f64) {
+        return extent >= 128 ? 0.54 : extent >= 64 ? 0.45 : extent >= 32 ? 0.42 : extent >= 16 ? 0.33 : 0.23;
+    }
+    return is_complex(type) ? 0.6 : 0.45;
+}
+
+/// Chooses kernel and tile of an outlined pass (`forced`: the tile that it must have) and predicts it:
+/// time = sqrt(memory^2 + arithmetic^2), or the measured multiple of a copy; at least what one block needs for its share of the
+/// tiles; intermediates in L2 move at its rate.
+OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_setting& setting, bool inner_in,
+                                          bool inner_out, const gpu_tile* forced, pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    const dtype type = f.source->type;
+    const auto bytes_each = static_cast<double>(element_bytes(type));
+    const auto weight = static_cast<double>(multiply_add_weight(type));
+    const auto slabs = static_cast<double>(f.slab.count);
     double elements_in = 1;
     double elements_out = 1;
-    std::int32_t lanes_mode = -1;
-    std::size_t trailing = 0;
-    std::vector<bool> contracted(p.modes.size(), false);
+    std::vector<std::uint8_t> contracted(p.modes.size(), 0);
     for (const sweep& s : p.sweeps) {
-        contracted[static_cast<std::size_t>(s.mode)] = true;
+        contracted[static_cast<std::size_t>(s.mode)] = 1;
     }
-    for (std::size_t k = 0; k < p.modes.size(); ++k) {
-        elements_in *= static_cast<double>(p.modes[k].extent_in);
-        elements_out *= static_cast<double>(p.modes[k].extent_out);
-        if (!contracted[k] && p.modes[k].stride_in == 1 && p.modes[k].stride_out == 1) {
-            lanes_mode = static_cast<std::int32_t>(k);
-        }
+    for (const pass_mode& m : p.modes) {
+        elements_in *= static_cast<double>(m.extent_in);
+        elements_out *= static_cast<double>(m.extent_out);
     }
-    std::int64_t next_in = 1;
-    std::int64_t next_out = 1;
-    for (std::size_t k = p.modes.size(); k-- > 0 && contracted[k];) {
-        if (p.modes[k].stride_in != next_in || p.modes[k].stride_out != next_out) {
-            break;
-        }
-        next_in *= p.modes[k].extent_in;
-        next_out *= p.modes[k].extent_out;
-        ++trailing;
-    }
-    const double capacity = gpu.shared_bytes_per_block;
-    const auto fits = [&](double lanes) { return shared_bytes_of(p, lanes, bytes_each) <= capacity; };
-    double run = 1;
     p.kernel = pass_kernel::gpu_generic;
-    p.threads_per_block = 256;
+    p.tile = {};
+    p.shared_bytes = 0;
     p.lane_mode = -1;
     p.lane_count = 1;
-    if (trailing == p.sweeps.size() && trailing > 0 && fits(1)) {
-        p.kernel = pass_kernel::gpu_trailing;
-        const double segments = elements_in / static_cast<double>(next_in);
-        // several short segments per block, while every multiprocessor still gets two blocks
-        std::int64_t rows = 1;
-        while (shared_bytes_of(p, static_cast<double>(2 * rows), bytes_each) <= 0.25 * capacity && rows < 64 &&
-               segments / static_cast<double>(2 * rows) >= 2.0 * gpu.multiprocessors) {
-            rows *= 2;
+    double copies = 0;
+    double tiles = 0;
+    std::int32_t cluster = 1;
+    const std::optional<group_place> place = p.sweeps.empty() ? std::nullopt : place_of_group(p.modes, contracted);
+    if (place && (forced == nullptr || !forced->trips.empty())) {
+        group_request request;
+        request.outer = place->inner > 1;
+        request.type = type;
+        request.may_use_unit = type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
+        request.groups = place->groups();
+        request.parts_per_line = place->parts_per_line;
+        request.inner = place->inner;
+        std::vector<std::int32_t> level_of(p.modes.size(), 0);
+        for (std::size_t k = 0; k < p.modes.size(); ++k) {
+            if (contracted[k] != 0) {
+                request.p.push_back(p.modes[k].extent_in);
+                request.q.push_back(p.modes[k].extent_out);
+                level_of[k] = static_cast<std::int32_t>(request.p.size());
+            }
         }
-        p.rows_per_block = static_cast<std::int32_t>(rows);
-        p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(p, static_cast<double>(rows), bytes_each));
-        run = static_cast<double>((std::min)(next_in, next_out));
-    } else if (lanes_mode >= 0 && !p.sweeps.empty()) {
-        const std::int64_t extent = p.modes[static_cast<std::size_t>(lanes_mode)].extent_in;
-        std::int64_t lanes = std::min<std::int64_t>(extent, ideal_run_bytes / element_bytes(f.source->type));
-        const std::int64_t least = std::min<std::int64_t>(extent, least_run_bytes / element_bytes(f.source->type));
-        while (lanes > least && !fits(static_cast<double>(lanes))) {
-            lanes = (std::max)(least, lanes / 2);
+        for (const sweep& s : p.sweeps) {
+            request.order.push_back(level_of[static_cast<std::size_t>(s.mode)]);
         }
-        if (fits(static_cast<double>(lanes))) {
-            p.kernel = pass_kernel::gpu_outer;
-            p.lane_mode = lanes_mode;
-            p.lane_count = lanes;
-            p.rows_per_block = 1;
-            p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(p, static_cast<double>(lanes), bytes_each));
-            run = static_cast<double>(lanes);
+        std::optional<chosen_group> chosen;
+        if (forced == nullptr) {
+            chosen = choose_group(request, gpu);
+        } else {
+            chosen = chosen_group{without_tile(request), 0};
+            chosen->group.tile = *forced;
+            if (!why_illegal(chosen->group, gpu).empty() || !suits(chosen->group, request)) {
+                chosen.reset();
+            }
+        }
+        if (chosen) {
+            const gpu_group& g = chosen->group;
+            p.kernel = g.outer ? pass_kernel::gpu_outer : pass_kernel::gpu_trailing;
+            p.tile = g.tile;
+            p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(g));
+            copies = chosen->copies;
+            cluster = g.tile.cluster;
+            tiles = static_cast<double>(place->tiles(g));
+            if (g.outer) {
+                for (std::size_t k = p.modes.size(); k-- > 0 && p.lane_mode < 0;) {
+                    p.lane_mode = contracted[k] == 0 && p.modes[k].extent_in > 1 ? static_cast<std::int32_t>(k) : -1;
+                }
+                p.lane_count = (std::min)(static_cast<std::int64_t>(g.tile.run),
+                                          p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
+            }
+            for (sweep& s : p.sweeps) {
+                const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
+                s.kernel = !trip.matrix         ? sweep_kernel::fibre
+                           : type == dtype::f32 ? sweep_kernel::mma_split
+                                                : sweep_kernel::mma_f64;
+            }
         }
     }
     double flops = 0;
+    double seconds_at_peak = 0;
     double seconds_compute = 0;
     double elements = elements_in;
-    double sweeps_traffic = 0;
-    for (sweep& s : p.sweeps) {
-        const gpu_rate rate = p.kernel == pass_kernel::gpu_generic
-                                  ? rate_of(gpu, f.source->type, precision::ieee, 1, 1)
-                                  : rate_of(gpu, f.source->type, wished, s.p_extent, s.q_extent);
-        s.kernel = p.kernel == pass_kernel::gpu_generic ? sweep_kernel::scalar : rate.kernel;
-        const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
-        flops += one;
-        seconds_compute += one / rate.flops_per_second;
-        const double after = elements / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
-        sweeps_traffic += (elements + after) * bytes_each;
-        elements = after;
-    }
     double factor_bytes = 0;
-    for (const sweep& s : p.sweeps) {
+    for (sweep& s : p.sweeps) {
+        if (p.kernel == pass_kernel::gpu_generic) {
+            s.kernel = sweep_kernel::scalar;
+        }
+        const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
+        const double peak = s.kernel == sweep_kernel::mma_split        ? gpu.flops_f32_split
+                            : s.kernel == sweep_kernel::mma_f64        ? gpu.flops_f64_mma
+                            : type == dtype::f32 || type == dtype::c64 ? gpu.flops_f32
+                                                                       : gpu.flops_f64;
+        flops += one;
+        seconds_at_peak += one / peak;
+        seconds_compute += one / (peak * share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent)));
+        elements *= static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent);
         factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
-    }
-    if (p.kernel == pass_kernel::gpu_generic && p.sweeps.size() > 1) {
-        seconds_compute = std::numeric_limits<double>::infinity();  // the generic kernel does one mode at a time
     }
     const double bytes_in = elements_in * bytes_each;
     const double bytes_out = elements_out * bytes_each * (p.add ? 2.0 : 1.0);
-    const double near = in_l2 ? gpu.l2_bytes_per_second : gpu.memory_bytes_per_second;
-    const double at_in = bytes_in / (inner_in ? near : gpu.memory_bytes_per_second);
-    const double at_out = bytes_out / (inner_out ? near : gpu.memory_bytes_per_second);
-    const double sectors = p.kernel == pass_kernel::gpu_generic ? 0.25
-                           : run * bytes_each >= 64             ? 1.0
-                                                                : 0.8;  // neighbouring 32-byte runs merge in L2, mostly
+    const double near = setting.in_l2 ? gpu.l2_bytes_per_second : gpu.memory_bytes_per_second;
+    const double seconds_memory = bytes_in / (inner_in ? near : gpu.memory_bytes_per_second) +
+                                  bytes_out / (inner_out ? near : gpu.memory_bytes_per_second);
     p.flops = static_cast<std::int64_t>(flops);
     p.bytes = static_cast<std::int64_t>(bytes_in + bytes_out + factor_bytes);
-    p.level = in_l2 && inner_in && inner_out ? "L2" : "memory";
-    p.bound_seconds = (std::max)(at_in + at_out, seconds_compute);
-    // shared memory is read and written once by every sweep: about eight times the bandwidth of DRAM
-    const double exchange = sweeps_traffic / (8.0 * gpu.memory_bytes_per_second);
-    p.predicted_seconds = (std::max)({(at_in + at_out) / sectors, seconds_compute, exchange}) + gpu.launch_seconds;
+    p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
+    p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
+    double seconds = std::hypot(seconds_memory, seconds_compute);
+    if (p.kernel == pass_kernel::gpu_generic) {
+        seconds = p.sweeps.size() > 1 ? std::numeric_limits<double>::infinity()  // it does one mode at a time
+                                      : (std::max)(4.0 * seconds_memory, seconds_compute);
+    } else {
+        const double multiprocessors = (std::max)(1, gpu.multiprocessors);
+        if (copies > 0) {
+            seconds = copies * seconds_memory;
+        } else {
+            // One block a multiprocessor with nothing on its way waits for every load; short runs fetch part of a sector's
+            // neighbours in vain. What was not measured must promise a tenth more.
+            const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors;
+            const bool short_runs = p.tile.run > 1 && p.tile.run * bytes_each < 64;
+            seconds = 1.5e-6 + 1.1 * (alone ? 1.6 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
+        }
+        // Few tiles: a block takes 1 us to start, half of one per trip, and works at the pace of a quarter of a multiprocessor.
+        const double turns = std::ceil(tiles / slabs * cluster / (multiprocessors * p.tile.blocks));
+        if (copies == 0 && turns <= 2) {
+            const double one_tile = 0.5e-6 * static_cast<double>(p.tile.trips.size()) +
+                                    4.0 * multiprocessors * seconds_at_peak / (std::max)(1.0, tiles) / cluster;
+            seconds = (std::max)(seconds, slabs * (1e-6 + turns * one_tile));
+        }
+    }
+    p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
 }
+
+/// One chain on a GPU: its groups in the order of execution and where its intermediates lie.
+class gpu_chain_planner {
+public:
+    gpu_chain_planner(const chain& c, std::vector<factor_group>& groups, const gpu_description& gpu,
+                      const options& wishes, const slab_choice& slab)
+        : chain_(c) {
+        const cpu_request request;
+        setting_ = setting_for(c, groups, unused_, request, slab);
+        gpu_.gpu = &gpu;
+        // The unit sums in an order of its own, and whether it is used depends on the number of tiles.
+        gpu_.unit_f64 = !wishes.deterministic;
+        gpu_.unit_f32 = gpu_.unit_f64 && wishes.precision != precision::ieee;
+        gpu_.in_l2 = 2.0 * largest_intermediate(setting_) / static_cast<double>(slab.count) *
+                         static_cast<double>(element_bytes(c.type)) <=
+                     0.5 * static_cast<double>(gpu.l2_bytes);
+    }
+
+    void keep_in_l2() { gpu_.in_l2 = true; }
+    void through_y(bool wish) { gpu_.through_y = wish; }
+    [[nodiscard]] const fusion_setting& setting() const { return setting_; }
+
+    /// True when the tensor after `done` groups lies in Y: nothing is added to Y, and what follows keeps its shape.
+    [[nodiscard]] bool lies_in_y(std::size_t done) const {
+        if (!gpu_.through_y || chain_.add || done == 0 || done >= setting_.groups.size()) {
+            return false;
+        }
+        for (std::size_t g = done; g < setting_.groups.size(); ++g) {
+            if (setting_.groups[g].p_extent != setting_.groups[g].q_extent) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /// The pass of groups [begin, end). In place only fused: elsewhere the prediction is infinite.
+    OTIMES_COLD void evaluate(std::size_t begin, std::size_t end, const gpu_tile* forced, pass& p) {
+        const std::size_t count = setting_.groups.size();
+        const auto strides_of = [&](std::size_t done, strides& to) {
+            strides_after(setting_, done, to);
+            if (lies_in_y(done) || (count == 0 && &to == &out_)) {
+                for (std::size_t k = 0; k < chain_.modes.size(); ++k) {
+                    to[k] = chain_.modes[k].stride_out;
+                }
+            }
+        };
+        strides_of(begin, in_);
+        strides_of(end, out_);
+        outline_pass(setting_, begin, end, in_, out_, p);
+        choose_gpu_kernel(setting_, gpu_, begin > 0, end < count, forced, p);
+        if (lies_in_y(begin) && p.kernel == pass_kernel::gpu_generic) {
+            p.predicted_seconds = std::numeric_limits<double>::infinity();
+        }
+    }
+
+    /// Ends of the passes of the cheapest partition into contiguous passes, and its seconds.
+    OTIMES_COLD std::vector<std::size_t> cheapest(double& seconds) {
+        const std::size_t count = setting_.groups.size();
+        std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
+        std::vector<std::size_t> from(count + 1, 0);
+        best[0] = 0;
+        pass p;
+        for (std::size_t end = 1; end <= count; ++end) {
+            for (std::size_t begin = 0; begin < end; ++begin) {
+                evaluate(begin, end, nullptr, p);
+                if (best[begin] + p.predicted_seconds < best[end]) {
+                    best[end] = best[begin] + p.predicted_seconds;
+                    from[end] = begin;
+                }
+            }
+        }
+        seconds = best[count];
+        std::vector<std::size_t> ends;
+        if (seconds < std::numeric_limits<double>::infinity()) {
+            for (std::size_t end = count; end > 0; end = from[end]) {
+                ends.insert(ends.begin(), end);
+            }
+        }
+        return ends;
+    }
+
+private:
+    const chain& chain_;
+    cpu_description unused_;
+    fusion_setting setting_;
+    gpu_setting gpu_;
+    strides in_;
+    strides out_;
+};
 
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
-/// of one chain runs slab by slab, to bound its workspace.
-inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const options& wishes,
-                        std::int64_t slab_extent = 0) {
+/// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
+/// ignored.
+OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const options& wishes,
+                                    std::int64_t slab_extent = 0, const gpu_choice* choice = nullptr) {
     plan result;
     result.source = source;
     result.where = placement::gpu;
@@ -180,7 +383,6 @@ inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const
     std::vector<mode> modes = source.modes;
     std::vector<std::int32_t> buffers(source.tensors.size(), -1);
     std::vector<chain> chains = chains_of(source);
-    const cpu_description unused;
     const auto name_of = [&](std::int32_t id) {
         const std::int32_t buffer = id < 0 ? -1 : buffers[static_cast<std::size_t>(id)];
         return buffer >= 0 ? -2 - buffer : id;
@@ -224,55 +426,74 @@ inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const
         }
         sort_by_memory(c.modes);
         std::vector<factor_group> groups = group_factors(c, false);
-        cpu_request request;
-        slab_choice slab;
-        if (slab_extent > 0 && chains.size() == 1 && slab_mode_of(c) >= 0) {
-            slab = cut(c, slab_mode_of(c), slab_extent);
-            result.slab_extent = slab.extent;
-            result.slab_count = slab.count;
+        if (std::ranges::all_of(groups, [](const factor_group& g) { return g.p_extent == g.q_extent; })) {
+            // Any order does the same work; the innermost modes first leave contiguous segments to the first pass.
+            std::sort(groups.begin(), groups.end(),
+                      [](const factor_group& a, const factor_group& b) { return a.first > b.first; });
         }
-        const fusion_setting f = setting_for(c, groups, unused, request, slab);
-        const bool in_l2 = 2.0 * largest_intermediate(f) / static_cast<double>(slab.count) *
-                               static_cast<double>(element_bytes(c.type)) <=
-                           0.5 * static_cast<double>(gpu.l2_bytes);
+        const bool whole_program = chains.size() == 1;
+        std::vector<std::size_t> ends;
+        std::vector<pass> passes;
+        slab_choice slab;
         const std::size_t count = groups.size();
-        std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
-        std::vector<std::size_t> from(count + 1, 0);
-        best[0] = 0;
-        strides in;
-        strides out;
-        pass p;
-        const auto evaluate = [&](std::size_t begin, std::size_t end) {
-            strides_after(f, begin, in);
-            strides_after(f, end, out);
-            if (count == 0) {
-                std::ranges::transform(c.modes, out.begin(), &chain_mode::stride_out);
+        std::optional<gpu_chain_planner> planner;
+        // Passes under a slab; false when the forced choice, or working through Y, is impossible.
+        const auto make = [&](const slab_choice& cut_by, bool through_y, bool in_l2, const gpu_choice* forced) {
+            planner.emplace(c, groups, gpu, wishes, cut_by);
+            planner->through_y(through_y);
+            if (in_l2) {
+                planner->keep_in_l2();
             }
-            outline_pass(f, begin, end, in, out, p);
-            choose_gpu_kernel(f, gpu, wishes.precision, begin > 0, end < count, in_l2, p);
-            p.predicted_seconds += static_cast<double>(slab.count - 1) * gpu.launch_seconds;
-        };
-        for (std::size_t end = 1; end <= count; ++end) {
-            for (std::size_t begin = 0; begin < end; ++begin) {
-                evaluate(begin, end);
-                if (best[begin] + p.predicted_seconds < best[end]) {
-                    best[end] = best[begin] + p.predicted_seconds;
-                    from[end] = begin;
+            double seconds = 0;
+            ends.clear();
+            if (forced != nullptr) {
+                std::size_t end = 0;
+                for (const gpu_choice::part& part : forced->parts) {
+                    ends.push_back(end += static_cast<std::size_t>(part.sweeps));
+                }
+                if (end != count) {
+                    return false;
+                }
+            } else if (count == 0) {
+                ends.push_back(0);
+            } else {
+                ends = planner->cheapest(seconds);
+                if (ends.empty()) {
+                    return false;
                 }
             }
+            passes.clear();
+            std::size_t begin = 0;
+            for (std::size_t i = 0; i < ends.size(); ++i) {
+                passes.emplace_back();
+                const gpu_tile* const tile = forced != nullptr ? &forced->parts[i].tile : nullptr;
+                planner->evaluate(begin, ends[i], tile, passes.back());
+                if (passes.back().predicted_seconds == std::numeric_limits<double>::infinity() ||
+                    (tile != nullptr && passes.back().tile != *tile)) {
+                    return false;
+                }
+                begin = ends[i];
+            }
+            slab = cut_by;
+            return true;
+        };
+        const auto slab_of = [&](std::int64_t extent) {
+            return extent > 0 && whole_program && slab_mode_of(c) >= 0 ? cut(c, slab_mode_of(c), extent)
+                                                                       : slab_choice{};
+        };
+        bool made = choice != nullptr && whole_program &&
+                    (make(slab_of(choice->slab_extent), true, choice->slab_extent > 0, choice) ||
+                     make(slab_of(choice->slab_extent), false, choice->slab_extent > 0, choice));
+        if (!made) {
+            make(slab_of(slab_extent), true, false, nullptr) || make(slab_of(slab_extent), false, false, nullptr);
         }
-        std::vector<std::size_t> ends;
-        for (std::size_t end = count; end > 0; end = from[end]) {
-            ends.insert(ends.begin(), end);
-        }
-        if (ends.empty()) {
-            ends.push_back(0);
-        }
+        result.slab_extent = slab.extent;
+        result.slab_count = slab.count;
         std::int32_t input = name_of(c.in);
         std::size_t begin = 0;
-        for (const std::size_t end : ends) {
-            evaluate(begin, end);
-            pass chosen = p;
+        for (std::size_t at = 0; at < ends.size(); ++at) {
+            const std::size_t end = ends[at];
+            pass chosen = passes[at];
             for (std::size_t i = begin; i < end; ++i) {
                 chosen.sweeps[i - begin].factors = {c.modes[static_cast<std::size_t>(groups[i].first)].factor};
             }
@@ -287,20 +508,20 @@ inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const
             }
             const bool last = end == count;
             chosen.in = input;
-            chosen.out = last ? name_of(c.out) : -2 - pool.take(elements_after(f, end));
+            chosen.out = last || planner->lies_in_y(end) ? name_of(c.out)
+                                                         : -2 - pool.take(elements_after(planner->setting(), end));
             chosen.scalar = last ? c.scalar : -1;
-            if (begin > 0) {
+            if (begin > 0 && input != name_of(c.out)) {
                 pool.release(-2 - input);
             }
             if (last) {
                 chosen.reason = begin == 0 ? "everything in one pass" : "end of the chain";
             } else {
-                evaluate(begin, end + 1);
-                const double need = shared_bytes_of(p, 1.0, static_cast<double>(element_bytes(c.type)));
-                chosen.reason = need > gpu.shared_bytes_per_block
-                                    ? "the next mode needs " + bytes_text(need) + " of shared memory, a block has " +
-                                          bytes_text(gpu.shared_bytes_per_block)
-                                    : "the next mode would leave runs below a sector or costs more fused";
+                pass more;
+                planner->evaluate(begin, end + 1, nullptr, more);
+                chosen.reason = more.kernel == pass_kernel::gpu_generic
+                                    ? "no tile holds the next mode too"
+                                    : "with the next mode it would take " + seconds_text(more.predicted_seconds);
             }
             input = chosen.out;
             begin = end;
@@ -318,6 +539,19 @@ inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const
     }
     result.workspace_bytes = layout_of(result).total;
     return result;
+}
+
+/// The choice that a plan of one chain made, to be forced again by plan_on_gpu; nothing for other plans.
+OTIMES_COLD inline std::optional<gpu_choice> choice_of(const plan& p) {
+    gpu_choice choice;
+    choice.slab_extent = p.slab_count > 1 ? p.slab_extent : 0;
+    for (const pass& one : p.passes) {
+        if (one.kernel == pass_kernel::step || one.sweeps.empty()) {
+            return std::nullopt;
+        }
+        choice.parts.push_back({static_cast<std::int32_t>(one.sweeps.size()), one.tile});
+    }
+    return choice;
 }
 
 }  // namespace otimes::planning

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <otimes/plan/gpu_passes.hpp>
@@ -64,8 +65,18 @@ inline double transfer_seconds(const residency& r, const gpu_description& gpu) {
 }
 
 /// Least workspace of a GPU plan: one index per slab. @throws budget_error when even that exceeds the limit.
-inline plan gpu_plan_within_limit(const program& source, const gpu_description& gpu, const options& wishes) {
-    plan best = plan_on_gpu(source, gpu, wishes);
+inline plan gpu_plan_within_limit(const program& source, const machine& target, const options& wishes) {
+    const gpu_description& gpu = target.gpus.front();
+    std::optional<gpu_choice> tuned;
+    if (!target.tuning.empty() && !wishes.deterministic) {
+        const std::uint64_t hash = hash_value(source);
+        for (const tuning_entry& entry : target.tuning) {
+            if (entry.program_hash == hash && !tuned) {
+                tuned = read_gpu_choice(entry.choice);
+            }
+        }
+    }
+    plan best = plan_on_gpu(source, gpu, wishes, 0, tuned ? &*tuned : nullptr);
     if (best.workspace_bytes <= wishes.workspace_limit_bytes) {
         return best;
     }
@@ -94,7 +105,7 @@ inline plan place_on_gpu(const program& source, const machine& target, const opt
                                 "' has none. Use placement::cpu, or plan for a machine from machine_table.hpp.");
     }
     const gpu_description& gpu = target.gpus.front();
-    plan result = gpu_plan_within_limit(source, gpu, wishes);
+    plan result = gpu_plan_within_limit(source, target, wishes);
     const double transfer = transfer_seconds(residency_of(source), gpu);
     if (transfer > 0) {
         result.notes.push_back("operands in host memory are copied to the GPU and back: " + seconds_text(transfer));

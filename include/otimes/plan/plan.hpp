@@ -39,9 +39,8 @@ enum class pass_kernel : std::uint8_t {
     step,          ///< one program step by the reference loops (every kind of step has this)
     cpu_tiles,     ///< SIMD tiles of the cpu executor
     gpu_generic,   ///< generic sliced multiply: every shape, stride and type
-    gpu_trailing,  ///< fused trailing group: one contiguous segment per tile
-    gpu_outer,     ///< fused outer group: strided tiles with contiguous runs of `lane_count` elements
-    gpu_cluster    ///< trailing group spread over a cluster of blocks
+    gpu_trailing,  ///< fused trailing group: contiguous segments, `tile.rows` of them per tile
+    gpu_outer      ///< fused outer group: strided tiles with contiguous runs of `tile.run` elements
 };
 
 /// Arithmetic of a sweep.
@@ -51,6 +50,29 @@ enum class sweep_kernel : std::uint8_t {
     scalar,     ///< plain loops
     mma_split,  ///< GPU: three TF32 matrix products
     mma_f64     ///< GPU: double matrix products
+};
+
+/// Modes that a fused GPU kernel replaces together between two barriers. Levels count the pass's contracted modes from 1,
+/// outermost first.
+struct gpu_trip {
+    std::int32_t first = 1;
+    std::int32_t count = 1;
+    bool matrix = false;     ///< matrix unit instead of multiply-adds
+    std::int32_t split = 1;  ///< threads (matrix unit: warps) that share a fibre
+    friend bool operator==(const gpu_trip&, const gpu_trip&) = default;
+};
+
+/// How the blocks of a fused GPU kernel work: kernels/mode_group.cuh. No trips: no fused kernel.
+struct gpu_tile {
+    std::int32_t rows = 1;  ///< segments of a tile (trailing)
+    std::int32_t run = 1;   ///< neighbouring inner elements of a tile (outer)
+    std::int32_t threads = 256;
+    std::int32_t blocks = 1;    ///< per multiprocessor, bounds the registers
+    std::int32_t segments = 1;  ///< parts of a tile that arrive one by one
+    std::int32_t slots = 0;     ///< staged parts; 0: loaded where they are worked on
+    std::int32_t cluster = 1;   ///< blocks that share a tile, cut along its first mode
+    std::vector<gpu_trip> trips{};
+    friend bool operator==(const gpu_tile&, const gpu_tile&) = default;
 };
 
 /// One mode of a pass, outermost first in the memory order of the input (the output's order may differ; free modes of
@@ -79,7 +101,7 @@ struct pass {
     pass_kernel kernel = pass_kernel::step;
     std::int32_t step = -1;          ///< for pass_kernel::step: the program step; otherwise -1
     std::int32_t in = -1;            ///< tensor number of the program (>= 0), or workspace buffer b as -2 - b
-    std::int32_t out = -1;           ///< likewise
+    std::int32_t out = -1;           ///< likewise; on a GPU a pass of square sweeps may work in place (in == out)
     bool add = false;                ///< add to `out`; only ever on the last pass that writes it
     std::int32_t scalar = -1;        ///< alpha, applied once, in this pass; -1: none
     std::vector<pass_mode> modes{};  ///< outermost first; contracted ones are named by the sweeps
@@ -92,10 +114,8 @@ struct pass {
                                   ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
     std::int64_t lane_count = 1;  ///< lanes of a full tile
 
-    std::int32_t threads_per_block = 0;  ///< GPU
-    std::int32_t shared_bytes = 0;       ///< GPU: dynamic shared memory of a block
-    std::int32_t rows_per_block = 0;     ///< GPU: segments that a block holds at a time
-    std::int32_t cluster_blocks = 1;     ///< GPU
+    gpu_tile tile{};                ///< GPU: of a fused kernel
+    std::int32_t shared_bytes = 0;  ///< GPU: dynamic shared memory of a block
 
     std::int64_t flops = 0;        ///< multiply and add count 2; complex multiply-add counts 8
     std::int64_t bytes = 0;        ///< read + written at the level that `level` names, factors included once

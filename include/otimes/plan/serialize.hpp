@@ -24,7 +24,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 1;
+inline constexpr int text_version = 2;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 inline std::string hex_text(double value) {
@@ -325,10 +325,17 @@ void transfer(Archive& a, program& p) {
 template <class Archive>
 void transfer(Archive& a, pass& p) {
     a.line("pass");
-    a.choice(p.kernel, pass_kernel::gpu_cluster);
+    a.choice(p.kernel, pass_kernel::gpu_outer);
     transfer_all(a, p.step, p.in, p.out, p.add, p.scalar, p.slab_mode, p.slab_scale, p.lane_mode, p.lane_count,
-                 p.threads_per_block, p.shared_bytes, p.rows_per_block, p.cluster_blocks, p.flops, p.bytes, p.level,
-                 p.bound_seconds, p.predicted_seconds, p.reason);
+                 p.shared_bytes, p.flops, p.bytes, p.level, p.bound_seconds, p.predicted_seconds, p.reason);
+    a.line("tile");
+    transfer_all(a, p.tile.rows, p.tile.run, p.tile.threads, p.tile.blocks, p.tile.segments, p.tile.slots,
+                 p.tile.cluster);
+    const std::size_t trips = a.count(p.tile.trips);
+    for (std::size_t i = 0; i < trips; ++i) {
+        gpu_trip& t = p.tile.trips[i];
+        transfer_all(a, t.first, t.count, t.matrix, t.split);
+    }
     a.line("pass_modes");
     const std::size_t modes = a.count(p.modes);
     for (std::size_t i = 0; i < modes; ++i) {

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT
+/// @file gpu_group.hpp
+/// The fused kernels of kernels/ as values: which modes one launch replaces on chip, with which tile, threads and trips; how
+/// much shared memory that takes, whether a GPU can run it, and how the group's elements must lie. mode_group.cuh is the
+/// same arithmetic at compile time of the kernel; the loader compares the two.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/dtype.hpp>
+
+namespace otimes::planning {
+
+/// Modes that one kernel replaces together at most (kernels/tile_memory.cuh).
+inline constexpr std::int64_t most_group_modes = 12;
+
+/// One instantiation of fused_trailing or fused_outer.
+struct gpu_group {
+    bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
+    dtype type = dtype::f32;      ///< f32, f64, c64 or c128
+    std::vector<std::int32_t> p;  ///< extents of the group's modes before
+    std::vector<std::int32_t> q;  ///< and after
+    gpu_tile tile;
+    friend bool operator==(const gpu_group&, const gpu_group&) = default;
+
+    [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
+    [[nodiscard]] std::int64_t p_of(std::int32_t level) const { return p[static_cast<std::size_t>(level - 1)]; }
+    [[nodiscard]] std::int64_t q_of(std::int32_t level) const { return q[static_cast<std::size_t>(level - 1)]; }
+    /// Elements of a group before and after.
+    [[nodiscard]] std::int64_t count_p() const { return product(p); }
+    [[nodiscard]] std::int64_t count_q() const { return product(q); }
+    [[nodiscard]] bool is_square() const { return p == q; }
+    /// Position of the trip that replaces a level; the number of trips when none does.
+    [[nodiscard]] std::size_t trip_of(std::int32_t level) const {
+        std::size_t i = 0;
+        while (i < tile.trips.size() &&
+               (level < tile.trips[i].first || level >= tile.trips[i].first + tile.trips[i].count)) {
+            ++i;
+        }
+        return i;
+    }
+
+private:
+    static std::int64_t product(const std::vector<std::int32_t>& extents) {
+        std::int64_t count = 1;
+        for (const std::int32_t e : extents) {
+            count *= e;
+        }
+        return count;
+    }
+};
+
+/// How the indices around and inside a group lie: kernels/fused_trailing.cuh and fused_outer.cuh. Strides in elements.
+struct group_place {
+    std::int64_t lines = 1;
+    std::int64_t parts_per_line = 1;
+    std::int64_t x_line = 0;
+    std::int64_t y_line = 0;
+    std::int64_t inner = 1;  ///< contiguous elements below the group; 1: the group is innermost
+    std::int64_t x_inner = 1;
+    std::int64_t y_inner = 1;
+    friend bool operator==(const group_place&, const group_place&) = default;
+    [[nodiscard]] std::int64_t groups() const { return lines * parts_per_line; }
+    /// Tiles of a launch.
+    [[nodiscard]] std::int64_t tiles(const gpu_group& g) const {
+        return g.outer ? groups() * ((inner + g.tile.run - 1) / g.tile.run)
+                       : (groups() + g.tile.rows - 1) / g.tile.rows;
+    }
+};
+
+/// What a group must do, before its tile is chosen.
+struct group_request {
+    bool outer = false;
+    dtype type = dtype::f32;
+    std::vector<std::int64_t> p;
+    std::vector<std::int64_t> q;
+    std::vector<std::int32_t> order;  ///< levels (from 1) in the order in which they are best contracted
+    bool may_use_unit = true;         ///< the matrix unit is allowed
+    std::int64_t groups = 1;          ///< rows (trailing) or tensors (outer) in all
+    std::int64_t parts_per_line = 1;  ///< trailing: rows of a tile must divide it unless it is 1
+    std::int64_t inner = 1;           ///< outer: extent below the group
+};
+
+// --- shared memory: mode_group.cuh on the host ------------------------------------------------------------------------
+
+namespace group_memory {
+
+inline std::int64_t round_up_to(std::int64_t n, std::int64_t granule) { return (n + granule - 1) / granule * granule; }
+inline std::int64_t words_of(dtype type) { return element_bytes(type) / 4; }
+inline std::int64_t vector_of(dtype type) { return 16 / element_bytes(type); }
+
+/// Two modes that the matrix unit replaces with registers between them.
+inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
+/// Groups with a pair keep their elements close together and exchange 16-byte pieces instead of padding.
+OTIMES_COLD inline bool is_swizzled(const gpu_group& g) { return std::ranges::any_of(g.tile.trips, is_pair); }
+/// The level that the blocks of a cluster share out.
+OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) { return is_swizzled(g) ? g.tile.trips.back().first : 1; }
+
+OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level) {
+    if (level == 0) {
+        return g.tile.rows;
+    }
+    if (level > g.modes()) {
+        return g.tile.run;
+    }
+    const std::int64_t larger = (std::max)(g.p_of(level), g.q_of(level));
+    return is_swizzled(g) && level == cut_level(g) ? larger / g.tile.cluster : larger;
+}
+
+/// Elements from one index of a level to the next; padded where threads would meet in one bank.
+OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std::int32_t level) {
+    const std::int64_t words = words_of(g.type);
+    const std::int64_t vector = vector_of(g.type);
+    if (level > g.modes()) {
+        return 1;
+    }
+    std::int64_t elements = allotted(g, level + 1) * stride(g, level + 1);
+    if (allotted(g, level) == 1 || is_swizzled(g)) {
+        return elements;
+    }
+    const bool inner_matrix = level >= 1 && elements > 1 && g.tile.trips[g.trip_of(level)].matrix;
+    const bool last_matrix =
+        level < g.modes() && g.tile.run == 1 && level + 1 == g.modes() && g.tile.trips[g.trip_of(g.modes())].matrix;
+    if (inner_matrix || last_matrix) {
+        while ((elements * words) % 32 != 8 && (elements * words) % 32 != 24) {
+            elements += elements % vector != 0 ? 1 : vector;
+        }
+        return elements;
+    }
+    if (level < g.modes()) {
+        const gpu_trip& above = g.tile.trips[g.trip_of(level + 1)];
+        if (above.first == level + 1 && !above.matrix) {
+            std::int64_t below = 1;
+            for (std::int32_t l = level + 1 + above.count; l <= g.modes() + 1; ++l) {
+                below *= allotted(g, l);
+            }
+            if (below == 1) {
+                if (elements * words >= 32 && (elements * words) % 8 == 0) {
+                    elements += (std::max)(std::int64_t{1}, 4 / words);
+                }
+            } else if (below * words < 32 && below % vector == 0 && 32 % (below * words) == 0 &&
+                       elements % vector == 0) {
+                while ((elements * words) % 32 != below * words) {
+                    elements += vector;
+                }
+            }
+        }
+    }
+    return elements;
+}
+
+inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
+    const std::int64_t vector = vector_of(g.type);
+    const std::int64_t entries = g.p_of(level) * g.q_of(level);
+    if (g.tile.trips[g.trip_of(level)].matrix) {
+        return entries * (g.type == dtype::f32 && entries <= 4096 ? 2 : 1);
+    }
+    return round_up_to(g.p_of(level) * round_up_to(g.q_of(level), vector), vector);
+}
+
+}  // namespace group_memory
+
+/// Dynamic shared memory of a block, exactly. @pre every level is in one trip.
+OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
+    using namespace group_memory;
+    const std::int64_t vector = vector_of(g.type);
+    const gpu_tile& t = g.tile;
+    std::int64_t factors = 0;
+    for (std::int32_t level = 1; level <= g.modes(); ++level) {
+        factors += factor_elements(g, level);
+    }
+    const std::int64_t main = t.cluster == 1 || is_swizzled(g)
+                                  ? round_up_to(t.rows * stride(g, 0), vector)
+                                  : round_up_to(g.p_of(1) / t.cluster * stride(g, 1), vector);
+    const std::int64_t slot = t.segments == 1 ? main : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
+    // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
+    const gpu_trip& last = t.trips.back();
+    std::int64_t below = t.run;
+    for (std::int32_t l = last.first + last.count; l <= g.modes(); ++l) {
+        below *= g.q_of(l);
+    }
+    const bool direct =
+        is_pair(last) ? last.first + 1 == g.modes() && t.run == 1 : below * element_bytes(g.type) >= 32 || last.matrix;
+    const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct;
+    return (factors + (only_staged ? 0 : main) + t.slots * slot) * element_bytes(g.type);
+}
+
+/// Why the kernels or a GPU cannot run a group; empty: they can.
+OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
+    const gpu_tile& t = g.tile;
+    const bool single = g.type == dtype::f32;
+    if (g.type != dtype::f32 && g.type != dtype::f64 && g.type != dtype::c64 && g.type != dtype::c128) {
+        return "no fused kernel for this type";
+    }
+    if (g.p.empty() || g.p.size() != g.q.size() || g.modes() > most_group_modes || t.trips.empty()) {
+        return "1 to 12 modes";
+    }
+    if (t.threads < 32 || t.threads > 1024 || t.threads % 32 != 0 || t.rows < 1 || t.run < 1 || t.blocks < 1 ||
+        t.segments < 1 || t.slots < 0 || t.cluster < 1) {
+        return "counts out of range";
+    }
+    if (g.outer ? t.rows != 1 || t.run < 2 : t.run != 1) {
+        return "outer groups have runs, trailing ones rows";
+    }
+    std::vector<std::int32_t> covered(g.p.size() + 1, 0);
+    for (const gpu_trip& trip : t.trips) {
+        if (trip.first < 1 || trip.count < 1 || trip.first + trip.count - 1 > g.modes() || trip.split < 1 ||
+            (trip.count > 1 && trip.split > 1)) {
+            return "a trip names levels that do not exist";
+        }
+        for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
+            ++covered[static_cast<std::size_t>(l)];
+        }
+        if (trip.matrix) {
+            for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
+                if (trip.count > 2 || g.p_of(l) % 8 != 0 || g.q_of(l) % (8 * trip.split) != 0 ||
+                    t.threads / 32 % trip.split != 0) {
+                    return "the matrix unit takes one mode or a pair, multiples of 8";
+                }
+            }
+            if (!(single ? gpu.has_tf32_mma : g.type == dtype::f64 && gpu.has_f64_mma_wide)) {
+                return "this GPU has no such matrix unit";
+            }
+        }
+    }
+    for (std::size_t l = 1; l < covered.size(); ++l) {
+        if (covered[l] != 1) {
+            return "every level belongs to one trip";
+        }
+    }
+    const bool swizzled = group_memory::is_swizzled(g);
+    if (swizzled) {
+        const auto power = [](std::int64_t n) { return (n & (n - 1)) == 0; };
+        if (!g.is_square() || !std::ranges::all_of(g.p, power) || !power(t.run) || t.segments != 1 ||
+            !std::ranges::all_of(t.trips, &gpu_trip::matrix)) {
+            return "a pair wants square modes, powers of two, all by the matrix unit";
+        }
+    }
+    if (t.segments > 1 && (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
+        return "parts of a tile are cut along mode 1, which the first trip leaves alone";
+    }
+    if (t.cluster > 1) {
+        if (t.cluster > gpu.cluster_blocks) {
+            return "this GPU has no clusters of this size";
+        }
+        const gpu_trip& last = t.trips.back();
+        if (t.rows != 1 || t.slots != 0 || g.p_of(group_memory::cut_level(g)) % t.cluster != 0 ||
+            (swizzled ? !group_memory::is_pair(last) || last.first + 1 != g.modes() || t.run != 1
+                      : last.first != 1 || last.count != 1)) {
+            return "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair";
+        }
+        std::int64_t below = t.run;
+        for (std::int32_t l = 2; l <= g.modes(); ++l) {
+            below *= g.q_of(l);
+        }
+        if (!swizzled && below * element_bytes(g.type) < 32) {
+            return "a cluster stores runs of at least 32 bytes";
+        }
+    }
+    if (shared_bytes_of(g) > gpu.shared_bytes_per_block) {
+        return "too much shared memory";
+    }
+    if (std::int64_t{32} * t.threads * t.blocks > gpu.registers_per_multiprocessor) {
+        return "fewer than 32 registers a thread";
+    }
+    return {};
+}
+
+// --- text -------------------------------------------------------------------------------------------------------------
+
+/// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run), threads, blocks per multiprocessor, segments, slots, then the trips
+/// as first[+count]{f,m}[/split]; "c8" in front of the trips: a cluster.
+OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
+    std::string text = (outer ? "run" + std::to_string(t.run) : "r" + std::to_string(t.rows)) + " t" +
+                       std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
+                       " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") + " :";
+    for (const gpu_trip& trip : t.trips) {
+        text += " " + std::to_string(trip.first) + (trip.count > 1 ? "+" + std::to_string(trip.count) : "") +
+                (trip.matrix ? "m" : "f") + (trip.split > 1 ? "/" + std::to_string(trip.split) : "");
+    }
+    return text;
+}
+
+/// Reads text_of_tile back; nothing for any other text.
+OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
+    gpu_tile t;
+    bool in_trips = false;
+    const auto number = [&text](std::int32_t& to) {
+        std::int64_t value = 0;
+        std::size_t digits = 0;
+        while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9' && digits < 6) {
+            value = 10 * value + (text[digits++] - '0');
+        }
+        text.remove_prefix(digits);
+        to = static_cast<std::int32_t>(value);
+        return digits > 0;
+    };
+    while (!text.empty()) {
+        const char c = text.front();
+        if (c == ' ') {
+            text.remove_prefix(1);
+            continue;
+        }
+        if (c == ':' && !in_trips) {
+            in_trips = true;
+            text.remove_prefix(1);
+            continue;
+        }
+        if (in_trips) {
+            gpu_trip trip;
+            if (!number(trip.first)) {
+                return std::nullopt;
+            }
+            if (!text.empty() && text.front() == '+') {
+                text.remove_prefix(1);
+                if (!number(trip.count)) {
+                    return std::nullopt;
+                }
+            }
+            if (text.empty() || (text.front() != 'm' && text.front() != 'f')) {
+                return std::nullopt;
+            }
+            trip.matrix = text.front() == 'm';
+            text.remove_prefix(1);
+            if (!text.empty() && text.front() == '/') {
+                text.remove_prefix(1);
+                if (!number(trip.split)) {
+                    return std::nullopt;
+                }
+            }
+            t.trips.push_back(trip);
+            continue;
+        }
+        std::int32_t* to = nullptr;
+        if (text.substr(0, 3) == "run") {
+            to = &t.run;
+            text.remove_prefix(3);
+        } else {
+            switch (c) {
+                case 'r': to = &t.rows; break;
+                case 't': to = &t.threads; break;
+                case 'b': to = &t.blocks; break;
+                case 'g': to = &t.segments; break;
+                case 's': to = &t.slots; break;
+                case 'c': to = &t.cluster; break;
+                default: return std::nullopt;
+            }
+            text.remove_prefix(1);
+        }
+        if (!number(*to)) {
+            return std::nullopt;
+        }
+    }
+    if (t.trips.empty()) {
+        return std::nullopt;
+    }
+    return t;
+}
+
+// --- where a group lies -----------------------------------------------------------------------------------------------
+
+/// The place of a group of pass modes: `contracted[k]` says which modes it replaces. They must be neighbours that are nested
+/// on both sides, with at most a line and a part index around them and one contiguous stretch, or nothing, inside them;
+/// otherwise nothing.
+OTIMES_COLD inline std::optional<group_place> place_of_group(const std::vector<pass_mode>& modes,
+                                                             const std::vector<std::uint8_t>& contracted) {
+    group_place place;
+    std::vector<std::size_t> group;
+    std::size_t last = 0;
+    std::size_t first = modes.size();
+    for (std::size_t k = 0; k < modes.size(); ++k) {
+        if (contracted[k] != 0) {
+            group.push_back(k);
+            first = (std::min)(first, k);
+            last = k;
+        }
+    }
+    const auto skipped = [&modes](std::size_t k) { return modes[k].extent_in == 1 && modes[k].extent_out == 1; };
+    for (std::size_t k = modes.size(); k-- > last + 1;) {
+        if (!skipped(k)) {
+            if (modes[k].stride_in != place.inner || modes[k].stride_out != place.inner) {
+                return std::nullopt;
+            }
+            place.inner *= modes[k].extent_in;
+        }
+    }
+    for (std::size_t k = first; k < last; ++k) {
+        if (contracted[k] == 0 && !skipped(k)) {
+            return std::nullopt;
+        }
+    }
+    const auto nested = [&](std::int64_t pass_mode::*extent, std::int64_t pass_mode::*stride, std::int64_t& unit,
+                            std::int64_t& span) {
+        unit = place.inner;
+        if (place.inner > 1) {
+            for (std::size_t i = group.size(); i-- > 0;) {
+                if (modes[group[i]].*extent != 1) {
+                    unit = modes[group[i]].*stride;
+                    break;
+                }
+            }
+        }
+        span = unit;
+        for (std::size_t i = group.size(); i-- > 0;) {
+            const pass_mode& m = modes[group[i]];
+            if (m.*extent != 1 && m.*stride != span) {
+                return false;
+            }
+            span *= m.*extent;
+        }
+        return unit >= place.inner;
+    };
+    std::int64_t span_in = 0;
+    std::int64_t span_out = 0;
+    if (group.empty() || !nested(&pass_mode::extent_in, &pass_mode::stride_in, place.x_inner, span_in) ||
+        !nested(&pass_mode::extent_out, &pass_mode::stride_out, place.y_inner, span_out)) {
+        return std::nullopt;
+    }
+    std::vector<pass_mode> lines;  // around the group; neighbours that are nested on both sides are one
+    for (std::size_t k = 0; k < first; ++k) {
+        const pass_mode& next = modes[k];
+        if (skipped(k)) {
+            continue;
+        }
+        if (!lines.empty() && lines.back().stride_in == next.stride_in * next.extent_in &&
+            lines.back().stride_out == next.stride_out * next.extent_in) {
+            const std::int64_t extent = lines.back().extent_in * next.extent_in;
+            lines.back() = {extent, extent, next.stride_in, next.stride_out};
+        } else {
+            lines.push_back(next);
+        }
+    }
+    if (lines.size() > 2 || (lines.size() == 2 && (lines[1].stride_in != span_in || lines[1].stride_out != span_out))) {
+        return std::nullopt;
+    }
+    place.x_line = lines.empty() ? span_in : lines[0].stride_in;
+    place.y_line = lines.empty() ? span_out : lines[0].stride_out;
+    place.lines = lines.empty() ? 1 : lines[0].extent_in;
+    place.parts_per_line = lines.size() == 2 ? lines[1].extent_in : 1;
+    return place;
+}
+
+}  // namespace otimes::planning

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: MIT
+/// @file gpu_tiles.hpp
+/// Which tile, threads and trips a fused group gets: what was measured for this group, else formulas that were fitted to those
+/// measurements. The only place where that is decided; the measuring program (bench/gpu) starts from the same choice.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/program/cold.hpp>
+
+namespace otimes::planning {
+
+/// One measured choice: the best of those tried on an H200 (docs/performance_gpu.md).
+struct measured_tile {
+    std::string_view group;  ///< "f32 T 8^5": type, trailing or outer, extents (P>Q where they differ)
+    std::int64_t count;      ///< rows (outer: tensors times elements below the group) that it was measured with
+    std::string_view tile;   ///< text_of_tile
+    double copies;           ///< time over that of a device copy of the same bytes; 0: not known
+};
+
+// clang-format off
+inline constexpr measured_tile measured_tiles[] = {
+    {"f32 T 10^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.73},
+    {"f32 T 10^3", 100000, "r8 t128 b6 g1 s0 : 3f 2f 1f", 1.72},
+    {"f32 T 11^2", 100000, "r32 t128 b8 g1 s0 : 2f 1f", 1.79},
+    {"f32 T 11^3", 100000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 2.17},
+    {"f32 T 128^2", 1024, "r1 t256 b1 g1 s0 : 2m/2 1m/2", 5.66},
+    {"f32 T 128^2", 65536, "r1 t256 b1 g1 s0 : 2m/2 1m/2", 5.66},
+    {"f32 T 12^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.60},
+    {"f32 T 12^3", 100000, "r4 t128 b7 g1 s0 : 3f 2f 1f", 1.57},
+    {"f32 T 13^2", 100000, "r32 t128 b8 g1 s0 : 2f 1f", 1.91},
+    {"f32 T 13^3", 100000, "r2 t128 b8 g1 s0 : 3f 2f 1f", 2.38},
+    {"f32 T 14^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.85},
+    {"f32 T 14^3", 100000, "r2 t64 b9 g1 s0 : 3f 2f 1f", 2.44},
+    {"f32 T 15^2", 100000, "r32 t128 b7 g1 s0 : 2f 1f", 2.02},
+    {"f32 T 15^3", 100000, "r2 t128 b7 g1 s0 : 3f 2f 1f", 2.79},
+    {"f32 T 16^2", 100000, "r8 t128 b8 g1 s0 : 2m 1m", 1.24},
+    {"f32 T 16^3", 100000, "r2 t128 b4 g1 s0 : 3m 2m 1m", 1.43},
+    {"f32 T 16^3", 262144, "r1 t128 b4 g1 s0 : 3m 2m 1m", 1.61},
+    {"f32 T 16^4", 1024, "r1 t256 b2 g1 s0 c4 : 4m 3m 2m 1m", 2.35},
+    {"f32 T 16^4", 4096, "r1 t256 b2 g1 s0 c4 : 4m 3m 2m 1m", 2.35},
+    {"f32 T 2^10", 20, "r1 t128 b1 g1 s0 : 8+3f 5+3f 1+4f", 0.00},
+    {"f32 T 2^11", 1, "r1 t128 b1 g1 s0 : 8+4f 5+3f 1+4f", 0.00},
+    {"f32 T 2^2", 100000, "r256 t256 b4 g1 s0 : 1+2f", 0.00},
+    {"f32 T 2^3", 100000, "r256 t128 b8 g1 s0 : 1+3f", 0.00},
+    {"f32 T 2^7", 20, "r1 t32 b1 g1 s0 : 5+3f 3+2f 1+2f", 0.00},
+    {"f32 T 2^9", 4, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
+    {"f32 T 2^9", 50, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
+    {"f32 T 32>8 64>128", 50, "r1 t512 b1 g1 s0 : 1m 2m/8", 0.00},
+    {"f32 T 32^2", 1048576, "r4 t64 b6 g1 s0 : 2m 1m", 1.63},
+    {"f32 T 32^3", 1024, "r1 t256 b2 g1 s0 c2 : 3m 2m 1m", 2.73},
+    {"f32 T 32^3", 16384, "r1 t256 b1 g8 s2 : 3m 2m 1m", 2.73},
+    {"f32 T 32^3", 524288, "r1 t256 b2 g1 s0 c2 : 3m 2m 1m", 2.73},
+    {"f32 T 3^2", 100000, "r256 t256 b4 g1 s0 : 1+2f", 0.00},
+    {"f32 T 3^3", 100000, "r128 t128 b8 g1 s0 : 2+2f 1f", 1.73},
+    {"f32 T 3^7", 1024, "r1 t128 b6 g1 s0 : 7f 5+2f 3+2f 1+2f", 2.51},
+    {"f32 T 4^2", 100000, "r128 t128 b8 g1 s0 : 1+2f", 0.00},
+    {"f32 T 4^3", 100000, "r128 t64 b6 g1 s0 : 1+3f", 1.29},
+    {"f32 T 4^6", 1526, "r1 t64 b6 g1 s1 : 4+3f 1+3f", 1.35},
+    {"f32 T 4^7", 1024, "r1 t128 b2 g2 s1 : 5+3f 2+3f 1f", 1.49},
+    {"f32 T 4^7", 2967, "r1 t128 b2 g2 s1 : 5+3f 2+3f 1f", 1.49},
+    {"f32 T 5 5 2 25", 1, "r1 t512 b1 g1 s0 : 4f/8 2+2f 1f", 0.00},
+    {"f32 T 5 5 5 2", 1, "r1 t128 b1 g1 s0 : 3+2f 2f 1f", 0.00},
+    {"f32 T 52>50 65>20", 10, "r1 t512 b1 g1 s0 : 2f/8 1f/16", 0.00},
+    {"f32 T 52>65 50>20", 10, "r1 t256 b1 g1 s0 : 2f/4 1f/8", 0.00},
+    {"f32 T 5^2", 100000, "r256 t256 b3 g1 s0 : 1+2f", 2.25},
+    {"f32 T 5^3", 100000, "r64 t64 b6 g1 s0 : 2+2f 1f", 1.65},
+    {"f32 T 64^2", 1024, "r2 t256 b2 g1 s0 : 2m/2 1m/2", 3.79},
+    {"f32 T 64^2", 65536, "r2 t128 b2 g1 s0 : 2m 1m", 2.58},
+    {"f32 T 6^2", 100000, "r64 t128 b8 g1 s0 : 2f 1f", 1.38},
+    {"f32 T 6^3", 100000, "r32 t128 b6 g1 s0 : 2+2f 1f", 1.38},
+    {"f32 T 6^5", 36864, "r1 t128 b6 g1 s0 : 4+2f 2+2f 1f", 1.32},
+    {"f32 T 7^2", 100000, "r128 t256 b4 g1 s0 : 2f 1f", 2.31},
+    {"f32 T 7^3", 100000, "r16 t128 b8 g1 s0 : 3f 2f 1f", 2.30},
+    {"f32 T 8^2", 100000, "r32 t64 b16 g1 s0 : 2f 1f", 1.33},
+    {"f32 T 8^3", 4, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
+    {"f32 T 8^3", 156, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
+    {"f32 T 8^3", 100000, "r16 t128 b5 g1 s0 : 3m 2m 1m", 1.36},
+    {"f32 T 8^3", 524288, "r8 t64 b8 g1 s0 : 2+2f 1f", 1.12},
+    {"f32 T 8^5", 1024, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.71},
+    {"f32 T 8^5", 8192, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.71},
+    {"f32 T 9^2", 100000, "r32 t64 b16 g1 s0 : 2f 1f", 1.72},
+    {"f32 T 9^3", 100000, "r8 t128 b8 g1 s0 : 3f 2f 1f", 2.06},
+    {"f32 O 128", 5242880, "run64 t256 b2 g1 s0 : 1m/4", 2.93},
+    {"f32 O 128", 8388608, "run64 t256 b2 g1 s0 : 1m/4", 2.93},
+    {"f32 O 16^2", 1048576, "run32 t128 b4 g1 s0 : 2m 1m", 1.25},
+    {"f32 O 16^2", 4194304, "run32 t128 b4 g1 s0 : 2m 1m", 1.25},
+    {"f32 O 16^3", 262144, "run8 t256 b1 g1 s0 : 3m 2m 1m", 2.56},
+    {"f32 O 32", 32768, "run128 t128 b4 g1 s0 : 1m", 1.18},
+    {"f32 O 32", 536870912, "run64 t128 b4 g1 s2 : 1m", 0.00},
+    {"f32 O 32^2", 524288, "run16 t256 b2 g1 s0 : 2m 1m", 1.95},
+    {"f32 O 32^2", 16777216, "run16 t256 b2 g1 s0 : 2m 1m", 1.95},
+    {"f32 O 64", 65536, "run64 t256 b4 g1 s0 : 1m/4", 1.67},
+    {"f32 O 64", 4194304, "run64 t128 b2 g1 s2 : 1m/2", 1.62},
+    {"f32 O 64^2", 65536, "run8 t256 b1 g1 s0 : 2m 1m", 3.16},
+    {"f32 O 6^2", 7962624, "run64 t128 b8 g1 s0 : 2f 1f", 1.15},
+    {"f32 O 8^2", 4194304, "run64 t128 b8 g1 s0 : 2f 1f", 1.12},
+    {"f32 O 8^3", 524288, "run32 t128 b3 g1 s0 : 3f 1+2f", 1.17},
+    {"f64 T 10^2", 50000, "r16 t128 b8 g1 s0 : 2f 1f", 1.55},
+    {"f64 T 10^3", 50000, "r4 t128 b6 g1 s0 : 3f 2f 1f", 1.55},
+    {"f64 T 11^2", 50000, "r32 t256 b4 g1 s0 : 2f 1f", 1.67},
+    {"f64 T 11^3", 50000, "r4 t128 b4 g1 s0 : 3f 2f 1f", 1.98},
+    {"f64 T 128", 131072, "r32 t256 b1 g1 s2 : 1m/8", 2.03},
+    {"f64 T 128", 5242880, "r32 t256 b1 g1 s2 : 1m/8", 2.03},
+    {"f64 T 12^2", 50000, "r32 t128 b5 g1 s0 : 2f 1f", 1.58},
+    {"f64 T 12^3", 50000, "r4 t128 b3 g1 s0 : 3f 2f 1f", 1.71},
+    {"f64 T 13^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.74},
+    {"f64 T 13^3", 50000, "r2 t256 b4 g1 s0 : 3f 2f 1f", 2.22},
+    {"f64 T 14^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.65},
+    {"f64 T 14^3", 50000, "r2 t128 b4 g1 s0 : 3f 2f 1f", 1.80},
+    {"f64 T 15^2", 50000, "r32 t128 b3 g1 s0 : 2f 1f", 1.91},
+    {"f64 T 15^3", 50000, "r2 t128 b3 g1 s0 : 3f 2f 1f", 2.47},
+    {"f64 T 16^2", 50000, "r4 t64 b15 g1 s0 : 2m 1m", 1.20},
+    {"f64 T 16^3", 50000, "r1 t128 b4 g1 s0 : 3m 2m 1m", 1.16},
+    {"f64 T 16^3", 262144, "r1 t128 b4 g1 s0 : 3m 2m 1m", 1.16},
+    {"f64 T 16^4", 1024, "r1 t256 b2 g1 s0 c8 : 4m 3m 2m 1m", 1.81},
+    {"f64 T 16^4", 4096, "r1 t256 b2 g1 s0 c8 : 4m 3m 2m 1m", 1.81},
+    {"f64 T 2^10", 20, "r1 t128 b1 g1 s0 : 8+3f 5+3f 1+4f", 0.00},
+    {"f64 T 2^11", 1, "r1 t128 b1 g1 s0 : 8+4f 5+3f 1+4f", 0.00},
+    {"f64 T 2^2", 50000, "r256 t128 b8 g1 s0 : 1+2f", 0.00},
+    {"f64 T 2^3", 50000, "r128 t128 b8 g1 s0 : 1+3f", 0.00},
+    {"f64 T 2^7", 20, "r1 t64 b1 g1 s0 : 5+3f 3+2f 1+2f", 0.00},
+    {"f64 T 2^9", 4, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
+    {"f64 T 2^9", 50, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
+    {"f64 T 32>8 64>128", 50, "r1 t512 b1 g1 s0 : 1m 2m/8", 0.00},
+    {"f64 T 32^2", 1048576, "r2 t64 b4 g1 s0 : 2m 1m", 1.15},
+    {"f64 T 32^3", 1024, "r1 t128 b3 g1 s0 c8 : 3m 2m 1m", 1.92},
+    {"f64 T 32^3", 16384, "r1 t128 b3 g1 s0 c8 : 3m 2m 1m", 1.92},
+    {"f64 T 3^2", 50000, "r128 t128 b8 g1 s0 : 1+2f", 0.00},
+    {"f64 T 3^3", 50000, "r64 t128 b8 g1 s0 : 2+2f 1f", 1.40},
+    {"f64 T 3^7", 1024, "r4 t256 b2 g1 s0 : 5+3f 2+3f 1f", 1.65},
+    {"f64 T 4^2", 50000, "r64 t64 b16 g1 s0 : 2f 1f", 0.00},
+    {"f64 T 4^3", 50000, "r128 t128 b3 g1 s0 : 2+2f 1f", 1.33},
+    {"f64 T 4^6", 1526, "r1 t256 b2 g1 s1 : 5+2f 3+2f 1+2f", 1.30},
+    {"f64 T 4^7", 1024, "r1 t256 b1 g2 s1 : 5+3f 2+3f 1f", 1.50},
+    {"f64 T 4^7", 2967, "r1 t256 b1 g2 s1 : 5+3f 2+3f 1f", 1.50},
+    {"f64 T 5 5 2 25", 1, "r1 t512 b1 g1 s0 : 4f/8 2+2f 1f", 0.00},
+    {"f64 T 5 5 5 2", 1, "r1 t128 b1 g1 s0 : 3+2f 2f 1f", 0.00},
+    {"f64 T 52>50 65>20", 10, "r1 t256 b1 g1 s0 : 2f/4 1f/8", 0.00},
+    {"f64 T 52>65 50>20", 10, "r1 t512 b1 g1 s0 : 2f/8 1f/16", 0.00},
+    {"f64 T 5^2", 50000, "r128 t64 b8 g1 s0 : 2f 1f", 1.79},
+    {"f64 T 5^3", 50000, "r64 t64 b3 g1 s0 : 2+2f 1f", 1.42},
+    {"f64 T 64^2", 1024, "r1 t256 b1 g1 s1 : 2m/4 1m/4", 1.84},
+    {"f64 T 64^2", 65536, "r1 t256 b1 g1 s1 : 2m/4 1m/4", 1.84},
+    {"f64 T 6^2", 50000, "r32 t128 b8 g1 s0 : 2f 1f", 1.52},
+    {"f64 T 6^3", 50000, "r8 t128 b8 g1 s0 : 3f 2f 1f", 1.42},
+    {"f64 T 6^5", 36864, "r1 t128 b3 g1 s0 : 4+2f 2+2f 1f", 1.30},
+    {"f64 T 7^2", 50000, "r32 t128 b8 g1 s0 : 2f 1f", 1.42},
+    {"f64 T 7^3", 50000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 1.81},
+    {"f64 T 8^2", 50000, "r16 t64 b16 g1 s0 : 2m 1m", 1.25},
+    {"f64 T 8^3", 4, "r1 t128 b1 g1 s0 : 3m 2m 1m", 0.00},
+    {"f64 T 8^3", 156, "r1 t128 b1 g1 s0 : 3m 2m 1m", 0.00},
+    {"f64 T 8^3", 50000, "r4 t256 b4 g1 s0 : 3m 2m 1m", 1.17},
+    {"f64 T 8^3", 524288, "r4 t64 b6 g1 s0 : 3m 2m 1m", 1.13},
+    {"f64 T 8^5", 1024, "r1 t256 b4 g1 s0 c8 : 5m 4m 3m 2m 1m", 1.73},
+    {"f64 T 8^5", 8192, "r1 t256 b4 g1 s0 c8 : 5m 4m 3m 2m 1m", 1.73},
+    {"f64 T 9^2", 50000, "r16 t128 b8 g1 s0 : 2f 1f", 1.55},
+    {"f64 T 9^3", 50000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 1.85},
+    {"f64 O 128", 131072, "run32 t256 b1 g1 s2 : 1m/8", 1.84},
+    {"f64 O 128", 5242880, "run32 t256 b1 g1 s2 : 1m/8", 1.84},
+    {"f64 O 16^2", 1048576, "run32 t256 b1 g1 s0 : 2m 1m", 1.11},
+    {"f64 O 16^2", 4194304, "run32 t128 b2 g1 s0 : 2m 1m", 1.09},
+    {"f64 O 32^2", 524288, "run16 t256 b1 g1 s0 : 2m 1m", 1.42},
+    {"f64 O 32^2", 1048576, "run16 t256 b1 g1 s0 : 2m 1m", 1.42},
+    {"f64 O 64", 65536, "run32 t128 b2 g1 s2 : 1m/4", 1.28},
+    {"f64 O 64", 4194304, "run32 t128 b2 g1 s2 : 1m/4", 1.28},
+    {"f64 O 64^2", 65536, "run4 t256 b1 g1 s0 : 2m/2 1m/2", 2.35},
+    {"f64 O 6^2", 7962624, "run64 t128 b4 g1 s0 : 2f 1f", 1.08},
+    {"f64 O 8^2", 4194304, "run32 t128 b4 g1 s0 : 2m 1m", 1.09},
+    {"f64 O 8^3", 524288, "run16 t256 b2 g1 s0 : 3m 2m 1m", 1.17},
+};
+// clang-format on
+
+/// "f32 T 8^5": the name of a group in the table.
+OTIMES_COLD inline std::string group_name(const group_request& r) {
+    std::string text = r.type == dtype::f32   ? "f32"
+                       : r.type == dtype::f64 ? "f64"
+                       : r.type == dtype::c64 ? "c64"
+                                              : "c128";
+    text += r.outer ? " O" : " T";
+    const bool power =
+        r.p == r.q && r.p.size() > 1 && std::ranges::count(r.p, r.p.front()) == static_cast<std::ptrdiff_t>(r.p.size());
+    if (power) {
+        return text + " " + std::to_string(r.p.front()) + "^" + std::to_string(r.p.size());
+    }
+    for (std::size_t i = 0; i < r.p.size(); ++i) {
+        text += " " + std::to_string(r.p[i]);
+        if (r.p[i] != r.q[i]) {
+            text += ">" + std::to_string(r.q[i]);
+        }
+    }
+    return text;
+}
+
+/// A chosen group; `copies` as in the table, 0 where a formula chose.
+struct chosen_group {
+    gpu_group group;
+    double copies = 0;
+};
+
+inline gpu_group without_tile(const group_request& r) {
+    gpu_group g;
+    g.outer = r.outer;
+    g.type = r.type;
+    for (std::size_t i = 0; i < r.p.size(); ++i) {
+        g.p.push_back(static_cast<std::int32_t>(r.p[i]));
+        g.q.push_back(static_cast<std::int32_t>(r.q[i]));
+    }
+    return g;
+}
+
+/// True when a group's tile suits the request: rows divide a line, no longer runs than there are elements, no matrix unit
+/// where splitting is forbidden.
+OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
+    return (r.may_use_unit || !std::ranges::any_of(g.tile.trips, &gpu_trip::matrix)) &&
+           (g.outer ? g.tile.run <= r.inner || g.tile.run == 2
+                    : r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0);
+}
+
+/// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it.
+OTIMES_COLD inline std::optional<chosen_group> measured_group(const group_request& r, const gpu_description& gpu) {
+    const std::string name = group_name(r);
+    const std::int64_t count = r.groups * (r.outer ? r.inner : 1);
+    const measured_tile* best = nullptr;
+    const auto ratio = [count](const measured_tile& m) {
+        const auto a = static_cast<double>(count);
+        const auto b = static_cast<double>(m.count);
+        return a > b ? a / b : b / a;
+    };
+    for (const measured_tile& m : measured_tiles) {
+        if (m.group == name && (best == nullptr || ratio(m) < ratio(*best))) {
+            best = &m;
+        }
+    }
+    if (best == nullptr) {
+        return std::nullopt;
+    }
+    chosen_group chosen{without_tile(r), best->copies};
+    const std::optional<gpu_tile> tile = read_tile(best->tile);
+    if (!tile) {
+        return std::nullopt;
+    }
+    chosen.group.tile = *tile;
+    // Tiles that fill the GPU twice are all alike; fewer, or more than a few, are another case.
+    const std::int64_t enough = 2ll * gpu.multiprocessors * (r.outer ? tile->run : tile->rows);
+    if (ratio(*best) > 8 && ((std::min)(count, best->count) < enough)) {
+        return std::nullopt;
+    }
+    if (!suits(chosen.group, r) || !why_illegal(chosen.group, gpu).empty() ||
+        (tile->blocks > 1 && tile->blocks * shared_bytes_of(chosen.group) > gpu.shared_bytes_per_multiprocessor)) {
+        return std::nullopt;
+    }
+    return chosen;
+}
+
+namespace tile_formula {
+
+inline constexpr std::int64_t register_words = 64;  ///< of a thread's fibres in one trip
+
+/// Extents that a thread may hold together: what was measured to gain on an H200. With few tiles the threads are idle anyway,
+/// and short trips finish sooner.
+inline bool may_hold(const gpu_group& g, std::int64_t held, std::int64_t extent, bool few_tiles,
+                     std::int64_t tile_words) {
+    const std::int64_t together = held * extent;
+    const std::int64_t words = group_memory::words_of(g.type);
+    if (few_tiles) {
+        return together <= 10;
+    }
+    if (words > 1) {
+        return together * words <= 54 || (words == 2 && extent == 4 && together <= 64 && tile_words >= 16384);
+    }
+    return together <= 36 || (extent == 4 && together <= 64) || (together <= 64 && tile_words >= 16384);
+}
+
+/// The trips: neighbouring modes of equal square extents together while a thread's registers hold them; the rest one by one
+/// in the order asked for. False when a mode fits no trip. `most_held` receives the words of a thread's fibres.
+OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_description& gpu, bool few_tiles,
+                                     std::int64_t tile_words, gpu_group& g, std::int64_t& most_held) {
+    const std::int32_t modes = g.modes();
+    const std::int64_t words = group_memory::words_of(g.type);
+    std::vector<std::int32_t> order = r.order;
+    if (g.is_square()) {
+        order.clear();
+        for (std::int32_t level = modes; level >= 1; --level) {
+            order.push_back(level);
+        }
+    }
+    g.tile.trips.clear();
+    most_held = 0;
+    std::vector<std::uint8_t> replaced(static_cast<std::size_t>(modes) + 1, 0);
+    const auto now = [&](std::int32_t l) { return replaced[static_cast<std::size_t>(l)] != 0 ? g.q_of(l) : g.p_of(l); };
+    const bool has_unit = r.may_use_unit && (g.type == dtype::f32   ? gpu.has_tf32_mma
+                                             : g.type == dtype::f64 ? gpu.has_f64_mma_wide
+                                                                    : false);
+    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on, in double from 8 on.
+    const std::int64_t least = g.type == dtype::f32 ? 16 : 8;
+    const auto wants_unit = [&](std::int32_t l) {
+        return has_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % 8 == 0 && g.q_of(l) % 8 == 0;
+    };
+    for (std::size_t at = 0; at < order.size(); ++at) {
+        const std::int32_t level = order[at];
+        gpu_trip trip;
+        trip.first = level;
+        std::int64_t fibres = static_cast<std::int64_t>(g.tile.rows) * g.tile.run;  // of the tile at this moment
+        std::int64_t below = g.tile.run;
+        for (std::int32_t l = 1; l <= modes; ++l) {
+            fibres *= l == level ? 1 : now(l);
+            below *= l > level ? now(l) : 1;
+        }
+        // A lane of the matrix unit takes neighbouring fibres by one access, so what is contiguous below must be whole accesses.
+        const std::int64_t lane = group_memory::vector_of(g.type);
+        const std::int64_t stretch = g.tile.run > 1 ? g.tile.run : now(modes);
+        const bool wide_enough = below == 1 ? g.tile.cluster == 1 || level != 1 : stretch % lane == 0;
+        if (wants_unit(level) && wide_enough) {
+            trip.matrix = true;
+            most_held = (std::max)(most_held, register_words);
+            const std::int64_t columns = g.type == dtype::f32 ? (g.tile.threads >= 256 ? 32 : 64) : 16;
+            while (g.q_of(level) / trip.split > columns && trip.split < 8 && g.q_of(level) % (16 * trip.split) == 0 &&
+                   g.tile.threads / 32 % (2 * trip.split) == 0 && g.tile.cluster == 1) {
+                trip.split *= 2;
+            }
+        } else {
+            std::int64_t held = (std::max)(g.p_of(level), g.q_of(level));
+            while (g.is_square() && at + 1 < order.size() && !wants_unit(trip.first - 1) &&
+                   (g.tile.cluster == 1 || trip.first > 2) &&
+                   may_hold(g, held, g.p_of(trip.first - 1), few_tiles, tile_words)) {
+                held *= g.p_of(trip.first - 1);
+                --trip.first;
+                ++trip.count;
+                ++at;
+            }
+            if (trip.count == 1 && (held * words > register_words || (few_tiles && held >= 16))) {
+                // Long fibres: several threads share one, so that each keeps few sums and all have work.
+                const auto part = [&] { return (g.q_of(level) + trip.split - 1) / trip.split; };
+                while (trip.split < 16 && trip.split * 2 <= g.q_of(level) && g.tile.threads % (trip.split * 2) == 0 &&
+                       (part() * words > 32 || fibres * trip.split * 2 <= g.tile.threads)) {
+                    trip.split *= 2;
+                }
+                if (part() * words > register_words) {
+                    return false;
+                }
+                held = trip.split > 1 || held * words > register_words ? part() : held;
+            }
+            most_held = (std::max)(most_held, held * words);
+        }
+        for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
+            replaced[static_cast<std::size_t>(l)] = 1;
+        }
+        g.tile.trips.push_back(trip);
+    }
+    return true;
+}
+
+/// Completes a group whose rows, run and cluster are set: threads, trips, blocks. False when it cannot run.
+OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& gpu, gpu_group& g) {
+    const std::int64_t words = group_memory::words_of(g.type);
+    std::int64_t tile = 1;
+    for (std::int32_t l = 1; l <= g.modes(); ++l) {
+        tile *= (std::max)(g.p_of(l), g.q_of(l));
+    }
+    const std::int64_t tile_words = tile * g.tile.rows * g.tile.run * words / g.tile.cluster;
+    const std::int64_t tiles =
+        g.outer ? r.groups * ((r.inner + g.tile.run - 1) / g.tile.run) : (r.groups + g.tile.rows - 1) / g.tile.rows;
+    const bool few_tiles = tiles <= (std::max)(1, gpu.multiprocessors);
+    const bool large_unit = r.may_use_unit && tile_words >= 4096 && *std::ranges::max_element(g.q) >= 64;
+    g.tile.threads = tile_words <= 128                                        ? 64
+                     : few_tiles && tile_words > 2048                         ? 256
+                     : large_unit || tile_words > 16384 || g.tile.cluster > 1 ? 256
+                                                                              : 128;
+    std::int64_t held = 0;
+    if (!choose_trips(r, gpu, few_tiles, tile_words, g, held)) {
+        return false;
+    }
+    const auto blocks_of = [&](const gpu_group& candidate) {
+        const std::int64_t registers = held > 32 ? 128 : 64;  // of a thread
+        const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(candidate) + 1024);
+        const std::int64_t by_registers = gpu.registers_per_multiprocessor / (candidate.tile.threads * registers);
+        return static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 1, 16));
+    };
+    g.tile.blocks = blocks_of(g);
+    if (!why_illegal(g, gpu).empty()) {
+        return false;
+    }
+    // Where so few blocks share a multiprocessor that they cannot hide each other's loads, the parts of the next tile
+    // arrive while one is worked on.
+    const gpu_trip& first_trip = g.tile.trips.front();
+    const bool heavy = first_trip.matrix && g.p_of(first_trip.first) >= 64;  // hides loads itself
+    if (!g.outer && g.tile.rows == 1 && g.tile.cluster == 1 && !few_tiles && !heavy && tile_words >= 16384 &&
+        first_trip.first > 1) {
+        for (const auto& [segments, slots] : {std::pair{4, 2}, std::pair{8, 2}, std::pair{2, 1}}) {
+            gpu_group staged = g;
+            staged.tile.segments = segments;
+            staged.tile.slots = slots;
+            // Several blocks hide each other's loads already: then one part ahead is enough, and no block is given up.
+            const bool worth_it = g.tile.blocks == 1 || (slots == 1 && blocks_of(staged) >= 2);
+            if (worth_it && why_illegal(staged, gpu).empty()) {
+                staged.tile.blocks = blocks_of(staged);
+                g = staged;
+                break;
+            }
+        }
+    }
+    return true;
+}
+
+/// The formulas' choice.
+OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const gpu_description& gpu) {
+    const std::int64_t words = group_memory::words_of(r.type);
+    std::int64_t tile = 1;
+    for (std::size_t i = 0; i < r.p.size(); ++i) {
+        tile *= (std::max)(r.p[i], r.q[i]);
+        if ((std::max)(r.p[i], r.q[i]) > 512 || tile > (std::int64_t{1} << 18)) {
+            return std::nullopt;
+        }
+    }
+    gpu_group g = without_tile(r);
+    const std::int64_t multiprocessors = (std::max)(1, gpu.multiprocessors);
+    if (r.outer) {
+        if (tile > (std::int64_t{1} << 16)) {
+            return std::nullopt;
+        }
+        // Runs of at least a sector; as long as a cache line where the tile fits; longer for small groups, as long as every
+        // multiprocessor still gets two tiles. With few tensors the runs are what is divided among the multiprocessors.
+        const std::int64_t sector = (std::max)(std::int64_t{2}, 8 / words);
+        const auto tiles = [&](std::int64_t run) { return r.groups * ((r.inner + run - 1) / run); };
+        std::int64_t run = 2;
+        while (run < 32 / words && run < r.inner) {
+            run *= 2;
+        }
+        while (run > sector && tiles(run) < 2 * multiprocessors) {
+            run /= 2;
+        }
+        while (run < r.inner && run < 128 && tile * run * words * 2 <= 4096 && tiles(2 * run) >= 2 * multiprocessors) {
+            run *= 2;
+        }
+        for (; run >= 2 && (run >= sector || run >= r.inner); run /= 2) {
+            g.tile.run = static_cast<std::int32_t>(run);
+            if (complete(r, gpu, g)) {
+                return g;
+            }
+        }
+        return std::nullopt;  // runs below a sector waste more than another pass costs
+    }
+    std::int64_t factor_words = 0;
+    for (std::size_t i = 0; i < r.p.size(); ++i) {
+        factor_words += r.p[i] * r.q[i] * words;
+    }
+    // Long factors fill shared memory whatever the rows, and are read once for all of them.
+    const std::int64_t enough_words =
+        (std::max)(factor_words / 8, r.p.size() <= 2 ? std::int64_t{2304} : std::int64_t{8192});
+    std::int64_t rows = 1;
+    while (rows < 256 && tile * rows * 2 * words <= enough_words && r.groups / (2 * rows) >= 2 * multiprocessors &&
+           (r.parts_per_line == 1 || r.parts_per_line % (2 * rows) == 0)) {
+        rows *= 2;
+    }
+    for (; rows >= 1; rows /= 2) {
+        g.tile.rows = static_cast<std::int32_t>(rows);
+        if (complete(r, gpu, g) &&
+            (rows == 1 || 3 * (shared_bytes_of(g) - 4 * factor_words) <= gpu.shared_bytes_per_block)) {
+            if (rows > 1 || g.tile.blocks > 1 || g.tile.slots > 0 || gpu.cluster_blocks < 2 || r.p.size() < 3) {
+                return g;
+            }
+            break;
+        }
+    }
+    // A row that one block cannot hold, or only alone: the blocks of a cluster hold a part each, two or more of them on a
+    // multiprocessor.
+    const std::optional<gpu_group> alone = rows >= 1 ? std::optional(g) : std::nullopt;
+    const bool first_last = g.is_square() || (!r.order.empty() && r.order.back() == 1);
+    for (std::int32_t blocks = 2; first_last && blocks <= gpu.cluster_blocks; blocks *= 2) {
+        gpu_group shared = without_tile(r);
+        shared.tile.cluster = blocks;
+        if (complete(r, gpu, shared) && shared.tile.blocks >= 2) {
+            return shared;
+        }
+    }
+    return alone;
+}
+
+}  // namespace tile_formula
+
+/// Chooses tile, threads and trips for a GPU: the table where it knows the group, else the formulas; nothing when no tile fits
+/// or the kernels do not know the case.
+OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r, const gpu_description& gpu) {
+    const bool known = r.type == dtype::f32 || r.type == dtype::f64 || r.type == dtype::c64 || r.type == dtype::c128;
+    if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || !known || r.outer != (r.inner > 1)) {
+        return std::nullopt;
+    }
+    if (std::optional<chosen_group> chosen = measured_group(r, gpu)) {
+        return chosen;
+    }
+    if (std::optional<gpu_group> g = tile_formula::choose(r, gpu)) {
+        return chosen_group{std::move(*g), 0};
+    }
+    return std::nullopt;
+}
+
+}  // namespace otimes::planning

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// Plans for a GPU: the passes and tiles of the literature's cases are those that were measured best (bench/gpu/plans.txt), every
+// planned launch is one that the GPU can run, and forced, foreign and deterministic choices.
+#include "../../bench/gpu/cases.hpp"
+#include "plan/programs.hpp"
+
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/plan/serialize.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace planner_test;
+using otimes::gpu_description;
+using otimes::pass_kernel;
+using otimes::plan;
+using otimes::planning::gpu_group;
+
+program on_device(program p) {
+    for (otimes::tensor& t : p.tensors) {
+        t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+    }
+    return p;
+}
+
+program program_of(const otimes::bench::kron_case& c, dtype type, bool column_major = false) {
+    std::vector<mode_spec> factors;
+    for (std::size_t i = 0; i < c.p.size(); ++i) {
+        factors.push_back(factor(c.p[i], c.q[i]));
+    }
+    return on_device(rows_program(type == dtype::f32 ? c.rows_f32 : c.rows_f64, factors, type, column_major));
+}
+
+plan planned(const program& p, const gpu_description& gpu, const otimes::options& wishes = {}) {
+    return otimes::make_plan(p, otimes::gpu_machine(gpu), wishes);
+}
+
+// "T m1-5 r1 ...", as the lines of plans.txt write a pass; modes count from 1.
+std::string text_of(const plan& p, std::size_t modes) {
+    std::string text;
+    for (const otimes::pass& one : p.passes) {
+        std::set<std::size_t> levels;  // chain mode of each sweep: the free row mode stands in front
+        for (const otimes::sweep& s : one.sweeps) {
+            std::int64_t below = 1;
+            for (std::size_t k = static_cast<std::size_t>(s.mode) + 1; k < one.modes.size(); ++k) {
+                below *= one.modes[k].extent_in;
+            }
+            std::size_t level = modes;
+            for (std::int64_t now = 1; now < below; --level) {
+                now *= s.p_extent;  // square cases only
+            }
+            levels.insert(level);
+        }
+        text += std::string(text.empty() ? "" : " | ") + (one.kernel == pass_kernel::gpu_outer ? "O m" : "T m") +
+                std::to_string(*levels.begin()) + (levels.size() > 1 ? "-" + std::to_string(*levels.rbegin()) : "") +
+                " " + otimes::planning::text_of_tile(one.tile, one.kernel == pass_kernel::gpu_outer);
+    }
+    return text;
+}
+
+gpu_group group_of(const otimes::pass& p, dtype type) {
+    gpu_group g;
+    g.outer = p.kernel == pass_kernel::gpu_outer;
+    g.type = type;
+    g.tile = p.tile;
+    std::set<std::int32_t> modes;
+    for (const otimes::sweep& s : p.sweeps) {
+        modes.insert(s.mode);
+    }
+    for (const std::int32_t k : modes) {
+        g.p.push_back(static_cast<std::int32_t>(p.modes[static_cast<std::size_t>(k)].extent_in));
+        g.q.push_back(static_cast<std::int32_t>(p.modes[static_cast<std::size_t>(k)].extent_out));
+    }
+    return g;
+}
+
+void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
+    for (const otimes::pass& one : p.passes) {
+        if (one.tile.trips.empty()) {
+            continue;
+        }
+        const gpu_group g = group_of(one, type);
+        CHECK(otimes::planning::why_illegal(g, gpu) == "");
+        CHECK(one.shared_bytes == otimes::planning::shared_bytes_of(g));
+        CHECK(one.shared_bytes <= gpu.shared_bytes_per_block);
+        CHECK(std::int64_t{32} * one.tile.threads * one.tile.blocks <= gpu.registers_per_multiprocessor);
+        CHECK(one.tile.cluster <= gpu.cluster_blocks);
+        CHECK((!g.outer || one.tile.run * otimes::element_bytes(type) >= 32 || one.tile.run <= 4));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the cases of the literature get the passes and tiles that were measured best") {
+    const std::vector<otimes::bench::kron_case> cases = otimes::bench::kron_cases();
+    std::ifstream lines(std::string(OTIMES_SOURCE_DIR) + "/bench/gpu/plans.txt");
+    REQUIRE(lines.good());
+    std::string line;
+    int seen = 0;
+    while (std::getline(lines, line)) {
+        if (line.empty() || line[0] == '#') {
+            continue;
+        }
+        std::istringstream words(line);
+        std::string id;
+        std::string type;
+        std::string bar;
+        std::string want;
+        words >> id >> type >> bar >> std::ws;
+        std::getline(words, want);
+        for (const otimes::bench::kron_case& c : cases) {
+            for (const dtype t : {dtype::f32, dtype::f64}) {
+                if (c.id != id || (type != "*" && type != (t == dtype::f32 ? "f32" : "f64"))) {
+                    continue;
+                }
+                const plan p = planned(program_of(c, t), otimes::h200());
+                check_legal(p, otimes::h200(), t);
+                if (c.p == c.q && std::set<int>(c.p.begin(), c.p.end()).size() == 1) {
+                    CHECK_MESSAGE(text_of(p, c.p.size()) == want, id << " " << type);
+                } else {  // one pass each: the tile says it
+                    REQUIRE(p.passes.size() == 1);
+                    CHECK_MESSAGE("T m1-" + std::to_string(c.p.size()) + " " +
+                                          otimes::planning::text_of_tile(p.passes[0].tile, false) ==
+                                      want,
+                                  id << " " << type);
+                }
+                ++seen;
+            }
+        }
+    }
+    CHECK(seen > 130);
+}
+
+TEST_CASE("what is planned can run, on every capability, in both orders, for odd and rectangular factors too") {
+    std::vector<otimes::bench::kron_case> cases = otimes::bench::kron_cases();
+    cases.push_back({"odd", 37, 37, {5, 7, 11}, {7, 5, 3}});
+    cases.push_back({"long", 3, 3, {100, 96}, {96, 100}});
+    cases.push_back({"huge", 2, 2, {600, 3}, {3, 600}});
+    cases.push_back({"many", 1, 1, std::vector<int>(20, 2), std::vector<int>(20, 2)});
+    cases.push_back({"mixed", 9, 9, {2, 16, 3, 8, 5}, {2, 16, 3, 8, 5}});
+    for (const int capability : {75, 80, 86, 90, 100, 120}) {
+        const gpu_description gpu = otimes::gpu_of_capability(capability);
+        for (const otimes::bench::kron_case& c : cases) {
+            for (const dtype type : {dtype::f32, dtype::f64, dtype::c64, dtype::c128}) {
+                if (is_complex(type) && c.id.rfind("jhurani", 0) == 0) {
+                    continue;
+                }
+                CAPTURE(c.id);
+                CAPTURE(capability);
+                for (const bool column_major : {false, true}) {
+                    const plan p = planned(program_of(c, type, column_major), gpu);
+                    check_legal(p, gpu, type);
+                    CHECK(p.predicted_seconds >= p.bound_seconds);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("square chains need no workspace for intermediates: they lie in Y; sums and shapes that change do not") {
+    const auto in_y = [](const plan& p) { return p.passes.front().out == p.passes.back().out; };
+    const plan square = planned(program_of(otimes::bench::power_case("", 16, 32, 6), dtype::f32), otimes::h200());
+    CHECK(square.passes.size() > 1);
+    CHECK(in_y(square));
+    CHECK(square.buffer_elements.empty());
+    CHECK(square.workspace_bytes < (1 << 20));
+    const auto rectangular = on_device(rows_program(64, {factor(64, 64), factor(64, 60), factor(64, 64)}));
+    const plan grown = planned(rectangular, otimes::h200());
+    CHECK(grown.passes.size() > 1);
+    chain_spec adding;
+    adding.type = dtype::f32;
+    adding.modes = {free_mode(64), factor(64, 64), factor(64, 64), factor(64, 64)};
+    adding.add = true;
+    const plan sum = planned(on_device(chain_program(adding)), otimes::h200());
+    REQUIRE(sum.passes.size() > 1);
+    CHECK_FALSE(in_y(sum));
+    CHECK(sum.passes.back().add);
+}
+
+TEST_CASE("column-major and few rows: enough tiles for the multiprocessors, in one more pass if need be") {
+    const plan p =
+        planned(on_device(rows_program(50, {factor(32, 8), factor(64, 128)}, dtype::f32, true)), otimes::h200());
+    REQUIRE(p.passes.size() == 2);
+    for (const otimes::pass& one : p.passes) {
+        std::int64_t tiles = 1;
+        for (std::size_t k = 0; k < one.modes.size(); ++k) {
+            const bool contracted = one.sweeps[0].mode == static_cast<std::int32_t>(k);
+            const std::int64_t e = one.modes[k].extent_in;
+            tiles *= contracted                                      ? 1
+                     : static_cast<std::int32_t>(k) == one.lane_mode ? (e + one.tile.run - 1) / one.tile.run
+                                                                     : e;
+        }
+        CHECK(tiles >= 50);
+    }
+}
+
+TEST_CASE("a tuned choice is taken where it fits the program and the GPU, ignored elsewhere and when deterministic") {
+    using namespace otimes::planning;
+    const program p = program_of(otimes::bench::power_case("", 1024, 8, 5), dtype::f32);
+    otimes::machine m = otimes::gpu_machine(otimes::h200());
+    const plan usual = otimes::make_plan(p, m);
+    REQUIRE(choice_of(usual));
+    CHECK(read_gpu_choice(choice_text(*choice_of(usual))) == choice_of(usual));
+    const std::string two = "gpu slab 64 | 3 r8 t64 b8 g1 s0 : 2+2f 1f | 2 run32 t128 b4 g1 s0 : 2f 1f";
+    m.tuning.push_back({otimes::hash_value(p), two, 1e-3});
+    const plan tuned = otimes::make_plan(p, m);
+    REQUIRE(tuned.passes.size() == 2);
+    CHECK(tuned.slab_extent == 64);
+    CHECK(choice_text(*choice_of(tuned)) == two);
+    CHECK(otimes::plan_from_text(otimes::to_text(tuned)) == tuned);
+    otimes::machine without = otimes::gpu_machine(otimes::h200());
+    CHECK(otimes::make_plan(p, m, {.deterministic = true}) == otimes::make_plan(p, without, {.deterministic = true}));
+    for (const char* const foreign :
+         {"", "threads 2", "gpu slab 0", "gpu slab 0 | 5 r1 t256 b1 g4 s2",
+          "gpu slab 0 | 4 r1 t128 b1 g1 s0 : 4f 3f 2f 1f", "gpu slab 0 | 5 r1 t256 b4 g1 s0 c64 : 5f 4f 3f 2f 1f",
+          "gpu slab 0 | 5 r9999 t256 b1 g1 s0 : 5f 4f 3f 2f 1f", "gpu slab 0 | 5 r1 t33 b1 g1 s0 : 5f 4f 3f 2f 1f",
+          "gpu slab 0 | 5 r1 t256 b1 g1 s0 : 5f 4f 3f 2f"}) {
+        m.tuning.back().choice = foreign;
+        CHECK_MESSAGE(otimes::make_plan(p, m).passes == usual.passes, foreign);
+    }
+}
+
+TEST_CASE("deterministic plans leave the matrix unit out, so that a row's bits do not depend on how many there are") {
+    for (const dtype type : {dtype::f32, dtype::f64}) {
+        for (const std::int64_t rows : {4, 200, 100000}) {
+            const plan p = planned(program_of(otimes::bench::power_case("", rows, 16, 3), type), otimes::h200(),
+                                   {.deterministic = true});
+            for (const otimes::pass& one : p.passes) {
+                for (const otimes::sweep& s : one.sweeps) {
+                    CHECK(s.kernel == otimes::sweep_kernel::fibre);
+                }
+            }
+        }
+    }
+}

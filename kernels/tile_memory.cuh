@@ -117,7 +117,12 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
             }
             const int offset = Group::swizzled ? Group::place(int(element))
                                                : tile_offset<Group, 0, Parts, 0, Group::run_level>(int(element));
-            if (exists) copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
+            if (exists) {
+                copy_async<Width* int(sizeof(scalar))>(sPart + offset, gX);
+            } else if constexpr (Width == 1) {
+                // What is not there must not look infinite to the matrix unit: it would evaluate it again, slowly.
+                sPart[offset] = scalar(0);
+            }
         }
     }
 }

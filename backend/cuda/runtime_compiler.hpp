@@ -28,8 +28,10 @@ kernel_request request_of(const planning::gpu_group& group);
 struct target_architecture {
     int capability = 0;
     bool ptx = false;
+    /// Machine code for 9.0 runs nowhere else, so it may use what only 9.0 has.
     [[nodiscard]] std::string option() const {
-        return std::string("--gpu-architecture=") + (ptx ? "compute_" : "sm_") + std::to_string(capability);
+        return std::string("--gpu-architecture=") + (ptx ? "compute_" : "sm_") + std::to_string(capability) +
+               (capability == 90 && !ptx ? "a" : "");
     }
 };
 

@@ -162,8 +162,9 @@ OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std::int32_t level) {
 inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
     const std::int64_t vector = vector_of(g.type);
     const std::int64_t entries = g.p_of(level) * g.q_of(level);
-    if (g.tile.trips[g.trip_of(level)].matrix) {
-        return entries * (g.type == dtype::f32 && entries <= 4096 ? 2 : 1);
+    const gpu_trip& trip = g.tile.trips[g.trip_of(level)];
+    if (trip.matrix) {
+        return entries * (g.type == dtype::f32 && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
     return round_up_to(g.p_of(level) * round_up_to(g.q_of(level), vector), vector);
 }
@@ -192,6 +193,15 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     const bool direct =
         is_pair(last) ? last.first + 1 == g.modes() && t.run == 1 : below * element_bytes(g.type) >= 32 || last.matrix;
     const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct;
+    // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
+    const std::int64_t words = words_of(g.type);
+    const gpu_trip& first = t.trips.front();
+    const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 &&
+                          (words == 2 || g.p_of(first.first) * g.q_of(first.first) <= 4096);
+    const std::int64_t held = may_hold ? factor_elements(g, first.first) * words / (32 * first.split) : 0;
+    if (held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536) {
+        return (std::max)(factors, t.slots * slot) * element_bytes(g.type);
+    }
     return (factors + (only_staged ? 0 : main) + t.slots * slot) * element_bytes(g.type);
 }
 
@@ -226,6 +236,24 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
                 if (trip.count > 2 || g.p_of(l) % 8 != 0 || g.q_of(l) % (8 * trip.split) != 0 ||
                     t.threads / 32 % trip.split != 0) {
                     return "the matrix unit takes one mode or a pair, multiples of 8";
+                }
+            }
+            if (trip.warpgroup) {
+                const std::int64_t q = g.q_of(trip.first) / trip.split;
+                if (!single || trip.count != 1 || t.segments != 1 || t.threads / 32 % (4 * trip.split) != 0 ||
+                    (q != 32 && q != 64)) {
+                    return "a warpgroup takes 32 or 64 new indices of float fibres";
+                }
+                if (!gpu.has_warpgroup_mma) {
+                    return "this GPU has no warpgroup unit";
+                }
+            }
+            if (group_memory::is_pair(trip)) {
+                const std::int64_t a = g.p_of(trip.first);
+                const std::int64_t b = g.p_of(trip.first + 1);
+                const bool eights = !single && b == 8 && (a == 8 || a % 16 == 0);
+                if (trip.split != 1 || !(eights || (a % 16 == 0 && b % 16 == 0 && a <= 32 && b <= 32))) {
+                    return "a pair trip takes extents of 16 and 32, of double also 8";
                 }
             }
             if (!(single ? gpu.has_tf32_mma : g.type == dtype::f64 && gpu.has_f64_mma_wide)) {
@@ -279,14 +307,14 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
 // --- text -------------------------------------------------------------------------------------------------------------
 
 /// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run), threads, blocks per multiprocessor, segments, slots, then the trips
-/// as first[+count]{f,m}[/split]; "c8" in front of the trips: a cluster.
+/// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster.
 OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
     std::string text = (outer ? "run" + std::to_string(t.run) : "r" + std::to_string(t.rows)) + " t" +
                        std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
                        " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") + " :";
     for (const gpu_trip& trip : t.trips) {
         text += " " + std::to_string(trip.first) + (trip.count > 1 ? "+" + std::to_string(trip.count) : "") +
-                (trip.matrix ? "m" : "f") + (trip.split > 1 ? "/" + std::to_string(trip.split) : "");
+                (trip.warpgroup ? "w" : trip.matrix ? "m" : "f") + (trip.split > 1 ? "/" + std::to_string(trip.split) : "");
     }
     return text;
 }
@@ -327,10 +355,11 @@ OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
                     return std::nullopt;
                 }
             }
-            if (text.empty() || (text.front() != 'm' && text.front() != 'f')) {
+            if (text.empty() || (text.front() != 'm' && text.front() != 'f' && text.front() != 'w')) {
                 return std::nullopt;
             }
-            trip.matrix = text.front() == 'm';
+            trip.matrix = text.front() != 'f';
+            trip.warpgroup = text.front() == 'w';
             text.remove_prefix(1);
             if (!text.empty() && text.front() == '/') {
                 text.remove_prefix(1);

@@ -75,6 +75,7 @@ inline gpu_description h200() {
     gpu.has_tf32_mma = true;
     gpu.has_f64_mma = true;
     gpu.has_f64_mma_wide = true;
+    gpu.has_warpgroup_mma = true;
     gpu.memory_bytes_per_second = 4.25e12;
     gpu.l2_bytes_per_second = 7.8e12;
     gpu.flops_f32 = 63.6e12;
@@ -110,6 +111,7 @@ inline gpu_description a100() {
     gpu.cluster_blocks = 1;
     gpu.has_bulk_copy = false;
     gpu.has_f64_mma_wide = false;
+    gpu.has_warpgroup_mma = false;
     gpu.memory_bytes_per_second = 1.7e12;
     gpu.l2_bytes_per_second = 4e12;
     gpu.flops_f32 = 18.5e12;
@@ -142,6 +144,7 @@ inline gpu_description gpu_of_capability(std::int32_t capability) {
         gpu.has_f64_mma = false;
     } else if (capability >= 100) {  // data-centre Blackwell
         gpu = h200();
+        gpu.has_warpgroup_mma = false;
         gpu.multiprocessors = 148;
         gpu.memory_bytes = 178ll << 30;
         gpu.l2_bytes = 126ll << 20;

@@ -59,6 +59,7 @@ struct gpu_trip {
     std::int32_t count = 1;
     bool matrix = false;     ///< matrix unit instead of multiply-adds
     std::int32_t split = 1;  ///< threads (matrix unit: warps) that share a fibre
+    bool warpgroup = false;  ///< with matrix: the unit of a whole warpgroup (float, capability 9.0)
     friend bool operator==(const gpu_trip&, const gpu_trip&) = default;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiles the core set with NVRTC and writes it as a C++ file: core_set_builder OUTPUT.cpp
+// Compiles the core set with NVRTC and writes it as a C++ file that includes a binary one: core_set_builder OUTPUT.cpp OUTPUT.bin
 // The core set is what must run without a compiler on the user's machine: the generic kernel for every storage type, as
-// machine code for the common architectures and as PTX for all others.
+// machine code for the common architectures and as PTX for all others, and the fused kernels of planning::core_groups.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <otimes/plan/gpu_tiles.hpp>
 
 #include "runtime_compiler.hpp"
 
@@ -26,22 +28,7 @@ struct entry {
     kernel_image image;
 };
 
-/// A string literal: hexadecimal escapes would swallow following digits, octal ones of three digits do not.
-void write_bytes(std::ostream& out, const std::string& bytes) {
-    out << '"';
-    std::size_t column = 0;
-    for (const char c : bytes) {
-        const auto byte = static_cast<unsigned char>(c);
-        out << '\\' << static_cast<char>('0' + (byte >> 6)) << static_cast<char>('0' + (byte >> 3 & 7))
-            << static_cast<char>('0' + (byte & 7));
-        if (++column % 4096 == 0) {
-            out << "\"\n\"";
-        }
-    }
-    out << '"';
-}
-
-int build(const char* path) {
+int build(const char* path, const char* code_path) {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {
         throw std::runtime_error(compiler.reason());
@@ -57,6 +44,17 @@ int build(const char* path) {
         for (const int capability : {80, 90, 100, 120}) {
             if (compiler.architecture_for(capability).capability == capability) {
                 entries.push_back({generic, {capability, false}, {}});
+            }
+        }
+    }
+    for (const int capability : {80, 90}) {
+        if (compiler.architecture_for(capability).capability != capability) {
+            continue;
+        }
+        for (const otimes::planning::gpu_group& group : otimes::planning::core_groups(capability)) {
+            entries.push_back({request_of(group), {capability, false}, {}});
+            if (capability == 90) {
+                entries.push_back({request_of(group), {capability, true}, {}});
             }
         }
     }
@@ -82,26 +80,28 @@ int build(const char* path) {
     if (failure) {
         std::rethrow_exception(failure);
     }
+    std::ofstream code(code_path, std::ios::binary);
     std::ofstream out(path, std::ios::binary);
-    out << "// Written by core_set_builder.\n#include \"kernel_store.hpp\"\n\nnamespace otimes::backend {\n\nnamespace "
-           "{\n\n";
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        out << "alignas(64) const char code_" << i << "[] =\n";
-        write_bytes(out, entries[i].image.code);
-        out << ";\n";
+    out << "// Written by core_set_builder.\n#include \"kernel_store.hpp\"\n\n"
+        << "asm(\".section .rodata\\n.balign 64\\n.hidden otimes_core_set_code\\n.global otimes_core_set_code\\n\"\n"
+        << "    \"otimes_core_set_code:\\n.incbin \\\"" << code_path << "\\\"\\n.previous\\n\");\n"
+        << "extern \"C\" const unsigned char otimes_core_set_code[];\n\nnamespace otimes::backend {\n\nnamespace {\n\n"
+        << "const core_set_entry entries[] = {\n";
+    std::size_t offset = 0;
+    for (const entry& e : entries) {
+        out << "    {R\"otimes_text(" << key_of(e.request, e.architecture) << ")otimes_text\", \"" << e.image.function
+            << "\", " << offset << ", " << e.image.code.size() << "},\n";
+        const std::size_t padded = (e.image.code.size() + 63) / 64 * 64;
+        code << e.image.code << std::string(padded - e.image.code.size(), '\0');
+        offset += padded;
     }
-    out << "\nconst core_set_entry entries[] = {\n";
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        out << "    {R\"otimes_text(" << key_of(entries[i].request, entries[i].architecture) << ")otimes_text\", \""
-            << entries[i].image.function << "\", reinterpret_cast<const unsigned char*>(code_" << i << "), sizeof(code_"
-            << i << ") - 1},\n";
-    }
-    out << "};\n\n}  // namespace\n\ncore_set compiled_core_set() { return {entries, std::size(entries)}; }\n\n"
+    out << "};\n\n}  // namespace\n\ncore_set compiled_core_set() { return {otimes_core_set_code, entries, "
+           "std::size(entries)}; }\n\n"
            "}  // namespace otimes::backend\n";
-    return out.flush() ? 0 : 1;
+    return code.flush() && out.flush() ? 0 : 1;
 }
 
 }  // namespace
 
 // An exception that leaves main shows its text and stops the build.
-int main(int argc, char** argv) { return argc == 2 ? build(argv[1]) : 2; }
+int main(int argc, char** argv) { return argc == 3 ? build(argv[1], argv[2]) : 2; }

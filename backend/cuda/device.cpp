@@ -39,6 +39,7 @@ gpu_description describe_device(CUdevice device) {
     gpu.l2_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     gpu.shared_bytes_per_block = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     gpu.shared_bytes_per_multiprocessor = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    gpu.compiles = may_compile();
     if (!driver().has_clusters) {
         gpu.cluster_blocks = 1;
     }

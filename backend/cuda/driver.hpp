@@ -26,7 +26,7 @@ namespace otimes::backend {
                                             each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
                                                 each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
                                                     each(cuModuleGetGlobal) each(cuPointerGetAttribute)                \
-                                                        each(cuDeviceCanAccessPeer)
+                                                        each(cuDeviceCanAccessPeer) each(cuEventElapsedTime)
 /// Since 11.2; a driver without them gets plain allocations.
 #define OTIMES_POOL_FUNCTIONS(each)                                                                      \
     each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \

@@ -111,7 +111,13 @@ plan gpu_executor::plan_for(const program& p) const { return make_plan_for(p, {}
 plan gpu_executor::make_plan_for(const program& p, const options& wishes) const {
     options decided = wishes;
     decided.placement = placement::gpu;
-    return make_plan(p, machine_, decided);
+    const std::string choice = decided.deterministic ? std::string() : tuned_choice(p);
+    if (choice.empty()) {
+        return make_plan(p, machine_, decided);
+    }
+    machine tuned = machine_;
+    tuned.tuning.push_back({hash_value(p), choice, 0});
+    return make_plan(p, tuned, decided);
 }
 
 void gpu_executor::evaluate(const program& p, const bindings& b) const {
@@ -119,13 +125,17 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
     struct recent_program {
         std::uint64_t key = 0;
         std::uint64_t executor_id = 0;
+        std::uint64_t tunings = 0;
         std::shared_ptr<const prepared_plan> ready;
     };
+    const std::uint64_t tunings = tunings_.load(std::memory_order_acquire);
     thread_local std::array<recent_program, 32> recent;
     const std::uint64_t key = hash_value(p);
     recent_program& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
-    if (entry.key != key || entry.executor_id != id() || !(entry.ready->made_for.source == p)) {
-        entry = {key, id(), prepared(cached_plan_for(p, *this))};
+    if (entry.key != key || entry.executor_id != id() || entry.tunings != tunings ||
+        !(entry.ready->made_for.source == p)) {
+        // The process's table of plans does not know of tuning.
+        entry = {key, id(), tunings, prepared(tunings == 0 ? cached_plan_for(p, *this) : plan_for(p))};
     }
     // A copy: evaluating host operands comes back here.
     const std::shared_ptr<const prepared_plan> ready = entry.ready;
@@ -371,7 +381,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
     return result;
 }
 
-std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p) const {
+std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_fused) const {
     if (p.where != placement::gpu) {
         throw unsupported_error("otimes: executor '" + name_ +
                                 "' runs plans for one GPU; this one was made for another place. Make it with "
@@ -390,7 +400,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p) const {
     }
     const gpu_description& gpu = device_.description();
     try {
-        ready->list = lower_to_launches(p, gpu);
+        ready->list = lower_to_launches(p, gpu, allow_fused);
         load(ready->list);
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);

@@ -3,6 +3,7 @@
 /// The GPU executor: plans become launch lists once, and a run is a few address substitutions and launches.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,8 @@ public:
     void evaluate(const program& p, const bindings& b) const override;
     [[nodiscard]] plan make_plan_for(const program& p, const options& wishes) const override;
     [[nodiscard]] std::string describe(const plan& p) const override;
+    tuning_report tune(const program& p, const bindings& b, const options& wishes,
+                       const tuning_options& how) const override;
     [[nodiscard]] void* allocate(std::int64_t bytes) const override;
     void release(void* memory, std::int64_t bytes) const noexcept override;
     void upload(void* to, const host_tensor& from) const override;
@@ -65,7 +68,9 @@ public:
 
 private:
     std::shared_ptr<const prepared_plan> prepared(const plan& p) const;
-    std::shared_ptr<prepared_plan> prepare(const plan& p) const;
+    std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
+    /// The choice that was tuned for a program, in this process or an earlier one; empty: none.
+    [[nodiscard]] std::string tuned_choice(const program& p) const;
     std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
     void load(const launch_list& list) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const;
@@ -93,7 +98,10 @@ private:
     mutable arena workspace_;
     mutable arena scratch_;
     mutable pinned_blocks pinned_;
-    CUevent marker_ = nullptr;  ///< for wait_for
+    mutable std::mutex tuned_mutex_;
+    mutable std::unordered_map<std::uint64_t, std::string> tuned_;  ///< by hash of the program; "": looked up, none
+    mutable std::atomic<std::uint64_t> tunings_{0};                 ///< plans made before the last one are stale
+    CUevent marker_ = nullptr;                                      ///< for wait_for
     mutable std::mutex marker_mutex_;
 };
 

@@ -15,11 +15,6 @@ namespace otimes::backend {
 
 namespace {
 
-const disk_cache& process_cache() {
-    static const disk_cache* const cache = new disk_cache(disk_cache::folder_of_environment());
-    return *cache;
-}
-
 /// The newest code of the core set that this device runs: exact machine code, else PTX.
 std::optional<kernel_image> find_in_core_set(const kernel_request& request, int capability) {
     const core_set set = compiled_core_set();
@@ -35,19 +30,29 @@ std::optional<kernel_image> find_in_core_set(const kernel_request& request, int 
         for (std::size_t i = 0; i < set.count; ++i) {
             const core_set_entry& entry = set.entries[i];
             if (key == entry.key) {
-                return kernel_image{{reinterpret_cast<const char*>(entry.code), entry.bytes}, entry.function};
+                return kernel_image{{reinterpret_cast<const char*>(set.code) + entry.offset, entry.bytes},
+                                    entry.function};
             }
         }
     }
     return std::nullopt;
 }
 
-bool compiler_allowed() {
-    const char* const wish = std::getenv("OTIMES_NVRTC");
-    return wish == nullptr || std::string_view(wish) != "off";
+}  // namespace
+
+const disk_cache& process_cache() {
+    static const disk_cache* const cache = new disk_cache(disk_cache::folder_of_environment());
+    return *cache;
 }
 
-}  // namespace
+bool may_compile(std::string* why) {
+    const char* const wish = std::getenv("OTIMES_NVRTC");
+    const bool allowed = wish == nullptr || std::string_view(wish) != "off";
+    if (why != nullptr) {
+        *why = allowed ? runtime_compiler::instance().reason() : "run-time compilation is off (OTIMES_NVRTC=off)";
+    }
+    return allowed && runtime_compiler::instance().usable();
+}
 
 std::string_view to_string(kernel_source source) {
     switch (source) {
@@ -102,13 +107,11 @@ kernel_store::outcome kernel_store::load(const kernel_request& request) const {
     if (const std::optional<kernel_image> image = find_in_core_set(request, capability_)) {
         return finish(*image, kernel_source::core_set);
     }
-    if (!compiler_allowed()) {
-        return {std::nullopt, "run-time compilation is off (OTIMES_NVRTC=off)"};
+    std::string why;
+    if (!may_compile(&why)) {
+        return {std::nullopt, why};
     }
     const runtime_compiler& compiler = runtime_compiler::instance();
-    if (!compiler.usable()) {
-        return {std::nullopt, compiler.reason()};
-    }
     const target_architecture architecture = compiler.architecture_for(capability_);
     const std::string key = key_of(request, architecture) + "compiler " + compiler.version() + "\n";
     const disk_cache& cache = process_cache();

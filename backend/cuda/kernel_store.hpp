@@ -22,6 +22,12 @@
 
 namespace otimes::backend {
 
+/// True where kernels can be compiled at run time: NVRTC is there, and OTIMES_NVRTC is not "off". `why` says why not.
+bool may_compile(std::string* why = nullptr);
+
+/// The cache of this process's user.
+const disk_cache& process_cache();
+
 /// Where a kernel's code came from.
 enum class kernel_source : std::uint8_t { core_set, cache, nvrtc };
 std::string_view to_string(kernel_source source);
@@ -37,10 +43,11 @@ struct loaded_kernel {
 struct core_set_entry {
     const char* key;
     const char* function;
-    const unsigned char* code;
+    std::size_t offset;  ///< in the code of the whole set
     std::size_t bytes;
 };
 struct core_set {
+    const unsigned char* code;
     const core_set_entry* entries;
     std::size_t count;
 };

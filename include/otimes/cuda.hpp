@@ -64,6 +64,27 @@ struct host_tensor {
     std::vector<mode> modes;
 };
 
+/// How otimes::tune measures.
+struct tuning_options {
+    std::int32_t most_candidates = 12;  ///< plans that are measured, the planner's own among them
+    std::int32_t repetitions = 7;       ///< medians of so many
+    bool keep_on_disk = true;           ///< in the cache folder, for later processes too
+};
+
+/// One measured plan.
+struct tuned_candidate {
+    std::string choice;      ///< text form of the passes
+    double seconds = 0;      ///< of one evaluation; 0: not measured
+    double difference = -1;  ///< from the generic kernels' result, Frobenius, relative; negative: not compared
+    bool valid = false;      ///< ran, and agrees
+};
+
+/// What otimes::tune found; `candidates` begins with the planner's own choice.
+struct tuning_report {
+    std::vector<tuned_candidate> candidates;
+    std::size_t best = 0;  ///< position of the winner
+};
+
 /// An executor whose operands may be in device memory. Any thread may use it at any time; work is queued in the order of
 /// the calls. It lives as long as the process.
 class device_executor : public executor {
@@ -79,6 +100,10 @@ public:
     /// Which kernels a plan launches and where their code came from (core_set, cache, nvrtc, generic), one per line.
     /// Loads the kernels. The text is for people; its form may change.
     [[nodiscard]] virtual std::string describe(const plan& p) const = 0;
+    /// Measures the planner's best candidates for a program and keeps the winner; see otimes::tune. `b` holds the inputs; its
+    /// output is not touched.
+    virtual tuning_report tune(const program& p, const bindings& b, const options& wishes,
+                               const tuning_options& how) const = 0;
 
     /// @name For matrices.
     /// @{
@@ -1111,6 +1136,22 @@ template <int Order = 0, class Scalar>
     const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
     device::with_program(value, y, [&](const program& p, const bindings&) { result = where.make_plan_for(p, wishes); });
     return result;
+}
+/// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
+/// it, each one first compared with the generic kernels' result, and makes the fastest right one the plan of this expression's
+/// signature from now on, in this process and (`how.keep_on_disk`) by the cache folder in later ones. Nothing else searches:
+/// an expression that was never tuned has the planner's deterministic plan, and options::deterministic ignores what was tuned.
+/// Blocks. Cost: seconds (each candidate's kernels are compiled), and device memory for two more results.
+/// @throws unsupported_error the expression is not one chain of products; device_error as evaluation.
+template <int Order = 0, class Scalar>
+tuning_report tune(const device_product<Scalar>& value, const options& wishes = {}, const tuning_options& how = {}) {
+    tuning_report report;
+    const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
+                        Order == 1 ? 1 : value.rows()};
+    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+    device::with_program(value, y,
+                         [&](const program& p, const bindings& b) { report = where.tune(p, b, wishes, how); });
+    return report;
 }
 /// Body of plan::run for device expressions. @throws unsupported_error another signature, alias_error Y overlaps an operand.
 template <class Destination, class Scalar>

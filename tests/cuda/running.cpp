@@ -262,3 +262,33 @@ TEST_CASE("errors are typed and leave the executor usable" * needs_gpu()) {
     const Eigen::MatrixXf a = A.to_host();
     CHECK(a.rows() == 3);
 }
+
+TEST_CASE("tuning measures right candidates, and the winner is the plan from then on" * needs_gpu()) {
+    const shapes s{300, {5, 6, 7, 3}, {5, 6, 7, 3}};
+    const auto factors = random_factors<float>(s);
+    const DeviceMatrix<float, 1> A(factors[0]), B(factors[1]), C(factors[2]), D(factors[3]);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 3);
+    const DeviceMatrix<float, 1> dX(X);
+    const auto value = dX * kron(A, B, C, D);
+    DeviceMatrix<float, 1> dY;
+    dY = value;
+    const otimes::plan before = otimes::make_plan<1>(value, {.deterministic = true});
+    const otimes::tuning_report report = otimes::tune<1>(value, {}, {.most_candidates = 6, .keep_on_disk = false});
+    REQUIRE(report.candidates.size() > 2);
+    REQUIRE(report.best < report.candidates.size());
+    for (const otimes::tuned_candidate& c : report.candidates) {
+        CHECK_MESSAGE(c.valid, c.choice << " differs by " << c.difference);
+        CHECK(c.seconds > 0);
+        CHECK(report.candidates[report.best].seconds <= 1.03 * c.seconds);
+    }
+    const otimes::plan after = otimes::make_plan<1>(value);
+    REQUIRE(otimes::planning::choice_of(after));
+    CHECK(otimes::planning::choice_text(*otimes::planning::choice_of(after)) == report.candidates[report.best].choice);
+    CHECK(otimes::make_plan<1>(value, {.deterministic = true}) == before);
+    dY = value;
+    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+    CHECK_THROWS_AS(otimes::tune(1 * dX), otimes::unsupported_error);
+    const float infinite = std::numeric_limits<float>::infinity();
+    const DeviceMatrix<float, 1> worse(Eigen::MatrixXf::Constant(s.rows, s.inputs(), infinite));
+    CHECK_THROWS_AS(otimes::tune(worse * kron(A, B, C, D)), otimes::device_error);
+}

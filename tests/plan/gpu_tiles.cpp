@@ -4,16 +4,20 @@
 #include "../../bench/gpu/cases.hpp"
 #include "plan/programs.hpp"
 
+#include <otimes/plan/gpu_candidates.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -240,4 +244,48 @@ TEST_CASE("deterministic plans leave the matrix unit out, so that a row's bits d
             }
         }
     }
+}
+
+TEST_CASE("candidates to measure: the planner's choice first, all of them legal and different") {
+    using namespace otimes::planning;
+    const gpu_description gpu = otimes::h200();
+    for (const auto& [rows, extent, count] : {std::tuple{1024, 8, 6}, std::tuple{20, 2, 9}, std::tuple{64, 16, 5}}) {
+        const program p = program_of(otimes::bench::power_case("", rows, extent, count), dtype::f32);
+        const std::vector<gpu_choice> choices = gpu_candidates(p, gpu, {}, 40);
+        REQUIRE(choices.size() > 5);
+        CHECK(choices.front() == *choice_of(plan_on_gpu(p, gpu, {})));
+        std::set<std::string> texts;
+        for (const gpu_choice& c : choices) {
+            texts.insert(choice_text(c));
+            const plan made = plan_on_gpu(p, gpu, {}, 0, &c);
+            CHECK(choice_of(made) == c);
+            check_legal(made, gpu, dtype::f32);
+        }
+        CHECK(texts.size() == choices.size());
+        CHECK(gpu_candidates(p, gpu, {}, 3).size() == 3);
+    }
+    CHECK(gpu_candidates(on_device(rows_program(3, {})), gpu, {}, 5).empty());
+}
+
+TEST_CASE("without a compiler plans take the core set's kernels, and say so") {
+    using namespace otimes::planning;
+    for (const int capability : {80, 89, 90, 100, 120}) {
+        gpu_description gpu = otimes::gpu_of_capability(capability);
+        gpu.compiles = false;
+        const std::vector<gpu_group>& core = core_groups(capability);
+        CHECK(core.size() > 50);
+        for (const auto& [extent, count] : {std::pair{8, 7}, std::pair{16, 4}, std::pair{4, 5}, std::pair{2, 9}}) {
+            const plan p = planned(program_of(otimes::bench::power_case("", 512, extent, count), dtype::f32), gpu);
+            CHECK(p.passes.size() < static_cast<std::size_t>(count));
+            REQUIRE(p.notes.size() == 1);
+            for (const otimes::pass& one : p.passes) {
+                CHECK(std::ranges::count(core, group_of(one, dtype::f32)) == 1);
+            }
+        }
+        const plan odd = planned(program_of(otimes::bench::power_case("", 512, 7, 3), dtype::f32), gpu);
+        for (const otimes::pass& one : odd.passes) {
+            CHECK(one.kernel == pass_kernel::gpu_generic);
+        }
+    }
+    CHECK(core_groups(75).empty());
 }

@@ -64,6 +64,7 @@ struct gpu_choice {
     struct part {
         std::int32_t sweeps = 0;
         gpu_tile tile;
+        bool any_tile = false;  ///< the planner chooses the tile
         friend bool operator==(const part&, const part&) = default;
     };
     std::int64_t slab_extent = 0;  ///< 0: no slabs
@@ -466,7 +467,8 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
             std::size_t begin = 0;
             for (std::size_t i = 0; i < ends.size(); ++i) {
                 passes.emplace_back();
-                const gpu_tile* const tile = forced != nullptr ? &forced->parts[i].tile : nullptr;
+                const gpu_tile* const tile =
+                    forced != nullptr && !forced->parts[i].any_tile ? &forced->parts[i].tile : nullptr;
                 planner->evaluate(begin, ends[i], tile, passes.back());
                 if (passes.back().predicted_seconds == std::numeric_limits<double>::infinity() ||
                     (tile != nullptr && passes.back().tile != *tile)) {

@@ -16,6 +16,7 @@
 
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/machine.hpp>
+#include <otimes/plan/machine_table.hpp>
 #include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
@@ -219,12 +220,15 @@ inline gpu_group without_tile(const group_request& r) {
     return g;
 }
 
-/// True when a group's tile suits the request: rows divide a line, no longer runs than there are elements, no matrix unit
-/// where splitting is forbidden.
-OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
+/// True when a group's tile may serve the request: rows divide a line, no matrix unit where it is forbidden.
+OTIMES_COLD inline bool may_serve(const gpu_group& g, const group_request& r) {
     return (r.may_use_unit || !std::ranges::any_of(g.tile.trips, &gpu_trip::matrix)) &&
-           (g.outer ? g.tile.run <= r.inner || g.tile.run == 2
-                    : r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0);
+           (g.outer || r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0);
+}
+
+/// The same, and its runs are no longer than what there is.
+OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
+    return may_serve(g, r) && (!g.outer || g.tile.run <= r.inner || g.tile.run == 2);
 }
 
 /// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it.
@@ -489,13 +493,8 @@ OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const
 
 }  // namespace tile_formula
 
-/// Chooses tile, threads and trips for a GPU: the table where it knows the group, else the formulas; nothing when no tile fits
-/// or the kernels do not know the case.
-OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r, const gpu_description& gpu) {
-    const bool known = r.type == dtype::f32 || r.type == dtype::f64 || r.type == dtype::c64 || r.type == dtype::c128;
-    if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || !known || r.outer != (r.inner > 1)) {
-        return std::nullopt;
-    }
+/// The table's choice, else the formulas'.
+OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r, const gpu_description& gpu) {
     if (std::optional<chosen_group> chosen = measured_group(r, gpu)) {
         return chosen;
     }
@@ -503,6 +502,69 @@ OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request&
         return chosen_group{std::move(*g), 0};
     }
     return std::nullopt;
+}
+
+/// The fused kernels of the core set for a compute capability: powers of the common sizes, for many rows, without clusters. Made
+/// for the first capability of a family: code for 8.0 serves 8.x, PTX for 9.0 everything newer. Before 8.0 there are none.
+OTIMES_COLD inline const std::vector<gpu_group>& core_groups(std::int32_t capability) {
+    const auto make = [](std::int32_t first) {
+        gpu_description gpu = gpu_of_capability(first);
+        gpu.cluster_blocks = 1;
+        struct size {
+            std::int64_t extent;
+            std::vector<std::size_t> counts;
+        };
+        std::vector<gpu_group> groups;
+        for (const dtype type : {dtype::f32, dtype::f64}) {
+            for (const size& s : {size{2, {1, 2, 3, 6}}, size{4, {1, 2, 3}}, size{8, {1, 2, 3}}, size{16, {1, 2, 3}},
+                                  size{32, {1, 2}}, size{64, {1, 2}}}) {
+                for (const std::size_t count : s.counts) {
+                    for (const bool outer : {false, true}) {
+                        group_request r;
+                        r.outer = outer;
+                        r.type = type;
+                        r.p.assign(count, s.extent);
+                        r.q = r.p;
+                        r.groups = 100000;
+                        r.inner = outer ? 32 : 1;
+                        if (std::optional<chosen_group> chosen = any_group(r, gpu)) {
+                            groups.push_back(std::move(chosen->group));
+                        }
+                    }
+                }
+            }
+        }
+        return groups;
+    };
+    static const std::vector<gpu_group> none;
+    static const std::vector<gpu_group> ampere = make(80);
+    static const std::vector<gpu_group> hopper = make(90);
+    return capability >= 90 ? hopper : capability >= 80 ? ampere : none;
+}
+
+/// The group of the core set for a request, where the GPU can run it.
+OTIMES_COLD inline std::optional<chosen_group> core_group(const group_request& r, const gpu_description& gpu) {
+    const gpu_group wanted = without_tile(r);
+    for (const gpu_group& g : core_groups(gpu.compute_capability)) {
+        if (g.outer == wanted.outer && g.type == wanted.type && g.p == wanted.p && g.q == wanted.q && may_serve(g, r) &&
+            why_illegal(g, gpu).empty()) {
+            return chosen_group{g, 0};
+        }
+    }
+    return std::nullopt;
+}
+
+/// Chooses tile, threads and trips for a GPU: the table where it knows the group, else the formulas; nothing when no tile fits
+/// or the kernels do not know the case.
+OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r, const gpu_description& gpu) {
+    const bool known = r.type == dtype::f32 || r.type == dtype::f64 || r.type == dtype::c64 || r.type == dtype::c128;
+    if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || !known || r.outer != (r.inner > 1)) {
+        return std::nullopt;
+    }
+    if (!gpu.compiles) {
+        return core_group(r, gpu);
+    }
+    return any_group(r, gpu);
 }
 
 }  // namespace otimes::planning

@@ -106,6 +106,9 @@ inline plan place_on_gpu(const program& source, const machine& target, const opt
     }
     const gpu_description& gpu = target.gpus.front();
     plan result = gpu_plan_within_limit(source, target, wishes);
+    if (!gpu.compiles) {
+        result.notes.push_back("no kernel is compiled at run time: those of the core set, and the generic one");
+    }
     const double transfer = transfer_seconds(residency_of(source), gpu);
     if (transfer > 0) {
         result.notes.push_back("operands in host memory are copied to the GPU and back: " + seconds_text(transfer));

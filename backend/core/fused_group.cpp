@@ -31,7 +31,11 @@ std::string type_expression(const gpu_group& g) {
     for (std::size_t i = 0; i < tile.trips.size(); ++i) {
         const gpu_trip& t = tile.trips[i];
         text += (i == 0 ? "otimes::kernels::trip<" : ",otimes::kernels::trip<") + std::to_string(t.first) + "," +
-                std::to_string(t.count) + "," + (t.warpgroup ? "2" : t.matrix ? "1" : "0") + "," + std::to_string(t.split) + ">";
+                std::to_string(t.count) + "," +
+                (t.warpgroup ? "2"
+                 : t.matrix  ? "1"
+                             : "0") +
+                "," + std::to_string(t.split) + ">";
     }
     return text + ">>";
 }

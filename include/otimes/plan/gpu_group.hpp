@@ -314,7 +314,10 @@ OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
                        " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") + " :";
     for (const gpu_trip& trip : t.trips) {
         text += " " + std::to_string(trip.first) + (trip.count > 1 ? "+" + std::to_string(trip.count) : "") +
-                (trip.warpgroup ? "w" : trip.matrix ? "m" : "f") + (trip.split > 1 ? "/" + std::to_string(trip.split) : "");
+                (trip.warpgroup ? "w"
+                 : trip.matrix  ? "m"
+                                : "f") +
+                (trip.split > 1 ? "/" + std::to_string(trip.split) : "");
     }
     return text;
 }

@@ -45,9 +45,9 @@ struct gpu_description {
     bool has_async_copy = false;      ///< cp.async
     bool has_bulk_copy = false;       ///< bulk copies completing on an mbarrier
     bool has_tf32_mma = false;
-    bool has_f64_mma = false;            ///< m8n8k4
-    bool has_f64_mma_wide = false;       ///< m16n8k8
-    bool has_warpgroup_mma = false;      ///< the unit of a whole warpgroup (capability 9.0 alone)
+    bool has_f64_mma = false;        ///< m8n8k4
+    bool has_f64_mma_wide = false;   ///< m16n8k8
+    bool has_warpgroup_mma = false;  ///< the unit of a whole warpgroup (capability 9.0 alone)
     bool compiles = true;  ///< kernels can be compiled at run time; false: there are those of the core set only
     double memory_bytes_per_second = 0;  ///< copy through DRAM, read + written
     double l2_bytes_per_second = 0;      ///< copy that stays in L2, read + written

@@ -398,11 +398,11 @@ void transfer(Archive& a, machine& m) {
         gpu_description& g = m.gpus[i];
         a.line("gpu");
         transfer_all(a, g.name, g.compute_capability, g.multiprocessors, g.memory_bytes, g.l2_bytes,
-                     g.shared_bytes_per_block, g.shared_bytes_per_multiprocessor, g.registers_per_multiprocessor, g.has_warpgroup_mma, g.compiles,
-                     g.cluster_blocks, g.has_async_copy, g.has_bulk_copy, g.has_tf32_mma, g.has_f64_mma,
-                     g.has_f64_mma_wide, g.memory_bytes_per_second, g.l2_bytes_per_second, g.flops_f32, g.flops_f64,
-                     g.flops_f32_split, g.flops_f64_mma, g.launch_seconds, g.graph_node_seconds,
-                     g.host_bytes_per_second, g.peer_bytes_per_second);
+                     g.shared_bytes_per_block, g.shared_bytes_per_multiprocessor, g.registers_per_multiprocessor,
+                     g.has_warpgroup_mma, g.compiles, g.cluster_blocks, g.has_async_copy, g.has_bulk_copy,
+                     g.has_tf32_mma, g.has_f64_mma, g.has_f64_mma_wide, g.memory_bytes_per_second,
+                     g.l2_bytes_per_second, g.flops_f32, g.flops_f64, g.flops_f32_split, g.flops_f64_mma,
+                     g.launch_seconds, g.graph_node_seconds, g.host_bytes_per_second, g.peer_bytes_per_second);
     }
     a.line("network");
     a.field(m.network_bytes_per_second);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -21,18 +22,19 @@ using namespace otimes::backend;
 
 namespace {
 
-fused_request request(bool outer, dtype type, std::vector<std::int64_t> p, std::vector<std::int64_t> q,
+using planning::group_request;
+
+group_request request(bool outer, dtype type, std::vector<std::int64_t> p, std::vector<std::int64_t> q,
                       std::int64_t inner = 1) {
-    fused_request r;
+    group_request r;
     r.outer = outer;
     r.type = type;
     r.p = std::move(p);
     r.q = std::move(q);
     for (int level = static_cast<int>(r.p.size()); level >= 1; --level) {
         r.order.push_back(level);
-        r.matrix.push_back(true);
     }
-    r.tiles_of_one = 1024;
+    r.groups = 1024;
     r.inner = inner;
     return r;
 }
@@ -45,7 +47,7 @@ TEST_CASE("chosen groups compile for every architecture") {
         MESSAGE("skipped: " << compiler.reason());
         return;
     }
-    std::vector<fused_request> requests;
+    std::vector<group_request> requests;
     for (const dtype type : {dtype::f32, dtype::f64}) {
         requests.push_back(request(false, type, {3, 3, 3, 3}, {3, 3, 3, 3}));
         requests.push_back(request(false, type, {16, 16}, {16, 16}));
@@ -60,16 +62,11 @@ TEST_CASE("chosen groups compile for every architecture") {
     std::vector<job> jobs;
     for (const int capability : {75, 80, 90, 100, 120}) {
         const target_architecture known = compiler.architecture_for(capability);
-        gpu_description gpu = gpu_of_capability(capability);
-        for (fused_request r : requests) {
-            const bool unit = r.type == dtype::f32 ? gpu.has_tf32_mma : gpu.has_f64_mma_wide;
-            std::fill(r.matrix.begin(), r.matrix.end(), unit);
-            const std::optional<fused_group> g = choose_group(r, gpu);
-            REQUIRE(g);
-            const std::string type = g->type_expression();
-            jobs.push_back(
-                {{g->kernel() + ".cuh", "otimes::kernels::" + g->kernel() + "<" + type + ">", type + "::shared_bytes"},
-                 known});
+        const gpu_description gpu = gpu_of_capability(capability);
+        for (const group_request& r : requests) {
+            const std::optional<planning::chosen_group> chosen = planning::choose_group(r, gpu);
+            REQUIRE(chosen);
+            jobs.push_back({request_of(chosen->group), known});
         }
         if (capability != 75 && capability != 90) requests.resize(2);  // a sample
     }

@@ -73,7 +73,7 @@ TEST_CASE("GPU passes of known cases") {
     CHECK(sweeps_per_pass(passes(16, 64, 4)) == std::vector<std::size_t>{2, 1, 1});
     CHECK(passes(16, 64, 4).passes[0].kernel == pass_kernel::gpu_trailing);
     CHECK(passes(16, 64, 4).passes[1].kernel == pass_kernel::gpu_outer);
-    CHECK(passes(16, 64, 4).passes[1].tile.run == 64);
+    CHECK(passes(16, 64, 4).passes[1].tile.run == 128);
     CHECK(passes(16, 128, 3).passes.size() == 3);
     CHECK(passes(1024, 8, 5, dtype::f64).passes.size() == 1);
     CHECK(passes(1024, 8, 5, dtype::f64).passes[0].tile.cluster == 4);

@@ -36,6 +36,7 @@ interconnect links_of(const transport& over, const communicator_options& how) {
         const double peer = where.gpus.front().peer_bytes_per_second;
         links.bytes_per_second = peer > 0 ? peer : where.gpus.front().host_bytes_per_second;
         links.exchange_seconds = 25e-6;
+        links.chunks = how.links.chunks > 1 ? how.links.chunks : 4;
     } else {
         links.bytes_per_second = where.cpu.memory_bytes_per_second / 4;  // two copies, each read and written
         links.exchange_seconds = over.size() == over.local_count() ? 0 : 5e-6;
@@ -51,8 +52,8 @@ struct communicator_state {
     communicator_options how;
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
-    std::vector<std::array<arena, 4>>
-        arenas;  ///< of each local rank: two intermediates, what it packs, what it unpacks
+    /// Of each local rank: three intermediates, what it packs, what it unpacks.
+    std::vector<std::array<arena, 5>> arenas;
 
     ~communicator_state() {
         for (std::size_t local = 0; local < arenas.size(); ++local) {
@@ -77,8 +78,15 @@ struct communicator_state {
         return static_cast<std::byte*>(a.data);
     }
 
+    /// Moves one chunk of all blocks. What was started is still on its way when this returns, unless it had to be packed.
+    void start_exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
+                        std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target,
+                        std::int32_t chunk, std::int32_t chunks);
     void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
-                  std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target);
+                  std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
+        start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1);
+        over->finish();
+    }
 };
 
 namespace {
@@ -122,9 +130,10 @@ std::int64_t aligned(std::int64_t bytes) {
 
 }  // namespace
 
-void communicator_state::exchange(const distribution& from, const distribution& to, std::int64_t rows,
-                                  std::int64_t cols, std::int64_t element_bytes, std::span<const void* const> source,
-                                  std::span<void* const> target) {
+void communicator_state::start_exchange(const distribution& from, const distribution& to, std::int64_t rows,
+                                        std::int64_t cols, std::int64_t element_bytes,
+                                        std::span<const void* const> source, std::span<void* const> target,
+                                        std::int32_t chunk, std::int32_t chunks) {
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const std::int32_t locals = over->local_count();
@@ -137,6 +146,7 @@ void communicator_state::exchange(const distribution& from, const distribution& 
     };
     std::vector<message> sends;
     std::vector<message> receives;
+    bool any_packed = false;
     std::vector<pending_copy> direct;
     std::vector<pending_copy> later;
     const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + locals; };
@@ -154,8 +164,9 @@ void communicator_state::exchange(const distribution& from, const distribution& 
         std::vector<std::vector<moved_runs>> in(static_cast<std::size_t>(ranks));
         for (std::int32_t other = 0; other < ranks; ++other) {
             const auto n = static_cast<std::size_t>(other);
-            out[n] = moved_between(mine, block_of(to, rows, cols, other));
-            in[n] = moved_between(block_of(from, rows, cols, other), wanted);
+            out[n] = moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk, chunks));
+            const held_block theirs = block_of(from, rows, cols, other);
+            in[n] = moved_between(theirs, wanted, chunk_of(theirs, from, chunk, chunks));
             for (const moved_runs& m : out[n]) {
                 packed_bytes += goes_directly(in_bytes(m, element_bytes)) ? 0 : m.elements() * element_bytes;
             }
@@ -165,8 +176,9 @@ void communicator_state::exchange(const distribution& from, const distribution& 
             packed_bytes = aligned(packed_bytes);
             unpacked_bytes = aligned(unpacked_bytes);
         }
-        std::byte* pack = packed_bytes > 0 ? grown(local, 2, packed_bytes) : nullptr;
-        std::byte* unpack = unpacked_bytes > 0 ? grown(local, 3, unpacked_bytes) : nullptr;
+        any_packed = any_packed || packed_bytes > 0 || unpacked_bytes > 0;
+        std::byte* pack = packed_bytes > 0 ? grown(local, 3, packed_bytes) : nullptr;
+        std::byte* unpack = unpacked_bytes > 0 ? grown(local, 4, unpacked_bytes) : nullptr;
         for (std::int32_t step = 0; step < ranks; ++step) {
             // Rank r begins with its neighbour r + 1, so that not all send to the same one at once.
             const std::int32_t other = (me + step) % ranks;
@@ -226,7 +238,10 @@ void communicator_state::exchange(const distribution& from, const distribution& 
     for (const pending_copy& c : direct) {
         over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
     }
-    over->finish();
+    if (!any_packed) {
+        return;
+    }
+    over->finish();  // the memory that was packed into is used again by the next chunk
     for (const pending_copy& c : later) {
         over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
     }
@@ -358,6 +373,7 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
     const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();
     const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    // Three intermediates: while chunks of a stage arrive in one, later chunks still read another and write a third.
     std::vector<const void*> current(x.begin(), x.end());
     std::vector<void*> next(static_cast<std::size_t>(locals));
     for (std::size_t i = 0; i < plan.stages.size(); ++i) {
@@ -365,29 +381,68 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         for (std::int32_t local = 0; local < locals; ++local) {
             const auto n = static_cast<std::size_t>(local);
             const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
-            next[n] = i + 1 == plan.stages.size() ? y[n] : wanted > 0 ? state_->grown(local, i % 2, wanted) : nullptr;
+            next[n] = i + 1 == plan.stages.size() ? y[n] : wanted > 0 ? state_->grown(local, i % 3, wanted) : nullptr;
         }
         if (stage.kind == stage_kind::exchange) {
-            state_->exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
-                             current, next);
-        } else {
+            if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
+                state_->exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
+                                 current, next);
+            }
+            current.assign(next.begin(), next.end());
+            continue;
+        }
+        // Bytes from one index of the cut mode to the next, in the input and in the output.
+        std::int64_t step_before = bytes;
+        std::int64_t step_after = bytes;
+        for (std::size_t k = stage.extents.size(); stage.mode >= 0 && k-- > static_cast<std::size_t>(stage.mode) + 1;) {
+            const bool applied = std::ranges::find(stage.factors, static_cast<std::int32_t>(k)) != stage.factors.end();
+            step_before *= stage.extents[k];
+            step_after *= applied ? plan.source.factors[k].q_extent : stage.extents[k];
+        }
+        std::vector<void*> arrived(static_cast<std::size_t>(locals));
+        for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
             for (std::int32_t local = 0; local < locals; ++local) {
                 const auto n = static_cast<std::size_t>(local);
-                const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(first + local)];
+                const std::int32_t rank = first + local;
+                const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank * stage.chunks + chunk)];
                 if (which < 0) {
                     continue;
                 }
+                std::int64_t begin = 0;
+                if (stage.chunks > 1) {
+                    const std::int32_t part = (rank - stage.where.first_rank) % stage.where.col_parts;
+                    const std::int64_t own = part_of(stage.where.extent, stage.where.col_parts, part).size();
+                    begin = part_of(own, stage.chunks, chunk).begin;
+                }
                 bindings b;
-                b.pointers.push_back(const_cast<void*>(current[n]));
+                b.pointers.push_back(
+                    const_cast<std::byte*>(static_cast<const std::byte*>(current[n]) + begin * step_before));
                 for (const std::int32_t k : stage.factors) {
                     b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
                 }
-                b.pointers.push_back(next[n]);
+                b.pointers.push_back(static_cast<std::byte*>(next[n]) + begin * step_after);
                 if (stage.scaled) {
                     b.scalars.push_back(alpha);
                 }
                 t.executor_of(local).run(stage.plans[static_cast<std::size_t>(which)], b, {});
             }
+            if (stage.chunks == 1) {
+                break;
+            }
+            const distributed_stage& sent = plan.stages[i + 1];
+            for (std::int32_t local = 0; local < locals; ++local) {
+                const auto n = static_cast<std::size_t>(local);
+                const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
+                arrived[n] = i + 2 == plan.stages.size() ? y[n]
+                             : wanted > 0                ? state_->grown(local, (i + 1) % 3, wanted)
+                                                         : nullptr;
+            }
+            const std::vector<const void*> from(next.begin(), next.end());
+            state_->start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes,
+                                   from, arrived, chunk, stage.chunks);
+        }
+        if (stage.chunks > 1) {
+            t.finish();
         }
         current.assign(next.begin(), next.end());
     }

@@ -34,10 +34,14 @@ if(OTIMES_MPI_FOUND)
   endif()
   foreach(ranks RANGE 1 6)
     add_test(NAME mpi.${ranks}_ranks COMMAND ${launch} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed>
-                                             --test-case-exclude=*[alone]*,*[long]*)
+                                             --test-case-exclude=*[alone]*,*[gpus]*,*[long]*)
     set_tests_properties(mpi.${ranks}_ranks PROPERTIES LABELS mpi TIMEOUT 120 ENVIRONMENT "OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0" PROCESSORS 2)
   endforeach()
 else()
   add_test(NAME mpi COMMAND "${CMAKE_COMMAND}" -E echo "tests of MPI ranks are skipped: no MPI was found")
   set_tests_properties(mpi PROPERTIES SKIP_REGULAR_EXPRESSION "are skipped" LABELS mpi)
 endif()
+
+# multi-gpu: the cases on GPUs, by name.
+add_test(NAME multi_gpu COMMAND test_distributed "--test-case=*[gpus]*")
+set_tests_properties(multi_gpu PROPERTIES LABELS multi-gpu TIMEOUT 300 SKIP_REGULAR_EXPRESSION "several GPUs are skipped")

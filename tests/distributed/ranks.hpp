@@ -98,13 +98,18 @@ private:
     std::int32_t ranks_;
 };
 
-inline std::pair<otimes::communicator, loopback*> looped(std::int32_t ranks) {
+inline std::pair<otimes::communicator, loopback*> looped(std::int32_t ranks,
+                                                         const otimes::communicator_options& how = {}) {
     auto t = std::make_unique<loopback>(ranks);
     loopback* const seen = t.get();
-    return {otimes::communicator(std::move(t), {}), seen};
+    return {otimes::communicator(std::move(t), how), seen};
 }
 
 inline bool under_mpi() { return otimes::started_by_mpi(); }
+
+// Exchanges in up to three chunks, however small.
+inline const otimes::communicator_options in_chunks{
+    .links = {.bytes_per_second = 1e9, .chunks = 3, .least_chunk_bytes = 1}};
 
 // Every communicator that the cases run on.
 inline const std::vector<otimes::communicator>& everyone() {
@@ -112,12 +117,16 @@ inline const std::vector<otimes::communicator>& everyone() {
         std::vector<otimes::communicator> list;
         if (under_mpi()) {
             list.push_back(otimes::make_communicator({.deadline = std::chrono::seconds(20), .use_gpus = false}));
+            list.push_back(otimes::make_communicator(
+                {.deadline = std::chrono::seconds(20), .use_gpus = false, .links = in_chunks.links}));
             return list;
         }
         for (const int ranks : {1, 2, 3, 4, 6}) {
             list.push_back(otimes::in_process(ranks));
         }
         list.push_back(looped(5).first);
+        list.push_back(otimes::in_process(3, in_chunks));
+        list.push_back(looped(2, in_chunks).first);
         return list;
     }();
     return all;

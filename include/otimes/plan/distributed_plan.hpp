@@ -73,6 +73,10 @@ struct interconnect {
     double network_bytes_per_second = 0;  ///< between hosts; 0: there is one host
     std::int32_t ranks_per_host = 0;      ///< 0: all
     double exchange_seconds = 20e-6;      ///< fixed cost of an exchange
+    /// Parts into which a local stage and the exchange after it are cut, so that a part is sent while the next is computed. A
+    /// part's messages have at least `least_chunk_bytes`.
+    std::int32_t chunks = 1;
+    std::int64_t least_chunk_bytes = 1 << 20;
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 
@@ -91,8 +95,9 @@ struct distributed_stage {
     std::int32_t mode = -1;                  ///< that `where` cuts; -1: none, -2: flat ranges that follow no mode
     bool scaled = false;                     ///< by alpha
     bool add = false;                        ///< to Y
+    std::int32_t chunks = 1;                 ///< ranges of the cut mode that are computed, and sent, one after another
     std::vector<plan> plans;                 ///< one for each shape of block
-    std::vector<std::int32_t> plan_of_rank;  ///< index into `plans`; -1: this rank has nothing to do
+    std::vector<std::int32_t> plan_of_rank;  ///< [rank * chunks + chunk]: index into `plans`; -1: nothing to do
     /// @}
 
     /// @name exchange
@@ -113,7 +118,7 @@ struct distributed_plan {
     distribution result;                        ///< of Y
     std::int64_t bytes_on_wire = 0;             ///< sent by all ranks together in all exchanges; exact
     std::int64_t most_bytes_sent = 0;           ///< by one rank, in all exchanges
-    std::vector<std::int64_t> buffer_elements;  ///< for each rank: elements of each of its two intermediate buffers
+    std::vector<std::int64_t> buffer_elements;  ///< for each rank: elements of each of its intermediate buffers
     double predicted_seconds = 0;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;
@@ -169,9 +174,11 @@ struct layout_choice {
 };
 
 /// The local program of a stage for a block of `rows` rows whose columns have these extents (the cut mode's is the rank's own):
-/// in (binding 0), the stage's factors, out (last binding). Blocks are row-major and contiguous.
+/// in (binding 0), the stage's factors, out (last binding). Blocks are row-major and contiguous; of a chunk, mode `cut` has
+/// `cut_extent` indices in memory.
 OTIMES_COLD inline program local_program(const distributed_problem& problem, const std::vector<std::int32_t>& factors,
-                                         std::int64_t rows, std::vector<std::int64_t> extents, bool scaled, bool add) {
+                                         std::int64_t rows, std::vector<std::int64_t> extents, bool scaled, bool add,
+                                         std::int32_t cut = -1, std::int64_t cut_extent = 0) {
     program p;
     std::int32_t bindings = 0;
     const auto make = [&](dtype type, tensor_role role, memory_space space) {
@@ -199,7 +206,7 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
         std::int64_t stride = 1;
         for (std::size_t k = extents.size(); k-- > 0;) {
             steps[k] = stride;
-            stride *= extents[k];
+            stride *= static_cast<std::int32_t>(k) == cut ? cut_extent : extents[k];
         }
         p.add_mode(rows, stride);
         for (std::size_t k = 0; k < extents.size(); ++k) {
@@ -606,6 +613,15 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
             after[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
         }
         const bool local = stage.kind == stage_kind::local;
+        if (local && stage.mode >= 0 && i + 1 < result.stages.size()) {
+            // As many chunks as leave each message its least size: a rank sends most_sent over the others.
+            const std::int64_t largest =
+                result.stages[i + 1].moved.most_sent * bytes / (std::max)(1, problem.ranks - 1);
+            const std::int64_t extent = stage.extents[static_cast<std::size_t>(stage.mode)] / stage.where.col_parts;
+            const std::int64_t fit = (std::min)(largest / (std::max)(net.least_chunk_bytes, std::int64_t{1}), extent);
+            stage.chunks = static_cast<std::int32_t>(
+                std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
+        }
         const std::int32_t mode = local ? stage.mode : -1;
         distribution out = local ? stage.where : stage.to;
         if (mode >= 0) {
@@ -621,25 +637,34 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
                 continue;
             }
             if (block.elements() == 0) {
-                stage.plan_of_rank.push_back(-1);
+                stage.plan_of_rank.insert(stage.plan_of_rank.end(), static_cast<std::size_t>(stage.chunks), -1);
                 continue;
             }
-            const std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}
-                                                             // a flat copy
-                                                             : local_extents(stage.extents, stage.where, mode, rank);
-            const program source =
-                local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add);
-            std::int32_t which = -1;
-            for (std::size_t n = 0; n < stage.plans.size(); ++n) {
-                which = stage.plans[n].source == source ? static_cast<std::int32_t>(n) : which;
+            std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}  // a flat copy
+                                                       : local_extents(stage.extents, stage.where, mode, rank);
+            const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
+            for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
+                if (stage.chunks > 1) {
+                    own[static_cast<std::size_t>(mode)] = part_of(whole, stage.chunks, chunk).size();
+                    if (own[static_cast<std::size_t>(mode)] == 0) {
+                        stage.plan_of_rank.push_back(-1);
+                        continue;
+                    }
+                }
+                const program source =
+                    local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add, mode, whole);
+                std::int32_t which = -1;
+                for (std::size_t n = 0; n < stage.plans.size(); ++n) {
+                    which = stage.plans[n].source == source ? static_cast<std::int32_t>(n) : which;
+                }
+                if (which < 0) {
+                    options wishes = problem.wishes;
+                    wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
+                    which = static_cast<std::int32_t>(stage.plans.size());
+                    stage.plans.push_back(make_plan(source, where, wishes));
+                }
+                stage.plan_of_rank.push_back(which);
             }
-            if (which < 0) {
-                options wishes = problem.wishes;
-                wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
-                which = static_cast<std::int32_t>(stage.plans.size());
-                stage.plans.push_back(make_plan(source, where, wishes));
-            }
-            stage.plan_of_rank.push_back(which);
         }
         if (local) {
             for (const plan& p : stage.plans) {
@@ -729,7 +754,7 @@ template <class Archive>
 void transfer(Archive& a, distributed_stage& s) {
     a.line("stage");
     a.choice(s.kind, stage_kind::exchange);
-    transfer_all(a, s.mode, s.scaled, s.add, s.moved.total, s.moved.most_sent, s.moved.most_received,
+    transfer_all(a, s.mode, s.chunks, s.scaled, s.add, s.moved.total, s.moved.most_sent, s.moved.most_received,
                  s.predicted_seconds);
     transfer_numbers(a, "extents", s.extents);
     transfer_numbers(a, "applied", s.factors);
@@ -848,8 +873,10 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
         for (std::size_t i = 0; i < s.factors.size(); ++i) {
             text += (i == 0 ? "F" : ", F") + std::to_string(s.factors[i] + 1);
         }
-        text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") + "; " +
-                counted(static_cast<std::int64_t>(s.plans.size()), "plan") + "\n";
+        text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") +
+                (s.chunks > 1 ? ", in " + std::to_string(s.chunks) + " chunks that are sent while the next is computed"
+                              : "") +
+                "; " + counted(static_cast<std::int64_t>(s.plans.size()), "plan") + "\n";
     }
     text += "  bytes on the wire: " + std::to_string(p.bytes_on_wire) + "\n";
     for (const rejected_candidate& r : p.rejected) {

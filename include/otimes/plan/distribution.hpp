@@ -248,13 +248,15 @@ struct moved_runs {
 
 /// What must move from the block of one rank to the block of another (or of the same rank) when a matrix changes from one
 /// distribution to another. Neighbouring runs are joined.
-OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from, const held_block& to) {
+/// @param only the columns of `from` that are moved: all of them, or a part (chunk_of)
+OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from, const held_block& to,
+                                                         const planning::column_set& only) {
     std::vector<moved_runs> result;
     const index_range rows{(std::max)(from.rows.begin, to.rows.begin), (std::min)(from.rows.end, to.rows.end)};
     if (rows.size() <= 0 || from.elements() == 0 || to.elements() == 0) {
         return result;
     }
-    for (const planning::column_runs& c : planning::intersect(from.cols, to.cols)) {
+    for (const planning::column_runs& c : planning::intersect(only, to.cols)) {
         moved_runs m;
         m.run = c.run;
         m.counts = {rows.size(), c.counts[0], c.counts[1]};
@@ -278,6 +280,21 @@ OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from,
         result.push_back(m);
     }
     return result;
+}
+
+OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from, const held_block& to) {
+    return moved_between(from, to, from.cols);
+}
+
+/// Chunk `chunk` of `chunks` of a block's columns: a range of the index that the distribution cuts.
+OTIMES_COLD inline planning::column_set chunk_of(const held_block& block, const distribution& d, std::int32_t chunk,
+                                                 std::int32_t chunks) {
+    const std::int64_t inner = d.extent == 0 || d.col_parts == 1 ? 1 : d.inner;
+    const index_range range = part_of(block.cols.length / inner, chunks, chunk);
+    planning::column_set part = block.cols;
+    part.start += range.begin * inner;
+    part.length = range.size() * inner;
+    return part;
 }
 
 /// What a change of distribution moves between ranks; what stays on its rank is not counted.

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+// Distributed products on the GPUs of one host: weak scaling by rows, and columns cut along a mode.
+//
+//   bench_distributed > results.csv        one line for each case, number of GPUs and way to exchange
+//   mpirun -np 4 bench_distributed         one process for each GPU
+//
+// X = s * (x1 (x) x2 (x) ...) row by row, so that a projection of Y is known in closed form: it is checked before the clock
+// runs. Each time is the median of 7 repetitions; a repetition queues several evaluations and waits once. `local_ms`: the plan's
+// local stages alone, in one piece; `exchange_ms`: its exchanges alone; `share`: max(local, exchange) / ms.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/distributed.hpp>
+
+namespace {
+
+using matrix = Eigen::MatrixXf;
+using otimes::communicator;
+using otimes::DistributedMatrix;
+using otimes::kron;
+
+double seconds_of(const communicator& ranks, const std::function<void()>& once) {
+    using clock = std::chrono::steady_clock;
+    const auto repeat = [&](int count) {
+        ranks.over().synchronize();
+        const auto begin = clock::now();
+        for (int i = 0; i < count; ++i) {
+            once();
+        }
+        ranks.over().synchronize();
+        return std::chrono::duration<double>(clock::now() - begin).count() / count;
+    };
+    repeat(2);
+    const double first = repeat(1);
+    const int count = static_cast<int>(std::clamp(0.02 / std::max(first, 1e-6), 2.0, 100.0));
+    std::vector<double> times;
+    for (int i = 0; i < 7; ++i) {
+        times.push_back(repeat(count));
+    }
+    std::nth_element(times.begin(), times.begin() + 3, times.end());
+    return times[3];
+}
+
+struct problem {
+    int p;
+    int n;
+    std::int64_t rows;
+};
+
+// The stages of one kind alone, on memory of their own.
+double stage_seconds(const communicator& ranks, const otimes::distributed_plan& whole,
+                     const std::vector<const void*>& x, const std::vector<std::vector<const void*>>& factors,
+                     otimes::stage_kind kind) {
+    otimes::distributed_plan part = whole;
+    std::erase_if(part.stages, [&](const otimes::distributed_stage& s) { return s.kind != kind; });
+    if (part.stages.empty()) {
+        return 0;
+    }
+    auto& over = ranks.over();
+    std::vector<std::vector<void*>> memory(2);
+    std::vector<std::int64_t> bytes;
+    for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
+        const auto n = static_cast<std::size_t>(local);
+        std::int64_t most = whole.buffer_elements[n];
+        for (const auto& [d, cols] : {std::pair(whole.source.operand, whole.stages.front().extents)}) {
+            most = std::max(most, block_of(d, whole.source.rows, otimes::planning::product_of(cols), local).elements());
+        }
+        bytes.push_back(2 * most * 4);
+        memory[0].push_back(over.allocate(local, bytes[n]));
+        memory[1].push_back(over.allocate(local, bytes[n]));
+    }
+    const auto one = [&](const otimes::distributed_stage& s, std::size_t number) {
+        const std::vector<void*>& to = memory[(number + 1) % 2];
+        const std::vector<const void*> written(memory[number % 2].begin(), memory[number % 2].end());
+        // Finite numbers: Inf and NaN take slower paths.
+        const std::vector<const void*>& from = number == 0 ? x : written;
+        if (s.kind == otimes::stage_kind::exchange) {
+            ranks.move(s.from, from, s.to, to, whole.source.rows, otimes::planning::product_of(s.extents), 4);
+            return;
+        }
+        for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
+            const auto n = static_cast<std::size_t>(local);
+            for (std::int32_t chunk = 0; chunk < s.chunks; ++chunk) {
+                const std::int32_t which =
+                    s.plan_of_rank[n * static_cast<std::size_t>(s.chunks) + static_cast<std::size_t>(chunk)];
+                if (which < 0) {
+                    continue;
+                }
+                otimes::bindings b;
+                b.pointers.push_back(const_cast<void*>(from[n]));
+                for (const std::int32_t k : s.factors) {
+                    b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
+                }
+                b.pointers.push_back(to[n]);
+                if (s.scaled) {
+                    b.scalars.push_back(1.0);
+                }
+                over.executor_of(local).run(s.plans[static_cast<std::size_t>(which)], b, {});
+            }
+        }
+    };
+    const double result = seconds_of(ranks, [&] {
+        std::size_t number = 0;
+        for (const otimes::distributed_stage& s : part.stages) {
+            one(s, number++);
+        }
+    });
+    over.synchronize();
+    for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
+        const auto n = static_cast<std::size_t>(local);
+        over.release(local, memory[0][n], bytes[n]);
+        over.release(local, memory[1][n], bytes[n]);
+    }
+    return result;
+}
+
+double one_gpu_ms = 0;  // of the row case that was measured last on one GPU
+
+void measure(const communicator& ranks, const communicator& whole, const problem& c, bool by_columns) {
+    std::vector<matrix> F;
+    std::vector<matrix> x;
+    std::vector<matrix> y;
+    double projection = 1;
+    for (int k = 0; k < c.n; ++k) {
+        const float scale = 1.0f / std::sqrt(static_cast<float>(c.p));
+        F.push_back(matrix::NullaryExpr(c.p, c.p, [&](Eigen::Index i, Eigen::Index j) {
+            return scale * (0.6f + 0.4f * std::sin(static_cast<float>(3 * i + 7 * j + k)));
+        }));
+        x.push_back(matrix::NullaryExpr(1, c.p, [&](Eigen::Index, Eigen::Index j) {
+            return scale * (1.0f + 0.5f * std::cos(static_cast<float>(j + k)));
+        }));
+        y.push_back(matrix::NullaryExpr(c.p, 1, [&](Eigen::Index i, Eigen::Index) {
+            return scale * (1.0f + 0.5f * std::sin(static_cast<float>(2 * i + k)));
+        }));
+        projection *= (x.back().cast<double>() * F.back().cast<double>() * y.back().cast<double>())(0, 0);
+    }
+    std::vector<std::int64_t> extents(static_cast<std::size_t>(c.n), c.p);
+    std::int64_t cols = 1;
+    for (int k = 0; k < c.n; ++k) {
+        cols *= c.p;
+    }
+    const auto cut = by_columns ? otimes::cut_mode(1, ranks.size(), extents, 0) : otimes::cut_rows(ranks.size());
+    const auto K = otimes::replicate(ranks, kron(F));
+    DistributedMatrix<float> dS(ranks, c.rows, 1);
+    dS.fill([](std::int64_t i, std::int64_t) { return 1.0f + 0.25f * static_cast<float>(i % 5); });
+    DistributedMatrix<float> dX(ranks, c.rows, cols, cut);
+    dX = dS * kron(x);
+    // By columns the result is cut along another mode.
+    DistributedMatrix<float> dY(
+        ranks, c.rows, cols,
+        by_columns ? otimes::cut_mode(1, ranks.size(), extents, 1) : otimes::cut_rows(ranks.size()));
+    dY = dX * K;
+    DistributedMatrix<float> dP(ranks, c.rows, 1);
+    dP = dY * kron(y);
+    const matrix seen = dP.to_host();
+    double error = 0;
+    for (Eigen::Index i = 0; i < seen.rows(); ++i) {
+        const double want = (1.0 + 0.25 * static_cast<double>(i % 5)) * projection;
+        error = std::max(error, std::abs(static_cast<double>(seen(i, 0)) - want) / std::abs(want));
+    }
+    const auto plan = ranks.plan_for((dX * K).problem(false, &dY.layout(), {}));
+    const double seconds = seconds_of(ranks, [&] { dY = dX * K; });
+    std::vector<std::vector<const void*>> factors;
+    for (int k = 0; k < c.n; ++k) {
+        factors.push_back(K.addresses(static_cast<std::size_t>(k)));
+    }
+    std::int32_t chunks = 1;
+    for (const otimes::distributed_stage& s : plan->stages) {
+        chunks = std::max(chunks, s.chunks);
+    }
+    double local = seconds;
+    double exchange = 0;
+    if (ranks.size() > 1 && by_columns && ranks.local_count() == ranks.size()) {
+        // The yardstick is not cut into chunks: `whole` has the same ranks and plans without them.
+        const auto in_one = whole.plan_for((dX * K).problem(false, &dY.layout(), {}));
+        local = stage_seconds(ranks, *in_one, dX.sources(), factors, otimes::stage_kind::local);
+        exchange = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::exchange);
+    }
+    if (!by_columns && ranks.size() == 1) {
+        one_gpu_ms = seconds * 1e3;
+    }
+    const double flops = 2.0 * static_cast<double>(c.rows) * static_cast<double>(cols) * c.p * c.n;
+    const std::int64_t theirs = 4 * otimes::algorithm_2_elements(c.rows, plan->source.factors, ranks.size());
+    if (ranks.rank() != 0) {
+        return;
+    }
+    std::printf("%s,%d^%d,%lld,%d,%s,%d,%.4f,%.0f,%.4f,%.4f,%.1f,%.3f,%lld,%lld,%.1e\n",
+                by_columns ? "columns" : "rows", c.p, c.n, static_cast<long long>(c.rows),
+                static_cast<int>(ranks.size()), std::string(ranks.over().name()).c_str(), static_cast<int>(chunks),
+                seconds * 1e3, flops / seconds / 1e9, local * 1e3, exchange * 1e3,
+                exchange > 0 ? static_cast<double>(plan->most_bytes_sent) / exchange / 1e9 : 0.0,
+                by_columns ? std::max(local, exchange) / seconds : one_gpu_ms / (seconds * 1e3),
+                static_cast<long long>(plan->bytes_on_wire),
+                by_columns && ranks.size() > 1 ? static_cast<long long>(theirs) : 0LL, error);
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+    std::printf(
+        "cut,factors,m,gpus,exchange,chunks,ms,gflops,local_ms,exchange_ms,gbps_sent_per_gpu,share,bytes_on_wire,"
+        "algorithm_2_bytes,relerr\n");
+    try {
+        if (!otimes::started_by_mpi()) {
+            for (const int gpus : {1, 2, 4}) {
+                const communicator ranks = otimes::gpu_communicator({.gpu_count = gpus});
+                measure(ranks, ranks, {128, 4, 4 * gpus}, false);
+            }
+            one_gpu_ms = 0;
+        }
+        if (otimes::started_by_mpi()) {  // one rank for each GPU; without the yardsticks of the parts
+            const communicator ranks = otimes::make_communicator();
+            for (const std::int64_t rows : {1, 2}) {
+                measure(ranks, ranks, {64, 4, rows}, true);
+                measure(ranks, ranks, {128, 4, rows}, true);
+            }
+            return 0;
+        }
+        for (const int gpus : {1, 2, 4}) {
+            for (const bool copies : {true, false}) {
+                for (const int chunks : {1, 4}) {
+                    if (gpus == 1 && (!copies || chunks > 1)) {
+                        continue;
+                    }
+                    otimes::interconnect links{.bytes_per_second = 330e9, .exchange_seconds = 25e-6, .chunks = chunks};
+                    const communicator ranks =
+                        otimes::gpu_communicator({.gpu_count = gpus, .exchange_by_copies = copies, .links = links});
+                    links.chunks = 1;
+                    const communicator whole = otimes::gpu_communicator({.gpu_count = gpus, .links = links});
+                    if (copies && chunks == 1) {
+                        measure(ranks, whole, {64, 4, 16 * gpus}, false);
+                    }
+                    if (gpus > 1) {
+                        for (const std::int64_t rows : {1, 2, 16 * gpus}) {
+                            measure(ranks, whole, {64, 4, rows}, true);
+                        }
+                        for (const std::int64_t rows : {1, 2, 4 * gpus}) {
+                            measure(ranks, whole, {128, 4, rows}, true);
+                        }
+                    }
+                }
+            }
+        }
+    } catch (const otimes::error& failure) {
+        std::fprintf(stderr, "%s\n", failure.what());
+        return 1;
+    }
+    return 0;
+}

@@ -76,7 +76,7 @@ struct interconnect {
     /// Parts into which a local stage and the exchange after it are cut, so that a part is sent while the next is computed. A
     /// part's messages have at least `least_chunk_bytes`.
     std::int32_t chunks = 1;
-    std::int64_t least_chunk_bytes = 1 << 20;
+    std::int64_t least_chunk_bytes = 16 << 20;
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 

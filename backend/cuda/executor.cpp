@@ -135,7 +135,7 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
     if (entry.key != key || entry.executor_id != id() || entry.tunings != tunings ||
         !(entry.ready->made_for.source == p)) {
         // The process's table of plans does not know of tuning.
-        entry = {key, id(), tunings, prepared(tunings == 0 ? cached_plan_for(p, *this) : plan_for(p))};
+        entry = {key, id(), tunings, prepared(tunings == 0 ? *cached_plan_for(p, *this) : plan_for(p))};
     }
     // A copy: evaluating host operands comes back here.
     const std::shared_ptr<const prepared_plan> ready = entry.ready;
@@ -613,7 +613,7 @@ void gpu_executor::run_with_host_operands(const plan& p, const bindings& b) cons
     options plain;
     plain.placement = p.wishes.placement;
     if (p.wishes == plain) {
-        run(cached_plan_for(q, *this), placed, {});
+        run(*cached_plan_for(q, *this), placed, {});
     } else {
         run(make_plan_for(q, p.wishes), placed, {});
     }

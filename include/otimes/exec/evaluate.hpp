@@ -98,7 +98,8 @@ void evaluate_program(const program& p, const bindings& b) {
     } else {
         enable_kernels<Scalar, Of>();
         const executor& e = current_executor();
-        e.run(cached_plan_for(p, e), b, {});
+        const std::shared_ptr<const plan> found = cached_plan_for(p, e);
+        e.run(*found, b, {});
     }
 }
 

@@ -14,6 +14,7 @@
 #include <otimes/exec/executor.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/cold.hpp>
+#include <otimes/program/plan_key.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -73,17 +74,35 @@ OTIMES_COLD inline void find_or_make_plan(const program& p, const executor& e, s
 
 }  // namespace detail
 
-/// The plan that `e` runs for `p` with default options, made on first use. The plan stays valid for this thread until 16
-/// other plans have been looked up in it. Thread-safe.
-/// Cost: a hash and a comparison of the program when it was seen before, else `make_plan`.
-inline const plan& cached_plan_for(const program& p, const executor& e) {
+/// The plan that `e` runs for `p` with default options, made on first use. It lives as long as the caller keeps it.
+/// Thread-safe. Cost: a hash and a comparison of the program when it was seen before, else `make_plan`.
+OTIMES_COLD inline std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
     thread_local std::array<detail::cached_plan, 16> recent;
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
     detail::cached_plan& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
     if (!entry.holds(key, e.id(), p)) {
         detail::find_or_make_plan(p, e, key, entry);
     }
-    return *entry.value;
+    return entry.value;
+}
+
+/// A plan that this thread has run, found by a key instead of a program (program/plan_key.hpp).
+struct keyed_plan {
+    std::uint64_t executor_id = 0;
+    std::shared_ptr<const plan> value;
+    plan_key key;
+
+    [[nodiscard]] bool holds(const plan_key& wanted, std::uint64_t id) const noexcept {
+        return executor_id == id && value != nullptr && key.equals(wanted);
+    }
+};
+
+/// The place of this thread for plans with that key. It may hold another's: ask `holds`, and fill it in where it does not.
+/// A run that evaluates something else in between may replace it.
+inline keyed_plan& keyed_plan_slot(const plan_key& key) {
+    constexpr std::size_t slots = 16;
+    thread_local std::array<keyed_plan, slots> recent;
+    return recent[static_cast<std::size_t>(key.hash()) % slots];
 }
 
 }  // namespace otimes

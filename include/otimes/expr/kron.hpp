@@ -65,20 +65,37 @@ inline inline_vector<std::int64_t, 8> extents_of(const factor_list& factors, sid
                       ". Extents are 64-bit; use fewer or smaller factors.");
 }
 
-/// Product of the factors' extents on one side. @throws shape_error where it does not fit in 64 bits.
-inline std::int64_t extent_product(const factor_list& factors, side which) {
+/// The factor at which the product of the extents overflows, counted from 1; 0: at none, since a zero extent makes the
+/// product zero, however large the others are.
+OTIMES_COLD inline std::size_t position_of_overflow(const factor_list& factors, side which) {
     std::int64_t product = 1;
+    std::size_t position = 0;
     for (const leaf& factor : factors) {
         if (extent_of(factor, which) == 0) {
-            return 0;  // a zero extent makes the product zero, however large the others are
+            return 0;
         }
     }
-    std::size_t position = 0;
     for (const leaf& factor : factors) {
         ++position;
         if (!checked_multiply(product, extent_of(factor, which), product)) {
+            return position;
+        }
+    }
+    return 0;
+}
+
+/// Product of the factors' extents on one side. @throws shape_error where it does not fit in 64 bits.
+OTIMES_OUT_OF_LINE inline std::int64_t extent_product(const factor_list& factors, side which) {
+    std::int64_t product = 1;
+    bool fits = true;
+    for (const leaf& factor : factors) {
+        fits = checked_multiply(product, extent_of(factor, which), product) && fits;
+    }
+    if (!fits) {
+        if (const std::size_t position = position_of_overflow(factors, which)) {
             throw_extents_overflow(factors, which, position);
         }
+        return 0;
     }
     return product;
 }
@@ -94,7 +111,8 @@ public:
     kron_node() = default;
 
     /// Appends a factor on the right; `check_extents` follows once all are there.
-    void append(leaf factor) { factors_.push_back(std::move(factor)); }
+    void append(const leaf& factor) { factors_.push_back(factor); }
+    void append(leaf&& factor) { factors_.push_back(std::move(factor)); }
     /// @throws shape_error when the rows or the columns exceed 2^63 - 1.
     void check_extents() const {
         detail::extent_product(factors_, detail::side::rows);
@@ -103,14 +121,17 @@ public:
     /// Appends all factors of another kron (flattening); its scalar multiplies this one's.
     template <class Other>
     void append(const kron_node<Other>& other) {
-        for (leaf factor : other.factors()) {
-            if constexpr (!std::is_same_v<Other, Scalar>) {
+        if constexpr (std::is_same_v<Other, Scalar>) {
+            factors_.append(other.factors());
+        } else {
+            for (leaf factor : other.factors()) {
                 factor.set_real_elements(true);
+                append(std::move(factor));
             }
-            append(std::move(factor));
         }
         alpha_ = alpha_ * Scalar(other.alpha());
         rewritten_.add(other.rewritten());
+        complex_scale_ = complex_scale_ || other.complex_scale();
     }
 
     [[nodiscard]] std::int64_t rows() const { return detail::extent_product(factors_, detail::side::rows); }
@@ -121,6 +142,9 @@ public:
     /// The rules that made this node what it is.
     [[nodiscard]] const rewrites& rewritten() const noexcept { return rewritten_; }
     [[nodiscard]] rewrites& rewritten() noexcept { return rewritten_; }
+    /// The scalar was multiplied by one of a complex type, whatever its value (product.hpp says what for).
+    [[nodiscard]] bool complex_scale() const noexcept { return complex_scale_; }
+    void set_complex_scale() noexcept { complex_scale_ = true; }
 
     /// kron(F1, ..)^T = kron(F1^T, ..): each factor is transposed, their order stays.
     void transpose() {
@@ -178,6 +202,7 @@ private:
     factor_list factors_;
     Scalar alpha_ = Scalar(1);
     rewrites rewritten_;
+    bool complex_scale_ = false;
 };
 
 }  // namespace otimes

@@ -9,6 +9,7 @@
 /// promoted when packed) and promotes a real X once, by an accumulate step into a temporary.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <complex>
 #include <cstddef>
@@ -24,33 +25,56 @@
 
 namespace otimes {
 
-template <class Scalar>
-class sum_lowering;  // lower_tree.hpp
-template <class Scalar>
-class structured_lowering;  // lower_structured.hpp
+/// What lowering asks of a scalar type, as a value.
+struct scalar_facts {
+    dtype type = dtype::other;
+    dtype real_type = dtype::other;  ///< of the real type that belongs to a complex one; of a real one: its own
+    bool complex = false;
+    std::uint16_t bytes = 0;
+    std::uint16_t real_bytes = 0;
+    std::uint8_t alignment_log2 = 0;
+    std::uint8_t real_alignment_log2 = 0;
+    const structured_writers* structured = nullptr;
+};
 
-/// Writes terms into a program and its bindings. Use: construct, `add_product` / `add_dense` per term, done.
-/// The operands and this object must outlive the use of the bindings, which hold addresses of both.
 template <class Scalar>
-class lowering {
+scalar_facts facts_of() noexcept {
+    using real = detail::real_of<Scalar>;
+    scalar_facts facts;
+    facts.type = dtype_of<Scalar>();
+    facts.real_type = dtype_of<real>();
+    facts.complex = detail::is_complex_scalar<Scalar>;
+    facts.bytes = static_cast<std::uint16_t>(sizeof(Scalar));
+    facts.real_bytes = static_cast<std::uint16_t>(sizeof(real));
+    // The alignment class of a type with a dtype is the size of a real number of it; of any other what the type demands.
+    const auto log2_of = [](std::size_t bytes) {
+        return static_cast<std::uint8_t>(bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
+    };
+    facts.alignment_log2 = log2_of(facts.type == dtype::other ? alignof(Scalar) : sizeof(real));
+    facts.real_alignment_log2 = log2_of(facts.type == dtype::other ? alignof(real) : sizeof(real));
+    facts.structured = &structured_hooks<Scalar>::writers;
+    return facts;
+}
+
+/// Writes products into a program and its bindings: all of lowering that needs no scalar type but its facts.
+class program_writer {
 public:
-    lowering(program& target, bindings& bound) : program_(target), bindings_(bound) {
+    program_writer(program& target, bindings& bound, const scalar_facts& facts)
+        : program_(target), bindings_(bound), facts_(facts) {
         program_.clear();
         bindings_.clear();
     }
+    program_writer(const program_writer&) = delete;
+    program_writer& operator=(const program_writer&) = delete;
 
-    /// y (+)= scale * node. `y` must have the node's shape. Cost: O(N^2) words for N factors, no allocation once the
-    /// program's vectors have grown.
-    void add_product(const product_node<Scalar>& node, const matrix_view& y, bool add,
-                     const Scalar& scale = Scalar(1)) {
-        const Scalar alpha = scale * node.alpha;
-        const bool doubled = is_real_problem(node, alpha);
-        const dtype type = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
+    /// y (+)= node, without its scalar: the last step gets none. `doubled`: as the real problem of the file comment.
+    OTIMES_OUT_OF_LINE void write_product(const product_operands& node, const matrix_view& y, bool add, bool doubled) {
+        const dtype type = doubled ? facts_.real_type : facts_.type;
         const matrix_view x = node.x.view();
-        const bool promote_x = detail::is_complex_scalar<Scalar> && node.x.real_elements();
+        const bool promote_x = facts_.complex && node.x.real_elements();
 
-        std::int32_t current = describe_matrix(node, x, promote_x ? dtype_of<detail::real_of<Scalar>>() : type,
-                                               tensor_role::input, /*of_result=*/false, doubled);
+        std::int32_t current = describe_matrix(node, x, promote_x ? facts_.real_type : type, tensor_role::input,
+                                               /*of_result=*/false, doubled);
         program_.tensors.back().conjugate = node.x.conjugated();
         program_.tensors.back().space = node.x.space();
         bind(x.data);
@@ -62,27 +86,24 @@ public:
 
         std::int32_t position = 0;
         const std::size_t steps_before = program_.steps.size();
-        const auto contract_all = [&](const factor_list& factors, bool from_left) {
-            bool after_identity = false;
-            for (const leaf& factor : factors) {
-                if (after_identity && factor.is_identity()) {
-                    program_.rewritten.add(rewrite::identity_runs_merged);  // by the planner, as neighbours in memory
-                }
-                after_identity = factor.is_identity();
-                current = add_factor(current, type, factor, from_left, position);
-                ++position;
-            }
-        };
-        const auto products = structured_hooks<Scalar>::chain.load(std::memory_order_relaxed);
+        const lower_chain_function products = facts_.structured->chain.load(std::memory_order_relaxed);
         if (products == nullptr || !products(*this, node, type, current)) {
-            if (node.has_left) {
-                contract_all(node.left, true);
-            }
-            if (!node.has_left || node.left.empty()) {
-                ++position;
-            }
-            if (node.has_right) {
-                contract_all(node.right, false);
+            for (const bool from_left : {true, false}) {
+                const factor_list& factors = from_left ? node.left : node.right;
+                bool after_identity = false;
+                if (from_left ? node.has_left : node.has_right) {
+                    for (const leaf& factor : factors) {
+                        if (after_identity && factor.is_identity()) {
+                            program_.rewritten.add(rewrite::identity_runs_merged);  // by the planner, as neighbours
+                        }
+                        after_identity = factor.is_identity();
+                        current = add_factor(current, type, factor, from_left, position);
+                        ++position;
+                    }
+                }
+                if (from_left && (!node.has_left || factors.empty())) {
+                    ++position;
+                }
             }
         }
         program_.rewritten.add(node.rewritten);
@@ -94,21 +115,11 @@ public:
         const std::int32_t result = describe_matrix(node, y, type, tensor_role::output, /*of_result=*/true, doubled);
         program_.tensors.back().space = node.x.space();
         bind(y.data);
-        step& final_step = has_steps
-                               ? program_.steps.back()
-                               : program_.steps.emplace_back(make_step(step_kind::accumulate, current, -1, result, -1));
-        final_step.out = result;
-        final_step.add = add;
-        final_step.scalar = add_scalar(alpha);
-    }
-
-    /// y (+)= alpha * x for a matrix in memory. Shapes equal.
-    void add_dense(const matrix_view& x, const matrix_view& y, const Scalar& alpha, bool add) {
-        const std::int32_t in = describe_plain(x, tensor_role::input);
-        const std::int32_t out = describe_plain(y, tensor_role::output);
-        program_.steps.push_back(make_step(step_kind::accumulate, in, -1, out, -1));
+        if (!has_steps) {
+            program_.steps.push_back(make_step(step_kind::accumulate, current, -1, result, -1));
+        }
+        program_.steps.back().out = result;
         program_.steps.back().add = add;
-        program_.steps.back().scalar = add_scalar(alpha);
     }
 
     /// @name Building blocks, for nodes that write their own steps.
@@ -119,19 +130,10 @@ public:
     /// Keeps something alive as long as the bindings are.
     void keep(std::shared_ptr<const void> object) { memory_.push_back(std::move(object)); }
 
-    /// A packed rows x cols matrix of scratch memory, kept with the bindings; its layout is that of `like`.
-    matrix_view scratch(std::int64_t rows, std::int64_t cols, const matrix_view& like) {
-        const bool by_rows = like.row_stride > like.col_stride;
-        auto memory = std::make_shared<std::vector<Scalar>>(static_cast<std::size_t>(rows * cols), Scalar(0));
-        const matrix_view result{memory->data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
-        keep(std::move(memory));
-        return result;
-    }
-
     /// Applies `factor` along mode `position` of tensor `current`; returns the tensor of the result: `current` for an
     /// identity, else a new temporary, described last and written by the last step.
-    std::int32_t add_factor(std::int32_t current, dtype type, const leaf& factor, bool from_left,
-                            std::int32_t position) {
+    OTIMES_OUT_OF_LINE std::int32_t add_factor(std::int32_t current, dtype type, const leaf& factor, bool from_left,
+                                               std::int32_t position) {
         switch (factor.kind()) {
             case factor_kind::identity: return current;
             case factor_kind::dense: {
@@ -141,7 +143,7 @@ public:
             }
             default: break;
         }
-        const auto structured = structured_hooks<Scalar>::lower.load(std::memory_order_relaxed);
+        const lower_structured_function structured = facts_.structured->lower.load(std::memory_order_relaxed);
         if (structured == nullptr) {
             throw unsupported_error(
                 "otimes: a factor with structure reached a product that was compiled without them. "
@@ -150,17 +152,7 @@ public:
         return structured(*this, current, type, factor, from_left, position);
     }
 
-    /// Forgets the tensor that was described last, and its modes.
-    void drop_last_tensor() {
-        program_.modes.resize(static_cast<std::size_t>(program_.tensors.back().first_mode));
-        program_.tensors.pop_back();
-    }
-    /// @}
-
-private:
-    friend class sum_lowering<Scalar>;
-    friend class structured_lowering<Scalar>;
-
+    /// A step that writes a new temporary: tensor `in` with the extent of mode `position` replaced.
     std::int32_t add_step(step_kind kind, std::int32_t in, std::int32_t factor, dtype type, std::int32_t position,
                           std::int64_t extent) {
         const std::int32_t out = add_temporary(in, type, position, extent);
@@ -168,44 +160,20 @@ private:
         return out;
     }
 
-    static constexpr std::uint8_t alignment_log2_of(std::size_t bytes) noexcept {
-        return static_cast<std::uint8_t>(
-            bytes == 0 || bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
+    /// Forgets the tensor that was described last, and its modes.
+    void drop_last_tensor() {
+        program_.modes.resize(static_cast<std::size_t>(program_.tensors.back().first_mode));
+        program_.tensors.pop_back();
     }
 
-    /// All operands complex but the factors, and a real scalar: see the file comment.
-    static bool is_real_problem(const product_node<Scalar>& node, const Scalar& alpha) {
-        if constexpr (!detail::is_complex_scalar<Scalar> || dtype_of<Scalar>() == dtype::other) {
-            static_cast<void>(node);
-            static_cast<void>(alpha);
-            return false;
-        } else {
-            if (node.x.real_elements() || node.x.conjugated() || alpha.imag() != detail::real_of<Scalar>(0)) {
-                return false;
-            }
-            for (const factor_list* list : {&node.left, &node.right}) {
-                for (const leaf& factor : *list) {
-                    if (!factor.is_identity() && !factor.real_elements()) {
-                        return false;
-                    }
-                }
-            }
-            return true;
-        }
-    }
-
-    /// `real`: the elements are of the real type that belongs to a complex Scalar.
-    static tensor make_tensor(dtype type, tensor_role role, bool real = false) {
-        const std::size_t other_bytes = real ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar);
-        const std::size_t other_alignment = real ? alignof(detail::real_of<Scalar>) : alignof(Scalar);
+    /// `real`: the elements are of the real type that belongs to a complex scalar.
+    [[nodiscard]] tensor make_tensor(dtype type, tensor_role role, bool real = false) const {
         tensor t;
         t.type = type;
         t.role = role;
-        t.scalar_bytes = static_cast<std::uint16_t>(
-            type == dtype::other ? other_bytes : static_cast<std::size_t>(element_bytes(type)));
-        t.alignment_log2 = alignment_log2_of(type == dtype::other ? other_alignment
-                                             : is_complex(type)   ? sizeof(detail::real_of<Scalar>)
-                                                                  : t.scalar_bytes);
+        real = type == dtype::other ? real : type == facts_.real_type;
+        t.scalar_bytes = real ? facts_.real_bytes : facts_.bytes;
+        t.alignment_log2 = real ? facts_.real_alignment_log2 : facts_.alignment_log2;
         return t;
     }
 
@@ -220,14 +188,15 @@ private:
         return s;
     }
 
+    /// Binds the tensor that was described last to an address.
     void bind(const void* data) {
         program_.tensors.back().binding = static_cast<std::int32_t>(bindings_.pointers.size());
         bindings_.pointers.push_back(const_cast<void*>(data));
     }
 
     /// X or Y of a product as the tensor [left factors | rows][right factors | columns][2 if doubled].
-    std::int32_t describe_matrix(const product_node<Scalar>& node, const matrix_view& m, dtype type, tensor_role role,
-                                 bool of_result, bool doubled) {
+    OTIMES_OUT_OF_LINE std::int32_t describe_matrix(const product_operands& node, const matrix_view& m, dtype type,
+                                                    tensor_role role, bool of_result, bool doubled) {
         const std::int32_t id = program_.add_tensor(make_tensor(type, role, !of_result && node.x.real_elements()));
         const std::int64_t unit = doubled ? 2 : 1;
         add_side_modes(node.has_left, node.left, m.rows, m.row_stride * unit,
@@ -240,8 +209,31 @@ private:
         return id;
     }
 
-    void add_side_modes(bool has_kron, const factor_list& factors, std::int64_t extent, std::int64_t stride,
-                        detail::side which) {
+    std::int32_t describe_plain(const matrix_view& m, tensor_role role) {
+        const std::int32_t id = program_.add_tensor(make_tensor(facts_.type, role));
+        program_.add_mode(m.rows, m.row_stride);
+        program_.add_mode(m.cols, m.col_stride);
+        bind(m.data);
+        return id;
+    }
+
+    /// A temporary shaped like `like`, with the extent of one mode replaced (none for position -1).
+    OTIMES_OUT_OF_LINE std::int32_t add_temporary(std::int32_t like, dtype type, std::int32_t position,
+                                                  std::int64_t extent) {
+        const std::int32_t first = program_.at(like).first_mode;
+        const std::int32_t count = program_.at(like).mode_count;
+        const std::int32_t id = program_.add_tensor(make_tensor(type, tensor_role::temporary));
+        for (std::int32_t k = 0; k < count; ++k) {
+            const std::int64_t old = program_.modes[static_cast<std::size_t>(first + k)].extent;
+            program_.add_mode(k == position ? extent : old, 0);
+        }
+        return id;
+    }
+    /// @}
+
+private:
+    OTIMES_OUT_OF_LINE void add_side_modes(bool has_kron, const factor_list& factors, std::int64_t extent,
+                                           std::int64_t stride, detail::side which) {
         if (!has_kron || factors.empty()) {
             program_.add_mode(extent, stride);
             return;
@@ -257,19 +249,11 @@ private:
         }
     }
 
-    std::int32_t describe_plain(const matrix_view& m, tensor_role role) {
-        const std::int32_t id = program_.add_tensor(make_tensor(dtype_of<Scalar>(), role));
-        program_.add_mode(m.rows, m.row_stride);
-        program_.add_mode(m.cols, m.col_stride);
-        bind(m.data);
-        return id;
-    }
-
     /// A factor as (p, q): contracted index first. On the left of X the columns are contracted.
-    std::int32_t describe_factor(const leaf& factor, const matrix_view& f, bool from_left) {
-        const bool real = detail::is_complex_scalar<Scalar> && factor.real_elements();
-        const std::int32_t id = program_.add_tensor(
-            make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(), tensor_role::factor, real));
+    OTIMES_OUT_OF_LINE std::int32_t describe_factor(const leaf& factor, const matrix_view& f, bool from_left) {
+        const bool real = facts_.complex && factor.real_elements();
+        const std::int32_t id =
+            program_.add_tensor(make_tensor(real ? facts_.real_type : facts_.type, tensor_role::factor, real));
         program_.tensors.back().kind = factor.kind();
         program_.tensors.back().space = factor.space();
         program_.tensors.back().conjugate = factor.conjugated() && !real;
@@ -284,18 +268,85 @@ private:
         return id;
     }
 
-    /// A temporary shaped like `like`, with the extent of one mode replaced (none for position -1).
-    std::int32_t add_temporary(std::int32_t like, dtype type, std::int32_t position, std::int64_t extent) {
-        const std::int32_t first = program_.at(like).first_mode;
-        const std::int32_t count = program_.at(like).mode_count;
-        const std::int32_t id = program_.add_tensor(make_tensor(type, tensor_role::temporary));
-        for (std::int32_t k = 0; k < count; ++k) {
-            const std::int64_t old = program_.modes[static_cast<std::size_t>(first + k)].extent;
-            program_.add_mode(k == position ? extent : old, 0);
+protected:
+    program& program_;
+    bindings& bindings_;
+    scalar_facts facts_;
+
+private:
+    std::vector<std::shared_ptr<const void>> memory_;  // what lowering has formed
+};
+
+/// All operands complex but the factors, and a real scalar: see the file comment.
+template <class Scalar>
+bool is_real_problem(const product_operands& node, const Scalar& alpha) {
+    if constexpr (!detail::is_complex_scalar<Scalar> || dtype_of<Scalar>() == dtype::other) {
+        static_cast<void>(node);
+        static_cast<void>(alpha);
+        return false;
+    } else {
+        if (node.x.real_elements() || node.x.conjugated() || alpha.imag() != detail::real_of<Scalar>(0)) {
+            return false;
         }
-        return id;
+        for (const factor_list* list : {&node.left, &node.right}) {
+            for (const leaf& factor : *list) {
+                if (!factor.is_identity() && !factor.real_elements()) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+}
+
+/// What the program of an expression may depend on.
+enum class signature : std::uint8_t {
+    by_value,  ///< also on whether a scalar of a complex type happens to be real: the quickest program of this value
+    by_type    ///< on types and shapes alone, so that a plan stays valid when its scalars change
+};
+
+/// Writes terms into a program and its bindings. Use: construct, `add_product` / `add_dense` per term, done.
+/// The operands and this object must outlive the use of the bindings, which hold addresses of both.
+template <class Scalar>
+class lowering : public program_writer {
+public:
+    lowering(program& target, bindings& bound, signature depends = signature::by_value)
+        : program_writer(target, bound, facts_of<Scalar>()), depends_(depends) {}
+
+    /// y (+)= scale * node. `y` must have the node's shape. Cost: O(N^2) words for N factors, no allocation once the
+    /// program's vectors have grown.
+    void add_product(const product_node<Scalar>& node, const matrix_view& y, bool add,
+                     const Scalar& scale = Scalar(1)) {
+        const Scalar alpha = scale * node.alpha;
+        write_product(node, y, add, is_doubled(node, alpha));
+        const std::int32_t number = add_scalar(alpha);
+        program_.steps.back().scalar = number;
     }
 
+    /// y (+)= alpha * x for a matrix in memory. Shapes equal.
+    void add_dense(const matrix_view& x, const matrix_view& y, const Scalar& alpha, bool add) {
+        const std::int32_t in = describe_plain(x, tensor_role::input);
+        const std::int32_t out = describe_plain(y, tensor_role::output);
+        program_.steps.push_back(make_step(step_kind::accumulate, in, -1, out, -1));
+        program_.steps.back().add = add;
+        program_.steps.back().scalar = add_scalar(alpha);
+    }
+
+    /// Whether the product with that scalar is lowered as a real problem.
+    [[nodiscard]] bool is_doubled(const product_operands& node, const Scalar& alpha) const {
+        return is_real_problem(node, alpha) && !(depends_ == signature::by_type && node.complex_scale);
+    }
+
+    /// A packed rows x cols matrix of scratch memory, kept with the bindings; its layout is that of `like`.
+    matrix_view scratch(std::int64_t rows, std::int64_t cols, const matrix_view& like) {
+        const bool by_rows = like.row_stride > like.col_stride;
+        auto memory = std::make_shared<std::vector<Scalar>>(static_cast<std::size_t>(rows * cols), Scalar(0));
+        const matrix_view result{memory->data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+        keep(std::move(memory));
+        return result;
+    }
+
+    /// The number of a scalar of the program.
     std::int32_t add_scalar(const Scalar& alpha) {
         if constexpr (dtype_of<Scalar>() == dtype::other) {
             kept_.push_back(std::make_unique<Scalar>(alpha));
@@ -308,10 +359,9 @@ private:
         return program_.scalar_count++;
     }
 
-    program& program_;
-    bindings& bindings_;
-    std::vector<std::shared_ptr<const void>> memory_;  // what lowering has formed
-    std::vector<std::unique_ptr<Scalar>> kept_;        // scalars of dtype::other, whose addresses are bound
+private:
+    signature depends_;
+    std::vector<std::unique_ptr<Scalar>> kept_;  // scalars of dtype::other, whose addresses are bound
 };
 
 }  // namespace otimes

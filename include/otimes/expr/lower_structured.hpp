@@ -163,9 +163,9 @@ inline leaf shape_of_product(const leaf& f, const leaf& g) {
 template <class Scalar>
 class structured_lowering {
 public:
-    explicit structured_lowering(lowering<Scalar>& low) : low_(low), program_(low.target()) {}
+    explicit structured_lowering(program_writer& low) : low_(low), program_(low.target()) {}
 
-    /// As lowering::add_factor, for the kinds that it does not know.
+    /// As program_writer::add_factor, for the kinds that it does not know.
     std::int32_t add_factor(std::int32_t current, dtype type, const leaf& factor, bool from_left,
                             std::int32_t position) {
         if (factor.kind() != factor_kind::low_rank) {
@@ -180,7 +180,7 @@ public:
     }
 
     /// The steps of all factors of a product, in the order of least flops. False where no factor is a product of factors.
-    bool add_all(const product_node<Scalar>& node, dtype type, std::int32_t& current) {
+    bool add_all(const product_operands& node, dtype type, std::int32_t& current) {
         const auto is_product = [](const leaf& f) { return f.kind() == factor_kind::low_rank; };
         if (std::none_of(node.left.begin(), node.left.end(), is_product) &&
             std::none_of(node.right.begin(), node.right.end(), is_product)) {
@@ -265,8 +265,8 @@ private:
                                 std::int32_t position) {
         const matrix_view f = factor.view();
         const bool real = detail::is_complex_scalar<Scalar> && factor.real_elements();
-        tensor t = lowering<Scalar>::make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(),
-                                                 tensor_role::factor, real);
+        tensor t = low_.make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(),
+                                    tensor_role::factor, real);
         t.kind = factor.kind();
         t.conjugate = factor.conjugated() && !real;
         const std::int64_t extent = from_left ? f.rows : f.cols;
@@ -371,7 +371,7 @@ private:
         return leaf::owned(memory, {out, f.rows, g.cols, 1, f.rows});
     }
 
-    lowering<Scalar>& low_;
+    program_writer& low_;
     program& program_;
 };
 
@@ -380,14 +380,14 @@ namespace detail {
 /// Makes factors with structure known to products over Scalar. Any number of times, from any thread.
 template <class Scalar>
 void enable_structured_lowering() {
-    structured_hooks<Scalar>::lower.store(
-        [](lowering<Scalar>& low, std::int32_t current, dtype type, const leaf& factor, bool from_left,
+    structured_hooks<Scalar>::writers.lower.store(
+        [](program_writer& low, std::int32_t current, dtype type, const leaf& factor, bool from_left,
            std::int32_t position) {
             return structured_lowering<Scalar>(low).add_factor(current, type, factor, from_left, position);
         },
         std::memory_order_relaxed);
-    structured_hooks<Scalar>::chain.store(
-        [](lowering<Scalar>& low, const product_node<Scalar>& node, dtype type, std::int32_t& current) {
+    structured_hooks<Scalar>::writers.chain.store(
+        [](program_writer& low, const product_operands& node, dtype type, std::int32_t& current) {
             return structured_lowering<Scalar>(low).add_all(node, type, current);
         },
         std::memory_order_relaxed);

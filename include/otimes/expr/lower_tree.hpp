@@ -111,6 +111,7 @@ private:
         (from_left_ ? node.left : node.right) = term.factors();
         (from_left_ ? node.has_left : node.has_right) = true;
         node.alpha = term.alpha();
+        node.complex_scale = term.complex_scale();
         return node;
     }
     [[nodiscard]] std::int64_t contracted(const leaf& f) const { return from_left_ ? f.cols() : f.rows(); }
@@ -338,7 +339,7 @@ private:
         product_node<Scalar> node = product_of(*terms.front());
         bool doubled = true;
         for (const kron_node<Scalar>* term : terms) {
-            doubled = doubled && lowering<Scalar>::is_real_problem(product_of(*term), scale * term->alpha());
+            doubled = doubled && low_.is_doubled(product_of(*term), scale * term->alpha());
         }
         type_ = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
         const bool promote_x = detail::is_complex_scalar<Scalar> && x_.real_elements();
@@ -350,7 +351,7 @@ private:
         low_.bind(x.data);
         if (promote_x) {
             const std::int32_t promoted = low_.add_temporary(input, type_, -1, 0);
-            p.steps.push_back(lowering<Scalar>::make_step(step_kind::accumulate, input, -1, promoted, -1));
+            p.steps.push_back(program_writer::make_step(step_kind::accumulate, input, -1, promoted, -1));
             input = promoted;
         }
         values_.front().tensor = input;
@@ -380,7 +381,7 @@ private:
                 if (tensor < 0) {
                     tensor = low_.add_temporary(from, type_, -1, 0);
                 }
-                p.steps.push_back(lowering<Scalar>::make_step(step_kind::accumulate, from, -1, tensor, -1));
+                p.steps.push_back(program_writer::make_step(step_kind::accumulate, from, -1, tensor, -1));
             } else if (tensor < 0) {
                 tensor = out;
             } else {
@@ -465,6 +466,9 @@ kron_node<Scalar> split_like(const kron_node<Scalar>& term, const factor_list& s
     }
     result.rewritten().add(rewrite::identity_term_split);
     result.set_alpha(term.alpha());
+    if (term.complex_scale()) {
+        result.set_complex_scale();
+    }
     return result;
 }
 

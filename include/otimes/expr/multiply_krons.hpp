@@ -144,6 +144,9 @@ bool mixed_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, kron_
         product.rewritten().add(rewrite::scalar_gathered);
     }
     product.set_alpha(a.alpha() * b.alpha());
+    if (a.complex_scale() || b.complex_scale()) {
+        product.set_complex_scale();
+    }
     result = std::move(product);
     return true;
 }

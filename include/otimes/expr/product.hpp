@@ -65,17 +65,15 @@ OTIMES_COLD inline std::string formula_text(const factor_list* left, const facto
 
 }  // namespace detail
 
-/// L * X * R with a scalar; see the file comment.
-template <class Scalar>
-struct product_node {
-    using scalar_type = Scalar;
-
+/// L * X * R: all of a product but its scalar, so that what needs no scalar type is compiled once for all of them.
+struct product_operands {
     leaf x;
     factor_list left;       ///< factors of L
     factor_list right;      ///< factors of R
     bool has_left = false;  ///< L is there (it may have no factors: the 1 x 1 one)
     bool has_right = false;
-    Scalar alpha = Scalar(1);
+    /// The scalar was multiplied by one of a complex type: a plan of this product is complex whatever the value is.
+    bool complex_scale = false;
     rewrites rewritten;  ///< the rules that made it
 
     [[nodiscard]] std::int64_t rows() const {
@@ -86,7 +84,46 @@ struct product_node {
     }
 
     /// @throws shape_error when X does not fit a kron beside it, or X or Y has more than 2^63 - 1 elements.
-    void check() const {
+    OTIMES_OUT_OF_LINE void check() const {
+        if (!fits()) {
+            check_each();
+        }
+    }
+
+    /// "kron(F1, F2) * X * kron(F1, F2, F3)"
+    [[nodiscard]] std::string formula() const {
+        return detail::formula_text(has_left ? &left : nullptr, has_right ? &right : nullptr);
+    }
+
+private:
+    /// All that `check` asks, in one pass over the factors. False: something does not fit, or may not.
+    [[nodiscard]] bool fits() const {
+        const matrix_view view = x.view();
+        std::int64_t extents[2] = {view.rows, view.cols};  // of the result
+        std::int64_t most = 1;  // elements of an intermediate, whatever the order of the steps
+        std::int64_t ignored = 0;
+        bool fit = checked_multiply(view.rows, view.cols, ignored);
+        for (const bool of_left : {true, false}) {
+            std::int64_t& extent = extents[of_left ? 0 : 1];
+            if (!(of_left ? has_left : has_right)) {
+                fit = checked_multiply(most, extent, most) && fit;
+                continue;
+            }
+            std::int64_t contracted = 1;
+            std::int64_t kept = 1;
+            for (const leaf& factor : of_left ? left : right) {
+                const matrix_view f = factor.view();
+                fit = checked_multiply(contracted, of_left ? f.cols : f.rows, contracted) &&
+                      checked_multiply(kept, of_left ? f.rows : f.cols, kept) &&
+                      checked_multiply(most, f.rows > f.cols ? f.rows : f.cols, most) && fit;
+            }
+            fit = contracted == extent && fit;
+            extent = kept;
+        }
+        return checked_multiply(extents[0], extents[1], ignored) && fit;
+    }
+    /// The same, one question after the other, for the error that says which.
+    OTIMES_COLD void check_each() const {
         const matrix_view view = x.view();
         std::int64_t ignored = 0;
         if (has_left && detail::extent_product(left, detail::side::cols) != view.rows) {
@@ -100,13 +137,6 @@ struct product_node {
             detail::throw_too_large(formula(), view, rows(), cols());
         }
     }
-
-    /// "kron(F1, F2) * X * kron(F1, F2, F3)"
-    [[nodiscard]] std::string formula() const {
-        return detail::formula_text(has_left ? &left : nullptr, has_right ? &right : nullptr);
-    }
-
-private:
     /// Whatever the order of the steps, an intermediate has at most prod max(P, Q) elements.
     [[nodiscard]] bool intermediates_fit(const matrix_view& view) const {
         std::int64_t count = has_left ? 1 : view.rows;
@@ -120,6 +150,14 @@ private:
         }
         return fits || empty;
     }
+};
+
+/// L * X * R with a scalar; see the file comment.
+template <class Scalar>
+struct product_node : product_operands {
+    using scalar_type = Scalar;
+
+    Scalar alpha = Scalar(1);
 };
 
 }  // namespace otimes

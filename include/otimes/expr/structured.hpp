@@ -28,24 +28,28 @@
 
 namespace otimes {
 
-template <class Scalar>
-class lowering;  // lower.hpp
-template <class Scalar>
-struct product_node;  // product.hpp
+class program_writer;     // lower.hpp
+struct product_operands;  // product.hpp
+
+/// Writes the steps of a factor with structure; see program_writer::add_factor.
+using lower_structured_function = std::int32_t (*)(program_writer&, std::int32_t current, dtype type,
+                                                   const leaf& factor, bool from_left, std::int32_t position);
+/// Writes all steps of a product that has products of factors, in the order of least flops. False where it has none; nothing is
+/// written then.
+using lower_chain_function = bool (*)(program_writer&, const product_operands& node, dtype type, std::int32_t& current);
+
+/// What lowering calls for factors with structure.
+struct structured_writers {
+    std::atomic<lower_structured_function> lower{nullptr};
+    std::atomic<lower_chain_function> chain{nullptr};
+};
 
 /// What products over Scalar do with factors that have structure; null until the first such factor is made
 /// (lower_structured.hpp), so that who uses none does not compile it.
 template <class Scalar>
 struct structured_hooks {
-    using lower_function = std::int32_t (*)(lowering<Scalar>&, std::int32_t current, dtype type, const leaf& factor,
-                                            bool from_left, std::int32_t position);
     using reads_function = bool (*)(const leaf& factor, const strided_memory& written);
-    /// Writes all steps of a product that has products of factors, in the order of least flops. False where it has none;
-    /// nothing is written then.
-    using chain_function = bool (*)(lowering<Scalar>&, const product_node<Scalar>& node, dtype type,
-                                    std::int32_t& current);
-    static inline std::atomic<lower_function> lower{nullptr};
-    static inline std::atomic<chain_function> chain{nullptr};
+    static inline structured_writers writers;
     static inline std::atomic<reads_function> reads{nullptr};
 };
 

@@ -6,6 +6,7 @@
 
 #include <complex>
 #include <cstddef>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -14,15 +15,15 @@
 namespace otimes {
 
 /// A short list that keeps its first `InlineCount` entries inside itself: lowering an expression of a usual number of
-/// factors allocates nothing.
+/// factors allocates nothing, and an empty list costs nothing to make.
 template <class Value, std::size_t InlineCount>
 class inline_vector {
-    static_assert(std::is_default_constructible_v<Value>);
+    static_assert(std::is_nothrow_move_constructible_v<Value>);
 
 public:
-    inline_vector() = default;
-    inline_vector(const inline_vector& other) : inline_vector() { append(other); }
-    inline_vector(inline_vector&& other) noexcept : inline_vector() { take(std::move(other)); }
+    inline_vector() noexcept {}
+    inline_vector(const inline_vector& other) { append(other); }
+    inline_vector(inline_vector&& other) noexcept { take(other); }
     inline_vector& operator=(const inline_vector& other) {
         if (this != &other) {
             clear();
@@ -32,70 +33,101 @@ public:
     }
     inline_vector& operator=(inline_vector&& other) noexcept {
         if (this != &other) {
-            clear();
-            take(std::move(other));
+            release();
+            take(other);
         }
         return *this;
     }
-    OTIMES_OUT_OF_LINE ~inline_vector() { delete[] heap_; }
+    ~inline_vector() { release(); }
 
-    void push_back(Value value) {
+    void push_back(const Value& value) {
         if (count_ == capacity_) {
-            grow(capacity_ * 2);
+            push_back(Value(value));  // a copy, since `value` may be an entry
+            return;
         }
-        data()[count_++] = std::move(value);
+        ::new (static_cast<void*>(first_ + count_)) Value(value);
+        ++count_;
+    }
+    void push_back(Value&& value) {
+        if (count_ == capacity_) {
+            Value kept(std::move(value));
+            grow();
+            ::new (static_cast<void*>(first_ + count_)) Value(std::move(kept));
+        } else {
+            ::new (static_cast<void*>(first_ + count_)) Value(std::move(value));
+        }
+        ++count_;
+    }
+    /// Appends a copy of each entry of another list.
+    OTIMES_OUT_OF_LINE void append(const inline_vector& other) {
+        const std::size_t count = other.count_;
+        for (std::size_t i = 0; i < count; ++i) {
+            push_back(other.first_[i]);
+        }
     }
     /// Forgets the entries (and what they own) and keeps the memory.
     void clear() noexcept {
-        for (std::size_t i = 0; i < count_; ++i) {
-            data()[i] = Value();
+        if constexpr (!std::is_trivially_destructible_v<Value>) {
+            for (std::size_t i = 0; i < count_; ++i) {
+                first_[i].~Value();
+            }
         }
         count_ = 0;
     }
     [[nodiscard]] std::size_t size() const noexcept { return count_; }
     [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-    [[nodiscard]] Value* data() noexcept { return heap_ != nullptr ? heap_ : inline_; }
-    [[nodiscard]] const Value* data() const noexcept { return heap_ != nullptr ? heap_ : inline_; }
-    [[nodiscard]] Value* begin() noexcept { return data(); }
-    [[nodiscard]] Value* end() noexcept { return data() + count_; }
-    [[nodiscard]] const Value* begin() const noexcept { return data(); }
-    [[nodiscard]] const Value* end() const noexcept { return data() + count_; }
-    [[nodiscard]] Value& operator[](std::size_t i) noexcept { return data()[i]; }
-    [[nodiscard]] const Value& operator[](std::size_t i) const noexcept { return data()[i]; }
-    [[nodiscard]] Value& back() noexcept { return data()[count_ - 1]; }
+    [[nodiscard]] Value* data() noexcept { return first_; }
+    [[nodiscard]] const Value* data() const noexcept { return first_; }
+    [[nodiscard]] Value* begin() noexcept { return first_; }
+    [[nodiscard]] Value* end() noexcept { return first_ + count_; }
+    [[nodiscard]] const Value* begin() const noexcept { return first_; }
+    [[nodiscard]] const Value* end() const noexcept { return first_ + count_; }
+    [[nodiscard]] Value& operator[](std::size_t i) noexcept { return first_[i]; }
+    [[nodiscard]] const Value& operator[](std::size_t i) const noexcept { return first_[i]; }
+    [[nodiscard]] Value& back() noexcept { return first_[count_ - 1]; }
 
 private:
-    OTIMES_COLD void grow(std::size_t capacity) {
-        Value* const larger = new Value[capacity];
+    OTIMES_COLD void grow() {
+        Value* const larger = static_cast<Value*>(::operator new(2 * capacity_ * sizeof(Value)));
         for (std::size_t i = 0; i < count_; ++i) {
-            larger[i] = std::move(data()[i]);
+            ::new (static_cast<void*>(larger + i)) Value(std::move(first_[i]));
+            first_[i].~Value();
         }
-        delete[] heap_;
-        heap_ = larger;
-        capacity_ = capacity;
-    }
-    OTIMES_OUT_OF_LINE void append(const inline_vector& other) {
-        for (const Value& value : other) {
-            push_back(value);
+        if (first_ != inline_) {
+            ::operator delete(first_);
         }
+        first_ = larger;
+        capacity_ *= 2;
     }
-    OTIMES_OUT_OF_LINE void take(inline_vector&& other) noexcept {
-        delete[] heap_;
-        heap_ = other.heap_;
-        capacity_ = heap_ != nullptr ? other.capacity_ : InlineCount;
+    OTIMES_OUT_OF_LINE void take(inline_vector& other) noexcept {
+        if (other.first_ != other.inline_) {
+            first_ = other.first_;
+            capacity_ = other.capacity_;
+            count_ = other.count_;
+            other.first_ = other.inline_;
+            other.capacity_ = InlineCount;
+            other.count_ = 0;
+            return;
+        }
+        for (std::size_t i = 0; i < other.count_; ++i) {
+            ::new (static_cast<void*>(inline_ + i)) Value(std::move(other.inline_[i]));
+        }
         count_ = other.count_;
-        if (heap_ == nullptr) {
-            for (std::size_t i = 0; i < count_; ++i) {
-                inline_[i] = std::move(other.inline_[i]);
-            }
+        other.clear();
+    }
+    OTIMES_OUT_OF_LINE void release() noexcept {
+        clear();
+        if (first_ != inline_) {
+            ::operator delete(first_);
+            first_ = inline_;
+            capacity_ = InlineCount;
         }
-        other.heap_ = nullptr;
-        other.capacity_ = InlineCount;
-        other.count_ = 0;
     }
 
-    Value inline_[InlineCount] = {};
-    Value* heap_ = nullptr;
+    union {
+        Value inline_[InlineCount];  // the first count_ of them exist, unless first_ points elsewhere
+    };
+    Value* first_ = inline_;
     std::size_t capacity_ = InlineCount;
     std::size_t count_ = 0;
 };

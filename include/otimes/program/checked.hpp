@@ -11,10 +11,18 @@ namespace otimes {
 /// a * b for non-negative extents; returns false and leaves `result` alone when the product exceeds 2^63 - 1.
 /// A zero factor makes the product zero whatever the other is.
 constexpr bool checked_multiply(std::int64_t a, std::int64_t b, std::int64_t& result) noexcept {
+#if defined(__GNUC__) || defined(__clang__)
+    std::int64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product)) {
+        return false;
+    }
+    result = product;
+#else
     if (a != 0 && b > (std::numeric_limits<std::int64_t>::max)() / a) {
         return false;
     }
     result = a * b;
+#endif
     return true;
 }
 

@@ -113,6 +113,7 @@ public:
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
     [[nodiscard]] std::size_t factor_count() const noexcept { return node_.factors().size(); }
     [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
+    [[nodiscard]] kron_node<Scalar>& edit() noexcept { return node_; }
 
     /// Factor i (from 0) as an Eigen expression with coefficient access; it shares the factor's lifetime rule.
     /// @throws shape_error when there is no factor i.
@@ -481,10 +482,10 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
-    kron_node<scalar> node;
-    (eigen::append_argument(node, std::forward<Factors>(factors)), ...);
-    node.check_extents();
-    return kron_expr<scalar>(std::move(node));
+    kron_expr<scalar> result;
+    (eigen::append_argument(result.edit(), std::forward<Factors>(factors)), ...);
+    result.node().check_extents();
+    return result;
 }
 
 /// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
@@ -537,6 +538,9 @@ requires eigen::amount<Amount, Scalar>
     eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() * detail::amount_as<result_scalar>(amount));
     node.rewritten().add(rewrite::scalar_gathered);
+    if constexpr (detail::is_complex_scalar<Amount>) {
+        node.set_complex_scale();
+    }
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar, class Amount>
@@ -554,6 +558,9 @@ requires eigen::amount<Amount, Scalar>
     eigen::append_kron(node, k.node());
     node.set_alpha(node.alpha() / detail::amount_as<result_scalar>(amount));
     node.rewritten().add(rewrite::scalar_gathered);
+    if constexpr (detail::is_complex_scalar<Amount>) {
+        node.set_complex_scale();
+    }
     return kron_expr<result_scalar>(std::move(node));
 }
 template <class Scalar>

@@ -18,6 +18,7 @@
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/evaluate_product.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/multiply_krons.hpp>
@@ -45,10 +46,13 @@ public:
     EIGEN_GENERIC_PUBLIC_INTERFACE(lazy)
 
     explicit lazy(NodeType node) : node_(std::move(node)) {}
+    /// An empty node, for who fills it in by `edit`.
+    lazy() = default;
 
     [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
     [[nodiscard]] const NodeType& node() const noexcept { return node_; }
+    [[nodiscard]] NodeType& edit() noexcept { return node_; }
 
     /// The sum of the squared magnitudes; of a product without storing it (reductions.hpp).
     [[nodiscard]] RealScalar squaredNorm() const {
@@ -113,10 +117,7 @@ struct product {
 
     template <class Destination>
     void evaluate(Destination& destination, bool add, const Scalar& scale) const {
-        lowering_scratch scratch;
-        lowering<Scalar> low(scratch.program(), scratch.bindings());
-        low.add_product(node, view_of(destination), add, scale);
-        evaluate_program<Scalar, operands::dense>(scratch.program(), scratch.bindings());
+        evaluate_product(node, view_of(destination), add, scale);
     }
 
     template <class Kept>
@@ -360,70 +361,55 @@ inline constexpr bool is_product_node = false;
 template <class Scalar, int Rows, int Cols, bool RowMajor>
 inline constexpr bool is_product_node<product<Scalar, Rows, Cols, RowMajor>> = true;
 
-/// The node of `K * m`, `m * K`: m becomes a leaf.
-template <class Scalar, int Rows, int Cols, class Matrix>
-product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> start_product(Matrix&& m) {
-    product<Scalar, Rows, Cols, bool(bare<Matrix>::IsRowMajor)> result;
+/// The leaf that m becomes in `K * m`, `m * K` over `Scalar`.
+template <class Scalar, class Matrix>
+leaf make_x_leaf(Matrix&& m) {
     if constexpr (is_identity_expression<bare<Matrix>>) {  // a factor needs no elements, X does
-        result.node.x = make_leaf_for<Scalar>(typename bare<Matrix>::PlainObject(m));
+        return make_leaf_for<Scalar>(typename bare<Matrix>::PlainObject(m));
     } else {
-        result.node.x = make_leaf_for<Scalar>(std::forward<Matrix>(m));
+        return make_leaf_for<Scalar>(std::forward<Matrix>(m));
     }
-    return result;
 }
 
-template <class Scalar, class Other>
-void attach_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
-    kron_node<Scalar> converted;
-    append_kron(converted, k.node());
-    node.right = converted.factors();
-    node.has_right = true;
-    node.alpha = node.alpha * converted.alpha();
-    node.rewritten.add(converted.rewritten());
-}
-template <class Scalar, class Other>
-void attach_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
-    kron_node<Scalar> converted;
-    append_kron(converted, k.node());
-    node.left = converted.factors();
-    node.has_left = true;
-    node.alpha = node.alpha * converted.alpha();
-    node.rewritten.add(converted.rewritten());
+/// Puts K on one side of a product, where nothing is yet.
+template <bool FromLeft, class Scalar, class Other>
+void attach(product_node<Scalar>& node, const kron_expr<Other>& k) {
+    factor_list& side = FromLeft ? node.left : node.right;
+    if constexpr (std::is_same_v<Scalar, Other>) {
+        side.append(k.node().factors());
+    } else {
+        kron_node<Scalar> converted;
+        append_kron(converted, k.node());
+        side = converted.factors();
+    }
+    (FromLeft ? node.has_left : node.has_right) = true;
+    node.alpha = node.alpha * Scalar(k.node().alpha());
+    node.complex_scale = node.complex_scale || k.node().complex_scale();
+    node.rewritten.add(k.node().rewritten());
 }
 
 /// X * K1 * K2 as X * (K1 K2), K2 * K1 * X as (K2 K1) * X where the factors fit (expr/multiply_krons.hpp). False where not.
-template <class Scalar>
-bool merge(factor_list& side, rewrites& applied, const kron_node<Scalar>& first, const kron_node<Scalar>& second) {
+template <bool FromLeft, class Scalar, class Other>
+bool merge(product_node<Scalar>& node, const kron_expr<Other>& k) {
     enable_structure<Scalar>();
+    factor_list& side = FromLeft ? node.left : node.right;
+    kron_node<Scalar> held;
+    for (const leaf& factor : side) {
+        held.append(factor);
+    }
+    kron_node<Scalar> next;
+    append_kron(next, k.node());
+    const kron_node<Scalar>& first = FromLeft ? next : held;
+    const kron_node<Scalar>& second = FromLeft ? held : next;
     kron_node<Scalar> merged;
     if (first.cols() != second.rows() || !detail::mixed_product(first, second, merged)) {
         return false;
     }
     side = merged.factors();
-    applied.add(merged.rewritten());
+    node.alpha = node.alpha * next.alpha();
+    node.complex_scale = node.complex_scale || next.complex_scale();
+    node.rewritten.add(merged.rewritten());
     return true;
-}
-template <class Scalar, class Other>
-bool merge_right(product_node<Scalar>& node, const kron_expr<Other>& k) {
-    kron_node<Scalar> held;
-    for (const leaf& factor : node.right) {
-        held.append(factor);
-    }
-    kron_node<Scalar> next;
-    append_kron(next, k.node());
-    node.alpha = node.alpha * next.alpha();
-    return merge(node.right, node.rewritten, held, next);
-}
-template <class Scalar, class Other>
-bool merge_left(product_node<Scalar>& node, const kron_expr<Other>& k) {
-    kron_node<Scalar> held;
-    for (const leaf& factor : node.left) {
-        held.append(factor);
-    }
-    kron_node<Scalar> next;
-    append_kron(next, k.node());
-    node.alpha = node.alpha * next.alpha();
-    return merge(node.left, node.rewritten, next, held);
 }
 
 /// The same product over a scalar that contains the old one.
@@ -434,13 +420,8 @@ product_node<Scalar> promote(const product_node<Other>& from) {
     } else {
         enable_structure<Scalar>();
         product_node<Scalar> to;
-        to.x = from.x;
-        to.left = from.left;
-        to.right = from.right;
-        to.has_left = from.has_left;
-        to.has_right = from.has_right;
+        static_cast<product_operands&>(to) = from;
         to.alpha = Scalar(from.alpha);
-        to.rewritten = from.rewritten;
         to.x.set_real_elements(true);
         for (leaf& f : to.left) {
             f.set_real_elements(true);
@@ -476,6 +457,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
         result.node = eigen::promote<scalar>(y.node().node);
         result.node.alpha = result.node.alpha * detail::amount_as<scalar>(amount);
         result.node.rewritten.add(rewrite::scalar_gathered);
+        result.node.complex_scale = result.node.complex_scale || detail::is_complex_scalar<Amount>;
         return lazy<decltype(result)>(std::move(result));
     } else {
         auto result = eigen::scaled_node<Node, scalar>{y, detail::amount_as<scalar>(amount)};
@@ -497,6 +479,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
         result.node = eigen::promote<scalar>(y.node().node);
         result.node.alpha = result.node.alpha / detail::amount_as<scalar>(amount);
         result.node.rewritten.add(rewrite::scalar_gathered);
+        result.node.complex_scale = result.node.complex_scale || detail::is_complex_scalar<Amount>;
         return lazy<decltype(result)>(std::move(result));
     } else {
         return y * (scalar(1) / detail::amount_as<scalar>(amount));
@@ -513,24 +496,41 @@ template <class Node>
 
 namespace eigen {
 
-/// X * K or K * X for an X that is not lazy; `2.0 * X` gives its scalar to the product.
+/// X * K or K * X. `2.0 * X` gives its scalar to the product, `K1 * X` its factors; another lazy X is evaluated.
 template <bool FromLeft, class Matrix, class Scalar>
 auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
     using type = bare<Matrix>;
+    require_same_line<Matrix, Scalar>();
+    using scalar = detail::common_scalar<scalar_of<Matrix>, Scalar>;
+    constexpr int rows = FromLeft ? Eigen::Dynamic : int(type::RowsAtCompileTime);
+    constexpr int cols = FromLeft ? int(type::ColsAtCompileTime) : Eigen::Dynamic;
     if constexpr (scalar_multiple<type>::value) {
         return multiply<FromLeft>(scalar_multiple<type>::matrix(x), k) * scalar_multiple<type>::amount(x);
-    } else {
-        using scalar = detail::common_scalar<scalar_of<Matrix>, Scalar>;
-        constexpr int rows = FromLeft ? Eigen::Dynamic : int(type::RowsAtCompileTime);
-        constexpr int cols = FromLeft ? int(type::ColsAtCompileTime) : Eigen::Dynamic;
-        auto result = start_product<scalar, rows, cols>(std::forward<Matrix>(x));
-        if constexpr (FromLeft) {
-            attach_left(result.node, k);
-        } else {
-            attach_right(result.node, k);
+    } else if constexpr (!lazy_node<Matrix>) {
+        using node_type = product<scalar, rows, cols, bool(type::IsRowMajor)>;
+        lazy<node_type> result;
+        product_node<scalar>& node = result.edit().node;
+        node.x = make_x_leaf<scalar>(std::forward<Matrix>(x));
+        attach<FromLeft>(node, k);
+        node.check();
+        return result;
+    } else if constexpr (is_product_node<typename type::node_type>) {
+        using node_type = product<scalar, rows, cols, type::node_type::row_major>;
+        lazy<node_type> result;
+        product_node<scalar>& node = result.edit().node;
+        node = promote<scalar>(x.node().node);
+        if (!(FromLeft ? node.has_left : node.has_right)) {  // K1 * X * K2 is one product
+            attach<FromLeft>(node, k);
+        } else if (!merge<FromLeft>(node, k)) {
+            node = {};
+            node.x = make_leaf_for<scalar>(typename type::PlainObject(x));
+            node.rewritten.add(rewrite::applied_in_sequence);
+            attach<FromLeft>(node, k);
         }
-        result.check();
-        return lazy<decltype(result)>(std::move(result));
+        node.check();
+        return result;
+    } else {
+        return multiply<FromLeft>(typename type::PlainObject(x), k);
     }
 }
 
@@ -539,71 +539,13 @@ auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
 /// X * K. @throws shape_error when cols(X) != rows(K).
 template <class Matrix, class Scalar>
 requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const kron_expr<Scalar>& k) {
-    using type = eigen::bare<Matrix>;
-    eigen::require_same_line<Matrix, Scalar>();
-    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
-    if constexpr (eigen::lazy_node<Matrix>) {
-        using old = typename type::node_type;
-        if constexpr (eigen::is_product_node<old>) {
-            using joined = eigen::product<scalar, old::rows_at_compile_time, Eigen::Dynamic, old::row_major>;
-            if (!x.node().node.has_right) {  // K1 * X * K2 is one product
-                joined result;
-                result.node = eigen::promote<scalar>(x.node().node);
-                eigen::attach_right(result.node, k);
-                result.check();
-                return lazy<joined>(std::move(result));
-            }
-            joined result;
-            result.node = eigen::promote<scalar>(x.node().node);
-            if (!eigen::merge_right(result.node, k)) {
-                result.node = {};
-                result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
-                result.node.rewritten.add(rewrite::applied_in_sequence);
-                eigen::attach_right(result.node, k);
-            }
-            result.check();
-            return lazy<joined>(std::move(result));
-        } else {
-            return typename type::PlainObject(x) * k;
-        }
-    } else {
-        return eigen::multiply<false>(std::forward<Matrix>(x), k);
-    }
+    return eigen::multiply<false>(std::forward<Matrix>(x), k);
 }
 
 /// K * X, K * v. @throws shape_error when cols(K) != rows(X).
 template <class Scalar, class Matrix>
 requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& x) {
-    using type = eigen::bare<Matrix>;
-    eigen::require_same_line<Matrix, Scalar>();
-    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
-    if constexpr (eigen::lazy_node<Matrix>) {
-        using old = typename type::node_type;
-        if constexpr (eigen::is_product_node<old>) {
-            using joined = eigen::product<scalar, Eigen::Dynamic, old::cols_at_compile_time, old::row_major>;
-            if (!x.node().node.has_left) {
-                joined result;
-                result.node = eigen::promote<scalar>(x.node().node);
-                eigen::attach_left(result.node, k);
-                result.check();
-                return lazy<joined>(std::move(result));
-            }
-            joined result;
-            result.node = eigen::promote<scalar>(x.node().node);
-            if (!eigen::merge_left(result.node, k)) {
-                result.node = {};
-                result.node.x = eigen::make_leaf_for<scalar>(typename type::PlainObject(x));
-                result.node.rewritten.add(rewrite::applied_in_sequence);
-                eigen::attach_left(result.node, k);
-            }
-            result.check();
-            return lazy<joined>(std::move(result));
-        } else {
-            return k * typename type::PlainObject(x);
-        }
-    } else {
-        return eigen::multiply<true>(std::forward<Matrix>(x), k);
-    }
+    return eigen::multiply<true>(std::forward<Matrix>(x), k);
 }
 /// @}
 

@@ -50,14 +50,6 @@ inline leaf part_of(const leaf& m, bool of_columns, std::int64_t begin, std::int
     return part;
 }
 
-template <class Scalar>
-void evaluate_product(const product_node<Scalar>& node, const matrix_view& y) {
-    lowering_scratch scratch;
-    lowering<Scalar> low(scratch.program(), scratch.bindings());
-    low.add_product(node, y, false, Scalar(1));
-    evaluate_program<Scalar>(scratch.program(), scratch.bindings());
-}
-
 /// x^H kron(A, B) y for single columns (or rows) x and y: with t_p = B y_p for the p-th piece of y, the sum over p and q of
 /// A(q, p) x_q^H t_p. One intermediate of size(Y) / rows(A). False where the operands do not allow it; `sum` is then unchanged.
 template <class Matrix, class Scalar>
@@ -96,7 +88,7 @@ bool dot_by_pieces(const Matrix& x, const product_node<Scalar>& node, Scalar& su
         vector g(images);
         for (std::int64_t p = 0; p < count; ++p) {
             rest.x = part_of(node.x, !left, p * length, length, bytes);
-            evaluate_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1});
+            evaluate_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1}, false, Scalar(1));
             g.noalias() = pieces.adjoint() * t;
             for (Eigen::Index q = 0; q < images; ++q) {
                 sum += kron_node<Scalar>::element(factors[0], first, left ? q : p, left ? p : q) * g(q);
@@ -124,7 +116,8 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
         const auto block_cols = static_cast<Eigen::Index>(part.cols());
         memory.resize(static_cast<std::size_t>(block_rows * block_cols));
         evaluate_product(part,
-                         {memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows});
+                         {memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows},
+                         false, Scalar(1));
         if (by_rows) {
             using row_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
             use(Eigen::Map<const row_major>(memory.data(), block_rows, block_cols), row, col);

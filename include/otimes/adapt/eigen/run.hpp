@@ -30,7 +30,7 @@ void with_program(const lazy<Node>& expression, const matrix_view& destination, 
     using scalar = typename Node::scalar_type;
     expression.node().check();
     lowering_scratch scratch;
-    lowering<scalar> low(scratch.program(), scratch.bindings());
+    lowering<scalar> low(scratch.program(), scratch.bindings(), signature::by_type);
     std::vector<std::shared_ptr<const void>> kept;  // values of terms that are no operands in memory
     expression.node().lower(low, destination, false, scalar(1), kept);
     use(scratch.program(), scratch.bindings());

@@ -118,6 +118,17 @@ TEST_CASE("identity factors") {
     const matrix_d tall = matrix_d::Identity(3, 2);
     check_entries(kron(A, matrix_d::Identity(3, 2)), dense_kron(A, tall));
     static_assert(std::is_same_v<decltype(kron(otimes::identity(2), A.cast<float>()))::Scalar, float>);
+    // Of identities alone: the scalar of whatever stands beside it.
+    const auto eyes = kron(otimes::identity(3), otimes::identity(2));
+    const matrix<float> F = A.cast<float>().replicate(3, 2);  // 6 columns
+    const matrix<float> same = F * eyes;
+    CHECK(same == F);
+    const matrix<std::complex<float>> Z = F.transpose() * std::complex<float>(1, -2);
+    const matrix<std::complex<float>> turned = 2 * (eyes * Z);
+    CHECK(turned == 2 * Z);
+    static_assert(std::is_same_v<decltype(kron(eyes, A.cast<float>()))::Scalar, float>);
+    check_entries(kron(eyes, A), dense_kron(matrix_d::Identity(6, 6), A));
+    check_entries(2.0 * eyes, scaled(2.0, matrix_d(matrix_d::Identity(6, 6))));
     // No storage: an identity that could not be stored.
     const auto huge = kron(otimes::identity(Index(1) << 31), otimes::identity(Index(1) << 31));
     CHECK(huge.rows() == (Index(1) << 62));

@@ -87,6 +87,10 @@ TEST_CASE("diagonal and permutation matrices") {
     check_operator(P * K, times(p, k));
     const Eigen::PermutationMatrix<Eigen::Dynamic> back = P.transpose();
     check_operator(K * back, times(k, matrix_d(p.transpose())));
+    check_operator(K * P.transpose(), times(k, matrix_d(p.transpose())));
+    check_operator(P.inverse() * K, times(matrix_d(p.transpose()), k));
+    check_operator(P * K * P.transpose(), times(p, times(k, matrix_d(p.transpose()))));
+    check_operator(P.transpose() * (K * P), times(matrix_d(p.transpose()), times(k, p)));
 }
 
 TEST_CASE("an operator borrows its lvalue matrices and owns the others") {

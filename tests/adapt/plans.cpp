@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,6 +128,73 @@ TEST_CASE("the caller's workspace") {
     if (p.workspace_bytes > 0) {
         CHECK_THROWS_AS(p.run(Y, X * K * 2, start, p.workspace_bytes - 1), otimes::budget_error);
         CHECK(support::exactly_equal(Y, before));
+    }
+}
+
+TEST_CASE("a workspace that is too small is refused before the destination is resized") {
+    // enough rows for a workspace
+    const otimes::plan p = otimes::make_plan(X * kron(A, B, C));
+    REQUIRE(p.workspace_bytes > 0);
+    const matrix_d start = random(3, 2, 12);
+    matrix_d Y = start;
+    alignas(64) std::byte small[64];
+    CHECK(text_of([&] { p.run(Y, X * kron(A, B, C), small, p.workspace_bytes - 1); }) ==
+          "otimes: the workspace has " + std::to_string(p.workspace_bytes - 1) + " bytes, but the plan needs " +
+              std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+    CHECK(support::exactly_equal(Y, start));
+}
+
+TEST_CASE("a plan with a complex scalar does not depend on the scalar's value") {
+    using complex = std::complex<double>;
+    const matrix<complex> Z = X.cast<complex>() * complex(1, -0.5);
+    const auto K = kron(A, B, C);  // real factors on a complex X
+    const complex turn(0, 1);
+    const complex one(1, 0);
+    matrix<complex> Y(40, 140);
+    for (const complex& planned : {one, turn}) {
+        const otimes::plan p = otimes::make_plan(Z * K * planned);
+        for (const complex& s : {turn, one, complex(0, 0), complex(-2, 0.25)}) {
+            p.run(Y, Z * K * s);
+            CHECK(support::close(Y, scaled(s, times(Z, k)), 144));
+            p.run(Y, Z * (s * K));
+            CHECK(support::close(Y, scaled(s, times(Z, k)), 144));
+        }
+    }
+    // A real scalar stays the quicker real problem.
+    CHECK(otimes::make_plan(Z * K * 2.0).flops < otimes::make_plan(Z * K * turn).flops);
+}
+
+TEST_CASE("products of one thread that follow each other in any order find their own plans") {
+    const matrix_d other = random(40, 144, 13);
+    const row_major_d by_rows = X;
+    const matrix_d square = random(12, 12, 14);
+    for (int round = 0; round < 3; ++round) {
+        for (Index rows = 1; rows <= 40; rows += 3) {  // more shapes than a thread remembers
+            matrix_d Y = X.topRows(rows) * kron(A, B, C);
+            CHECK(support::close(Y, times(matrix_d(X.topRows(rows)), k), 144));
+            Y += other.topRows(rows) * kron(A, B, C);
+            CHECK(support::close(Y, times(matrix_d((X + other).topRows(rows)), k), 288));
+            row_major_d R = by_rows.topRows(rows) * kron(A, B, C);
+            CHECK(support::close(R, times(matrix_d(X.topRows(rows)), k), 144));
+        }
+        // The same extents with other strides, an identity for a factor, the other side, a transposed factor.
+        const matrix_d wide = random(24, 12, 15);
+        const matrix_d F = random(3, 3, 16);
+        const matrix_d G = random(4, 4, 17);
+        matrix_d Y = wide.topRows(12) * kron(F, G);
+        CHECK(support::close(Y, times(matrix_d(wide.topRows(12)), dense_kron(F, G)), 12));
+        Y = square * kron(F, G);
+        CHECK(support::close(Y, times(square, dense_kron(F, G)), 12));
+        Y = square * kron(F.transpose(), G);
+        CHECK(support::close(Y, times(square, dense_kron(matrix_d(F.transpose()), G)), 12));
+        Y = square * kron(F, otimes::identity(4));
+        CHECK(support::close(Y, times(square, dense_kron(F, matrix_d::Identity(4, 4))), 12));
+        Y = kron(F, G) * square;
+        CHECK(support::close(Y, times(dense_kron(F, G), square), 12));
+        Y = kron(F, G) * square * kron(G, F);
+        CHECK(support::close(Y, times(dense_kron(F, G), times(square, dense_kron(G, F))), 144));
+        Y = square * kron(G, F);
+        CHECK(support::close(Y, times(square, dense_kron(G, F)), 12));
     }
 }
 

@@ -12,6 +12,7 @@
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/product.hpp>
+#include <otimes/expr/product_key.hpp>
 #include <otimes/expr/scalar.hpp>
 
 using namespace otimes;
@@ -223,4 +224,78 @@ TEST_CASE("which scalars mix, which numbers scale") {
     CHECK(detail::amount_as<float>(0.5) == 0.5f);
     CHECK(detail::conjugate_of(cd(1, 2)) == cd(1, -2));
     CHECK(detail::conjugate_of(2.0) == 2.0);
+}
+
+TEST_CASE("two products have equal keys exactly where they lower to equal programs, and bind alike") {
+    std::vector<product_node<std::complex<double>>> nodes;
+    for (const std::int64_t rows : {2, 3}) {
+        for (int form = 0; form < 9; ++form) {
+            leaf x = leaf::borrowed({pairs, rows, 6, form == 1 ? 1 : 6, form == 1 ? rows : 1});
+            leaf f = dense(2, 3, pairs);
+            leaf g = form == 2 ? leaf::identity(3) : dense(3, 3, pairs);
+            if (form == 3) {
+                g.transpose();
+            } else if (form == 4) {
+                g.conjugate();
+            } else if (form == 5) {
+                g.set_real_elements(true);
+            } else if (form == 6) {
+                x.set_real_elements(true);
+            } else if (form == 7) {
+                f.set_real_elements(true);
+                g.set_real_elements(true);
+            }
+            nodes.push_back(right_product<std::complex<double>>(x, {f, g}));
+            if (form == 8) {
+                nodes.back().left.push_back(dense(4, rows, pairs));
+                nodes.back().has_left = true;
+            }
+        }
+    }
+    struct described {
+        plan_key key;
+        program lowered;
+    };
+    std::vector<described> all;
+    for (const auto& node : nodes) {
+        for (const bool add : {false, true}) {
+            for (const std::int64_t stride : {1, 5}) {
+                node.check();
+                const matrix_view y{pairs + 3, node.rows(), node.cols(), stride, 50};
+                const bool doubled = is_real_problem(node, node.alpha);
+                described one;
+                bindings bound;
+                REQUIRE(describe_product(node, y, add, dtype::c128, doubled, one.key, bound));
+                bindings lowered_bound;
+                lowering<std::complex<double>> low(one.lowered, lowered_bound);
+                low.add_product(node, y, add);
+                REQUIRE(bound.pointers.size() == lowered_bound.pointers.size());
+                for (std::size_t i = 0; i < bound.pointers.size(); ++i) {
+                    CHECK(bound.pointers[i] == lowered_bound.pointers[i]);
+                }
+                all.push_back(one);
+            }
+        }
+    }
+    int equal = 0;
+    for (const described& a : all) {
+        for (const described& b : all) {
+            equal += a.key.equals(b.key) ? 1 : 0;
+            CHECK(a.key.equals(b.key) == (a.lowered == b.lowered));
+        }
+    }
+    CHECK(equal == static_cast<int>(all.size()));
+    // Another scalar type, a factor with structure, too many factors.
+    plan_key key;
+    bindings bound;
+    const matrix_view y{pairs, 2, 9, 9, 1};
+    CHECK(describe_product(nodes[0], y, false, dtype::c64, false, key, bound));
+    CHECK_FALSE(key.equals(all[0].key));
+    nodes[0].right.push_back(detail::diagonal_leaf(pairs, 1, 1, nullptr));
+    CHECK_FALSE(describe_product(nodes[0], y, false, dtype::c128, false, key, bound));
+    product_node<double> many = right_product<double>(dense(1, 1), {});
+    for (int k = 0; k < 40; ++k) {
+        many.right.push_back(dense(1, 1));
+    }
+    CHECK_FALSE(describe_product(many, y, false, dtype::f64, false, key, bound));
 }

@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
 
 namespace otimes {
 
@@ -18,6 +21,13 @@ struct workspace_view {
     void* data = nullptr;
     std::int64_t bytes = 0;
 };
+
+namespace detail {
+[[noreturn]] OTIMES_COLD inline void throw_small_workspace(std::int64_t given, std::int64_t needed) {
+    throw budget_error("otimes: the workspace has " + std::to_string(given) + " bytes, but the plan needs " +
+                       std::to_string(needed) + " (plan.workspace_bytes).");
+}
+}  // namespace detail
 
 /// Runs plans. Immutable after construction as far as its users can see: any thread may call `run` at any time.
 class executor {

@@ -335,12 +335,30 @@ private:
     kron_node<Scalar> node_;
 };
 
+/// A kron of identities alone, which has no scalar type of its own: over double, and over any other scalar beside a matrix
+/// or a factor of that scalar.
+class identity_kron : public kron_expr<double> {
+public:
+    using kron_expr<double>::kron_expr;
+    /// The same over another scalar.
+    template <class Other>
+    [[nodiscard]] kron_expr<Other> cast() const {
+        kron_expr<Other> result;
+        for (const leaf& factor : node().factors()) {
+            result.edit().append(factor);
+        }
+        return result;
+    }
+};
+
 namespace eigen {
 
 template <class Type>
 inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<kron_expr<Scalar>> = true;
+template <>
+inline constexpr bool is_kron<identity_kron> = true;
 
 template <class Type>
 inline constexpr bool is_structured = false;
@@ -377,6 +395,10 @@ template <class Scalar>
 struct argument_scalar<kron_expr<Scalar>> {
     using type = Scalar;
 };
+template <>
+struct argument_scalar<identity_kron> {
+    using type = void;
+};
 
 template <class First, class Second>
 struct combined_scalar {
@@ -408,6 +430,9 @@ struct scalar_of_all<First, Rest...> {
     using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
 };
 
+template <class Type>
+inline constexpr bool is_identity_factor = std::is_same_v<Type, identity_factor> || std::is_same_v<Type, identity_kron>;
+
 /// Appends the factors of a kron, which may have structure that was made for another scalar.
 template <class Scalar, class Other>
 void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
@@ -425,6 +450,8 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     }
     if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
+    } else if constexpr (std::is_same_v<type, identity_kron>) {
+        node.append(argument.template cast<Scalar>().node());
     } else if constexpr (is_kron<type>) {
         append_kron(node, argument.node());
         node.rewritten().add(rewrite::nested_kron_flattened);
@@ -474,7 +501,7 @@ inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
-/// Scalar: the common one; double when no argument has one. Cost: O(N). @throws shape_error when extents overflow.
+/// Scalar: the common one; double when no argument has one (of identities alone see identity_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
@@ -482,7 +509,8 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
-    kron_expr<scalar> result;
+    constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_identity_factor<eigen::bare<Factors>> && ...);
+    std::conditional_t<no_scalar, identity_kron, kron_expr<scalar>> result;
     (eigen::append_argument(result.edit(), std::forward<Factors>(factors)), ...);
     result.node().check_extents();
     return result;

@@ -547,6 +547,16 @@ template <class Scalar, class Matrix>
 requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& x) {
     return eigen::multiply<true>(std::forward<Matrix>(x), k);
 }
+
+/// A kron of identities takes the scalar of X.
+template <class Matrix>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const identity_kron& k) {
+    return eigen::multiply<false>(std::forward<Matrix>(x), k.cast<eigen::scalar_of<Matrix>>());
+}
+template <class Matrix>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const identity_kron& k, Matrix&& x) {
+    return eigen::multiply<true>(std::forward<Matrix>(x), k.cast<eigen::scalar_of<Matrix>>());
+}
 /// @}
 
 /// @name Sums with any dense expression: evaluated as an assignment and an accumulation.

@@ -65,6 +65,9 @@ template <class Type>
 concept permutation_like = std::is_class_v<bare<Type>> && !dense<Type> &&
                            (decltype(probe_permutation(static_cast<bare<Type>*>(nullptr)))::value ||
                             requires(const bare<Type>& p) { p.nestedExpression().indices(); });
+/// What stands beside a kron in an operator: sparse, diagonal and permutation matrices, and inverse permutations.
+template <class Type>
+concept side_like = sparse_like<Type> || permutation_like<Type>;
 /// Triangular and self-adjoint views.
 template <class Type>
 concept triangular_like =

@@ -44,7 +44,13 @@ private:
 
 template <class Matrix>
 auto make_side(Matrix&& m) {
-    return side_matrix<bare<Matrix>>(std::forward<Matrix>(m), std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
+    if constexpr (!sparse_like<Matrix>) {  // the inverse of a permutation, which Eigen cannot multiply with an operator
+        auto plain = m.eval();
+        return side_matrix<decltype(plain)>(std::move(plain), std::false_type());
+    } else {
+        return side_matrix<bare<Matrix>>(std::forward<Matrix>(m),
+                                         std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
+    }
 }
 
 /// op * x as a lazy expression.
@@ -276,19 +282,19 @@ private:
 /// @name Sparse, diagonal and permutation matrices on either side of a kron.
 /// @{
 template <class Matrix, class Scalar>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const kron_expr<Scalar>& k) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     return operator_expr<decltype(side), eigen::absent, Scalar>(std::move(side), k, {}, Scalar(1), Scalar(0));
 }
 template <class Scalar, class Matrix>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& w) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     return operator_expr<eigen::absent, decltype(side), Scalar>({}, k, std::move(side), Scalar(1), Scalar(0));
 }
 template <class Left, class Scalar, class Matrix>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(const operator_expr<Left, eigen::absent, Scalar>& op, Matrix&& w) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     if (op.shift() != Scalar(0)) {
@@ -298,7 +304,7 @@ requires eigen::sparse_like<Matrix>
     return operator_expr<Left, decltype(side), Scalar>(op.left(), op.kron(), std::move(side), op.scale(), Scalar(0));
 }
 template <class Matrix, class Right, class Scalar>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const operator_expr<eigen::absent, Right, Scalar>& op) {
     auto side = eigen::make_side(std::forward<Matrix>(w));
     if (op.shift() != Scalar(0)) {

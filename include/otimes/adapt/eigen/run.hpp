@@ -115,6 +115,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
             "otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
             "default; see otimes::set_default_executor.");
     }
+    if (workspace != nullptr && available_bytes < p.workspace_bytes) {
+        detail::throw_small_workspace(available_bytes, p.workspace_bytes);
+    }
     if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
         if (!eigen::takes_shape<eigen::bare<Destination>>(expression.rows(), expression.cols())) {
             throw shape_error("otimes: plan::run: the destination is " +

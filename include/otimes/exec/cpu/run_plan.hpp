@@ -297,11 +297,6 @@ inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
         "otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
         "this executor's target().");
 }
-[[noreturn]] OTIMES_COLD inline void throw_small_workspace(const plan& p, const workspace_view& given) {
-    throw budget_error("otimes: the workspace has " + std::to_string(given.bytes) + " bytes, but the plan needs " +
-                       std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
-}
-
 /// Runs `p` in the arithmetic of `Scalar`.
 /// @throws budget_error `given` is smaller than p.workspace_bytes
 template <class Scalar>
@@ -321,7 +316,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
     }
     const run_layout layout = layout_run<Real, components>(p);
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
-        throw_small_workspace(p, given);
+        detail::throw_small_workspace(given.bytes, p.workspace_bytes);
     }
     // A plan made for another width may need more than it states: then the caller's memory is left alone.
     const bool fits = given.data != nullptr && given.bytes >= layout.total;

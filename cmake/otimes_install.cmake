@@ -6,6 +6,9 @@ set(OTIMES_PACKAGE_DIR "${CMAKE_INSTALL_DATADIR}/cmake/otimes")
 
 target_include_directories(otimes INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 install(TARGETS otimes EXPORT otimes_targets)
+if(OTIMES_COMPILED)
+  install(TARGETS otimes_compiled EXPORT otimes_targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 install(
   EXPORT otimes_targets
   NAMESPACE otimes::

@@ -9,7 +9,15 @@ endfunction()
 
 file(REMOVE_RECURSE "${folder}")
 set(arguments -D "otimes_from=${way}" -D "CMAKE_CXX_COMPILER=${compiler}")
-if(way MATCHES "^package")
+if(way STREQUAL "package_compiled") # its own build: the library for one instruction set, without OpenMP
+  must_run("${CMAKE_COMMAND}" -G "${generator}" -S "${otimes_source}" -B "${folder}/library" -D OTIMES_COMPILED=ON -D
+           OTIMES_COMPILED_TARGETS=baseline -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D CMAKE_BUILD_TYPE=Debug -D
+           OTIMES_BUILD_TESTS=OFF -D OTIMES_BUILD_EXAMPLES=OFF -D OTIMES_BUILD_BENCH=OFF -D OTIMES_CUDA=OFF -D
+           "OTIMES_EIGEN_DIR=${eigen_folder}" -D "CMAKE_CXX_COMPILER=${compiler}")
+  must_run("${CMAKE_COMMAND}" --build "${folder}/library")
+  must_run("${CMAKE_COMMAND}" --install "${folder}/library" --prefix "${folder}/prefix")
+  list(APPEND arguments -D "CMAKE_PREFIX_PATH=${folder}/prefix")
+elseif(way MATCHES "^package")
   must_run("${CMAKE_COMMAND}" --install "${otimes_build}" --prefix "${folder}/prefix")
   list(APPEND arguments -D "CMAKE_PREFIX_PATH=${folder}/prefix")
 else()

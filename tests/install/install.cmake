@@ -1,8 +1,8 @@
 # A program outside the tree uses otimes in each of the ways that the README offers: installed, as a subdirectory, fetched, and
-# with an Eigen that is a bare include folder. Each test configures, builds and runs install/consumer.
+# with an Eigen that is a bare include folder, and with the compiled library. Each test configures, builds and runs install/consumer.
 if(OTIMES_INSTALL)
   list(GET OTIMES_EIGEN_INCLUDE_DIRS 0 eigen_folder)
-  foreach(way IN ITEMS package package_eigen_dir subdirectory fetch_content)
+  foreach(way IN ITEMS package package_compiled package_eigen_dir subdirectory fetch_content)
     add_test(
       NAME install.${way}
       COMMAND

@@ -16,6 +16,10 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
+#if OTIMES_EXECUTOR_IN_LIBRARY
+void run_product(const product_operands& node, const matrix_view& y, bool add, const scalar_facts& facts, bool doubled,
+                 const std::complex<double>& alpha);
+#else
 /// Lowers and evaluates a product, and remembers its plan in `slot` where there is one.
 OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix_view& y, bool add,
                                       const scalar_facts& facts, bool doubled, const std::complex<double>& alpha,
@@ -37,8 +41,9 @@ OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix
 
 /// y (+)= alpha * node without its own scalar, over a scalar type with a dtype, on the current executor. @pre shapes fit, no
 /// overlap. Cost beside the run: some nanoseconds per operand when this thread has evaluated such a product before.
-OTIMES_OUT_OF_LINE inline void run_product(const product_operands& node, const matrix_view& y, bool add,
-                                           const scalar_facts& facts, bool doubled, const std::complex<double>& alpha) {
+OTIMES_OUT_OF_LINE OTIMES_EXECUTOR_API void run_product(const product_operands& node, const matrix_view& y, bool add,
+                                                        const scalar_facts& facts, bool doubled,
+                                                        const std::complex<double>& alpha) {
     plan_key key;
     bindings bound;
     if (!describe_product(node, y, add, facts.type, doubled, key, bound)) {
@@ -55,6 +60,7 @@ OTIMES_OUT_OF_LINE inline void run_product(const product_operands& node, const m
     // Dense factors call nobody back, so nothing replaces the plan while it runs.
     e.run(*slot.value, bound, {});
 }
+#endif
 
 /// y (+)= scale * node. @pre shapes fit, no overlap.
 template <class Scalar>

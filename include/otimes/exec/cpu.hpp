@@ -7,6 +7,41 @@
 /// `Scalar` calls `enable_cpu<Scalar>()` first (a few stores), and the executor finds the kernels in a table.
 #pragma once
 
+#include <otimes/exec/target.hpp>
+
+#if OTIMES_EXECUTOR_IN_LIBRARY
+
+#include <otimes/exec/executor.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/program/dtype.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+const machine& host_machine();
+const executor& cpu();
+
+/// The library's kernels are known from the first call of cpu() on.
+template <class Scalar>
+void enable_cpu() noexcept {
+    if constexpr (dtype_of<Scalar>() != dtype::other) {
+        cpu();
+    }
+}
+template <class Scalar>
+void enable_cpu_kernels() noexcept {
+    enable_cpu<Scalar>();
+}
+template <class Scalar>
+void enable_cpu_steps() noexcept {
+    enable_cpu<Scalar>();
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes
+
+#else
+
 #include <atomic>
 #include <complex>
 #include <cstddef>
@@ -129,10 +164,18 @@ public:
 };
 
 /// The cpu executor of this translation unit's instruction set and threading.
-inline const executor& cpu() {
+OTIMES_EXECUTOR_API const executor& cpu() {
     static const cpu_executor instance;
+#if defined(OTIMES_COMPILED_EXECUTOR_SOURCE)
+    enable_cpu<float>();
+    enable_cpu<double>();
+    enable_cpu<std::complex<float>>();
+    enable_cpu<std::complex<double>>();
+#endif
     return instance;
 }
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes
+
+#endif

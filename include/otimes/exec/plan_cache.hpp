@@ -14,11 +14,13 @@
 #include <otimes/exec/executor.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/cold.hpp>
+#include <otimes/program/compiled.hpp>
 #include <otimes/program/plan_key.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
 
+#if !OTIMES_PLANNER_IN_LIBRARY
 namespace detail {
 
 struct cached_plan {
@@ -74,9 +76,14 @@ OTIMES_COLD inline void find_or_make_plan(const program& p, const executor& e, s
 
 }  // namespace detail
 
+#endif
+
 /// The plan that `e` runs for `p` with default options, made on first use. It lives as long as the caller keeps it.
 /// Thread-safe. Cost: a hash and a comparison of the program when it was seen before, else `make_plan`.
-OTIMES_COLD inline std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
+#if OTIMES_PLANNER_IN_LIBRARY
+std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e);
+#else
+OTIMES_COLD OTIMES_PLANNER_API std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
     thread_local std::array<detail::cached_plan, 16> recent;
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
     detail::cached_plan& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
@@ -85,6 +92,7 @@ OTIMES_COLD inline std::shared_ptr<const plan> cached_plan_for(const program& p,
     }
     return entry.value;
 }
+#endif
 
 /// A plan that this thread has run, found by a key instead of a program (program/plan_key.hpp).
 struct keyed_plan {

@@ -374,7 +374,8 @@ inline dtype computing_type(const program& source) {
     return result;
 }
 
-/// Ignores how a plan wants to do it, and does what its program says.
+/// Ignores how a plan wants to do it, and does what its program says. A template, so that only who names it compiles its loops.
+template <class Lazy = void>
 class reference_executor final : public executor {
 public:
     [[nodiscard]] std::string_view name() const noexcept override { return "reference"; }
@@ -411,8 +412,9 @@ private:
 };
 
 /// The oracle.
-inline const executor& reference() {
-    static const reference_executor instance;
+template <class Lazy = void>
+const executor& reference() {
+    static const reference_executor<Lazy> instance;
     return instance;
 }
 

@@ -5,6 +5,20 @@
 /// expression compiles this, and only files that plan or explain compile the rest.
 #pragma once
 
+#include <otimes/program/compiled.hpp>
+
+#if OTIMES_PLANNER_IN_LIBRARY
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+plan default_cpu_plan(const program& source, const cpu_description& cpu);
+}  // namespace otimes::planning
+
+#else
+
 #include <algorithm>
 #include <vector>
 
@@ -23,7 +37,7 @@ inline bool is_worth_one_thread(const plan& made, const cpu_request& request, co
 }
 
 /// The plan that the cpu executor makes for an expression: default options, all threads of `cpu`. Deterministic.
-OTIMES_COLD inline plan default_cpu_plan(const program& source, const cpu_description& cpu) {
+OTIMES_COLD OTIMES_PLANNER_API plan default_cpu_plan(const program& source, const cpu_description& cpu) {
     cpu_request request;
     request.threads = (std::max)(1, cpu.threads);
     std::vector<chain> chains = chains_of(source);
@@ -41,3 +55,5 @@ OTIMES_COLD inline plan default_cpu_plan(const program& source, const cpu_descri
 }
 
 }  // namespace otimes::planning
+
+#endif

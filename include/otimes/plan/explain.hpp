@@ -4,6 +4,25 @@
 /// initialisers that can be pasted into a test.
 #pragma once
 
+#include <otimes/program/compiled.hpp>
+
+#if OTIMES_PLANNER_IN_LIBRARY
+
+#include <iosfwd>
+#include <string>
+
+#include <otimes/plan/plan.hpp>
+
+namespace otimes {
+std::string explain(const plan& p);
+std::ostream& operator<<(std::ostream& out, const pass_mode& m);
+std::ostream& operator<<(std::ostream& out, const sweep& s);
+std::ostream& operator<<(std::ostream& out, const pass& p);
+std::ostream& operator<<(std::ostream& out, const plan& p);
+}  // namespace otimes
+
+#else
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -244,7 +263,7 @@ inline std::string tile_text(const plan& whole, const pass& p) {
 
 /// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
 /// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula, [8] is a contracted extent.
-inline std::string explain(const plan& p) {
+OTIMES_PLANNER_API std::string explain(const plan& p) {
     using namespace planning;
     const program& source = p.source;
     const std::vector<std::int32_t> positions = factor_positions(source);
@@ -352,12 +371,12 @@ inline std::string explain(const plan& p) {
     return text;
 }
 
-inline std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
+OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
     return out << "{.extent_in = " << m.extent_in << ", .extent_out = " << m.extent_out
                << ", .stride_in = " << m.stride_in << ", .stride_out = " << m.stride_out << '}';
 }
 
-inline std::ostream& operator<<(std::ostream& out, const sweep& s) {
+OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const sweep& s) {
     out << "{.mode = " << s.mode << ", .kernel = otimes::sweep_kernel::" << to_string(s.kernel)
         << ", .P = " << s.p_extent << ", .Q = " << s.q_extent << ", .factors = {";
     for (std::size_t i = 0; i < s.factors.size(); ++i) {
@@ -367,7 +386,7 @@ inline std::ostream& operator<<(std::ostream& out, const sweep& s) {
 }
 
 /// What decides how a pass runs, as a designated initialiser; predictions are left out.
-inline std::ostream& operator<<(std::ostream& out, const pass& p) {
+OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const pass& p) {
     out << "{.kernel = otimes::pass_kernel::" << to_string(p.kernel) << ", .step = " << p.step << ", .in = " << p.in
         << ", .out = " << p.out << ", .add = " << (p.add ? "true" : "false") << ", .scalar = " << p.scalar
         << ", .modes = {";
@@ -388,6 +407,8 @@ inline std::ostream& operator<<(std::ostream& out, const pass& p) {
 }
 
 /// The table of explain.
-inline std::ostream& operator<<(std::ostream& out, const plan& p) { return out << explain(p); }
+OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const plan& p) { return out << explain(p); }
 
 }  // namespace otimes
+
+#endif

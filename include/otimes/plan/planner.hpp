@@ -4,6 +4,21 @@
 /// operand is touched. docs/planner.md explains the decisions.
 #pragma once
 
+#include <otimes/program/compiled.hpp>
+
+#if OTIMES_PLANNER_IN_LIBRARY
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+plan make_plan(const program& source, const machine& target, const options& wishes = {});
+}  // namespace otimes
+
+#else
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -318,7 +333,7 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws unsupported_error a placement that the machine does not have, or the CPU for operands in device memory.
-inline plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
+OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
     placement chosen = wishes.placement;
@@ -371,3 +386,5 @@ inline plan make_plan(const program& source, const machine& target, const option
 }
 
 }  // namespace otimes
+
+#endif

@@ -4,6 +4,25 @@
 /// behind. What is written and what is read is one list of fields (`transfer`), so they cannot differ.
 #pragma once
 
+#include <otimes/program/compiled.hpp>
+
+#if OTIMES_PLANNER_IN_LIBRARY
+
+#include <string>
+#include <string_view>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+
+namespace otimes {
+std::string to_text(const plan& p);
+plan plan_from_text(std::string_view text);
+std::string to_text(const machine& m);
+machine machine_from_text(std::string_view text);
+}  // namespace otimes
+
+#else
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -434,13 +453,17 @@ Value read_text(std::string_view kind, std::string_view text) {
 }  // namespace planning
 
 /// A plan as text, without loss. @post plan_from_text(to_text(p)) == p (tests/plan/serialize.cpp).
-inline std::string to_text(const plan& p) { return planning::write_text("plan", p); }
+OTIMES_PLANNER_API std::string to_text(const plan& p) { return planning::write_text("plan", p); }
 /// Reads to_text back. @throws unsupported_error foreign, damaged or other-version text; the text says what is wrong.
-inline plan plan_from_text(std::string_view text) { return planning::read_text<plan>("plan", text); }
+OTIMES_PLANNER_API plan plan_from_text(std::string_view text) { return planning::read_text<plan>("plan", text); }
 
 /// A machine as text, without loss (the store of tuning tables).
-inline std::string to_text(const machine& m) { return planning::write_text("machine", m); }
+OTIMES_PLANNER_API std::string to_text(const machine& m) { return planning::write_text("machine", m); }
 /// Reads to_text back. @throws unsupported_error foreign, damaged or other-version text.
-inline machine machine_from_text(std::string_view text) { return planning::read_text<machine>("machine", text); }
+OTIMES_PLANNER_API machine machine_from_text(std::string_view text) {
+    return planning::read_text<machine>("machine", text);
+}
 
 }  // namespace otimes
+
+#endif

@@ -347,6 +347,7 @@ public:
         for (const leaf& factor : node().factors()) {
             result.edit().append(factor);
         }
+        result.edit().rewritten().add(node().rewritten());
         return result;
     }
 };

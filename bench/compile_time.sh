@@ -1,6 +1,7 @@
 #!/bin/sh
 # compile_time.sh [COMPILER [FLAG...]]: what otimes adds to the time of compiling a file, as the least of five runs each:
-# the same file with a plain Eigen product and with a Kronecker product through the umbrella header.
+# the same file with a plain Eigen product, with a Kronecker product through the umbrella header, and with that and the library
+# otimes::compiled (whose headers alone are needed to compile).
 set -eu
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then set -- "${CXX:-g++}" -O2; fi
@@ -36,5 +37,8 @@ milliseconds() {
 
 plain=$(milliseconds plain "$@")
 with_otimes=$(milliseconds otimes "$@")
-echo "compiler,plain_ms,otimes_ms,ratio_percent"
-echo "$*,$plain,$with_otimes,$((with_otimes * 100 / plain))"
+library="-DOTIMES_COMPILED -DOTIMES_COMPILED_BASELINE -DOTIMES_COMPILED_AVX -DOTIMES_COMPILED_AVX2 -DOTIMES_COMPILED_AVX512"
+# shellcheck disable=SC2086
+with_library=$(milliseconds otimes "$@" $library -DOTIMES_COMPILED_NEON)
+echo "compiler,plain_ms,otimes_ms,ratio_percent,compiled_ms,compiled_ratio_percent"
+echo "$*,$plain,$with_otimes,$((with_otimes * 100 / plain)),$with_library,$((with_library * 100 / plain))"

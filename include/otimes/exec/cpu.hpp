@@ -21,11 +21,15 @@ inline namespace OTIMES_TARGET {
 const machine& host_machine();
 const executor& cpu();
 
-/// The library's kernels are known from the first call of cpu() on.
+namespace cpu_detail {
+/// Makes all kernels of the library known. A name that no header defines, so that a program with header-only files links it too.
+void enable_library() noexcept;
+}  // namespace cpu_detail
+
 template <class Scalar>
 void enable_cpu() noexcept {
     if constexpr (dtype_of<Scalar>() != dtype::other) {
-        cpu();
+        cpu_detail::enable_library();
     }
 }
 template <class Scalar>
@@ -166,12 +170,6 @@ public:
 /// The cpu executor of this translation unit's instruction set and threading.
 OTIMES_EXECUTOR_API const executor& cpu() {
     static const cpu_executor instance;
-#if defined(OTIMES_COMPILED_EXECUTOR_SOURCE)
-    enable_cpu<float>();
-    enable_cpu<double>();
-    enable_cpu<std::complex<float>>();
-    enable_cpu<std::complex<double>>();
-#endif
     return instance;
 }
 

@@ -26,6 +26,8 @@ namespace cpu_detail {
 void enable_library() noexcept;
 }  // namespace cpu_detail
 
+/// Other names than those of header-only files, with which these may be linked.
+inline namespace from_library {
 template <class Scalar>
 void enable_cpu() noexcept {
     if constexpr (dtype_of<Scalar>() != dtype::other) {
@@ -40,6 +42,7 @@ template <class Scalar>
 void enable_cpu_steps() noexcept {
     enable_cpu<Scalar>();
 }
+}  // namespace from_library
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

@@ -9,10 +9,12 @@
 #include <Eigen/Dense>
 #include <Eigen/IterativeLinearSolvers>
 #include <Eigen/SparseCore>
+#include <unsupported/Eigen/IterativeSolvers>
 
 #include <otimes/algebra.hpp>
 
 #include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -84,6 +86,9 @@ TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, double, 
     CHECK(K.logAbsDeterminant() == doctest::Approx(std::log(std::abs(k.determinant()))));
     CHECK(std::abs(K.trace() - k.trace()) < 1e-12);
     CHECK(K.norm() == doctest::Approx(k.norm()));
+    CHECK(K.template lpNorm<1>() == doctest::Approx(k.template lpNorm<1>()));
+    CHECK(K.template lpNorm<Eigen::Infinity>() == doctest::Approx(k.template lpNorm<Eigen::Infinity>()));
+    CHECK(K.operatorNorm() == doctest::Approx(k.jacobiSvd().singularValues()(0)));
     CHECK(K.rank() == 12);
     CHECK(K.conditionNumber() ==
           doctest::Approx(k.jacobiSvd().singularValues()(0) / k.jacobiSvd().singularValues()(11)));
@@ -103,6 +108,10 @@ TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, double, 
     CHECK(S.singularValues().size() == 6);
     CHECK(near(S.singularValues(), vector<real_of<Scalar>>(s.jacobiSvd().singularValues())));
     CHECK(S.conditionNumber() == std::numeric_limits<double>::infinity());
+    CHECK(S.norm() == doctest::Approx(s.norm()));
+    CHECK(S.operatorNorm() == doctest::Approx(s.jacobiSvd().singularValues()(0)));
+    CHECK(kron(F, A).conditionNumber() == doctest::Approx(kron(F, A).toDenseMatrix().jacobiSvd().singularValues()(0) /
+                                                          kron(F, A).toDenseMatrix().jacobiSvd().singularValues()(5)));
 }
 
 TEST_CASE("logAbsDeterminant and determinant at the ends of the range") {
@@ -172,6 +181,24 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, double, std::complex<double>) {
     CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
 }
 
+TEST_CASE("a solve with many right-hand sides goes by ranges of columns") {
+    const matrix_d A = positive<double>(13, 1), B = positive<double>(12, 2), C = positive<double>(15, 3);
+    const otimes::kron_sum_solver<double> solver(otimes::kron_sum(A, B, C));
+    const matrix_d b = random(2340, 203, 4);
+    const row_major_d by_rows = b;
+    const support::allocation_counter counter;
+    const matrix_d x = solver.solve(b);
+    const auto seen = counter.seen();
+    const matrix_d back = otimes::kron_sum(A, B, C) * x;
+    CHECK((back - b).norm() <= 1e-11 * b.norm());
+    CHECK((solver.solve(by_rows) - x).norm() <= 1e-12 * x.norm());
+    CHECK((solver.solve(b.rightCols(7)) - x.rightCols(7)).norm() <= 1e-12 * x.norm());
+    CHECK((solver.solve(2.0 * b.col(3)) - 2.0 * x.col(3)).norm() <= 1e-12 * x.norm());
+    if (support::allocations_are_counted()) {  // the result and one range
+        CHECK(seen.total_bytes < 3 * sizeof(double) * static_cast<std::size_t>(b.size()) / 2);
+    }
+}
+
 TEST_CASE("Sylvester and Lyapunov equations, a defective matrix too") {
     matrix_d A = random(4, 4, 1) + 3 * matrix_d::Identity(4, 4);
     const matrix_d B = random(3, 3, 2) + 3 * matrix_d::Identity(3, 3);
@@ -223,6 +250,39 @@ TEST_CASE("preconditioners in Eigen's solvers") {
     const vector_d x = exact.solve(b);
     CHECK(exact.iterations() <= 2);
     CHECK((K.toDenseMatrix() * x - b).norm() <= 1e-9 * b.norm());
+}
+
+TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
+    const matrix_d A = positive<double>(6, 1), B = positive<double>(5, 2);
+    const vector_d b = random<vector_d>(30, 1, 3);
+    const matrix_d w = random(30, 42, 4);
+    const Eigen::SparseMatrix<double> W = w.sparseView();
+    const auto K = kron(A, B);
+    const otimes::sum_expr<double> S = otimes::kron_sum(A, B) + 0.5 * otimes::identity();
+    const auto op = W * kron(positive<double>(6, 5), positive<double>(7, 6)) * W.transpose() + 3.0 * otimes::identity();
+    const auto solves = [&](auto&& solver, const auto& e) {
+        solver.setTolerance(1e-12);
+        solver.setMaxIterations(500);
+        solver.compute(e);
+        const vector_d x = solver.solve(b);
+        const vector_d back = e * x;
+        CHECK((back - b).norm() <= 1e-8 * b.norm());
+        return solver.iterations();
+    };
+    using kron_d = otimes::kron_expr<double>;
+    using sum_d = otimes::sum_expr<double>;
+    using gp_d = std::remove_const_t<decltype(op)>;
+    solves(Eigen::GMRES<kron_d, Eigen::IdentityPreconditioner>(), K);
+    solves(Eigen::GMRES<sum_d, otimes::DiagonalPreconditioner<double>>(), S);
+    CHECK(solves(Eigen::GMRES<sum_d, otimes::KronPreconditioner<double>>(), S) <= 3);
+    solves(Eigen::GMRES<gp_d, Eigen::IdentityPreconditioner>(), op);
+    solves(Eigen::BiCGSTAB<gp_d, otimes::DiagonalPreconditioner<double>>(), op);
+    CHECK((op.diagonal() - (matrix_d(op * matrix_d::Identity(30, 30))).diagonal()).norm() < 1e-11);
+    CHECK(((b.asDiagonal() * K).diagonal() - b.cwiseProduct(K.diagonal())).norm() < 1e-12);
+    solves(Eigen::MINRES<kron_d, Eigen::Lower | Eigen::Upper, otimes::DiagonalPreconditioner<double>>(), K);
+    solves(Eigen::MINRES<sum_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), S);
+    solves(Eigen::MINRES<gp_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), op);
+    solves(Eigen::BiCGSTAB<kron_d, otimes::DiagonalPreconditioner<double>>(), K);
 }
 
 TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, double, std::complex<double>) {

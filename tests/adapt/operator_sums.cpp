@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <Eigen/IterativeLinearSolvers>
+#include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
@@ -227,4 +228,82 @@ TEST_CASE("errors of sums name both shapes") {
           "otimes: X * S: X is 2 x 5, but S, a sum of 2 terms, is 9 x 9. The columns of X must equal the rows of S.");
     CHECK(message_of([&] { (void)(otimes::kron_sum(A, A) * X); }) ==
           "otimes: S * X: X is 2 x 5, but S, a sum of 2 terms, is 9 x 9. The rows of X must equal the columns of S.");
+}
+
+TEST_CASE("sums larger than a cache are evaluated range by range") {
+    const matrix_d A = random(8, 8, 1), B = random(11, 11, 2), C = random(9, 9, 3), M = random(11, 11, 4);
+    const vector_d d = random<vector_d>(792, 1, 5);
+    const auto S = otimes::kron_sum(A, B, C) - 0.5 * kron(A, M, C) + 2.0 * otimes::identity() + d.asDiagonal();
+    const matrix_d X = random(1003, 792, 6);
+    const row_major_d R = X;
+    matrix_d want = X * kron(A, otimes::identity(99)) + X * kron(otimes::identity(8), B, otimes::identity(9)) +
+                    X * kron(otimes::identity(88), C) - 0.5 * X * kron(A, M, C);
+    want += 2.0 * X + X * d.asDiagonal();
+    const auto close = [&](const auto& got, const auto& wanted) {
+        return (got - wanted).norm() <= 1e-14 * 64 * wanted.norm();
+    };
+    matrix_d Y = poisoned(1003, 792);
+    Y.noalias() = X * S;
+    CHECK(close(Y, want));
+    row_major_d Z = poisoned<row_major_d>(1003, 792);
+    Z.noalias() = R * S;
+    CHECK(close(Z, want));
+    Y.noalias() -= 2.0 * R * S;
+    CHECK(close(Y, matrix_d(-want)));
+    const matrix_d T = S.transpose() * X.transpose();
+    CHECK(close(T, matrix_d(want.transpose())));
+    Z = S.transpose() * R.transpose();
+    CHECK(close(Z, row_major_d(want.transpose())));
+    // X is also a factor; the factor stays where it is while X moves on.
+    const matrix_d Q = random(792, 792, 7);
+    const row_major_d QR = Q;
+    const auto P = kron(QR) + kron(A, B, C) + kron(A, M, C);
+    const matrix_d whole = Q * Q + Q * kron(A, B, C) + Q * kron(A, M, C);
+    Z.noalias() = QR * P;
+    CHECK(close(Z, row_major_d(whole)));
+    matrix_d X2 = X;
+    X2 = X2 * S;  // aliased
+    CHECK(close(X2, want));
+}
+
+TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", Scalar, double, std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(3, 3, 1);
+    const auto B = random<matrix<Scalar>>(4, 4, 2);
+    const auto K = kron(A, B);
+    const auto w = random<matrix<Scalar>>(6, 12, 3);
+    Eigen::SparseMatrix<Scalar> W = w.sparseView();
+    const vector<Scalar> d = random<vector<Scalar>>(6, 1, 4);
+    const auto C = random<matrix<Scalar>>(2, 2, 5);
+    const auto D = random<matrix<Scalar>>(3, 3, 6);
+    const auto L = kron(C, D);
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const matrix<Scalar> l = L.toDenseMatrix();
+    const matrix<Scalar> gp = w * k * w.transpose() + Scalar(0.5) * matrix<Scalar>::Identity(6, 6);
+    const auto op = W * K * W.transpose() + Scalar(0.5) * otimes::identity();
+    const matrix<Scalar> X = random<matrix<Scalar>>(6, 5, 7);
+    const auto check = [&](const auto& S, const matrix<Scalar>& dense) {
+        CHECK(S.rows() == dense.rows());
+        CHECK((matrix<Scalar>(S * X) - dense * X).norm() < 1e-12 * dense.norm() * X.norm());
+        CHECK((matrix<Scalar>(X.transpose() * S) - X.transpose() * dense).norm() < 1e-12 * dense.norm() * X.norm());
+        CHECK((S.toDenseMatrix() - dense).norm() < 1e-12 * dense.norm());
+    };
+    check(op + L, matrix<Scalar>(gp + l));
+    check(L - op, matrix<Scalar>(l - gp));
+    check(op + 2.0 * op, matrix<Scalar>(3.0 * gp));
+    check(op - otimes::kron_sum(C, D), matrix<Scalar>(gp - otimes::kron_sum(C, D).toDenseMatrix()));
+    check(op + d.asDiagonal(), matrix<Scalar>(gp + matrix<Scalar>(d.asDiagonal())));
+    check((op + L) - 0.25 * otimes::identity(), matrix<Scalar>(gp + l - 0.25 * matrix<Scalar>::Identity(6, 6)));
+    check(W * (K + 2.0 * otimes::identity()) * W.transpose(),
+          matrix<Scalar>(w * (k + 2.0 * matrix<Scalar>::Identity(12, 12)) * w.transpose()));
+    check(op * L, matrix<Scalar>(gp * l));
+    check(L * op, matrix<Scalar>(l * gp));
+    check((L + 3.0 * otimes::identity()) * (L - otimes::identity()),
+          matrix<Scalar>((l + 3.0 * matrix<Scalar>::Identity(6, 6)) * (l - matrix<Scalar>::Identity(6, 6))));
+    // Borrowed on both sides: later changes of W are seen.
+    const auto S = op + L;
+    W.coeffRef(1, 2) = Scalar(5);
+    matrix<Scalar> changed = w;
+    changed(1, 2) = Scalar(5);
+    check(S, matrix<Scalar>(changed * k * changed.transpose() + Scalar(0.5) * matrix<Scalar>::Identity(6, 6) + l));
+    CHECK_THROWS_AS((void)(op + K), otimes::shape_error);
 }

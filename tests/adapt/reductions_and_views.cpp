@@ -42,13 +42,76 @@ TEST_CASE_TEMPLATE("dot, norms and traces without the product", Scalar, double, 
     CHECK_THROWS_AS((void)otimes::dot(w, K * y), otimes::shape_error);
 }
 
+TEST_CASE_TEMPLATE("dot and trace as Eigen writes them", Scalar, double, std::complex<double>) {
+    const auto A = random<matrix<Scalar>>(3, 4, 1);
+    const auto B = random<matrix<Scalar>>(5, 2, 2);
+    const auto K = Scalar(2) * kron(A, B);  // 15 x 8
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const vector<Scalar> x = random<vector<Scalar>>(15, 1, 3);
+    const vector<Scalar> y = random<vector<Scalar>>(8, 1, 4);
+    const row_vector<Scalar> r = random<row_vector<Scalar>>(1, 15, 5);
+    const row_vector<Scalar> s = random<row_vector<Scalar>>(1, 8, 6);
+    const auto near = [](const Scalar& got, const Scalar& want) { return std::abs(got - want) < 1e-12; };
+    CHECK(near(x.dot(K * y), x.dot(k * y)));
+    CHECK(near((K * y).dot(x), (k * y).dot(x)));
+    CHECK(near((x + x).dot(3.0 * K * y), Scalar(6) * x.dot(k * y)));
+    CHECK(near(s.dot(r * K), s.dot(r * k)));
+    CHECK(near(s.transpose().dot(r * K), s.dot(r * k)));
+    CHECK(near((r * K).dot(s.transpose()), (r * k).dot(s)));
+    CHECK(near((K * y).dot(K * y), (k * y).dot(k * y)));
+    CHECK(near(x.dot(K * y + K * y), Scalar(2) * x.dot(k * y)));
+    CHECK(near(x.dot((otimes::kron_sum(A * A.adjoint(), B * B.adjoint())) * x),
+               x.dot(otimes::kron_sum(A * A.adjoint(), B * B.adjoint()).toDenseMatrix() * x)));
+    const auto X = random<matrix<Scalar>>(15, 7, 7);
+    const auto Z = random<row_major<Scalar>>(8, 7, 8);
+    const auto trace_near = [](const Scalar& got, const Scalar& want) { return std::abs(got - want) < 1e-11; };
+    CHECK(trace_near((X.transpose() * K * Z).trace(), (X.transpose() * k * Z).trace()));
+    CHECK(trace_near((X.adjoint() * K * Z).trace(), (X.adjoint() * k * Z).trace()));
+    CHECK(((X.transpose() * K * Z).diagonal() - (X.transpose() * k * Z).diagonal()).norm() < 1e-11);
+    const auto S = random<matrix<Scalar>>(15, 15, 9);
+    const auto L = kron(random<matrix<Scalar>>(3, 3, 10), random<matrix<Scalar>>(5, 5, 11));
+    CHECK(trace_near((X.transpose() * (L + otimes::kron(S)) * X).trace(),
+                     (X.transpose() * (L.toDenseMatrix() + S) * X).trace()));
+    // One vector: the product's rows and columns are cut instead.
+    CHECK(trace_near((x.transpose() * K * y).trace(), (x.transpose() * k * y).value()));
+}
+
+TEST_CASE("large reductions go range by range: the values, and no memory of the size of Y") {
+    const matrix_d A = random(9, 11, 1), B = random(10, 8, 2), C = random(11, 9, 3);
+    const auto K = kron(A, B, C);  // 990 x 792
+    const matrix_d X = random(501, 990, 4);
+    const row_major_d R = X;
+    const matrix_d Y = X * K;
+    const matrix_d V = random(501, 792, 5);
+    const row_major_d W = V;
+    const double want = V.cwiseProduct(Y).sum();
+    const double scale = V.norm() * Y.norm();
+    const support::allocation_counter counter;
+    const double values[] = {otimes::dot(V, X * K),
+                             otimes::dot(W, X * K),
+                             otimes::dot(V, R * K),
+                             otimes::dot(W, R * K),
+                             otimes::dot(V.transpose(), K.transpose() * X.transpose()),
+                             (X * K * V.transpose()).trace()};
+    const auto seen = counter.seen();
+    for (const double value : values) {
+        CHECK(std::abs(value - want) <= 1e-13 * scale);
+    }
+    CHECK(otimes::squared_norm(R * K) == doctest::Approx(Y.squaredNorm()));
+    CHECK((otimes::column_squared_norms(R * K) - Y.colwise().squaredNorm().transpose()).norm() <=
+          1e-12 * Y.squaredNorm());
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes <= static_cast<std::size_t>(Y.size()) / 9 * sizeof(double));
+    }
+}
+
 TEST_CASE("a dot product takes size(y) / P1 of memory") {
     const matrix_d A = random(16, 16, 1), B = random(16, 16, 2);
     const auto K = kron(A, B, A);
     const vector_d x = random<vector_d>(4096, 1, 3), y = random<vector_d>(4096, 1, 4);
     const double first = otimes::dot(x, K * y);
     const support::allocation_counter counter;
-    const double again = otimes::dot(x, K * y);
+    const double again = x.dot(K * y);
     const auto seen = counter.seen();
     CHECK(first == again);
     if (support::allocations_are_counted()) {

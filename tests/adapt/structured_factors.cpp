@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <complex>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -139,6 +140,29 @@ TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices",
                       dense_kron(matrix<Scalar>(S.template triangularView<Eigen::Lower>()), A));
         check<Scalar>(kron(A, S.template selfadjointView<Eigen::Upper>()),
                       dense_kron(A, matrix<Scalar>(S.template selfadjointView<Eigen::Upper>())));
+        check<Scalar>(kron(S.template triangularView<Eigen::StrictlyUpper>(), A),
+                      dense_kron(matrix<Scalar>(S.template triangularView<Eigen::StrictlyUpper>()), A));
+        // Large enough for a step of half the flops, wider than high and the other way round.
+        const auto T = random<matrix<Scalar>>(37, 41, 11);
+        check<Scalar>(kron(A, T.template triangularView<Eigen::Upper>()),
+                      dense_kron(A, matrix<Scalar>(T.template triangularView<Eigen::Upper>())));
+        check<Scalar>(kron(T.transpose().template triangularView<Eigen::UnitLower>(), A),
+                      dense_kron(matrix<Scalar>(T.transpose().template triangularView<Eigen::UnitLower>()), A));
+        check<Scalar>(kron(T.template triangularView<Eigen::Lower>()),
+                      oracle::from(matrix<Scalar>(T.template triangularView<Eigen::Lower>())));
+        // Borrowed: later changes are seen; the other triangle is not read.
+        auto L = random<matrix<Scalar>>(33, 33, 12);
+        const auto K = kron(A, L.template triangularView<Eigen::Lower>());
+        L(5, 2) = Scalar(7);
+        L.template triangularView<Eigen::StrictlyUpper>().setConstant(
+            std::numeric_limits<real_of<Scalar>>::quiet_NaN());
+        check<Scalar>(K, dense_kron(A, matrix<Scalar>(L.template triangularView<Eigen::Lower>())));
+        auto H = random<matrix<Scalar>>(5, 5, 13);
+        const auto M = kron(A, H.template selfadjointView<Eigen::Lower>());
+        H(3, 1) = Scalar(-4);
+        H.template triangularView<Eigen::StrictlyUpper>().setConstant(
+            std::numeric_limits<real_of<Scalar>>::quiet_NaN());
+        check<Scalar>(M, dense_kron(A, matrix<Scalar>(H.template selfadjointView<Eigen::Lower>())));
     }
     SUBCASE("a function") {
         const auto F = random<matrix<Scalar>>(3, 4, 10);
@@ -200,6 +224,24 @@ TEST_CASE("what structured factors cost in the plan") {
         const auto p = plan_of(X * kron(otimes::identity(3), S));
         CHECK(p.flops == 2 * S.nonZeros() * m * 3);
         CHECK(p.bytes == 8 * (m * 15 + m * 12) + (8 + 4) * S.nonZeros());
+    }
+    SUBCASE("triangular: half the flops and half the bytes, from order 32 on") {
+        const matrix_d L = random(40, 40, 6);
+        const matrix_d Z = random(m, 120, 7);
+        const auto p = plan_of(Z * kron(otimes::identity(3), L.triangularView<Eigen::Lower>()));
+        CHECK(p.flops == 2 * m * 3 * (40 * 41 / 2));
+        CHECK(p.bytes == 8 * (2 * m * 120 + 40 * 41 / 2));
+        const auto unit = plan_of(Z * kron(otimes::identity(3), L.transpose().triangularView<Eigen::UnitLower>()));
+        CHECK(unit.flops == 2 * m * 3 * (40 * 39 / 2));
+        CHECK(unit.bytes == 8 * (2 * m * 120 + 40 * 39 / 2));
+        CHECK(plan_of(X * kron(A, random(5, 5, 8).eval().triangularView<Eigen::Lower>())).flops ==
+              plan_of(X * kron(A, random(5, 5, 8))).flops);
+    }
+    SUBCASE("self-adjoint: the flops of a dense one, half the bytes") {
+        const matrix_d H = random(5, 5, 6);
+        const auto p = plan_of(X * kron(otimes::identity(3), H.selfadjointView<Eigen::Lower>()));
+        CHECK(p.flops == 2 * m * 3 * 25);
+        CHECK(p.bytes == 8 * (2 * m * 15 + 15));
     }
     SUBCASE("low rank: two thin products") {
         const matrix_d U = random(5, 1, 4), V = random(1, 5, 5);

@@ -26,12 +26,23 @@ constinit std::atomic<bool> counting{false};
 constinit std::atomic<std::int64_t> count{0};
 constinit std::atomic<std::size_t> largest_bytes{0};
 constinit std::atomic<std::size_t> total_bytes{0};
+constinit std::atomic<bool> limited{false};
+constinit std::atomic<std::size_t> limit_bytes{0};
+constinit std::atomic<std::size_t> taken_bytes{0};
 
 }  // namespace
 
 #if OTIMES_TEST_COUNTS_ALLOCATIONS
 
 namespace {
+
+// False: refuse it.
+bool allowed(std::size_t bytes) {
+    if (!limited.load(std::memory_order_relaxed)) return true;
+    if (taken_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_bytes) return true;
+    errno = ENOMEM;
+    return false;
+}
 
 void note(std::size_t bytes) {
     if (!counting.load(std::memory_order_relaxed)) return;
@@ -54,27 +65,27 @@ void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) noexcept {
     note(bytes);
-    return __libc_malloc(bytes);
+    return allowed(bytes) ? __libc_malloc(bytes) : nullptr;
 }
 void* calloc(std::size_t items, std::size_t item_bytes) noexcept {
     note(items * item_bytes);
-    return __libc_calloc(items, item_bytes);
+    return allowed(items * item_bytes) ? __libc_calloc(items, item_bytes) : nullptr;
 }
 void* realloc(void* old, std::size_t bytes) noexcept {
     note(bytes);
-    return __libc_realloc(old, bytes);
+    return allowed(bytes) ? __libc_realloc(old, bytes) : nullptr;
 }
 void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
     note(bytes);
-    return __libc_memalign(alignment, bytes);
+    return allowed(bytes) ? __libc_memalign(alignment, bytes) : nullptr;
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
     note(bytes);
-    return __libc_memalign(alignment, bytes);
+    return allowed(bytes) ? __libc_memalign(alignment, bytes) : nullptr;
 }
 int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
     note(bytes);
-    void* memory = __libc_memalign(alignment, bytes);
+    void* memory = allowed(bytes) ? __libc_memalign(alignment, bytes) : nullptr;
     if (memory == nullptr) return ENOMEM;
     *result = memory;
     return 0;
@@ -95,6 +106,14 @@ allocation_counter::allocation_counter() {
 }
 
 allocation_counter::~allocation_counter() { counting = false; }
+
+allocation_limit::allocation_limit(std::size_t bytes) {
+    taken_bytes = 0;
+    limit_bytes = bytes;
+    limited = true;
+}
+
+allocation_limit::~allocation_limit() { limited = false; }
 
 allocations allocation_counter::seen() const { return {count.load(), largest_bytes.load(), total_bytes.load()}; }
 

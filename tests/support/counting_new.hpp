@@ -33,4 +33,14 @@ public:
     allocations seen() const;
 };
 
+// Refuses memory as soon as all allocations of the process since its construction, freed ones too, would take more than
+// `bytes`: operator new and Eigen then throw std::bad_alloc. One at a time; nothing where allocations are not counted.
+class allocation_limit {
+public:
+    explicit allocation_limit(std::size_t bytes);
+    ~allocation_limit();
+    allocation_limit(const allocation_limit&) = delete;
+    allocation_limit& operator=(const allocation_limit&) = delete;
+};
+
 }  // namespace support

@@ -177,10 +177,12 @@ void run_step(const program& source, const step& s, const view& in, const view& 
     const std::uint16_t index_bytes = s.factor < 0 ? std::uint16_t{0} : source.at(s.factor).scalar_bytes;
     switch (s.kind) {
         case step_kind::contract: {
-            if (kind == factor_kind::sparse && run_structured_step(source, s, in, factor, out, alpha)) {
+            if ((kind == factor_kind::sparse || kind == factor_kind::triangular) &&
+                run_structured_step(source, s, in, factor, out, alpha)) {
                 return;
             }
-            if (kind != factor_kind::dense && kind != factor_kind::identity && kind != factor_kind::diagonal) {
+            if (kind != factor_kind::dense && kind != factor_kind::self_adjoint && kind != factor_kind::identity &&
+                kind != factor_kind::diagonal) {
                 refuse("a factor of this kind");
             }
             for_each_index(out.modes, [&](const index& i) {

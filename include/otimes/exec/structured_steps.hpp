@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file structured_steps.hpp
-/// Plain loops for sparse and callback factors, and the switch that makes them and the cpu executor's known.
+/// Plain loops for sparse, triangular and callback factors, and the switch that makes them and the cpu executor's known.
 #pragma once
 
 #include <cstddef>
@@ -94,18 +94,36 @@ void apply_callback(const view& factor, const std::vector<Scalar>& x, std::vecto
     }
 }
 
-/// A contraction with a sparse factor, or a callback step.
+/// y[q] += x[p] * F[p, q] over one triangle of F.
+template <class Scalar>
+void apply_triangular(const view& factor, step_variant part, const std::vector<Scalar>& x, std::vector<Scalar>& y) {
+    const bool lower = part == step_variant::lower || part == step_variant::unit_lower;
+    const bool unit = part == step_variant::unit_lower || part == step_variant::unit_upper;
+    const mode& mp = factor.modes[factor.modes.size() - 2];
+    const mode& mq = factor.modes[factor.modes.size() - 1];
+    for (std::size_t q = 0; q < y.size(); ++q) {
+        for (std::size_t p = lower ? q : 0; p < x.size() && (lower || p <= q); ++p) {
+            const auto at = static_cast<std::int64_t>(p) * mp.stride + static_cast<std::int64_t>(q) * mq.stride;
+            y[q] = y[q] + (unit && p == q ? x[p] : Scalar(x[p] * read<Scalar>(factor, at)));
+        }
+    }
+}
+
+/// A contraction with a sparse or triangular factor, or a callback step.
 template <class Scalar>
 bool run_structured(const program& source, const step& s, const view& in, const view& factor, const view& out,
                     const Scalar* alpha) {
     const auto scaled = [alpha](const Scalar& value) { return alpha == nullptr ? value : Scalar(*alpha * value); };
     const auto on = static_cast<std::size_t>(s.mode);
-    if (s.factor < 0 || (s.kind != step_kind::callback && source.at(s.factor).kind != factor_kind::sparse)) {
+    const factor_kind kind = s.factor < 0 ? factor_kind::identity : source.at(s.factor).kind;
+    if (s.kind != step_kind::callback && kind != factor_kind::sparse && kind != factor_kind::triangular) {
         return false;
     }
     for_each_fibre<Scalar>(in, out, on, s.add, scaled, [&](const std::vector<Scalar>& x, std::vector<Scalar>& y) {
         if (s.kind == step_kind::callback) {
             apply_callback<Scalar>(factor, x, y);
+        } else if (kind == factor_kind::triangular) {
+            apply_triangular<Scalar>(factor, s.variant, x, y);
         } else {
             apply_sparse<Scalar>(factor, x, y);
         }

@@ -26,6 +26,21 @@ struct matrix_view {
     friend bool operator==(const matrix_view&, const matrix_view&) = default;
 };
 
+/// Which elements of a triangular or self-adjoint leaf are stored.
+enum class triangle : std::uint8_t { none, lower, upper, unit_lower, unit_upper };
+
+/// The stored triangle of the transposed matrix.
+constexpr triangle flipped(triangle part) noexcept {
+    switch (part) {
+        case triangle::none: return part;
+        case triangle::lower: return triangle::upper;
+        case triangle::upper: return triangle::lower;
+        case triangle::unit_lower: return triangle::unit_upper;
+        case triangle::unit_upper: return triangle::unit_lower;
+    }
+    return part;
+}
+
 /// One matrix operand of a node: dense by strides, or the identity of an order.
 ///
 /// Shape: rows() x cols(). Scalar: `real_elements` says that the elements are of the real type that belongs to the
@@ -88,6 +103,16 @@ public:
         return transposed_ ? matrix_view{now.data, now.cols, now.rows, now.col_stride, now.row_stride} : now;
     }
 
+    /// Which triangle is stored, transposition applied; `none` for all other
+    /// kinds.
+    [[nodiscard]] triangle part() const noexcept { return transposed_ ? flipped(part_) : part_; }
+    /// Makes a dense leaf the triangular or self-adjoint matrix that this
+    /// triangle of it describes.
+    void set_triangle(factor_kind kind, triangle part) noexcept {
+        kind_ = kind;
+        part_ = transposed_ ? flipped(part) : part;
+    }
+
     void transpose() noexcept { transposed_ = !transposed_; }
     void conjugate() noexcept { conjugated_ = !conjugated_; }
     void set_real_elements(bool real) noexcept { real_elements_ = real; }
@@ -102,6 +127,7 @@ private:
     matrix_view (*look_)(const void*) = nullptr;
     std::shared_ptr<const void> owner_;
     factor_kind kind_ = factor_kind::dense;
+    triangle part_ = triangle::none;
     bool transposed_ = false;
     bool conjugated_ = false;
     bool real_elements_ = false;

@@ -127,6 +127,9 @@ public:
 
     [[nodiscard]] program& target() noexcept { return program_; }
 
+    /// All parts of one program compute in one type: with this, parts that are real by themselves are complex too.
+    void compute_complex() noexcept { complex_ = true; }
+
     /// Keeps something alive as long as the bindings are.
     void keep(std::shared_ptr<const void> object) { memory_.push_back(std::move(object)); }
 
@@ -150,6 +153,24 @@ public:
                 "Include otimes/otimes.hpp where the factor is made.");
         }
         return structured(*this, current, type, factor, from_left, position);
+    }
+
+    /// Multiplies by a vector over all indices but those of mode `free`, without gaps; returns the tensor of the result.
+    std::int32_t add_scale(std::int32_t current, const void* values, dtype type, std::int32_t free) {
+        const tensor in = program_.at(current);
+        const std::int32_t factor = program_.add_tensor(make_tensor(type, tensor_role::factor));
+        program_.tensors.back().kind = factor_kind::diagonal;
+        for (std::int32_t k = 0; k < in.mode_count; ++k) {
+            program_.add_mode(program_.modes[static_cast<std::size_t>(in.first_mode + k)].extent, 0);
+        }
+        std::int64_t stride = 1;
+        for (std::int32_t k = in.mode_count; k-- > 0;) {
+            mode& m = program_.modes[static_cast<std::size_t>(program_.at(factor).first_mode + k)];
+            m.stride = k == free ? 0 : stride;
+            stride *= k == free ? 1 : m.extent;
+        }
+        bind(values);
+        return add_step(step_kind::scale, current, factor, type, -1, 0);
     }
 
     /// A step that writes a new temporary: tensor `in` with the extent of mode `position` replaced.
@@ -272,6 +293,7 @@ protected:
     program& program_;
     bindings& bindings_;
     scalar_facts facts_;
+    bool complex_ = false;
 
 private:
     std::vector<std::shared_ptr<const void>> memory_;  // what lowering has formed
@@ -334,7 +356,7 @@ public:
 
     /// Whether the product with that scalar is lowered as a real problem.
     [[nodiscard]] bool is_doubled(const product_operands& node, const Scalar& alpha) const {
-        return is_real_problem(node, alpha) && !(depends_ == signature::by_type && node.complex_scale);
+        return !complex_ && is_real_problem(node, alpha) && !(depends_ == signature::by_type && node.complex_scale);
     }
 
     /// A packed rows x cols matrix of scratch memory, kept with the bindings; its layout is that of `like`.

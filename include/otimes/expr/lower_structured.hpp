@@ -36,6 +36,11 @@ inline mode_parts parts_along(const leaf& factor, bool from_left, std::int32_t p
     return result;
 }
 
+/// Triangular factors of a smaller order are unfolded and applied as dense
+/// ones: half of their flops in a step of their own take longer than all of
+/// them in the fused kernels. Measured, see docs/algebra/structured_factors.md.
+inline constexpr std::int64_t least_triangle = 32;
+
 /// Multiply-adds of a factor for one fibre; a multiplication alone counts half.
 inline double fibre_cost(const leaf& f) {
     const matrix_view view = f.view();
@@ -52,6 +57,7 @@ inline double fibre_cost(const leaf& f) {
         }
         case factor_kind::sparse:
             return static_cast<double>(static_cast<const sparse_operand*>(view.data)->elements().stored());
+        case factor_kind::triangular: return static_cast<double>(triangle_size(view.rows, view.cols, f.part()));
         default: return static_cast<double>(view.rows) * static_cast<double>(view.cols);
     }
 }
@@ -260,10 +266,37 @@ private:
         return formed_product(f, g);
     }
 
-    /// A diagonal, permutation, sparse or callback factor.
+    /// A diagonal, permutation, sparse, callback, triangular or self-adjoint
+    /// factor.
     std::int32_t add_structured(std::int32_t current, dtype type, const leaf& factor, bool from_left,
                                 std::int32_t position) {
         const matrix_view f = factor.view();
+        if (factor.kind() == factor_kind::self_adjoint ||
+            (factor.kind() == factor_kind::triangular && (std::min)(f.rows, f.cols) < detail::least_triangle)) {
+            const leaf whole = unfolded(factor, f);
+            const matrix_view w = whole.view();
+            const std::int32_t matrix = low_.describe_factor(whole, w, from_left);
+            if (factor.kind() == factor_kind::self_adjoint) {
+                program_.tensors.back().kind = factor_kind::self_adjoint;
+                program_.tensors.back().stored = detail::triangle_size(f.rows, f.cols, factor.part());
+            }
+            return low_.add_step(step_kind::contract, current, matrix, type, position, from_left ? f.rows : f.cols);
+        }
+        if (factor.kind() == factor_kind::triangular) {
+            const std::int32_t matrix = low_.describe_factor(factor, f, from_left);
+            program_.tensors.back().stored = detail::triangle_size(f.rows, f.cols, factor.part());
+            const std::int32_t out =
+                low_.add_step(step_kind::contract, current, matrix, type, position, from_left ? f.rows : f.cols);
+            // (p, q) are (row, column) from the right, (column, row) from the left.
+            switch (from_left ? flipped(factor.part()) : factor.part()) {
+                case triangle::none:
+                case triangle::lower: program_.steps.back().variant = step_variant::lower; break;
+                case triangle::upper: program_.steps.back().variant = step_variant::upper; break;
+                case triangle::unit_lower: program_.steps.back().variant = step_variant::unit_lower; break;
+                case triangle::unit_upper: program_.steps.back().variant = step_variant::unit_upper; break;
+            }
+            return out;
+        }
         const bool real = detail::is_complex_scalar<Scalar> && factor.real_elements();
         tensor t = low_.make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(),
                                     tensor_role::factor, real);
@@ -302,6 +335,42 @@ private:
         }
         low_.bind(f.data);
         return low_.add_step(kind, current, matrix, type, position, extent);
+    }
+
+    /// A triangular or self-adjoint factor as a dense one, kept with the
+    /// bindings: one triangle is read.
+    leaf unfolded(const leaf& factor, const matrix_view& f) {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            if (factor.real_elements()) {
+                leaf result = unfolded_as<detail::real_of<Scalar>>(factor, f);
+                result.set_real_elements(true);
+                return result;
+            }
+        }
+        return unfolded_as<Scalar>(factor, f);
+    }
+    template <class Value>
+    leaf unfolded_as(const leaf& factor, const matrix_view& f) {
+        auto memory = std::make_shared<std::vector<Value>>(static_cast<std::size_t>(f.rows * f.cols), Value(0));
+        Value* const out = memory->data();  // by columns
+        const triangle part = factor.part();
+        const bool unit = part == triangle::unit_lower || part == triangle::unit_upper;
+        for (std::int64_t j = 0; j < f.cols; ++j) {
+            for (std::int64_t i = 0; i < f.rows; ++i) {
+                if (!detail::in_triangle(part, i, j)) {
+                    continue;
+                }
+                Value value =
+                    unit && i == j ? Value(1) : static_cast<const Value*>(f.data)[i * f.row_stride + j * f.col_stride];
+                value = factor.conjugated() ? detail::conjugate_of(value) : value;
+                out[j * f.rows + i] = value;
+                if (factor.kind() == factor_kind::self_adjoint && i != j) {
+                    out[i * f.rows + j] = detail::conjugate_of(value);
+                }
+            }
+        }
+        low_.keep(memory);
+        return leaf::owned(memory, {out, f.rows, f.cols, 1, f.rows});
     }
 
     /// first * second, formed now and kept with the bindings.

@@ -7,6 +7,8 @@
 /// | diagonal | the diagonal; element (i, i) at i * (row_stride + col_stride) | n multiplications: a scale step |
 /// | permutation | int32 indices: the matrix takes e_i to e_indices[i] | none, a move: a gather or scatter step |
 /// | sparse | a sparse_operand | 2 * stored elements |
+/// | triangular | as dense; `leaf::part` says which triangle is read | 2 for each element of the triangle |
+/// | self_adjoint | likewise; the other triangle is its conjugate | that of a dense one, half the bytes |
 /// | low_rank | a factor_product: F = F1 * F2 * ..., applied one after the other | the sum of its factors' |
 /// | callback | a callback_operand | its owner's |
 ///
@@ -14,6 +16,7 @@
 /// reach every element of one vector.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -145,6 +148,20 @@ std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view,
     return apply(Scalar(0));
 }
 
+/// Elements of a P x Q triangle that are stored.
+inline std::int64_t triangle_size(std::int64_t rows, std::int64_t cols, triangle part) {
+    if (part == triangle::upper || part == triangle::unit_upper) {
+        std::swap(rows, cols);
+    }
+    const std::int64_t square = (std::min)(rows, cols);  // lower: the square, and what is below it
+    const std::int64_t all = square * (square + 1) / 2 + (rows - square) * cols;
+    return part == triangle::unit_lower || part == triangle::unit_upper ? all - square : all;
+}
+/// May element (i, j) be other than 0, or is it stored?
+inline bool in_triangle(triangle part, std::int64_t i, std::int64_t j) {
+    return part == triangle::lower || part == triangle::unit_lower ? i >= j : i <= j;
+}
+
 /// Element (i, j) of a factor of any kind but identity and dense. Cost: O(1), a search in one column (sparse), one
 /// application (callback), the inner extents (low_rank).
 template <class Scalar>
@@ -157,6 +174,19 @@ Scalar structured_element(const leaf& factor, const matrix_view& view, std::int6
             const auto* const indices = static_cast<const std::int32_t*>(view.data);
             return Scalar((factor.transposed() ? indices[i] == j : indices[j] == i) ? 1 : 0);
         }
+        case factor_kind::triangular:
+            if (!in_triangle(factor.part(), i, j)) {
+                return Scalar(0);
+            }
+            if (i == j && (factor.part() == triangle::unit_lower || factor.part() == triangle::unit_upper)) {
+                return Scalar(1);
+            }
+            return stored_value<Scalar>(factor, view.data, i * view.row_stride + j * view.col_stride);
+        case factor_kind::self_adjoint:
+            return in_triangle(factor.part(), i, j)
+                       ? stored_value<Scalar>(factor, view.data, i * view.row_stride + j * view.col_stride)
+                       : conjugate_of(
+                             stored_value<Scalar>(factor, view.data, j * view.row_stride + i * view.col_stride));
         case factor_kind::sparse: {
             const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
             const std::int64_t row = factor.transposed() ? j : i;
@@ -228,6 +258,9 @@ bool structured_reads(const leaf& factor, const strided_memory& written) {
     }
     if (factor.kind() == factor_kind::callback || factor.kind() == factor_kind::permutation || factor.is_owned()) {
         return false;
+    }
+    if (factor.kind() == factor_kind::triangular || factor.kind() == factor_kind::self_adjoint) {
+        return overlap(memory_of(factor.view(), bytes), written);
     }
     const matrix_view view = factor.view();  // a diagonal: one vector
     return overlap(memory_of(matrix_view{view.data, view.rows, 1, view.row_stride + view.col_stride, 1}, bytes),

@@ -81,6 +81,18 @@ struct operator_tree {
         }
     }
 
+    /// Are all factors and scalars real?
+    [[nodiscard]] bool is_real() const {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            const auto real = [](const leaf& f) { return f.is_identity() || f.real_elements(); };
+            return kron.alpha().imag() == detail::real_of<Scalar>(0) &&
+                   std::all_of(kron.factors().begin(), kron.factors().end(), real) &&
+                   std::all_of(parts.begin(), parts.end(), [](const operator_tree& part) { return part.is_real(); });
+        } else {
+            return true;
+        }
+    }
+
     /// Calls f(leaf) for every factor.
     template <class Function>
     void for_each_factor(const Function& f) const {

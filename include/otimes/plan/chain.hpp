@@ -77,7 +77,8 @@ OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
         return s.factor < 0;
     }
     const tensor& factor = source.at(s.factor);
-    return factor.kind == factor_kind::identity || (factor.kind == factor_kind::dense && factor.mode_count == 2 &&
+    const bool dense = factor.kind == factor_kind::dense || factor.kind == factor_kind::self_adjoint;
+    return factor.kind == factor_kind::identity || (dense && factor.mode_count == 2 &&
                                                     factor.type == in.type && factor.binding >= 0);
 }
 

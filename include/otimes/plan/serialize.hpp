@@ -311,7 +311,7 @@ void transfer(Archive& a, program& p) {
         a.choice(t.type, dtype::other);
         a.choice(t.space, memory_space::device);
         a.choice(t.role, tensor_role::temporary);
-        a.choice(t.kind, factor_kind::callback);
+        a.choice(t.kind, factor_kind::self_adjoint);
         transfer_all(a, t.conjugate, t.alignment_log2, t.scalar_bytes, t.first_mode, t.mode_count, t.binding, t.stored);
     }
     transfer_modes(a, "modes", p.modes);
@@ -321,7 +321,7 @@ void transfer(Archive& a, program& p) {
         step& s = p.steps[i];
         a.line("step");
         a.choice(s.kind, step_kind::callback);
-        a.choice(s.variant, step_variant::gram);
+        a.choice(s.variant, step_variant::unit_upper);
         transfer_all(a, s.add, s.reserved, s.in, s.factor, s.out, s.mode, s.scalar);
     }
     if constexpr (Archive::reading) {  // what the rest of the library indexes without asking

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file step_cost.hpp
 /// What one step of a program costs by its kind: flops and operand bytes, before any decision of the planner. A factor with
-/// structure costs what it costs: a diagonal one multiplication per element, a permutation none, a sparse matrix two flops per
-/// stored element and fibre.
+/// structure costs what it costs: a diagonal one multiplication per element, a permutation none, a sparse or triangular matrix
+/// two flops per stored element and fibre.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace otimes::planning {
 /// Elements of an operand that exist: a mode of stride 0 in an operand is a broadcast, a sparse factor has what it stores.
 OTIMES_COLD inline std::int64_t stored_elements(const program& source, std::int32_t id) {
     const tensor& t = source.at(id);
-    if (t.kind == factor_kind::sparse) {
+    if (t.kind == factor_kind::sparse || t.kind == factor_kind::triangular || t.kind == factor_kind::self_adjoint) {
         return t.stored;
     }
     if (t.kind == factor_kind::callback) {
@@ -53,7 +53,7 @@ OTIMES_COLD inline std::int64_t step_flops(const program& source, const step& s)
             if (kind == factor_kind::identity) {
                 return 0;
             }
-            if (kind == factor_kind::sparse || kind == factor_kind::callback) {
+            if (kind == factor_kind::sparse || kind == factor_kind::callback || kind == factor_kind::triangular) {
                 return weight * fibres * source.at(s.factor).stored;
             }
             return weight * out * (kind == factor_kind::diagonal ? 1 : extent);

@@ -38,8 +38,10 @@ struct mode {
 enum class tensor_role : std::uint8_t { input, factor, output, temporary };
 
 /// How the elements of a factor are held. `dense` is P x Q by strides; `identity` has no storage; `sparse` and `callback`
-/// bind a description (structured.hpp); `diagonal` and `permutation` are the vectors of scale, gather and scatter steps. The
-/// other kinds are lowered to these by the nodes of the algebra.
+/// bind a description (structured.hpp); `diagonal` and `permutation` are the vectors of scale, gather and scatter steps.
+/// `triangular` is P x Q by strides, of which only the triangle is read that the step's variant names. `self_adjoint` is dense
+/// by strides for who runs it; its owner holds one triangle, which lowering has unfolded. The other kinds are lowered to these
+/// by the nodes of the algebra.
 enum class factor_kind : std::uint8_t {
     dense,
     identity,
@@ -50,7 +52,8 @@ enum class factor_kind : std::uint8_t {
     low_rank,
     toeplitz,
     circulant,
-    callback
+    callback,
+    self_adjoint
 };
 
 /// Description of one operand or temporary. The modes are `program::modes[first_mode, first_mode + mode_count)`.
@@ -69,7 +72,8 @@ struct tensor {
     std::int32_t first_mode = 0;
     std::int32_t mode_count = 0;
     std::int32_t binding = -1;  ///< position of its pointer in `bindings::pointers`; -1: a temporary
-    std::int64_t stored = 0;    ///< sparse: stored elements; callback: multiply-adds of one application
+    std::int64_t stored = 0;    ///< sparse, triangular, self-adjoint: stored elements; callback: multiply-adds of one
+                                ///< application
     friend bool operator==(const tensor&, const tensor&) = default;
 };
 
@@ -90,11 +94,13 @@ enum class step_variant : std::uint8_t {
     none,
     reciprocal,  ///< scale: out (+)= in / (v_0[i_0] + v_1[i_1] + ... + shift): `factor` has the modes of `in`; the vectors of
                  ///< the modes whose stride is not 0 lie one after another; `scalar` is the shift
-    lower,         ///< solve: lower triangular
-    upper,         ///< solve: upper triangular
+    lower,         ///< solve, contract: F[p, q] = 0 for p < q
+    upper,         ///< solve, contract: F[p, q] = 0 for p > q
     dot,           ///< reduce: sum_f conj(in[f]) * factor[f]
     squared_norm,  ///< reduce: sum_f |in[f]|^2
-    gram           ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
+    gram,          ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
+    unit_lower,    ///< contract: lower, and F[p, p] = 1 without being read
+    unit_upper     ///< contract: upper, and F[p, p] = 1 without being read
 };
 
 /// One step. Tensor numbers index `program::tensors`; `scalar` indexes `bindings::scalars`, -1 means 1.

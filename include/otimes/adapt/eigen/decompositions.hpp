@@ -196,10 +196,9 @@ public:
             throw shape_error("otimes: solve with " + eigen::shape_of(kron_) + ": the right-hand side is " +
                               detail::shape_text(b.rows(), b.cols()) + ". Its rows must equal those of the product.");
         }
-        const result_type right = b.template cast<scalar>();
-        result_type x = inverse_ * right;
+        result_type x = inverse_ * b.derived();
         if (rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon())) {
-            result_type residual = right;
+            result_type residual = b.template cast<scalar>();
             residual.noalias() -= kron_ * x;
             x.noalias() += inverse_ * residual;
         }
@@ -480,6 +479,15 @@ struct algebra<kron_expr<Scalar>> {
         for (const dense_matrix<Scalar>& f : dense_factors(k)) {
             const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f);
             result += n / static_cast<real>(f.rows()) * lu.matrixLU().diagonal().array().abs().log().sum();
+        }
+        return result;
+    }
+
+    /// The largest singular value: the product of the factors'.
+    static real operator_norm(const kron_type& k) {
+        real result = std::abs(k.node().alpha());
+        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            result *= f.size() == 0 ? real(0) : Eigen::JacobiSVD<dense_matrix<Scalar>>(f).singularValues()(0);
         }
         return result;
     }

@@ -21,6 +21,8 @@ template <class Derived>
 class SparseMatrixBase;
 template <class Derived>
 class PermutationBase;
+template <class Scalar, int Options, class StorageIndex>
+class SparseMatrix;
 }  // namespace Eigen
 
 namespace otimes {
@@ -40,6 +42,15 @@ namespace eigen {
 /// Assigns a lazy expression to any Eigen destination; defined in lazy.hpp.
 template <class Functor, class Destination, class Node>
 void assign(Destination& destination, const lazy<Node>& source, const Functor& functor);
+
+/// @name Eigen's `x.dot(y)` and `(y * z).diagonal()` where y is a lazy node;
+/// defined in reductions.hpp.
+/// @{
+template <class First, class Second>
+auto dot_with_product(const First& x, const Second& y);
+template <class Product, class Matrix>
+auto diagonal_of_product(const Product& y, const Matrix& z);
+/// @}
 
 /// How an assignment functor of Eigen changes the destination.
 enum class assignment { overwrite, add, subtract, other };
@@ -219,6 +230,48 @@ struct Assignment<Destination, otimes::lazy<Node>, Functor, Dense2Dense, void> {
     static void run(Destination& destination, const otimes::lazy<Node>& source, const Functor& functor) {
         otimes::eigen::assign(destination, source, functor);
     }
+};
+
+#if EIGEN_WORLD_VERSION == 3
+/// x.dot(K * y) and (K * y).dot(x): without storing K * y. Eigen 5 has no such door; there the product is evaluated once.
+struct otimes_dot {
+    template <class First, class Second>
+    static auto run(const MatrixBase<First>& a, const MatrixBase<Second>& b) {
+        return otimes::eigen::dot_with_product(a.derived(), b.derived());
+    }
+};
+template <class First, class Node>
+struct dot_nocheck<First, otimes::lazy<Node>, false> : otimes_dot {};
+template <class First, class Node>
+struct dot_nocheck<First, otimes::lazy<Node>, true> : otimes_dot {};
+template <class Node, class Second>
+struct dot_nocheck<otimes::lazy<Node>, Second, false> : otimes_dot {};
+template <class Node, class Second>
+struct dot_nocheck<otimes::lazy<Node>, Second, true> : otimes_dot {};
+template <class First, class Second>
+struct dot_nocheck<otimes::lazy<First>, otimes::lazy<Second>, false> : otimes_dot {};
+template <class First, class Second>
+struct dot_nocheck<otimes::lazy<First>, otimes::lazy<Second>, true> : otimes_dot {};
+#endif
+
+/// (X.transpose() * K * X).trace(): the diagonal of a product whose left factor
+/// is lazy, without storing that factor. A factor that is no product is
+/// evaluated once.
+template <class Node, class Right>
+struct evaluator<Diagonal<const Product<otimes::lazy<Node>, Right, DefaultProduct>, 0>>
+    : evaluator<Matrix<typename Product<otimes::lazy<Node>, Right, DefaultProduct>::Scalar, Dynamic, 1>> {
+    using XprType = Diagonal<const Product<otimes::lazy<Node>, Right, DefaultProduct>, 0>;
+    using PlainObject = Matrix<typename Product<otimes::lazy<Node>, Right, DefaultProduct>::Scalar, Dynamic, 1>;
+    using Base = evaluator<PlainObject>;
+
+    explicit evaluator(const XprType& expression)
+        : value_(otimes::eigen::diagonal_of_product(expression.nestedExpression().lhs(),
+                                                    expression.nestedExpression().rhs())) {
+        ::new (static_cast<Base*>(this)) Base(value_);
+    }
+
+protected:
+    PlainObject value_;
 };
 
 }  // namespace internal

@@ -237,9 +237,22 @@ public:
         return result;
     }
 
+    /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
+    template <int P>
+    [[nodiscard]] RealScalar lpNorm() const {
+        using std::abs;
+        RealScalar result = abs(node_.alpha());
+        for (const leaf& f : node_.factors()) {
+            result = result * dense_factor(f).template lpNorm<P>();
+        }
+        return result;
+    }
+
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{
 
+    /// The spectral norm, the largest singular value. Any shapes.
+    [[nodiscard]] auto operatorNorm() const { return eigen::algebra<kron_expr>::operator_norm(*this); }
     /// X with K * X = B; where a factor is not square, the least-squares solution of least norm.
     /// @throws singular_error a square factor that is singular to working precision
     template <class Rhs>
@@ -446,7 +459,8 @@ void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
 template <class Scalar, class Argument>
 void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     using type = bare<Argument>;
-    if constexpr (permutation_like<type> || diagonal_like<type> || sparse_matrix_like<type> || is_structured<type>) {
+    if constexpr (permutation_like<type> || diagonal_like<type> || sparse_matrix_like<type> || triangular_like<type> ||
+                  is_structured<type>) {
         enable_cpu_steps<Scalar>();  // here, so that files with dense factors only do not compile these loops
     }
     if constexpr (std::is_same_v<type, identity_factor>) {
@@ -485,7 +499,10 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
         factor.set_real_elements(detail::is_complex_scalar<Scalar> && !detail::is_complex_scalar<scalar_of<type>>);
         node.append(std::move(factor));
     } else if constexpr (triangular_like<type>) {
-        node.append(make_leaf_for<Scalar>(Eigen::Matrix<scalar_of<type>, Eigen::Dynamic, Eigen::Dynamic>(argument)));
+        enable_structure<Scalar>();
+        leaf factor = make_triangular_leaf(argument);
+        factor.set_real_elements(detail::is_complex_scalar<Scalar> && !detail::is_complex_scalar<scalar_of<type>>);
+        node.append(std::move(factor));
     } else {
         node.append(make_leaf_for<Scalar>(std::forward<Argument>(argument)));
     }

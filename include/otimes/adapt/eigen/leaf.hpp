@@ -169,6 +169,26 @@ leaf make_permutation_leaf(const Matrix& m) {
     return detail::permutation_leaf(data, size, std::move(kept));
 }
 
+/// A triangular or self-adjoint view: what it looks at is borrowed as a dense
+/// matrix is, one triangle of it is read. `StrictlyLower` and `StrictlyUpper`
+/// views become matrices.
+template <class Matrix>
+leaf make_triangular_leaf(const Matrix& m) {
+    constexpr int mode = int(Matrix::Mode);
+    if constexpr ((mode & Eigen::ZeroDiag) != 0) {
+        return owned_leaf(Eigen::Matrix<scalar_of<Matrix>, Eigen::Dynamic, Eigen::Dynamic>(m));
+    } else {
+        constexpr bool lower = (mode & Eigen::Lower) != 0;
+        constexpr bool unit = (mode & Eigen::UnitDiag) != 0;
+        leaf result = make_leaf(m.nestedExpression());
+        result.set_triangle((mode & Eigen::SelfAdjoint) != 0 ? factor_kind::self_adjoint : factor_kind::triangular,
+                            lower  ? unit ? triangle::unit_lower : triangle::lower
+                            : unit ? triangle::unit_upper
+                                   : triangle::upper);
+        return result;
+    }
+}
+
 /// The elements of an Eigen::SparseMatrix, compressed or not.
 template <class Matrix>
 sparse_elements look_at_sparse(const void* object) {
@@ -196,10 +216,10 @@ leaf make_sparse_leaf(Matrix&& m) {
     };
     using type = bare<Matrix>;
     auto kept = std::make_shared<kept_operand>();
-    if constexpr (std::is_lvalue_reference_v<Matrix> && requires {
-                      m.outerIndexPtr();
-                      m.innerNonZeroPtr();
-                      m.reserve(1);
+    if constexpr (std::is_lvalue_reference_v<Matrix> && requires(type & plain) {
+                      plain.outerIndexPtr();
+                      plain.innerNonZeroPtr();
+                      plain.reserve(1);
                   }) {
         kept->operand = {std::addressof(m), &look_at_sparse<type>};
     } else {

@@ -17,6 +17,7 @@
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/sums.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -36,6 +37,7 @@ public:
     side_matrix(Value&& m, std::false_type /*borrow*/)
         : owned_(std::make_shared<const Matrix>(std::forward<Value>(m))) {}
     [[nodiscard]] const Matrix& get() const { return borrowed_ != nullptr ? *borrowed_ : *owned_; }
+    [[nodiscard]] bool is_borrowed() const noexcept { return borrowed_ != nullptr; }
 
 private:
     const Matrix* borrowed_ = nullptr;
@@ -167,6 +169,35 @@ public:
             }
         }
         return false;
+    }
+
+    /// The diagonal. Cost: for each entry, the elements of that row and column of the matrices beside K. <Eigen/SparseCore>
+    /// must be included.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        using by_rows_type = Eigen::SparseMatrix<Scalar, Eigen::RowMajor, int>;
+        using by_columns_type = Eigen::SparseMatrix<Scalar, Eigen::ColMajor, int>;
+        const auto sparse_of = [](const auto& side, Eigen::Index order) {
+            by_rows_type unit(order, order);
+            unit.setIdentity();
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(side)>, eigen::absent>) {
+                return unit;
+            } else {
+                return by_rows_type(side.get() * unit);
+            }
+        };
+        const by_rows_type by_rows = sparse_of(left_, kron_.rows());
+        const by_columns_type by_columns = sparse_of(right_, cols());
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result(rows() < cols() ? rows() : cols());
+        for (Eigen::Index i = 0; i < result.size(); ++i) {
+            Scalar sum(0);
+            for (typename by_rows_type::InnerIterator a(by_rows, i); a; ++a) {
+                for (typename by_columns_type::InnerIterator b(by_columns, i); b; ++b) {
+                    sum += a.value() * kron_(a.col(), b.row()) * b.value();
+                }
+            }
+            result(i) = scale_ * sum + shift_;
+        }
+        return result;
     }
 
     /// y (+)= factor * op * x. Shapes checked by the caller; y must not overlap x.
@@ -347,6 +378,109 @@ requires eigen::dense<Matrix>
     result.check();
     return lazy<node>(std::move(result));
 }
+
+namespace eigen {
+
+template <class Type>
+inline constexpr bool is_operator_expr = false;
+template <class Left, class Right, class Scalar>
+inline constexpr bool is_operator_expr<operator_expr<Left, Right, Scalar>> = true;
+
+/// A sparse, diagonal or permutation matrix as an operator of one factor. A borrowed one, or the transpose of one, is
+/// followed.
+template <class Scalar, class Matrix>
+operator_tree<Scalar> side_tree(const Matrix& w, bool borrowed) {
+    kron_node<Scalar> node;
+    if constexpr (sparse_matrix_like<Matrix> && requires { w.nestedExpression().innerNonZeroPtr(); }) {
+        append_argument(node, w.nestedExpression());
+        node.transpose();
+    } else if (borrowed) {
+        append_argument(node, w);
+    } else {
+        append_argument(node, Matrix(w));
+    }
+    return operator_tree<Scalar>(std::move(node));
+}
+
+/// W1 * K * W2 + s * identity() as a tree, so that it can be a term of a sum or a part of a product.
+template <class Scalar, class Left, class Right, class Other>
+operator_tree<Scalar> tree_of(const operator_expr<Left, Right, Other>& op) {
+    enable_structure<Scalar>();
+    operator_tree<Scalar> tree = scaled_tree<Scalar>(op.kron(), Scalar(op.scale()));
+    if constexpr (!std::is_same_v<Left, absent>) {
+        tree = multiply_trees(side_tree<Scalar>(op.left().get(), op.left().is_borrowed()), tree);
+    }
+    if constexpr (!std::is_same_v<Right, absent>) {
+        tree = multiply_trees(tree, side_tree<Scalar>(op.right().get(), op.right().is_borrowed()));
+    }
+    if (op.shift() != Other(0)) {
+        tree = add_trees(tree, identity_beside<Scalar>(op, Scalar(op.shift())));
+    }
+    return tree;
+}
+template <class Scalar, class Left, class Right, class Other>
+operator_tree<Scalar> scaled_tree(const operator_expr<Left, Right, Other>& op, const Scalar& amount) {
+    operator_tree<Scalar> tree = tree_of<Scalar>(op);
+    tree.scale(amount);
+    return tree;
+}
+
+/// Two operators of which one at least has matrices beside its kron.
+template <class First, class Second>
+concept operators_with_sides = (is_operator_expr<bare<First>> &&
+                                (is_operator_expr<bare<Second>> || kron_operator<Second>)) ||
+                               (kron_operator<First> && is_operator_expr<bare<Second>>);
+
+}  // namespace eigen
+
+/// @name Operators with matrices beside them in sums and products: W * K * W.transpose() + kron_sum(A, B), and
+/// W * (K1 + K2) * W.transpose() with a sum in the middle. Borrowed matrices are followed. @throws shape_error
+/// @{
+template <class First, class Second>
+requires eigen::operators_with_sides<First, Second>
+[[nodiscard]] auto operator+(const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
+}
+template <class First, class Second>
+requires eigen::operators_with_sides<First, Second>
+[[nodiscard]] auto operator-(const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::scaled_tree<scalar>(second, scalar(-1))));
+}
+template <class First, class Second>
+requires eigen::operators_with_sides<First, Second>
+[[nodiscard]] auto operator*(const First& first, const Second& second) {
+    eigen::require_operators_mix<First, Second>();
+    using scalar = eigen::common_operator_scalar<First, Second>;
+    eigen::enable_structure<scalar>();
+    return sum_expr<scalar>(multiply_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
+}
+template <class Left, class Right, class Scalar, class Diagonal>
+requires eigen::diagonal_like<Diagonal>
+[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, Diagonal&& d) {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) + std::forward<Diagonal>(d);
+}
+template <class Left, class Right, class Scalar, class Diagonal>
+requires eigen::diagonal_like<Diagonal>
+[[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op, Diagonal&& d) {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) - std::forward<Diagonal>(d);
+}
+template <class Matrix, class Scalar>
+requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(Matrix&& w, const sum_expr<Scalar>& s) {
+    eigen::enable_structure<Scalar>();
+    return sum_expr<Scalar>(multiply_trees(eigen::side_tree<Scalar>(w, std::is_lvalue_reference_v<Matrix>), s.tree()));
+}
+template <class Scalar, class Matrix>
+requires eigen::sparse_like<Matrix>
+[[nodiscard]] auto operator*(const sum_expr<Scalar>& s, Matrix&& w) {
+    eigen::enable_structure<Scalar>();
+    return sum_expr<Scalar>(multiply_trees(s.tree(), eigen::side_tree<Scalar>(w, std::is_lvalue_reference_v<Matrix>)));
+}
+/// @}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

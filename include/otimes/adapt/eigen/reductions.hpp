@@ -9,8 +9,8 @@
 ///
 ///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
 ///
-/// Workspace: size(Y) / (rows of the first factor), but at least one row or column of it where that is cut. Flops: those of the
-/// product with its first factor applied first, and two per entry. Sums are accumulated block by block in the same order on
+/// Workspace: size(Y) / (rows of the first factor), but at least two rows or columns of Y where it has four or more. Flops: those of
+/// the product, and two per entry. Sums are accumulated block by block, or row by row, in the same order on
 /// every run. A first factor with structure that cannot be cut (sparse, a function) is evaluated whole.
 #pragma once
 
@@ -23,32 +23,14 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/expr/lower_structured.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace eigen {
-
-/// Rows [begin, begin + count) of a matrix, or columns where `of_columns`.
-inline matrix_view part_of(const matrix_view& m, bool of_columns, std::int64_t begin, std::int64_t count,
-                           std::int64_t bytes) {
-    matrix_view part = m;
-    const std::int64_t stride = of_columns ? m.col_stride : m.row_stride;
-    part.data = static_cast<const char*>(m.data) + begin * stride * bytes;
-    (of_columns ? part.cols : part.rows) = count;
-    return part;
-}
-
-inline leaf part_of(const leaf& m, bool of_columns, std::int64_t begin, std::int64_t count, std::int64_t bytes) {
-    leaf part = leaf::borrowed(part_of(m.view(), of_columns, begin, count, bytes));
-    if (m.conjugated()) {
-        part.conjugate();
-    }
-    part.set_real_elements(m.real_elements());
-    part.set_space(m.space());
-    return part;
-}
 
 /// x^H kron(A, B) y for single columns (or rows) x and y: with t_p = B y_p for the p-th piece of y, the sum over p and q of
 /// A(q, p) x_q^H t_p. One intermediate of size(Y) / rows(A). False where the operands do not allow it; `sum` is then unchanged.
@@ -86,14 +68,102 @@ bool dot_by_pieces(const Matrix& x, const product_node<Scalar>& node, Scalar& su
         const Eigen::Map<const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> pieces(x.data(), out, images);
         vector t(out);
         vector g(images);
+        if (count == 0) {
+            return true;
+        }
+        rest.x = part_of(node.x, !left, 0, length, bytes);
+        movable_program<Scalar> program([&](lowering<Scalar>& low) {
+            low.add_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1}, false, Scalar(1));
+        });
+        const matrix_view x_view = node.x.view();
+        const std::int64_t step = length * (left ? x_view.row_stride : x_view.col_stride) * bytes;
+        const auto* piece = static_cast<const char*>(rest.x.view().data);
         for (std::int64_t p = 0; p < count; ++p) {
-            rest.x = part_of(node.x, !left, p * length, length, bytes);
-            evaluate_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1}, false, Scalar(1));
+            program.run();
+            program.move(tensor_role::input, piece, step);
+            piece += step;
             g.noalias() = pieces.adjoint() * t;
             for (Eigen::Index q = 0; q < images; ++q) {
                 sum += kron_node<Scalar>::element(factors[0], first, left ? q : p, left ? p : q) * g(q);
             }
         }
+        return true;
+    }
+}
+
+/// The same for any number of rows (columns) that lie one after another in x and in X: row by row, each reduced in cache and
+/// never stored. False where the operands, or the size of a row, do not allow it.
+template <class Matrix, class Scalar>
+bool dot_by_rows(const Matrix& x, const product_node<Scalar>& node, Scalar& sum) {
+    if constexpr (!has_direct_access<Matrix> || !std::is_same_v<typename Matrix::Scalar, Scalar>) {
+        return false;
+    } else {
+        const factor_list& factors = node.has_left ? node.left : node.right;
+        std::vector<detail::mode_parts> modes;
+        double others = 1;
+        for (const leaf& f : factors) {
+            if (!f.is_dense() && !f.is_identity()) {
+                return false;
+            }
+            modes.push_back(detail::parts_along(f, node.has_left, static_cast<std::int32_t>(modes.size())));
+            others *= f.is_identity() ? static_cast<double>(f.rows()) : 1.0;
+        }
+        if (node.has_left == node.has_right || x.size() == 0) {
+            return false;
+        }
+        double written = 0;
+        double elements = others;
+        for (const leaf& f : factors) {
+            elements *= f.is_identity() ? 1.0 : static_cast<double>(node.has_left ? f.cols() : f.rows());
+        }
+        for (const leaf& f : factors) {  // in the order of the formula
+            if (!f.is_identity()) {
+                const auto produced = static_cast<double>(node.has_left ? f.rows() : f.cols());
+                written += elements * produced;
+                elements = elements / static_cast<double>(node.has_left ? f.cols() : f.rows()) * produced;
+            }
+        }
+        if (!(written <= 1.001 * detail::cheapest_interleaving(modes, others).cost)) {
+            return false;
+        }
+        Scalar conjugate_sum(0);
+        movable_program<Scalar> program([&](lowering<Scalar>& low) {
+            low.add_product(node, view_of(x), false, Scalar(1));  // described as an output, never written
+        });
+        otimes::program& p = program.steps();
+        if (p.steps.empty() || p.at(p.steps.back().out).type != dtype_of<Scalar>()) {
+            return false;
+        }
+        const std::int32_t y = p.steps.back().out;
+        tensor other = p.at(y);
+        const std::int32_t first = other.first_mode;
+        other.role = tensor_role::input;
+        p.tensors[static_cast<std::size_t>(y)].role = tensor_role::temporary;
+        p.tensors[static_cast<std::size_t>(y)].binding = -1;
+        const std::int32_t v = p.add_tensor(other);
+        for (std::int32_t k = 0; k < other.mode_count || k < p.at(y).mode_count; ++k) {
+            const mode m = p.modes[static_cast<std::size_t>(first + k)];
+            p.add_mode(m.extent, m.stride);
+        }
+        tensor scalar = other;
+        scalar.role = tensor_role::output;
+        scalar.binding = static_cast<std::int32_t>(program.operands().pointers.size());
+        program.operands().pointers.push_back(&conjugate_sum);
+        const std::int32_t result = p.add_tensor(scalar);
+        step reduce;
+        reduce.kind = step_kind::reduce;
+        reduce.variant = step_variant::dot;
+        reduce.in = y;
+        reduce.factor = v;
+        reduce.out = result;
+        p.steps.push_back(reduce);
+        const std::int64_t pieces = factors.empty() ? 1 : node.has_left ? factors[0].rows() : factors[0].cols();
+        const std::int64_t row = (node.has_left ? x.rows() : x.cols());
+        const std::int64_t two_rows = x.size() >= 4 * row ? 2 * row : 0;
+        if (!program.run_by_rows((std::max)(x.size() / (std::max)(pieces, std::int64_t{1}), two_rows))) {
+            return false;
+        }
+        sum = detail::conjugate_of(conjugate_sum);
         return true;
     }
 }
@@ -111,18 +181,20 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
     std::vector<Scalar> memory;
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // blocks are stored as X is
-    const auto run = [&](const product_node<Scalar>& part, Eigen::Index row, Eigen::Index col) {
-        const auto block_rows = static_cast<Eigen::Index>(part.rows());
-        const auto block_cols = static_cast<Eigen::Index>(part.cols());
-        memory.resize(static_cast<std::size_t>(block_rows * block_cols));
-        evaluate_product(part,
-                         {memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows},
-                         false, Scalar(1));
+    const auto block_view = [&](std::int64_t block_rows, std::int64_t block_cols) {
+        memory.resize((std::max)(memory.size(), static_cast<std::size_t>(block_rows * block_cols)));
+        return matrix_view{memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows};
+    };
+    const auto hand_over = [&](const matrix_view& block, std::int64_t row, std::int64_t col) {
+        const auto block_rows = static_cast<Eigen::Index>(block.rows);
+        const auto block_cols = static_cast<Eigen::Index>(block.cols);
         if (by_rows) {
             using row_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-            use(Eigen::Map<const row_major>(memory.data(), block_rows, block_cols), row, col);
+            use(Eigen::Map<const row_major>(memory.data(), block_rows, block_cols), static_cast<Eigen::Index>(row),
+                static_cast<Eigen::Index>(col));
         } else {
-            use(Eigen::Map<const block_type>(memory.data(), block_rows, block_cols), row, col);
+            use(Eigen::Map<const block_type>(memory.data(), block_rows, block_cols), static_cast<Eigen::Index>(row),
+                static_cast<Eigen::Index>(col));
         }
     };
     const bool cuts_columns = !node.has_right && node.has_left;  // K * X: its columns are free
@@ -132,11 +204,35 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
     const std::int64_t pieces =
         factors.empty() ? 1 : std::max<std::int64_t>(1, cuts_columns ? factors[0].rows() : factors[0].cols());
     if (!both && free_count > 1) {
-        const std::int64_t step = std::max<std::int64_t>(1, free_count / pieces);
-        for (std::int64_t begin = 0; begin < free_count; begin += step) {
+        // At most size(Y) / P1, and no more than stays in cache until it is
+        // reduced.
+        const std::int64_t fibre = (cuts_columns ? x_view.rows + rows : x_view.cols + cols);
+        const std::int64_t most = std::max<std::int64_t>(1, free_count / pieces);
+        const std::int64_t count =
+            (std::max)((free_count + most - 1) / most,
+                       (free_count + indices_in_cache(free_count, 2 * fibre * bytes_of(node.x)) - 1) /
+                           indices_in_cache(free_count, 2 * fibre * bytes_of(node.x)));
+        const std::int64_t step = (std::max)(std::int64_t{1}, (std::min)(most, (free_count + count - 1) / count));
+        const std::int64_t whole = free_count / step;
+        const auto run = [&](std::int64_t begin, std::int64_t width, std::int64_t times) {
             product_node<Scalar> part = node;
-            part.x = part_of(node.x, cuts_columns, begin, (std::min)(step, free_count - begin), bytes_of(node.x));
-            run(part, cuts_columns ? 0 : begin, cuts_columns ? begin : 0);
+            part.x = part_of(node.x, cuts_columns, begin, width, bytes_of(node.x));
+            const matrix_view block = cuts_columns ? block_view(rows, width) : block_view(width, cols);
+            movable_program<Scalar> program(
+                [&](lowering<Scalar>& low) { low.add_product(part, block, false, Scalar(1)); });
+            const std::int64_t bytes =
+                width * (cuts_columns ? x_view.col_stride : x_view.row_stride) * bytes_of(node.x);
+            const auto* at = static_cast<const char*>(part.x.view().data);
+            for (std::int64_t k = 0; k < times; ++k) {
+                program.run();
+                program.move(tensor_role::input, at, bytes);
+                at += bytes;
+                hand_over(block, cuts_columns ? 0 : begin + k * width, cuts_columns ? begin + k * width : 0);
+            }
+        };
+        run(0, step, whole);
+        if (whole * step < free_count) {
+            run(whole * step, free_count - whole * step, 1);
         }
         return;
     }
@@ -146,12 +242,37 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
             product_node<Scalar> part = node;
             (cuts_columns ? part.left : part.right)[0] =
                 part_of(factors[0], !cuts_columns, piece, 1, bytes_of(factors[0]));
-            run(part, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
+            const matrix_view block = block_view(part.rows(), part.cols());
+            movable_program<Scalar>([&](lowering<Scalar>& low) {
+                low.add_product(part, block, false, Scalar(1));
+            }).run();
+            hand_over(block, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
         }
         return;
     }
     const block_type whole = y;
     use(whole, 0, 0);
+}
+
+/// sum of conj(x) * block, vector by vector where both lie in the same order.
+template <class Result, class Part, class Block>
+Result dot_of_block(const Part& x, const Block& block) {
+    Result sum(0);
+    if constexpr (std::is_same_v<typename Part::Scalar, Result> && std::is_same_v<typename Block::Scalar, Result>) {
+        if (Part::IsRowMajor && Block::IsRowMajor) {
+            for (Eigen::Index i = 0; i < block.rows(); ++i) {
+                sum += x.row(i).dot(block.row(i));
+            }
+            return sum;
+        }
+        if (!Part::IsRowMajor && !Block::IsRowMajor) {
+            for (Eigen::Index j = 0; j < block.cols(); ++j) {
+                sum += x.col(j).dot(block.col(j));
+            }
+            return sum;
+        }
+    }
+    return x.conjugate().template cast<Result>().cwiseProduct(block.template cast<Result>()).sum();
 }
 
 template <class Type>
@@ -170,16 +291,12 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     }
     scalar sum(0);
     if constexpr (std::is_same_v<scalar, typename Product::Scalar>) {
-        if (eigen::dot_by_pieces(x, y.node().node, sum)) {
+        if (eigen::dot_by_rows(x, y.node().node, sum) || eigen::dot_by_pieces(x, y.node().node, sum)) {
             return sum;
         }
     }
     eigen::for_each_block(y, [&](const auto& block, Eigen::Index row, Eigen::Index col) {
-        sum += (x.block(row, col, block.rows(), block.cols())
-                    .conjugate()
-                    .template cast<scalar>()
-                    .cwiseProduct(block.template cast<scalar>()))
-                   .sum();
+        sum += eigen::dot_of_block<scalar>(x.block(row, col, block.rows(), block.cols()), block);
     });
     return sum;
 }
@@ -209,6 +326,55 @@ requires eigen::product_expression<Product>
 template <class Matrix, class Scalar>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto quadratic_trace(const Matrix& x, const kron_expr<Scalar>& k) { return dot(x, k * x); }
+
+namespace eigen {
+
+/// What Eigen's `x.dot(y)` becomes where one of them is a product
+/// (internal.hpp).
+template <class First, class Second>
+auto dot_with_product(const First& x, const Second& y) {
+    using scalar = detail::common_scalar<typename First::Scalar, typename Second::Scalar>;
+    if constexpr (product_expression<Second> && !lazy_node<First> && std::is_same_v<scalar, typename Second::Scalar>) {
+        if (x.rows() == y.rows()) {
+            return otimes::dot(x, y);
+        }
+        return otimes::dot(x.transpose(), y);
+    } else if constexpr (product_expression<First> && !lazy_node<Second> &&
+                         std::is_same_v<scalar, typename First::Scalar>) {
+        if (y.rows() == x.rows()) {
+            return detail::conjugate_of(otimes::dot(y, x));
+        }
+        return detail::conjugate_of(otimes::dot(y.transpose(), x));
+    } else {
+        const typename First::PlainObject a(x);
+        const typename Second::PlainObject b(y);
+        return scalar(a.dot(b));
+    }
+}
+
+/// The diagonal of `y * z` for a product y: block by block, y is not stored.
+template <class Product, class Matrix>
+auto diagonal_of_product(const Product& y, const Matrix& z) {
+    using scalar = detail::common_scalar<typename Product::Scalar, typename Matrix::Scalar>;
+    const Eigen::Index n = (std::min)(y.rows(), z.cols());
+    if constexpr (!product_expression<Product>) {
+        const typename Product::PlainObject value(y);
+        return Eigen::Matrix<scalar, Eigen::Dynamic, 1>((value * z).diagonal());
+    } else {
+        Eigen::Matrix<scalar, Eigen::Dynamic, 1> result = Eigen::Matrix<scalar, Eigen::Dynamic, 1>::Zero(n);
+        for_each_block(y, [&](const auto& block, Eigen::Index row, Eigen::Index col) {
+            for (Eigen::Index i = row; i < (std::min)(n, row + block.rows()); ++i) {
+                result(i) += block.row(i - row)
+                                 .template cast<scalar>()
+                                 .cwiseProduct(z.col(i).segment(col, block.cols()).transpose().template cast<scalar>())
+                                 .sum();
+            }
+        });
+        return result;
+    }
+}
+
+}  // namespace eigen
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

@@ -18,8 +18,8 @@
 /// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
 /// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
 ///
-/// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, no other memory than
-/// one intermediate of the size of B and d. Errors: shape_error, singular_error (an eigenvalue of S that is 0),
+/// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, range by range of
+/// the columns of B, with no other memory than d and one range that stays in cache. Errors: shape_error, singular_error (an eigenvalue of S that is 0),
 /// unsupported_error (a sum that cannot be diagonalised factor by factor; the text says why and what to do instead).
 #pragma once
 
@@ -34,6 +34,7 @@
 
 #include <Eigen/Dense>
 
+#include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/decompositions.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/lower_tree.hpp>
@@ -87,13 +88,24 @@ public:
                               std::to_string(values_.size()) + ": the right-hand side is " +
                               detail::shape_text(b.rows(), b.cols()) + ".");
         }
-        const result_type right = b.template cast<scalar>();
         if (real_) {
-            result_type half = left_ * right;
-            half.array().colwise() *= reciprocals_.template cast<scalar>().array();
-            result_type x = right_ * half;
+            result_type x(b.rows(), b.cols());
+            if constexpr (eigen::has_direct_access<Rhs> && std::is_same_v<typename Rhs::Scalar, scalar> &&
+                          std::is_same_v<Scalar, scalar>) {
+                solve_in_blocks(eigen::view_of(b.derived()), x);
+            } else {
+                const result_type right = b.template cast<scalar>();
+                if constexpr (std::is_same_v<Scalar, scalar>) {
+                    solve_in_blocks(eigen::view_of(right), x);
+                } else {
+                    result_type half = left_ * right;
+                    half.array().colwise() *= reciprocals_.template cast<scalar>().array();
+                    x = right_ * half;
+                }
+            }
             return x;
         }
+        const result_type right = b.template cast<scalar>();
         using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         complex_type half = complex_left_ * complex_type(right.template cast<Complex>());
         half.array().colwise() /= values_.array();
@@ -106,6 +118,94 @@ public:
     }
 
 private:
+    /// x = right * (d * (left * b)), by ranges of columns that stay in cache: what lies between the two products is divided
+    /// while it is there, and takes no memory of the size of b.
+    template <class Result>
+    void solve_in_blocks(const matrix_view& b, Result& x) const {
+        const matrix_view out = eigen::view_of(x);
+        const std::int64_t order = out.rows;
+        if (order == 0 || out.cols == 0) {
+            return;
+        }
+        constexpr auto bytes = static_cast<std::int64_t>(sizeof(Scalar));
+        if constexpr (!detail::is_complex_scalar<Scalar>) {
+            if (eigen::movable_program<Scalar>([&](lowering<Scalar>& low) {
+                    write_steps(low, b, out);
+                }).run_by_rows(8 * order)) {
+                return;
+            }
+        }
+        const std::int64_t step = eigen::indices_in_cache(out.cols, 3 * order * bytes);
+        eigen::dense_matrix<Scalar> half(static_cast<Eigen::Index>(order), static_cast<Eigen::Index>(step));
+        const auto run = [&](std::int64_t begin, std::int64_t width, std::int64_t count) {
+            const matrix_view from = eigen::part_of(b, true, begin, width, bytes);
+            const matrix_view to = eigen::part_of(out, true, begin, width, bytes);
+            const matrix_view between{half.data(), order, width, 1, order};
+            eigen::movable_program<Scalar> first([&](lowering<Scalar>& low) {
+                low.add_product(product_of(left_, leaf::borrowed(from)), between, false, Scalar(1));
+            });
+            eigen::movable_program<Scalar> second([&](lowering<Scalar>& low) {
+                low.add_product(product_of(right_, leaf::borrowed(between)), to, false, Scalar(1));
+            });
+            const auto* from_at = static_cast<const char*>(from.data);
+            const auto* to_at = static_cast<const char*>(to.data);
+            for (std::int64_t k = 0; k < count; ++k) {
+                first.run();
+                for (Eigen::Index j = 0; j < static_cast<Eigen::Index>(width); ++j) {
+                    half.col(j).array() *= reciprocals_.template cast<Scalar>().array();
+                }
+                second.run();
+                first.move(tensor_role::input, from_at, width * b.col_stride * bytes);
+                second.move(tensor_role::output, to_at, width * out.col_stride * bytes);
+                from_at += width * b.col_stride * bytes;
+                to_at += width * out.col_stride * bytes;
+            }
+        };
+        const std::int64_t whole = out.cols / step;
+        run(0, step, whole);
+        if (whole * step < out.cols) {
+            run(whole * step, out.cols - whole * step, 1);
+        }
+    }
+    /// The whole solve as one program: the left factors, the division, the right factors.
+    void write_steps(lowering<Scalar>& low, const matrix_view& b, const matrix_view& x) const {
+        program& p = low.target();
+        low.add_product(product_of(left_, leaf::borrowed(b)), x, false, Scalar(1));
+        const std::int32_t half = p.steps.back().out;
+        const tensor result = p.at(half);
+        const auto at = [&p](std::int32_t id, std::int32_t k) -> mode& {
+            return p.modes[static_cast<std::size_t>(p.at(id).first_mode + k)];
+        };
+        std::vector<mode> modes;
+        for (std::int32_t k = 0; k < result.mode_count; ++k) {
+            modes.push_back(at(half, k));
+            at(half, k).stride = 0;
+        }
+        tensor& temporary = p.tensors[static_cast<std::size_t>(half)];
+        temporary.role = tensor_role::temporary;
+        temporary.binding = -1;
+        const std::int32_t divided = low.add_scale(half, reciprocals_.data(), result.type, result.mode_count - 1);
+        std::int32_t current = divided;
+        std::int32_t position = 0;
+        for (const leaf& factor : right_.node().factors()) {
+            current = low.add_factor(current, result.type, factor, true, position++);
+        }
+        tensor& last = p.tensors[static_cast<std::size_t>(current)];
+        last.role = tensor_role::output;
+        last.binding = result.binding;
+        for (std::int32_t k = 0; k < result.mode_count; ++k) {
+            at(current, k).stride = modes[static_cast<std::size_t>(k)].stride;
+        }
+    }
+    static product_node<Scalar> product_of(const kron_expr<Scalar>& k, leaf x) {
+        product_node<Scalar> node;
+        node.x = std::move(x);
+        node.left = k.node().factors();
+        node.has_left = true;
+        node.alpha = k.node().alpha();
+        return node;
+    }
+
     /// What stands at one position: no matrix (identities only), F, or F and G.
     struct choice {
         int count = 0;

@@ -14,6 +14,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
@@ -227,30 +228,73 @@ struct tree_product {
 
     template <class Destination>
     void evaluate(Destination& destination, bool add, const Scalar& scale) const {
-        lowering_scratch scratch;
-        lowering<Scalar> low(scratch.program(), scratch.bindings());
-        write(low, view_of(destination), add, scale);
-        evaluate_program<Scalar>(scratch.program(), scratch.bindings());
+        const matrix_view y = view_of(destination);
+        const matrix_view x = node.x.view();
+        // X and Y, and what lies between the mode products of a sum: in ranges that
+        // stay in cache.
+        const bool of_columns = !node.right;
+        const std::int64_t total = of_columns ? x.cols : x.rows;
+        const bool contiguous = (of_columns ? x.col_stride : x.row_stride) == 1;
+        const std::int64_t held = of_columns ? x.rows + 4 * y.rows : x.cols + 4 * y.cols;
+        const bool cut = !(node.left && node.right) && dtype_of<Scalar>() != dtype::other;
+        const std::int64_t held_bytes = held * static_cast<std::int64_t>(sizeof(Scalar));
+        // Rows that lie apart and fit in cache are what the cpu executor runs one by one itself.
+        const bool rows = !contiguous && held_bytes <= current_executor().target().cpu.l2_bytes;
+        const std::int64_t step = cut && !rows ? indices_in_cache(total, held_bytes, contiguous ? 16 : 1) : total;
+        if (step >= total) {
+            movable_program<Scalar>([&](lowering<Scalar>& low) { write(low, node.x, y, add, scale); }).run();
+            return;
+        }
+        const std::int64_t whole = total / step;
+        const std::int64_t x_bytes = element_bytes_of<Scalar>(node.x);
+        const auto y_bytes = static_cast<std::int64_t>(sizeof(Scalar));
+        const auto run = [&](std::int64_t begin, std::int64_t width, std::int64_t count) {
+            const leaf x_part = part_of(node.x, of_columns, begin, width, x_bytes);
+            const matrix_view y_part = part_of(y, of_columns, begin, width, y_bytes);
+            movable_program<Scalar> program([&](lowering<Scalar>& low) { write(low, x_part, y_part, add, scale); });
+            const std::int64_t x_step = width * (of_columns ? x.col_stride : x.row_stride) * x_bytes;
+            const std::int64_t y_step = width * (of_columns ? y.col_stride : y.row_stride) * y_bytes;
+            const auto* x_at = static_cast<const char*>(x_part.view().data);
+            const auto* y_at = static_cast<const char*>(y_part.data);
+            for (std::int64_t k = 0; k < count; ++k) {
+                program.run();
+                program.move(tensor_role::input, x_at, x_step);
+                program.move(tensor_role::output, y_at, y_step);
+                x_at += x_step;
+                y_at += y_step;
+            }
+        };
+        run(0, step, whole);
+        if (whole * step < total) {
+            run(whole * step, total - whole * step, 1);
+        }
     }
 
     template <class Kept>
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
-        write(low, y, add, scale);
+        write(low, node.x, y, add, scale);
     }
 
 private:
-    void write(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale) const {
+    void write(lowering<Scalar>& low, leaf x, const matrix_view& y, bool add, const Scalar& scale) const {
         for (const auto* tree : {node.left.get(), node.right.get()}) {
             if (tree != nullptr) {
                 low.target().rewritten.add(tree->rewritten());
+                bool real = tree->is_real() && !x.real_elements() && !x.conjugated();
+                if constexpr (detail::is_complex_scalar<Scalar>) {
+                    real = real && (scale * node.alpha).imag() == detail::real_of<Scalar>(0);
+                }
+                if (!real) {
+                    low.compute_complex();
+                }
             }
         }
-        leaf x = node.x;
         if (node.left && node.right) {
             const matrix_view between = low.scratch(node.left->rows(), x.view().cols, y);
             detail::lower_tree(low, *node.left, x, true, between, false, Scalar(1));
+            const memory_space space = x.space();
             x = leaf::borrowed(between);
-            x.set_space(node.x.space());
+            x.set_space(space);
         }
         if (node.right) {
             detail::lower_tree(low, *node.right, x, false, y, add, Scalar(scale * node.alpha));

@@ -20,6 +20,7 @@
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/reference.hpp>
+#include <otimes/exec/row_hook.hpp>
 #include <otimes/exec/structured_hook.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
@@ -317,6 +318,13 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
     const run_layout layout = layout_run<Real, components>(p);
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
         detail::throw_small_workspace(given.bytes, p.workspace_bytes);
+    }
+    if (!p.tensor_buffers.empty()) {  // several chains
+        const auto by_rows = row_steps<Scalar>::run.load(std::memory_order_relaxed);
+        if (by_rows != nullptr && by_rows(p.source, b, static_cast<std::int32_t>(useful_threads(p)), p.flops,
+                                          p.workspace_bytes / static_cast<std::int64_t>(sizeof(Scalar)))) {
+            return;
+        }
     }
     // A plan made for another width may need more than it states: then the caller's memory is left alone.
     const bool fits = given.data != nullptr && given.bytes >= layout.total;

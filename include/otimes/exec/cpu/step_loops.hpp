@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file step_loops.hpp
 /// Steps that are no contractions with a dense factor, by strided loops over runs of memory: scaling by vectors, gathers and
-/// scatters, sparse factors, callbacks. What they do not handle is left to the reference loops.
+/// scatters, sparse and triangular factors, callbacks. What they do not handle is left to the reference loops.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <otimes/exec/cpu/loop_nest.hpp>
+#include <otimes/exec/cpu/triangular.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/program/program.hpp>
@@ -18,77 +20,6 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
-
-/// One index of a loop nest with its strides in up to three operands.
-struct loop_index {
-    std::int64_t extent = 1;
-    std::array<std::int64_t, 3> stride = {0, 0, 0};
-};
-
-/// The nest over all modes but `skipped` (-1: none), the one with the smallest stride in `out` last.
-inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const reference_loops::view& in,
-                                         const reference_loops::view& factor, std::int32_t skipped) {
-    std::vector<loop_index> nest;
-    for (std::size_t k = 0; k < out.modes.size(); ++k) {
-        if (static_cast<std::int32_t>(k) == skipped || (out.modes[k].extent == 1 && in.modes[k].extent == 1)) {
-            continue;
-        }
-        nest.push_back(
-            {out.modes[k].extent,
-             {out.modes[k].stride, in.modes[k].stride, k < factor.modes.size() ? factor.modes[k].stride : 0}});
-    }
-    std::stable_sort(nest.begin(), nest.end(), [](const loop_index& a, const loop_index& b) {
-        return std::abs(a.stride[0]) > std::abs(b.stride[0]);
-    });
-    // Neighbours that lie without a gap in every operand are one loop.
-    for (std::size_t k = nest.size(); k-- > 1;) {
-        bool joined = true;
-        for (std::size_t s = 0; s < 3; ++s) {
-            joined = joined && nest[k - 1].stride[s] == nest[k].stride[s] * nest[k].extent;
-        }
-        if (joined) {
-            nest[k - 1] = {nest[k - 1].extent * nest[k].extent, nest[k].stride};
-            nest.erase(nest.begin() + static_cast<std::ptrdiff_t>(k));
-        }
-    }
-    return nest;
-}
-
-/// Calls f(offsets of the three operands) for every index of the nest but its last loop.
-template <class Function>
-void for_each_run(const std::vector<loop_index>& nest, Function&& f) {
-    const std::size_t outer = nest.empty() ? 0 : nest.size() - 1;
-    std::vector<std::int64_t> at(outer, 0);
-    std::array<std::int64_t, 3> offset = {0, 0, 0};
-    for (const loop_index& l : nest) {
-        if (l.extent == 0) {
-            return;
-        }
-    }
-    for (;;) {
-        f(offset);
-        std::size_t k = outer;
-        while (k > 0) {
-            --k;
-            for (std::size_t s = 0; s < 3; ++s) {
-                offset[s] += nest[k].stride[s];
-            }
-            if (++at[k] < nest[k].extent) {
-                break;
-            }
-            for (std::size_t s = 0; s < 3; ++s) {
-                offset[s] -= nest[k].stride[s] * nest[k].extent;
-            }
-            at[k] = 0;
-            if (k == 0) {
-                return;
-            }
-        }
-        if (outer == 0) {
-            return;
-        }
-    }
-}
 
 /// y (+)= alpha * x * f, elementwise; Factor is Scalar or its real type.
 template <class Scalar, class Factor>
@@ -201,6 +132,9 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     }
     const bool moves = s.kind == step_kind::gather || s.kind == step_kind::scatter;
     const bool sparse = s.kind == step_kind::contract && kind == factor_kind::sparse;
+    if (s.kind == step_kind::contract && kind == factor_kind::triangular) {
+        return run_triangular<Scalar>(s, in, factor, out, alpha);
+    }
     const bool callback = s.kind == step_kind::callback && factor.type == type && !factor.conjugate;
     if (!moves && !sparse && !callback) {
         return false;

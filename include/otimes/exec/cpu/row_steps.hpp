@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: MIT
+/// @file row_steps.hpp
+/// A program whose steps all leave one index free, index by index ("row by row"): all steps of a row run while its
+/// intermediates are in cache, straight on the rows of X and Y, with the kernels of the sweeps and factors that are packed once.
+/// What a sum of Kronecker products, a reduction of a product, and a product between diagonal scalings are made of; passes over
+/// all rows, one for each chain, would move every intermediate through memory.
+///
+/// Rows: the free index has the largest stride in every operand, and what is inside lies without gaps. Other programs are left
+/// to the passes of the plan. Compiled only where sums, solves and reductions are.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include <otimes/exec/cpu/factors.hpp>
+#include <otimes/exec/cpu/host_machine.hpp>
+#include <otimes/exec/cpu/sweep.hpp>
+#include <otimes/exec/cpu/workspace_pool.hpp>
+#include <otimes/exec/row_hook.hpp>
+#include <otimes/exec/target.hpp>
+#include <otimes/plan/step_cost.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/dtype.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+
+/// The steps of a program, prepared for rows of one free index.
+template <class Scalar>
+class row_program {
+    using Real = decltype(std::real(Scalar()));
+    static constexpr std::ptrdiff_t components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
+    static constexpr std::ptrdiff_t width = simd<Real>::width;
+
+public:
+    /// False where rows are not the way for this program; nothing has been written then.
+    /// @param most_elements of intermediates
+    bool prepare(const program& source, const bindings& b, std::int64_t most_elements) {
+        source_ = &source;
+        bound_ = &b;
+        for (const tensor& t : source.tensors) {
+            if (t.role != tensor_role::factor && (t.type != dtype_of<Scalar>() || t.conjugate)) {
+                return false;
+            }
+        }
+        // The free index: the first or the last mode of the first input, whichever is outermost in memory.
+        std::int32_t input = -1;
+        for (std::size_t id = 0; id < source.tensors.size() && input < 0; ++id) {
+            input = source.tensors[id].role == tensor_role::input ? static_cast<std::int32_t>(id) : -1;
+        }
+        if (input < 0) {
+            return false;
+        }
+        const auto modes = source.modes_of(input);
+        if (modes.size() < 2) {
+            return false;
+        }
+        const auto outermost = [&](const mode& one) {
+            return one.extent == 1 || std::all_of(modes.begin(), modes.end(), [&](const mode& other) {
+                       return other.extent == 1 || other.stride <= one.stride;
+                   });
+        };
+        from_front_ = outermost(modes.front());
+        if (!from_front_ && !outermost(modes.back())) {
+            return false;
+        }
+        rows_ = from_front_ ? modes.front().extent : modes.back().extent;
+        reduces_ = false;
+        tensors_.assign(source.tensors.size(), {});
+        std::int64_t all = 0;
+        for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+            const tensor& t = source.tensors[id];
+            if (t.role == tensor_role::factor || is_scalar_result(static_cast<std::int32_t>(id))) {
+                continue;
+            }
+            if (!describe(static_cast<std::int32_t>(id))) {
+                return false;
+            }
+            all += tensors_[id].elements;
+        }
+        // A few rows at a time where they are short, so that their steps cost few calls.
+        constexpr std::int64_t short_bytes = 64 * 1024;
+        batch_ = std::clamp<std::int64_t>(short_bytes / (all * static_cast<std::int64_t>(sizeof(Scalar))), 1, rows_);
+        jobs_.clear();
+        jobs_.reserve(source.steps.size());
+        std::size_t packed = 0;
+        for (const step& s : source.steps) {
+            if (!add_job(s, packed)) {
+                return false;
+            }
+        }
+        place_temporaries();
+        const std::int64_t in_cache = host_machine().cpu.l2_bytes / static_cast<std::int64_t>(sizeof(Scalar));
+        // What registers may read behind the end of each intermediate does not count.
+        most_elements = (std::min)(most_elements, in_cache) + static_cast<std::int64_t>(jobs_.size()) * 32;
+        if (scratch_elements_ > most_elements) {
+            batch_ = 1;
+            place_temporaries();
+            if (scratch_elements_ > most_elements) {
+                return false;
+            }
+        }
+        factors_.resize(packed);
+        for (job& j : jobs_) {
+            if (j.step->kind == step_kind::contract) {
+                sweep one;
+                one.p_extent = j.p_extent;
+                one.q_extent = j.q_extent;
+                one.factors.push_back(j.step->factor);
+                pack_factors<Real, components>(source, b, one, j.inner == 1, factors_.data() + j.packed);
+            }
+        }
+        return true;
+    }
+
+    void run(std::ptrdiff_t threads) {
+        const auto reals = static_cast<std::size_t>((scratch_elements_ + width) * components + width);
+        for (const job& j : jobs_) {  // what reductions add to
+            if (j.step->kind == step_kind::reduce && !j.step->add) {
+                *result_of(j) = Scalar(0);
+            }
+        }
+#if defined(_OPENMP)
+        if (threads > 1 && !reduces_) {
+#pragma omp parallel num_threads(static_cast <int>(threads))
+            {
+                std::vector<Real> scratch(reals);
+                const std::int64_t me = omp_get_thread_num();
+                const std::int64_t count = omp_get_num_threads();
+                run_rows(rows_ * me / count, rows_ * (me + 1) / count, scratch.data());
+            }
+            return;
+        }
+#endif
+        static_cast<void>(threads);
+        const workspace_lease lease(reals * sizeof(Real));
+        run_rows(0, rows_, reinterpret_cast<Real*>(lease.data()));
+    }
+
+private:
+    struct row_tensor {
+        std::int64_t elements = 0;    ///< of one row
+        std::int64_t row_stride = 0;  ///< in elements; 0 for a temporary
+        std::int64_t offset = 0;      ///< of a temporary in the scratch memory, in elements
+        std::int64_t last_use = -1;
+    };
+    struct job {
+        const otimes::step* step = nullptr;
+        std::int64_t p_extent = 1, q_extent = 1;
+        std::int64_t outer = 1, inner = 1;
+        std::size_t packed = 0;
+        Scalar alpha = Scalar(1);
+    };
+
+    [[nodiscard]] bool is_scalar_result(std::int32_t id) const {
+        return std::any_of(source_->steps.begin(), source_->steps.end(),
+                           [id](const otimes::step& s) { return s.kind == step_kind::reduce && s.out == id; });
+    }
+    /// Extents without the free index, outermost first.
+    [[nodiscard]] std::span<const mode> inside(std::int32_t id) const {
+        const auto modes = source_->modes_of(id);
+        return from_front_ ? modes.subspan(1) : modes.first(modes.size() - 1);
+    }
+    [[nodiscard]] const mode& outside(std::int32_t id) const {
+        const auto modes = source_->modes_of(id);
+        return from_front_ ? modes.front() : modes.back();
+    }
+    bool describe(std::int32_t id) {
+        if (source_->modes_of(id).empty() || outside(id).extent != rows_) {
+            return false;
+        }
+        row_tensor& t = tensors_[static_cast<std::size_t>(id)];
+        t.elements = 1;
+        const bool temporary = source_->at(id).binding < 0;
+        const auto modes = inside(id);
+        for (std::size_t k = modes.size(); k-- > 0;) {
+            if (!temporary && modes[k].extent > 1 && modes[k].stride != t.elements) {
+                return false;
+            }
+            t.elements *= modes[k].extent;
+        }
+        t.row_stride = temporary ? 0 : outside(id).stride;
+        return t.elements > 0 && (temporary || rows_ == 1 || t.row_stride >= t.elements);
+    }
+    bool add_job(const otimes::step& s, std::size_t& packed) {
+        job j;
+        j.step = &s;
+        if (s.scalar >= 0) {
+            const std::complex<double>& value = bound_->scalars[static_cast<std::size_t>(s.scalar)];
+            if constexpr (components == 2) {
+                j.alpha = Scalar(static_cast<Real>(value.real()), static_cast<Real>(value.imag()));
+            } else {
+                j.alpha = static_cast<Real>(value.real());
+            }
+        }
+        const auto position = static_cast<std::int32_t>(jobs_.size());
+        for (const std::int32_t id : {s.in, s.kind == step_kind::reduce ? s.factor : -1, s.out}) {
+            if (id >= 0) {
+                tensors_[static_cast<std::size_t>(id)].last_use = position;
+            }
+        }
+        if (s.kind == step_kind::contract) {
+            const tensor& f = source_->at(s.factor);
+            const std::int32_t mode_number = from_front_ ? s.mode - 1 : s.mode;
+            if ((f.kind != factor_kind::dense && f.kind != factor_kind::self_adjoint) || f.mode_count != 2 ||
+                f.binding < 0 || mode_number < 0 || static_cast<std::size_t>(mode_number) >= inside(s.in).size()) {
+                return false;
+            }
+            const auto in = inside(s.in);
+            const auto out = inside(s.out);
+            for (std::size_t k = 0; k < in.size(); ++k) {
+                (static_cast<std::int32_t>(k) < mode_number   ? j.outer
+                 : static_cast<std::int32_t>(k) > mode_number ? j.inner
+                                                              : j.p_extent) *= in[k].extent;
+            }
+            j.q_extent = out[static_cast<std::size_t>(mode_number)].extent;
+            if (j.inner > 1 && j.inner * components < width && source_->at(s.in).binding >= 0) {
+                return false;  // the kernels would read beyond the end of X
+            }
+            j.packed = packed;
+            packed += static_cast<std::size_t>(packed_reals<Real, static_cast<int>(components)>(
+                static_cast<std::ptrdiff_t>(j.p_extent), static_cast<std::ptrdiff_t>(j.q_extent)));
+        } else if (s.kind == step_kind::scale) {
+            if (s.factor < 0 || s.variant != step_variant::none || source_->at(s.factor).type != dtype_of<Scalar>() ||
+                source_->at(s.factor).conjugate) {
+                return false;
+            }
+            // A vector along all indices inside: neither rows nor gaps.
+            std::int64_t next = 1;
+            const auto f = source_->modes_of(s.factor);
+            const auto f_inside = from_front_ ? f.subspan(1) : f.first(f.size() - 1);
+            for (std::size_t k = f_inside.size(); k-- > 0;) {
+                if (f_inside[k].extent > 1 && f_inside[k].stride != next) {
+                    return false;
+                }
+                next *= f_inside[k].extent;
+            }
+            if ((from_front_ ? f.front() : f.back()).stride != 0 && rows_ > 1) {
+                return false;
+            }
+        } else if (s.kind == step_kind::reduce) {
+            if (s.variant != step_variant::dot || s.factor < 0 || source_->at(s.out).binding < 0) {
+                return false;
+            }
+            reduces_ = true;
+        } else if (s.kind != step_kind::accumulate || s.factor >= 0) {
+            return false;
+        }
+        jobs_.push_back(j);
+        return true;
+    }
+    /// Temporaries share scratch memory where their lives do not meet.
+    void place_temporaries() {
+        scratch_elements_ = 0;
+        struct range {
+            std::int64_t begin, end;
+            std::int64_t last_use;
+        };
+        std::vector<range> taken;
+        for (std::size_t position = 0; position < jobs_.size(); ++position) {
+            const std::int32_t id = jobs_[position].step->out;
+            row_tensor& t = tensors_[static_cast<std::size_t>(id)];
+            if (id < 0 || source_->at(id).binding >= 0 || jobs_[position].step->add) {
+                continue;
+            }
+            const auto now = static_cast<std::int64_t>(position);
+            std::erase_if(taken, [now](const range& r) { return r.last_use < now; });
+            std::sort(taken.begin(), taken.end(), [](const range& a, const range& b) { return a.begin < b.begin; });
+            const std::int64_t length =
+                (t.elements * batch_ + 15) / 16 * 16 + 16;  // whole registers may be read behind the end
+            std::int64_t at = 0;
+            for (const range& r : taken) {
+                if (at + length <= r.begin) {
+                    break;
+                }
+                at = (std::max)(at, r.end);
+            }
+            t.offset = at;
+            taken.push_back({at, at + length, t.last_use});
+            scratch_elements_ = (std::max)(scratch_elements_, at + length);
+        }
+    }
+    [[nodiscard]] Scalar* result_of(const job& j) const {
+        return static_cast<Scalar*>(bound_->pointers[static_cast<std::size_t>(source_->at(j.step->out).binding)]);
+    }
+    [[nodiscard]] Real* address(std::int32_t id, std::int64_t row, Real* scratch) const noexcept {
+        const row_tensor& t = tensors_[static_cast<std::size_t>(id)];
+        const std::int32_t binding = source_->at(id).binding;
+        if (binding < 0) {
+            return scratch + t.offset * components;
+        }
+        return static_cast<Real*>(bound_->pointers[static_cast<std::size_t>(binding)]) +
+               row * t.row_stride * components;
+    }
+
+    void run_rows(std::int64_t begin, std::int64_t end, Real* scratch) const noexcept {
+        for (std::int64_t row = begin; row < end; row += batch_) {
+            const std::int64_t count = (std::min)(batch_, end - row);
+            for (const job& j : jobs_) {
+                const Real* const x = address(j.step->in, row, scratch);
+                switch (j.step->kind) {
+                    case step_kind::contract: contract(j, x, address(j.step->out, row, scratch), count); break;
+                    case step_kind::scale:
+                    case step_kind::accumulate: {
+                        Real* const y = address(j.step->out, row, scratch);
+                        for (std::int64_t k = 0; k < count; ++k) {
+                            scale(j, x + k * from_row_to_row(j.step->in), y + k * from_row_to_row(j.step->out));
+                        }
+                        break;
+                    }
+                    default: {
+                        const Real* const v = address(j.step->factor, row, scratch);
+                        for (std::int64_t k = 0; k < count; ++k) {
+                            *result_of(j) += j.alpha * dot(j, x + k * from_row_to_row(j.step->in),
+                                                           v + k * from_row_to_row(j.step->factor));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    /// In reals.
+    [[nodiscard]] std::ptrdiff_t from_row_to_row(std::int32_t id) const noexcept {
+        const row_tensor& t = tensors_[static_cast<std::size_t>(id)];
+        return static_cast<std::ptrdiff_t>(t.row_stride == 0 ? t.elements : t.row_stride) * components;
+    }
+    void contract(const job& j, const Real* x, Real* y, std::int64_t rows) const noexcept {
+        sweep_job<Real> s;
+        s.p_extent = static_cast<std::ptrdiff_t>(j.p_extent);
+        s.q_extent = static_cast<std::ptrdiff_t>(j.q_extent);
+        const auto inner = static_cast<std::ptrdiff_t>(j.inner) * components;
+        s.x_p = inner;
+        s.y_q = inner;
+        s.run = j.inner == 1 ? 0 : inner;
+        s.stage_panels = inner >= width && rows_collide(s.p_extent, s.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)));
+        s.finish = j.step->add ? epilogue::scale_add : j.alpha == Scalar(1) ? epilogue::store : epilogue::scale;
+        s.alpha_re = std::real(j.alpha);
+        s.alpha_im = std::imag(j.alpha);
+        s.factor = factors_.data() + j.packed;
+        const auto outer = static_cast<std::ptrdiff_t>(j.outer);
+        const std::ptrdiff_t x_row = from_row_to_row(j.step->in);
+        const std::ptrdiff_t y_row = from_row_to_row(j.step->out);
+        if (rows > 1 && x_row == outer * s.p_extent * inner && y_row == outer * s.q_extent * inner) {
+            s.loop_count = 1;
+            s.loops[0] = {static_cast<std::ptrdiff_t>(rows) * outer, s.p_extent * inner, s.q_extent * inner};
+        } else {
+            s.loop_count = 2;
+            s.loops[0] = {static_cast<std::ptrdiff_t>(rows), x_row, y_row};
+            s.loops[1] = {outer, s.p_extent * inner, s.q_extent * inner};
+            if (rows == 1) {
+                s.loops[0] = s.loops[1];
+                s.loop_count = 1;
+            }
+        }
+        run_sweep<Real, static_cast<int>(components)>(s, x, y);
+    }
+    void scale(const job& j, const Real* x, Real* y) const noexcept {
+        const auto* const from = reinterpret_cast<const Scalar*>(x);
+        auto* const to = reinterpret_cast<Scalar*>(y);
+        const std::int64_t count = tensors_[static_cast<std::size_t>(j.step->in)].elements;
+        const Scalar alpha = j.alpha;
+        const Scalar* const by =
+            j.step->factor < 0 ? nullptr
+                               : static_cast<const Scalar*>(
+                                     bound_->pointers[static_cast<std::size_t>(source_->at(j.step->factor).binding)]);
+        for (std::int64_t i = 0; i < count; ++i) {
+            const Scalar value = by == nullptr ? alpha * from[i] : alpha * from[i] * by[i];
+            to[i] = j.step->add ? to[i] + value : value;
+        }
+    }
+    /// sum of conj(x) * v, in eight partial sums.
+    Scalar dot(const job& j, const Real* x, const Real* v) const noexcept {
+        constexpr std::int64_t lanes = 8;
+        const auto* const a = reinterpret_cast<const Scalar*>(x);
+        const auto* const b = reinterpret_cast<const Scalar*>(v);
+        const std::int64_t count = tensors_[static_cast<std::size_t>(j.step->in)].elements;
+        Scalar sums[lanes] = {};
+        std::int64_t i = 0;
+        const auto conjugated = [](const Scalar& value) {
+            if constexpr (components == 2) {
+                return Scalar(value.real(), -value.imag());
+            } else {
+                return value;
+            }
+        };
+        if constexpr (components == 1) {
+            using simd_t = simd<Real>;
+            typename simd_t::type parts[4] = {};
+            for (; i + 4 * width <= count; i += 4 * width) {
+                OTIMES_UNROLL
+                for (int k = 0; k < 4; ++k) {
+                    parts[k] = simd_t::multiply_add(simd_t::load(a + i + k * width), simd_t::load(b + i + k * width),
+                                                    parts[k]);
+                }
+            }
+            Real image[width];
+            simd_t::store(image, (parts[0] + parts[1]) + (parts[2] + parts[3]));
+            for (const Real value : image) {
+                sums[0] += value;
+            }
+        }
+        for (; i + lanes <= count; i += lanes) {
+            for (std::int64_t k = 0; k < lanes; ++k) {
+                sums[k] += conjugated(a[i + k]) * b[i + k];
+            }
+        }
+        for (; i < count; ++i) {
+            sums[0] += conjugated(a[i]) * b[i];
+        }
+        for (std::int64_t k = 1; k < lanes; ++k) {
+            sums[0] += sums[k];
+        }
+        return sums[0];
+    }
+
+    const program* source_ = nullptr;
+    const bindings* bound_ = nullptr;
+    std::int64_t rows_ = 0;
+    std::int64_t batch_ = 1;  ///< rows at a time
+    std::int64_t scratch_elements_ = 0;
+    bool from_front_ = true;
+    bool reduces_ = false;
+    std::vector<row_tensor> tensors_;
+    std::vector<job> jobs_;
+    std::vector<Real> factors_;
+};
+
+/// The steps of `source` row by row, in the order of the program. False where that is not possible, where a row of everything
+/// does not fit in a second-level cache, or where that order takes more than `most_flops`, the
+/// intermediates more than `most_elements`; nothing is written then.
+template <class Scalar>
+bool run_by_rows(const program& source, const bindings& b, std::int32_t threads, std::int64_t most_flops,
+                 std::int64_t most_elements) {
+    std::int64_t flops = 0;
+    for (const step& s : source.steps) {
+        flops += planning::step_flops(source, s);
+    }
+    if (flops > most_flops) {
+        return false;
+    }
+    thread_local row_program<Scalar> prepared;  // keeps its memory
+    row_program<Scalar>& rows = prepared;
+    if (!rows.prepare(source, b, most_elements)) {
+        return false;
+    }
+    rows.run(threads);
+    return true;
+}
+
+}  // namespace cpu_detail
+
+/// Makes row-by-row evaluation known to the cpu executor for `Scalar`, and for its real type.
+template <class Scalar>
+void enable_row_steps() noexcept {
+    if constexpr (dtype_of<Scalar>() != dtype::other) {
+        row_steps<Scalar>::run.store(&cpu_detail::run_by_rows<Scalar>, std::memory_order_relaxed);
+        using real = decltype(std::real(Scalar()));
+        if constexpr (!std::is_same_v<real, Scalar>) {
+            enable_row_steps<real>();
+        }
+    }
+}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+/// @file row_hook.hpp
+/// How the cpu executor reaches row-by-row evaluation (cpu/row_steps.hpp): through a function pointer that is set where sums,
+/// solves and reductions are, so that a program of plain products does not compile it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <otimes/exec/target.hpp>
+#include <otimes/program/bindings.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+/// Null until enabled. False: not a program for it; nothing is written then.
+template <class Scalar>
+struct row_steps {
+    using function = bool (*)(const program& source, const bindings& b, std::int32_t threads, std::int64_t most_flops,
+                              std::int64_t most_elements);
+    static inline std::atomic<function> run{nullptr};
+};
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

@@ -156,7 +156,8 @@ private:
             }
         }
         const tensor& t = plan_.source.at(id);
-        if ((t.kind != factor_kind::dense && t.kind != factor_kind::self_adjoint) || t.mode_count != 2 || t.binding < 0) {
+        if ((t.kind != factor_kind::dense && t.kind != factor_kind::self_adjoint) || t.mode_count != 2 ||
+            t.binding < 0) {
             throw unsupported_error(
                 "otimes: the GPU knows dense factors, one matrix for all rows; this one is of another "
                 "kind. Evaluate on otimes::cpu(), or make the factor dense.");

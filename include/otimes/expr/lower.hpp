@@ -250,25 +250,6 @@ public:
         }
         return id;
     }
-    /// @}
-
-private:
-    OTIMES_OUT_OF_LINE void add_side_modes(bool has_kron, const factor_list& factors, std::int64_t extent,
-                                           std::int64_t stride, detail::side which) {
-        if (!has_kron || factors.empty()) {
-            program_.add_mode(extent, stride);
-            return;
-        }
-        for (const leaf& factor : factors) {
-            program_.add_mode(detail::extent_of(factor, which), 0);
-        }
-        std::size_t at = program_.modes.size();
-        for (std::size_t k = factors.size(); k-- > 0;) {
-            mode& m = program_.modes[--at];
-            m.stride = stride;
-            stride *= m.extent;  // no overflow: the node has checked the whole matrix
-        }
-    }
 
     /// A factor as (p, q): contracted index first. On the left of X the columns are contracted.
     OTIMES_OUT_OF_LINE std::int32_t describe_factor(const leaf& factor, const matrix_view& f, bool from_left) {
@@ -287,6 +268,25 @@ private:
         }
         bind(f.data);
         return id;
+    }
+    /// @}
+
+private:
+    OTIMES_OUT_OF_LINE void add_side_modes(bool has_kron, const factor_list& factors, std::int64_t extent,
+                                           std::int64_t stride, detail::side which) {
+        if (!has_kron || factors.empty()) {
+            program_.add_mode(extent, stride);
+            return;
+        }
+        for (const leaf& factor : factors) {
+            program_.add_mode(detail::extent_of(factor, which), 0);
+        }
+        std::size_t at = program_.modes.size();
+        for (std::size_t k = factors.size(); k-- > 0;) {
+            mode& m = program_.modes[--at];
+            m.stride = stride;
+            stride *= m.extent;  // no overflow: the node has checked the whole matrix
+        }
     }
 
 protected:

@@ -78,8 +78,8 @@ OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     }
     const tensor& factor = source.at(s.factor);
     const bool dense = factor.kind == factor_kind::dense || factor.kind == factor_kind::self_adjoint;
-    return factor.kind == factor_kind::identity || (dense && factor.mode_count == 2 &&
-                                                    factor.type == in.type && factor.binding >= 0);
+    return factor.kind == factor_kind::identity ||
+           (dense && factor.mode_count == 2 && factor.type == in.type && factor.binding >= 0);
 }
 
 /// How often each tensor is read by the steps; a temporary that is read once can stay inside a pass.

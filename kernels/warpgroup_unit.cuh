@@ -57,6 +57,9 @@ __device__ __forceinline__ void warpgroup_wait() {
 template <int N, bool First>
 __device__ __forceinline__ void warpgroup_multiply(float (&rD)[N / 2], const unsigned (&rA)[4], unsigned long long b) {
     static_assert(N == 32 || N == 64);
+#if defined(__CUDACC_RTC__)
+    static_assert(OTIMES_WARPGROUP_UNIT && N > 0, "the warpgroup's unit is in code for sm_90a alone");
+#endif
 #if OTIMES_WARPGROUP_UNIT
     if constexpr (N == 32)
         asm volatile(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compiles the core set with NVRTC and writes it as a C++ file that includes a binary one: core_set_builder OUTPUT.cpp OUTPUT.bin
-// The core set is what must run without a compiler on the user's machine: the generic kernel for every storage type, as
-// machine code for the common architectures and as PTX for all others, and the fused kernels of planning::core_groups.
+// What is in it, and what for: core_set.hpp.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -14,8 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include <otimes/plan/gpu_tiles.hpp>
-
+#include "core_set.hpp"
 #include "runtime_compiler.hpp"
 
 namespace {
@@ -34,29 +32,8 @@ int build(const char* path, const char* code_path) {
         throw std::runtime_error(compiler.reason());
     }
     std::vector<entry> entries;
-    for (const char* const types :
-         {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
-          "otimes::kernels::complex<double>, otimes::kernels::complex<double>", "otimes::kernels::half, float",
-          "otimes::kernels::bfloat16, float"}) {
-        const kernel_request generic{"generic_sliced_multiply.cuh",
-                                     std::string("otimes::kernels::generic_sliced_multiply<") + types + ">", ""};
-        entries.push_back({generic, {75, true}, {}});
-        for (const int capability : {80, 90, 100, 120}) {
-            if (compiler.architecture_for(capability).capability == capability) {
-                entries.push_back({generic, {capability, false}, {}});
-            }
-        }
-    }
-    for (const int capability : {80, 90}) {
-        if (compiler.architecture_for(capability).capability != capability) {
-            continue;
-        }
-        for (const otimes::planning::gpu_group& group : otimes::planning::core_groups(capability)) {
-            entries.push_back({request_of(group), {capability, false}, {}});
-            if (capability == 90) {
-                entries.push_back({request_of(group), {capability, true}, {}});
-            }
-        }
+    for (const core_request& one : core_set_contents(compiler)) {
+        entries.push_back({one.request, one.architecture, {}});
     }
     std::atomic<std::size_t> next{0};
     std::exception_ptr failure;

@@ -9,6 +9,7 @@
 
 #include <otimes/program/errors.hpp>
 
+#include "core_set.hpp"
 #include "driver.hpp"
 
 namespace otimes::backend {
@@ -18,15 +19,8 @@ namespace {
 /// The newest code of the core set that this device runs: exact machine code, else PTX.
 std::optional<kernel_image> find_in_core_set(const kernel_request& request, int capability) {
     const core_set set = compiled_core_set();
-    // Machine code of one major capability runs on later minor ones.
-    std::vector<std::string> keys;
-    for (int c = capability; c >= capability / 10 * 10; --c) {
-        keys.push_back(key_of(request, {c, false}));
-    }
-    for (int c = capability; c >= 75; --c) {
-        keys.push_back(key_of(request, {c, true}));
-    }
-    for (const std::string& key : keys) {
+    for (const target_architecture& architecture : code_that_runs_on(capability)) {
+        const std::string key = key_of(request, architecture);
         for (std::size_t i = 0; i < set.count; ++i) {
             const core_set_entry& entry = set.entries[i];
             if (key == entry.key) {

@@ -127,7 +127,8 @@ target_architecture runtime_compiler::architecture_for(int capability) const {
     return best;
 }
 
-kernel_image runtime_compiler::compile(const kernel_request& request, const target_architecture& architecture) const {
+kernel_image runtime_compiler::compile(const kernel_request& request, const target_architecture& architecture,
+                                       std::string* report) const {
     if (!usable()) {
         throw device_error("otimes: no kernel can be compiled: " + reason_ + ".");
     }
@@ -145,14 +146,18 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
     nvrtcProgram program = nullptr;
     nvrtcResult code = f.nvrtcCreateProgram(&program, source.c_str(), "otimes_kernel.cu",
                                             static_cast<int>(names.size()), texts.data(), names.data());
-    const auto fail = [&](const char* call) {
+    const auto log_of_program = [&] {
         std::string log;
         std::size_t size = 0;
         if (program != nullptr && f.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS && size > 1) {
             log.resize(size);
             f.nvrtcGetProgramLog(program, log.data());
-            log.resize(std::min<std::size_t>(size - 1, 2000));
+            log.resize(size - 1);
         }
+        return log;
+    };
+    const auto fail = [&](const char* call) {
+        const std::string log = log_of_program().substr(0, 2000);
         const std::string text = std::string("otimes: ") + call + " failed for " + request.expression + ": " +
                                  f.nvrtcGetErrorString(code) + (log.empty() ? "" : "\n" + log);
         if (program != nullptr) {
@@ -170,6 +175,9 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
     const std::string option = architecture.option();
     std::vector<const char*> options{option.c_str()};
     options.insert(options.end(), std::begin(common_options), std::end(common_options));
+    if (report != nullptr) {
+        options.push_back("--ptxas-options=-v");
+    }
     code = f.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
     if (code != NVRTC_SUCCESS) {
         fail("nvrtcCompileProgram");
@@ -189,6 +197,9 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
     }
     if (code != NVRTC_SUCCESS) {
         fail("nvrtcGetCUBIN");
+    }
+    if (report != nullptr) {
+        *report = log_of_program();
     }
     f.nvrtcDestroyProgram(&program);
     return image;

@@ -54,8 +54,10 @@ public:
     [[nodiscard]] const std::string& version() const noexcept { return version_; }
     /// The newest architecture that it knows and the device can run.
     [[nodiscard]] target_architecture architecture_for(int capability) const;
-    /// Compiles. Cost: 0.1 to 2 s. Thread-safe. @throws device_error with the compiler's log.
-    [[nodiscard]] kernel_image compile(const kernel_request& request, const target_architecture& architecture) const;
+    /// Compiles. Cost: 0.1 to 2 s. Thread-safe. `report` receives the assembler's account of registers and spills; the code is
+    /// the same with and without. @throws device_error with the compiler's log.
+    [[nodiscard]] kernel_image compile(const kernel_request& request, const target_architecture& architecture,
+                                       std::string* report = nullptr) const;
 
     struct functions;
 

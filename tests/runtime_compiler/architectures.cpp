@@ -1,102 +1,283 @@
 // SPDX-License-Identifier: MIT
-// The kernels that choose_group asks for compile for every architecture that NVRTC knows, without a GPU.
+// The kernels that plans ask for compile, without a GPU: all of the case table for 9.0, a sample for the other architectures; within
+// the registers that their launch bounds promise, and with the shared memory that the planner reckons with.
+#include "../../backend/core/fused_group.hpp"
+#include "../../backend/cuda/core_set.hpp"
+#include "../../backend/cuda/runtime_compiler.hpp"
+#include "../../bench/gpu/cases.hpp"
+#include "plan/programs.hpp"
+
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_tiles.hpp>
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/program/errors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <optional>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
-
-#include <otimes/plan/gpu_tiles.hpp>
-#include <otimes/plan/machine_table.hpp>
-#include <otimes/program/errors.hpp>
-
-#include "../../backend/core/fused_group.hpp"
-#include "../../backend/cuda/runtime_compiler.hpp"
-
-using namespace otimes;
-using namespace otimes::backend;
 
 namespace {
 
-using planning::group_request;
+using namespace otimes::backend;
+using otimes::dtype;
+using otimes::gpu_description;
+using otimes::program;
+using otimes::bench::kron_case;
 
-group_request request(bool outer, dtype type, std::vector<std::int64_t> p, std::vector<std::int64_t> q,
-                      std::int64_t inner = 1) {
-    group_request r;
-    r.outer = outer;
-    r.type = type;
-    r.p = std::move(p);
-    r.q = std::move(q);
-    for (int level = static_cast<int>(r.p.size()); level >= 1; --level) {
-        r.order.push_back(level);
+// The groups that the plan of a case launches; `generic` counts passes by the generic kernel.
+std::vector<gpu_group> groups_of(const kron_case& c, dtype type, const gpu_description& gpu, int& generic) {
+    std::vector<planner_test::mode_spec> factors;
+    for (std::size_t i = 0; i < c.p.size(); ++i) {
+        factors.push_back(planner_test::factor(c.p[i], c.q[i]));
     }
-    r.groups = 1024;
-    r.inner = inner;
+    program p = planner_test::rows_program(type == dtype::f32 ? c.rows_f32 : c.rows_f64, factors, type);
+    for (otimes::tensor& t : p.tensors) {
+        t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+    }
+    std::vector<gpu_group> groups;
+    for (const otimes::pass& one : otimes::make_plan(p, otimes::gpu_machine(gpu)).passes) {
+        if (one.tile.trips.empty()) {
+            ++generic;
+        } else {
+            groups.push_back(group_of(one, type));
+        }
+    }
+    return groups;
+}
+
+// A kernel whose text does not compile unless its shared memory is what the planner says.
+kernel_request checked_request(const gpu_group& g, std::int64_t shared_bytes) {
+    kernel_request r = request_of(g);
+    const std::string kernel_says = r.value;
+    r.value += " / int(" + kernel_says + " == " + std::to_string(shared_bytes) + ")";
     return r;
+}
+
+struct job {
+    kernel_request request;
+    target_architecture architecture;
+    gpu_group group;
+    kernel_image image{};
+    std::string report{};
+    std::string failure{};
+};
+
+void compile_all(std::vector<job>& jobs) {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+        threads.emplace_back([&] {
+            for (std::size_t at = next++; at < jobs.size(); at = next++) {
+                job& j = jobs[at];
+                try {
+                    j.image = runtime_compiler::instance().compile(j.request, j.architecture, &j.report);
+                } catch (const otimes::error& e) {
+                    j.failure = e.what();
+                }
+            }
+        });
+    }
+    for (std::thread& t : threads) {
+        t.join();
+    }
+}
+
+// The number in front of `words` in the assembler's report; -1 where it says nothing of that.
+int number_before(const std::string& report, const std::string& words) {
+    const std::size_t at = report.find(words);
+    if (at == std::string::npos || at == 0) {
+        return -1;
+    }
+    std::size_t first = at;
+    while (first > 0 && report[first - 1] >= '0' && report[first - 1] <= '9') {
+        --first;
+    }
+    return first == at ? -1 : std::atoi(report.c_str() + first);
+}
+
+// Checks code, registers and spills; returns how many bytes are spilled.
+int check_compiled(const job& j) {
+    CAPTURE(j.request.expression);
+    CAPTURE(j.architecture.option());
+    CHECK(j.failure == "");
+    if (!j.failure.empty()) {
+        return 0;
+    }
+    CHECK(j.image.code.size() > 1000);
+    CHECK(j.image.function.find(j.request.file.substr(0, j.request.file.find('.'))) != std::string::npos);
+    if (j.architecture.ptx) {
+        return 0;  // assembled by the driver
+    }
+    const int registers = number_before(j.report, " registers");
+    const int spilled = number_before(j.report, " bytes spill stores");
+    REQUIRE(registers > 0);
+    REQUIRE(spilled >= 0);
+    if (!j.group.p.empty()) {  // registers are given to a warp in units of 8 a thread
+        const int blocks_fit = 65536 / ((registers + 7) / 8 * 8 * j.group.tile.threads);
+        CHECK(blocks_fit >= j.group.tile.blocks);
+    }
+    // A few words at the edges of a loop; an array that left the registers is kilobytes, as complex ones have (docs/gpu.md).
+    CHECK((otimes::is_complex(j.group.type) || spilled <= 160));
+    return spilled;
 }
 
 }  // namespace
 
-TEST_CASE("chosen groups compile for every architecture") {
+TEST_CASE("every kernel of the case table compiles for 9.0") {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {
         MESSAGE("skipped: " << compiler.reason());
         return;
     }
-    std::vector<group_request> requests;
-    for (const dtype type : {dtype::f32, dtype::f64}) {
-        requests.push_back(request(false, type, {3, 3, 3, 3}, {3, 3, 3, 3}));
-        requests.push_back(request(false, type, {16, 16}, {16, 16}));
-        requests.push_back(request(false, type, {5, 12}, {7, 4}));
-        requests.push_back(request(true, type, {8, 8}, {8, 8}, 100));
-        requests.push_back(request(true, type, {6, 3}, {2, 5}, 7));
-    }
-    struct job {
-        kernel_request wanted;
-        target_architecture architecture;
-    };
-    std::vector<job> jobs;
-    for (const int capability : {75, 80, 90, 100, 120}) {
-        const target_architecture known = compiler.architecture_for(capability);
-        const gpu_description gpu = gpu_of_capability(capability);
-        for (const group_request& r : requests) {
-            const std::optional<planning::chosen_group> chosen = planning::choose_group(r, gpu);
-            REQUIRE(chosen);
-            jobs.push_back({request_of(chosen->group), known});
-        }
-        if (capability != 75 && capability != 90) requests.resize(2);  // a sample
-    }
-    std::atomic<std::size_t> next{0};
-    std::mutex mutex;
-    std::vector<std::string> failures;
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-        threads.emplace_back([&] {
-            for (std::size_t j = next++; j < jobs.size(); j = next++) {
-                try {
-                    const kernel_image image = compiler.compile(jobs[j].wanted, jobs[j].architecture);
-                    if (image.code.size() < 1000 || image.function.empty()) throw otimes::device_error("no code");
-                } catch (const error& e) {
-                    const std::lock_guard lock(mutex);
-                    failures.push_back(jobs[j].architecture.option() + ": " + e.what());
-                }
+    const target_architecture hopper = compiler.architecture_for(90);
+    std::map<std::string, job> distinct;
+    int generic = 0;
+    for (const kron_case& c : otimes::bench::kron_cases()) {
+        for (const dtype type : {dtype::f32, dtype::f64}) {
+            for (const gpu_group& g : groups_of(c, type, otimes::h200(), generic)) {
+                distinct.try_emplace(request_of(g).expression,
+                                     job{checked_request(g, otimes::planning::shared_bytes_of(g)), hopper, g});
             }
-        });
+        }
     }
-    for (std::thread& t : threads) t.join();
-    for (const std::string& failure : failures) FAIL_CHECK(failure);
+    CHECK(generic == 4);  // kron of 1 x 1 factors
+    CHECK(distinct.size() > 110);
+    std::vector<job> jobs;
+    for (auto& [name, one] : distinct) {
+        jobs.push_back(std::move(one));
+    }
+    compile_all(jobs);
+    std::size_t spilling = 0;
+    int warpgroup = 0;
+    for (const job& j : jobs) {
+        spilling += check_compiled(j) > 0 ? 1 : 0;
+        if (std::ranges::any_of(j.group.tile.trips, &otimes::gpu_trip::warpgroup)) {
+            ++warpgroup;
+            CHECK(j.report.find("'sm_90a'") != std::string::npos);
+        }
+    }
+    CHECK(warpgroup >= 8);
+    CHECK(spilling * 8 <= jobs.size());
+    MESSAGE(jobs.size() << " kernels, " << warpgroup << " of them with the warpgroup's unit; " << spilling
+                        << " spill a few words");
 }
 
-TEST_CASE("a kernel that does not compile is a otimes::device_error with the log") {
+TEST_CASE("samples compile for the other architectures, from Turing to the newest") {
     const runtime_compiler& compiler = runtime_compiler::instance();
-    if (!compiler.usable()) return;
-    CHECK_THROWS_AS(compiler.compile({"fused_trailing.cuh", "otimes::kernels::no_such_kernel<int>", ""},
-                                     compiler.architecture_for(90)),
-                    otimes::device_error);
-    CHECK_THROWS_AS(static_cast<void>(compiler.architecture_for(10)), otimes::device_error);
+    if (!compiler.usable()) {
+        return;
+    }
+    std::vector<job> jobs;
+    int generic = 0;
+    for (const int capability : {75, 80, 100, 120}) {
+        const target_architecture architecture = compiler.architecture_for(capability);
+        const gpu_description gpu = otimes::gpu_of_capability(capability);
+        for (const kron_case& c : otimes::bench::kron_cases()) {
+            const dtype type = c.id == "fig9_16^5" ? dtype::f32 : c.id == "fig9_8^6" ? dtype::f64 : dtype::c64;
+            if (type == dtype::c64 && c.id != "tab4_06" && (c.id != "jhurani3_7" || capability > 80)) {
+                continue;
+            }
+            for (const gpu_group& g : groups_of(c, type, gpu, generic)) {
+                jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), architecture, g});
+            }
+        }
+        jobs.push_back({generic_request("otimes::kernels::half, float"), architecture, {}});
+    }
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+    CHECK(jobs.size() - 4 > static_cast<std::size_t>(generic));
+    CHECK(jobs.size() >= 16);
+}
+
+TEST_CASE("which code a device gets: exact, else what newer ones compile; the warpgroup's unit in that of 9.0 alone") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    CHECK(compiler.architecture_for(90).option() == "--gpu-architecture=sm_90a");
+    CHECK(compiler.architecture_for(80).option() == "--gpu-architecture=sm_80");
+    // Between two known ones, and beyond all: code that the driver compiles on.
+    CHECK(compiler.architecture_for(81).option() == "--gpu-architecture=compute_80");
+    CHECK(compiler.architecture_for(91).option() == "--gpu-architecture=compute_90");
     CHECK(compiler.architecture_for(9999).ptx);
+    CHECK(compiler.architecture_for(9999).capability >= 90);
+    CHECK_THROWS_AS(static_cast<void>(compiler.architecture_for(10)), otimes::device_error);
+
+    gpu_group g;
+    g.type = dtype::f32;
+    g.p = g.q = {64};
+    g.tile = *otimes::planning::read_tile("r64 t128 b1 g1 s0 : 1w");
+    REQUIRE(otimes::planning::why_illegal(g, otimes::h200()) == "");
+    CHECK(otimes::planning::why_illegal(g, otimes::gpu_of_capability(100)) == "this GPU has no warpgroup unit");
+    // Were it asked for nevertheless: an error of the compiler, not a kernel that stops when it runs.
+    CHECK_THROWS_WITH_AS(static_cast<void>(compiler.compile(request_of(g), {90, true})),
+                         doctest::Contains("warpgroup's unit"), otimes::device_error);
+}
+
+TEST_CASE("the core set has what plans without a compiler ask for, on every architecture") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    const std::vector<core_request> contents = core_set_contents(compiler);
+    const auto serves = [&](const kernel_request& wanted, int capability) {
+        for (const target_architecture& runs : code_that_runs_on(capability)) {
+            for (const core_request& one : contents) {
+                if (one.architecture.option() == runs.option() && one.request == wanted) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    };
+    for (const int capability : {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121, 130}) {
+        CAPTURE(capability);
+        CHECK(serves(generic_request("otimes::kernels::bfloat16, float"), capability));
+        CHECK(serves(generic_request("double, double"), capability));
+        const gpu_description gpu = otimes::gpu_of_capability(capability);
+        std::size_t fused = 0;
+        for (const gpu_group& g : otimes::planning::core_groups(capability)) {
+            if (otimes::planning::why_illegal(g, gpu).empty()) {  // else planning::core_group does not choose it
+                CHECK_MESSAGE(serves(request_of(g), capability), type_expression(g));
+                ++fused;
+            }
+        }
+        CHECK((capability == 75 || fused > 40));
+    }
+    // Code for 9.0 names its architecture exactly, so nothing else may be given it.
+    for (const target_architecture& a : code_that_runs_on(91)) {
+        CHECK(a.option() != "--gpu-architecture=sm_90a");
+    }
+    CHECK(code_that_runs_on(90)[0].option() == "--gpu-architecture=sm_90a");
+    CHECK(code_that_runs_on(89)[3].option() == "--gpu-architecture=sm_86");
+}
+
+TEST_CASE(
+    "what does not compile is a device_error with the log; shared memory that differs from the planner's is noticed") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    const target_architecture hopper = compiler.architecture_for(90);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(compiler.compile({"fused_trailing.cuh", "otimes::kernels::no_such_kernel<int>", ""}, hopper)),
+        doctest::Contains("no_such_kernel"), otimes::device_error);
+    gpu_group g;
+    g.type = dtype::f32;
+    g.p = g.q = {3};
+    g.tile = *otimes::planning::read_tile("r4 t32 b1 g1 s0 : 1f");
+    const std::int64_t bytes = otimes::planning::shared_bytes_of(g);
+    CHECK_NOTHROW(static_cast<void>(compiler.compile(checked_request(g, bytes), hopper)));
+    CHECK_THROWS_AS(static_cast<void>(compiler.compile(checked_request(g, bytes + 16), hopper)), otimes::device_error);
 }

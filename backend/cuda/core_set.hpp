@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+/// @file core_set.hpp
+/// Which kernels are compiled ahead of time, and in which order a device looks for its own among them.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <otimes/plan/gpu_tiles.hpp>
+
+#include "runtime_compiler.hpp"
+
+namespace otimes::backend {
+
+/// One kernel of the core set, for one architecture.
+struct core_request {
+    kernel_request request;
+    target_architecture architecture;
+};
+
+/// The generic kernel of a storage type and the type that it is computed in, as the kernels write them.
+inline kernel_request generic_request(const std::string& types) {
+    return {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<" + types + ">", ""};
+}
+
+/// The core set: the generic kernel for every storage type, as machine code for the common architectures and as PTX for all
+/// others, and the fused kernels of planning::core_groups.
+inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
+    const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
+    std::vector<core_request> contents;
+    for (const char* const types :
+         {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
+          "otimes::kernels::complex<double>, otimes::kernels::complex<double>", "otimes::kernels::half, float",
+          "otimes::kernels::bfloat16, float"}) {
+        contents.push_back({generic_request(types), {75, true}});
+        for (const int capability : {80, 90, 100, 120}) {
+            if (knows(capability)) {
+                contents.push_back({generic_request(types), {capability, false}});
+            }
+        }
+    }
+    for (const int capability : {80, 90}) {
+        if (!knows(capability)) {
+            continue;
+        }
+        for (const planning::gpu_group& group : planning::core_groups(capability)) {
+            contents.push_back({request_of(group), {capability, false}});
+            // The warpgroup's unit is in machine code for 9.0 alone; newer GPUs have none, and their plans do not ask for it.
+            if (capability == 90 && !std::ranges::any_of(group.tile.trips, &gpu_trip::warpgroup)) {
+                contents.push_back({request_of(group), {capability, true}});
+            }
+        }
+    }
+    return contents;
+}
+
+/// The architectures whose code a device runs, best first: machine code of its own and of earlier minor capabilities, then PTX.
+/// That for 9.0 is architecture-specific and runs on 9.0 alone.
+inline std::vector<target_architecture> code_that_runs_on(int capability) {
+    std::vector<target_architecture> order;
+    for (int c = capability; c >= capability / 10 * 10; --c) {
+        if (c != 90 || capability == 90) {
+            order.push_back({c, false});
+        }
+    }
+    for (int c = capability; c >= 75; --c) {
+        order.push_back({c, true});
+    }
+    return order;
+}
+
+}  // namespace otimes::backend

@@ -2,17 +2,20 @@
 #include "host_copy.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace otimes::backend {
 
 namespace {
 
-/// Calls move(offset in elements, position in the contiguous side, run) for stretches that are contiguous on both sides.
-template <class Move>
-void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t count, const Move& move) {
-    // Neighbouring modes that are nested are one.
+/// Neighbouring modes that are nested are one, and modes of extent 1 are none.
+std::vector<mode> merged_modes(std::span<const mode> given) {
     std::vector<mode> modes;
     for (const mode& m : given) {
         if (m.extent == 1) {
@@ -27,6 +30,13 @@ void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t
     if (modes.empty()) {
         modes.push_back({1, 1});
     }
+    return modes;
+}
+
+/// Calls move(offset in elements, position in the contiguous side, run) for stretches that are contiguous on both sides.
+template <class Move>
+void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t count, const Move& move) {
+    const std::vector<mode> modes = merged_modes(given);
     const bool contiguous = modes.back().stride == 1;
     const std::int64_t stretch = contiguous ? modes.back().extent : 1;
     std::int64_t done = 0;
@@ -52,6 +62,34 @@ void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t
     }
 }
 
+/// memcpy for stretches that nobody reads soon: stores that go past the caches, so that the old contents are not read first.
+void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
+#if defined(__SSE2__)
+    constexpr std::size_t worthwhile = 4096;
+    if (bytes >= worthwhile) {
+        const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64;
+        std::memcpy(to, from, head);
+        std::size_t at = head;
+        for (; at + 64 <= bytes; at += 64) {
+            const auto* const source = reinterpret_cast<const __m128i*>(from + at);
+            auto* const target = reinterpret_cast<__m128i*>(to + at);
+            const __m128i a = _mm_loadu_si128(source);
+            const __m128i b = _mm_loadu_si128(source + 1);
+            const __m128i c = _mm_loadu_si128(source + 2);
+            const __m128i d = _mm_loadu_si128(source + 3);
+            _mm_stream_si128(target, a);
+            _mm_stream_si128(target + 1, b);
+            _mm_stream_si128(target + 2, c);
+            _mm_stream_si128(target + 3, d);
+        }
+        std::memcpy(to + at, from + at, bytes - at);
+        _mm_sfence();
+        return;
+    }
+#endif
+    std::memcpy(to, from, bytes);
+}
+
 template <std::size_t Bytes>
 void copy_strided(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
                   std::int64_t count) {
@@ -63,7 +101,7 @@ void copy_strided(std::byte* to, std::int64_t to_stride, const std::byte* from, 
 void copy_elements(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
                    std::int64_t bytes, std::int64_t count) {
     if (to_stride == bytes && from_stride == bytes) {
-        std::memcpy(to, from, static_cast<std::size_t>(bytes * count));
+        copy_past_caches(to, from, static_cast<std::size_t>(bytes * count));
         return;
     }
     switch (bytes) {
@@ -79,6 +117,17 @@ void copy_elements(std::byte* to, std::int64_t to_stride, const std::byte* from,
 }
 
 }  // namespace
+
+host_lines lines_of(std::span<const mode> given, std::int64_t element_bytes) {
+    const std::vector<mode> modes = merged_modes(given);
+    if (modes.size() == 1 && modes[0].stride == 1) {
+        return {1, modes[0].extent * element_bytes, modes[0].extent * element_bytes};
+    }
+    if (modes.size() == 2 && modes[1].stride == 1 && modes[0].stride >= modes[1].extent) {
+        return {modes[0].extent, modes[1].extent * element_bytes, modes[0].stride * element_bytes};
+    }
+    return {};
+}
 
 void gather_elements(const std::byte* from, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
                      std::int64_t count, std::byte* to) {

@@ -19,6 +19,14 @@ void gather_elements(const std::byte* from, std::span<const mode> modes, std::in
 void scatter_elements(std::byte* to, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
                       std::int64_t count, const std::byte* from);
 
+/// A tensor as lines of contiguous bytes at equal distances, which a device copies by itself; count 0: it is not.
+struct host_lines {
+    std::int64_t count = 0;
+    std::int64_t bytes = 0;     ///< of a line
+    std::int64_t distance = 0;  ///< bytes from one line to the next
+};
+host_lines lines_of(std::span<const mode> modes, std::int64_t element_bytes);
+
 /// Elements of a tensor. Extents have been checked for overflow.
 inline std::int64_t count_of(std::span<const mode> modes) {
     std::int64_t count = 1;

@@ -119,6 +119,9 @@ std::string describe(CUresult code, const char* call) {
 }
 
 void check(CUresult code, const char* call) {
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+        throw out_of_device_memory(describe(code, call));
+    }
     if (code != CUDA_SUCCESS) {
         throw device_error(describe(code, call));
     }

@@ -26,7 +26,8 @@ namespace otimes::backend {
                                             each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
                                                 each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
                                                     each(cuModuleGetGlobal) each(cuPointerGetAttribute)                \
-                                                        each(cuDeviceCanAccessPeer) each(cuEventElapsedTime)
+                                                        each(cuDeviceCanAccessPeer) each(cuEventElapsedTime)           \
+                                                            each(cuMemHostRegister) each(cuMemHostUnregister)
 /// Since 11.2; a driver without them gets plain allocations.
 #define OTIMES_POOL_FUNCTIONS(each)                                                                      \
     each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \
@@ -54,7 +55,13 @@ const driver_functions& driver();
 /// Text of a failed call: the call, the error's CUDA name and its meaning.
 std::string describe(CUresult code, const char* call);
 
-/// @throws device_error with `describe` unless `code` is CUDA_SUCCESS.
+/// The device has not enough memory; smaller slabs may do.
+class out_of_device_memory : public device_error {
+public:
+    using device_error::device_error;
+};
+
+/// @throws device_error with `describe` unless `code` is CUDA_SUCCESS; out_of_device_memory where that is why.
 void check(CUresult code, const char* call);
 
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)

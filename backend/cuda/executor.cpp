@@ -94,7 +94,8 @@ std::uint64_t key_of_plan(const plan& p) {
 /// What a run depends on; the rest of a plan is for people.
 bool same_work(const plan& a, const plan& b) {
     return a.slab_extent == b.slab_extent && a.slab_count == b.slab_count && a.buffer_elements == b.buffer_elements &&
-           a.source == b.source && a.passes == b.passes;
+           a.workspace_bytes == b.workspace_bytes && a.wishes == b.wishes && a.source == b.source &&
+           a.passes == b.passes;
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
     // A copy: evaluating host operands comes back here.
     const std::shared_ptr<const prepared_plan> ready = entry.ready;
     if (ready->host_operands) {
-        run_with_host_operands(ready->made_for, b);
+        run_with_host_operands(*ready, b);
     } else {
         run_on_device(*ready, b, {});
     }
@@ -396,6 +397,9 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         }
     }
     if (ready->host_operands) {
+        if (!p.passes.empty()) {
+            ready->stream = prepare_stream(p, planning::streaming_budget(device_.description(), p.wishes));
+        }
         return ready;
     }
     const gpu_description& gpu = device_.description();
@@ -453,7 +457,12 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const
 std::string gpu_executor::describe(const plan& p) const {
     const std::shared_ptr<const prepared_plan> ready = prepared(p);
     if (ready->host_operands) {
-        return "operands in host memory: they are copied to the device, and the plan for them there is run\n";
+        std::string text = "operands in host memory pass through the device\n";
+        for (std::size_t i = 0; ready->stream && i < ready->stream->stages.size(); ++i) {
+            const prepared_stage& stage = ready->stream->stages[i];
+            text += "slabs: " + std::to_string(stage.stage.slab_count) + "\n" + describe(stage.stage.slab);
+        }
+        return text;
     }
     std::string text;
     for (const std::vector<prepared_launch>* const part : {&ready->before, &ready->slab, &ready->rest}) {
@@ -470,10 +479,11 @@ void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspac
     const std::shared_ptr<const prepared_plan> ready = prepared(p);
     if (workspace.data != nullptr && workspace.bytes < p.workspace_bytes) {
         throw budget_error("otimes: the workspace has " + std::to_string(workspace.bytes) + " bytes, the plan needs " +
-                           std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).");
+                               std::to_string(p.workspace_bytes) + " (plan.workspace_bytes).",
+                           p.workspace_bytes);
     }
     if (ready->host_operands) {
-        run_with_host_operands(p, b);
+        run_with_host_operands(*ready, b);
     } else {
         run_on_device(*ready, b, workspace);
     }
@@ -538,89 +548,6 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     launch_all(ready.before, 0);
     for (std::int64_t s = 0; s < list.slab_count; ++s) {
         launch_all(s + 1 == list.slab_count && !ready.rest.empty() ? ready.rest : ready.slab, s);
-    }
-}
-
-void gpu_executor::run_with_host_operands(const plan& p, const bindings& b) const {
-    const context_scope scope(device_.handle());
-    require_no_capture("an operand is in host memory");
-    // The same program with every host operand contiguous in device memory, its modes in the order of its strides.
-    struct moved {
-        std::size_t tensor;
-        host_tensor host;
-        std::byte* device = nullptr;
-        std::int64_t bytes = 0;
-        bool read = false;
-        bool written = false;
-    };
-    program q = p.source;
-    bindings placed = b;
-    std::vector<moved> operands;
-    for (std::size_t id = 0; id < q.tensors.size(); ++id) {
-        tensor& t = q.tensors[id];
-        if (t.binding < 0 || t.space != memory_space::host || t.role == tensor_role::factor) {
-            continue;
-        }
-        moved m;
-        m.tensor = id;
-        m.host.data = b.pointers[static_cast<std::size_t>(t.binding)];
-        m.host.element_bytes = t.scalar_bytes;
-        std::vector<std::int32_t> order;
-        for (std::int32_t k = 0; k < t.mode_count; ++k) {
-            order.push_back(t.first_mode + k);
-        }
-        std::stable_sort(order.begin(), order.end(), [&](std::int32_t i, std::int32_t j) {
-            return std::abs(q.modes[static_cast<std::size_t>(i)].stride) >
-                   std::abs(q.modes[static_cast<std::size_t>(j)].stride);
-        });
-        std::int64_t next = 1;
-        for (std::size_t k = order.size(); k-- > 0;) {
-            mode& one = q.modes[static_cast<std::size_t>(order[k])];
-            m.host.modes.insert(m.host.modes.begin(), one);
-            one.stride = next;
-            next *= one.extent;
-        }
-        t.space = memory_space::device;
-        m.bytes = next * t.scalar_bytes;
-        for (const step& s : q.steps) {
-            m.read = m.read || s.in == static_cast<std::int32_t>(id) || s.factor == static_cast<std::int32_t>(id) ||
-                     (s.out == static_cast<std::int32_t>(id) && s.add);
-            m.written = m.written || s.out == static_cast<std::int32_t>(id);
-        }
-        operands.push_back(std::move(m));
-    }
-    struct free_at_end {
-        const gpu_executor& where;
-        std::vector<moved>& operands;
-        ~free_at_end() {
-            for (const moved& m : operands) {
-                if (m.device != nullptr) {
-                    where.release(m.device, m.bytes);
-                }
-            }
-        }
-    } const cleanup{*this, operands};
-    for (moved& m : operands) {
-        if (m.bytes == 0) {
-            continue;
-        }
-        m.device = static_cast<std::byte*>(allocate(m.bytes));
-        placed.pointers[static_cast<std::size_t>(q.tensors[m.tensor].binding)] = m.device;
-        if (m.read) {
-            upload(m.device, m.host);
-        }
-    }
-    options plain;
-    plain.placement = p.wishes.placement;
-    if (p.wishes == plain) {
-        run(*cached_plan_for(q, *this), placed, {});
-    } else {
-        run(make_plan_for(q, p.wishes), placed, {});
-    }
-    for (const moved& m : operands) {
-        if (m.written && m.device != nullptr) {
-            download(m.host, m.device);
-        }
     }
 }
 

@@ -18,6 +18,7 @@
 #include "../core/arguments.hpp"
 #include "../core/launch_list.hpp"
 #include "device.hpp"
+#include "streaming.hpp"
 
 namespace otimes::backend {
 
@@ -39,7 +40,8 @@ struct prepared_plan {
     std::vector<prepared_launch> before;
     std::vector<prepared_launch> slab;
     std::vector<prepared_launch> rest;
-    bool host_operands = false;  ///< X or Y is in host memory: the operands move, `list` is empty
+    bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
+    std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;
 };
 
@@ -65,6 +67,7 @@ public:
     void upload(void* to, const host_tensor& from) const override;
     void download(const host_tensor& to, const void* from) const override;
     void wait_for(const device_executor& other) const override;
+    [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }
 
 private:
     std::shared_ptr<const prepared_plan> prepared(const plan& p) const;
@@ -75,7 +78,11 @@ private:
     void load(const launch_list& list) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.
-    void run_with_host_operands(const plan& p, const bindings& b) const;
+    void run_with_host_operands(const prepared_plan& ready, const bindings& b) const;
+    /// @param wrote set as soon as results may have reached host memory
+    void run_stage(const prepared_stage& ready, const bindings& b, bool& wrote) const;
+    /// @throws budget_error nothing fits in `budget` bytes of device memory
+    std::shared_ptr<const prepared_stream> prepare_stream(const plan& p, std::int64_t budget) const;
     [[nodiscard]] bool capturing() const;
     void require_no_capture(const char* what) const;
 
@@ -98,6 +105,7 @@ private:
     mutable arena workspace_;
     mutable arena scratch_;
     mutable pinned_blocks pinned_;
+    mutable lanes_pool lanes_;
     mutable std::mutex tuned_mutex_;
     mutable std::unordered_map<std::uint64_t, std::string> tuned_;  ///< by hash of the program; "": looked up, none
     mutable std::atomic<std::uint64_t> tunings_{0};                 ///< plans made before the last one are stale

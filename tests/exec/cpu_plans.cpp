@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -294,7 +295,80 @@ void same_bits(unsigned seed, int count) {
     }
 }
 
+// The plan's groups in their order: plans that agree in them add the same numbers in the same order.
+std::string arithmetic_of(const otimes::plan& p) {
+    std::string text;
+    for (const otimes::pass& one : p.passes) {
+        for (const otimes::sweep& s : one.sweeps) {
+            for (const std::int32_t factor : s.factors) {
+                text += std::to_string(factor) + " ";
+            }
+            text += "| ";
+        }
+    }
+    return text;
+}
+
+// Every limit from the least up, in a workspace of exactly the stated size: right, and the same bits whatever the slabs.
+template <class Scalar>
+void every_budget(unsigned seed, int count) {
+    std::mt19937 bits(seed);
+    int slabs = 0;
+    for (int i = 0; i < count; ++i) {
+        chain_spec spec = random_spec(bits, otimes::dtype_of<Scalar>(), 3000);
+        spec.modes.insert(spec.modes.begin(), free_mode(5 + i % 7));
+        spec.order_in.clear();
+        spec.order_out.clear();
+        if (i % 2 == 1) {  // column-major: the rows are innermost
+            for (std::size_t k = 1; k < spec.modes.size(); ++k) {
+                spec.order_in.push_back(k);
+            }
+            spec.order_in.push_back(0);
+            spec.order_out = spec.order_in;
+        }
+        fixture<Scalar> f(spec, bits);
+        otimes::machine m = random_machine(bits);
+        m.cpu.l2_bytes = m.cpu.l1_bytes;
+        std::int64_t least = 0;
+        try {
+            least = otimes::make_plan(f.source, m, {.workspace_limit_bytes = 0}).workspace_bytes;
+        } catch (const otimes::budget_error& refused) {
+            const std::string text = refused.what();
+            least = std::stoll(text.substr(text.find("at least ") + 9));
+        }
+        const std::int64_t most = otimes::make_plan(f.source, m).workspace_bytes;
+        std::map<std::string, std::vector<Scalar>> seen;
+        const std::int64_t step = std::max<std::int64_t>(64, (most - least) / 6 / 64 * 64);
+        for (std::int64_t limit = least; limit <= most; limit += step) {
+            otimes::plan p = otimes::make_plan(f.source, m, {.workspace_limit_bytes = limit});
+            p.flops = 1 << 30;
+            const std::string text = describe(spec, p);
+            CAPTURE(text);
+            REQUIRE(p.workspace_bytes <= limit);
+            std::vector<unsigned char> memory(static_cast<std::size_t>(p.workspace_bytes) + 64);
+            void* const start =
+                reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+            f.check(p, {start, p.workspace_bytes});
+            slabs += p.slab_count > 1 ? 1 : 0;
+            std::vector<Scalar> now;
+            for (std::size_t k = 0; k < f.result().size(); ++k) {
+                now.push_back(f.result().reached(k) ? f.result().data()[k] : Scalar(0));
+            }
+            const auto [first, fresh] = seen.emplace(arithmetic_of(p), now);
+            CHECK((fresh || first->second == now));
+        }
+    }
+    CHECK(slabs > count / 2);
+}
+
 }  // namespace
+
+TEST_CASE("cpu: every workspace limit from the least up, the same bits whatever the slabs") {
+    every_budget<float>(31, 25);
+    every_budget<double>(32, 25);
+    every_budget<std::complex<float>>(33, 15);
+    every_budget<std::complex<double>>(34, 15);
+}
 
 TEST_CASE("cpu: bits depend on neither tiles, lanes nor threads") {
     same_bits<float>(11, 400);

@@ -265,7 +265,7 @@ TEST_CASE("two products have equal keys exactly where they lower to equal progra
                 const bool doubled = is_real_problem(node, node.alpha);
                 described one;
                 bindings bound;
-                REQUIRE(describe_product(node, y, add, dtype::c128, doubled, one.key, bound));
+                REQUIRE(describe_product(node, y, add, dtype::c128, doubled, false, one.key, bound));
                 bindings lowered_bound;
                 lowering<std::complex<double>> low(one.lowered, lowered_bound);
                 low.add_product(node, y, add);
@@ -274,6 +274,11 @@ TEST_CASE("two products have equal keys exactly where they lower to equal progra
                     CHECK(bound.pointers[i] == lowered_bound.pointers[i]);
                 }
                 all.push_back(one);
+                bindings in_place_bound;
+                described in_place = one;  // the result in the memory of X is another program
+                REQUIRE(describe_product(node, y, add, dtype::c128, doubled, true, in_place.key, in_place_bound));
+                detail::bind_in_place(in_place.lowered);
+                all.push_back(in_place);
             }
         }
     }
@@ -289,13 +294,13 @@ TEST_CASE("two products have equal keys exactly where they lower to equal progra
     plan_key key;
     bindings bound;
     const matrix_view y{pairs, 2, 9, 9, 1};
-    CHECK(describe_product(nodes[0], y, false, dtype::c64, false, key, bound));
+    CHECK(describe_product(nodes[0], y, false, dtype::c64, false, false, key, bound));
     CHECK_FALSE(key.equals(all[0].key));
     nodes[0].right.push_back(detail::diagonal_leaf(pairs, 1, 1, nullptr));
-    CHECK_FALSE(describe_product(nodes[0], y, false, dtype::c128, false, key, bound));
+    CHECK_FALSE(describe_product(nodes[0], y, false, dtype::c128, false, false, key, bound));
     product_node<double> many = right_product<double>(dense(1, 1), {});
     for (int k = 0; k < 40; ++k) {
         many.right.push_back(dense(1, 1));
     }
-    CHECK_FALSE(describe_product(many, y, false, dtype::f64, false, key, bound));
+    CHECK_FALSE(describe_product(many, y, false, dtype::f64, false, false, key, bound));
 }

@@ -8,8 +8,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -26,7 +28,8 @@ std::int64_t least_workspace(const otimes::program& p, const otimes::machine& m,
         const std::size_t at = text.find(before);
         REQUIRE(at != std::string::npos);
         CHECK(text.find("workspace_limit_bytes is 0") != std::string::npos);
-        return std::stoll(text.substr(at + before.size()));
+        CHECK(refused.least_bytes() == std::stoll(text.substr(at + before.size())));
+        return refused.least_bytes();
     }
     return 0;
 }
@@ -67,8 +70,11 @@ TEST_CASE("large products shrink their slabs to fit") {
 
 TEST_CASE("a GPU plan cuts rows to keep the limit") {
     // The last pass changes the shape, so that no intermediate lies in Y.
-    const otimes::program p =
+    otimes::program p =
         rows_program(16, {factor(60, 64), factor(64, 64), factor(64, 64), factor(64, 64)}, dtype::f32);
+    for (otimes::tensor& t : p.tensors) {
+        t.space = otimes::memory_space::device;
+    }
     const otimes::machine m = otimes::gpu_machine(otimes::h200());
     const std::int64_t whole = 16ll * 60 * 64 * 64 * 64 * 4;
     CHECK(otimes::make_plan(p, m, {.placement = otimes::placement::gpu}).workspace_bytes > whole);
@@ -79,6 +85,53 @@ TEST_CASE("a GPU plan cuts rows to keep the limit") {
     const std::int64_t least = least_workspace(p, m, otimes::placement::gpu);
     CHECK(otimes::make_plan(p, m, {.workspace_limit_bytes = least, .placement = otimes::placement::gpu})
               .workspace_bytes == least);
+    CHECK_THROWS_AS(otimes::make_plan(p, m, {.workspace_limit_bytes = least - 1, .placement = otimes::placement::gpu}),
+                    otimes::budget_error);
+}
+
+TEST_CASE("the least is refused by nobody and undercut by nobody: CPU, GPU from the host, GPU alone") {
+    otimes::program device = rows_program(9, {factor(40, 30), factor(20, 50), factor(30, 8)});
+    const otimes::program host = device;
+    for (otimes::tensor& t : device.tensors) {
+        t.space = otimes::memory_space::device;
+    }
+    const otimes::machine m = otimes::gpu_machine(otimes::h200());
+    for (const auto& [program, where] : {std::pair{&host, otimes::placement::cpu},
+                                         {&host, otimes::placement::gpu},
+                                         {&device, otimes::placement::gpu}}) {
+        const std::int64_t free_choice = otimes::make_plan(*program, m, {.placement = where}).workspace_bytes;
+        std::string text;
+        try {
+            (void)otimes::make_plan(*program, m, {.workspace_limit_bytes = 1, .placement = where});
+        } catch (const otimes::budget_error& refused) {
+            text = refused.what();
+        }
+        const std::int64_t least = std::stoll(text.substr(text.find("at least ") + 9));
+        REQUIRE(least <= free_choice);
+        try {
+            (void)otimes::make_plan(*program, m, {.workspace_limit_bytes = least - 1, .placement = where});
+            FAIL("one byte less must be refused");
+        } catch (const otimes::budget_error& refused) {
+            CHECK(std::string(refused.what()).find("at least " + std::to_string(least) + " bytes") !=
+                  std::string::npos);
+        }
+        for (std::int64_t limit = least; limit < free_choice; limit += 1 + (free_choice - least) / 50) {
+            REQUIRE(
+                otimes::make_plan(*program, m, {.workspace_limit_bytes = limit, .placement = where}).workspace_bytes <=
+                limit);
+        }
+    }
+}
+
+TEST_CASE("a tuned choice that takes less than the planner's own set lowers the least") {
+    const otimes::program p = rows_power(64, 8, 3, dtype::f64);
+    otimes::machine m = tiny_caches();
+    const std::int64_t usual = least_workspace(p, m, otimes::placement::cpu);
+    otimes::planning::cpu_request small{1, false, 1, 1, otimes::planning::partition::one_group_each};
+    small.slab_extent = 3;
+    m.tuning.push_back({otimes::hash_value(p), otimes::planning::choice_text(small), 1e-3});
+    const std::int64_t tuned = otimes::make_plan(p, m).workspace_bytes;
+    CHECK(least_workspace(p, m, otimes::placement::cpu) == std::min(usual, tuned));
 }
 
 TEST_CASE("the workspace is laid out without overlap in lines of 64 bytes") {

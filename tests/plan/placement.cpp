@@ -58,6 +58,16 @@ TEST_CASE("operands in host memory: the transfer is part of the cost") {
     REQUIRE_FALSE(large.rejected.empty());
     CHECK(large.rejected.back().what == "on the CPU");
     CHECK(large.notes.size() == 1);
+    // a limit that only one place keeps decides; the GPU's slabs of operands count
+    const std::int64_t limit = 64 << 10;
+    CHECK_THROWS_AS(
+        otimes::make_plan(rows_power(64, 128, 3), m, {.workspace_limit_bytes = limit, .placement = placement::gpu}),
+        otimes::budget_error);
+    CHECK_THROWS_AS(otimes::make_plan(rows_power(64, 128, 3), m, {.workspace_limit_bytes = limit}),
+                    otimes::budget_error);
+    const otimes::plan tight = otimes::make_plan(rows_power(64, 128, 3), m, {.workspace_limit_bytes = 12 << 20});
+    CHECK(tight.where == placement::cpu);
+    CHECK(tight.workspace_bytes <= 12 << 20);
 }
 
 // Passes of the literature's cases on an H200, by shared memory and run length (227 KiB, runs of at least 32 bytes).

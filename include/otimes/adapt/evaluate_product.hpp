@@ -20,6 +20,11 @@ inline namespace OTIMES_TARGET {
 void run_product(const product_operands& node, const matrix_view& y, bool add, const scalar_facts& facts, bool doubled,
                  const std::complex<double>& alpha);
 #else
+/// Y is X, and `assign` has found that it may be (eigen::product::runs_in_place): no other overlap gets here.
+inline bool overwrites_x(const product_operands& node, const matrix_view& y, bool add) {
+    return !add && y.data != nullptr && y.data == node.x.view().data;
+}
+
 /// Lowers and evaluates a product, and remembers its plan in `slot` where there is one.
 OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix_view& y, bool add,
                                       const scalar_facts& facts, bool doubled, const std::complex<double>& alpha,
@@ -27,6 +32,9 @@ OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix
     lowering_scratch scratch;
     program_writer writer(scratch.program(), scratch.bindings(), facts);
     writer.write_product(node, y, add, doubled);
+    if (overwrites_x(node, y, add)) {
+        detail::bind_in_place(scratch.program());
+    }
     scratch.bindings().scalars.push_back(alpha);
     scratch.program().steps.back().scalar = scratch.program().scalar_count++;
     const executor& e = current_executor();
@@ -46,7 +54,7 @@ OTIMES_OUT_OF_LINE OTIMES_EXECUTOR_API void run_product(const product_operands& 
                                                         const std::complex<double>& alpha) {
     plan_key key;
     bindings bound;
-    if (!describe_product(node, y, add, facts.type, doubled, key, bound)) {
+    if (!describe_product(node, y, add, facts.type, doubled, overwrites_x(node, y, add), key, bound)) {
         lower_and_run(node, y, add, facts, doubled, alpha, nullptr, nullptr);
         return;
     }

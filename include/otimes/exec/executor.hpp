@@ -25,7 +25,8 @@ struct workspace_view {
 namespace detail {
 [[noreturn]] OTIMES_COLD inline void throw_small_workspace(std::int64_t given, std::int64_t needed) {
     throw budget_error("otimes: the workspace has " + std::to_string(given) + " bytes, but the plan needs " +
-                       std::to_string(needed) + " (plan.workspace_bytes).");
+                           std::to_string(needed) + " (plan.workspace_bytes).",
+                       needed);
 }
 }  // namespace detail
 

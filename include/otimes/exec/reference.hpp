@@ -334,6 +334,7 @@ void reference_run(const program& source, const bindings& b) {
     using reference_loops::view;
     std::vector<std::vector<Scalar>> storage(source.tensors.size());
     std::vector<mode> modes = source.modes;
+    std::vector<mode> result_modes;
     std::vector<view> views(source.tensors.size());
     for (std::size_t id = 0; id < source.tensors.size(); ++id) {
         const tensor& t = source.tensors[id];
@@ -352,12 +353,41 @@ void reference_run(const program& source, const bindings& b) {
         views[id].data = storage[id].data();
         views[id].type = dtype_of<Scalar>();
     }
+    // A result that overwrites the input is formed beside it.
+    std::size_t in_place = source.tensors.size();
+    view result;
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor& t = source.tensors[id];
+        if (id == 0 || t.role != tensor_role::output || source.tensors.front().binding != t.binding) {
+            continue;
+        }
+        in_place = id;
+        result = views[id];
+        const std::span<mode> shape(modes.data() + t.first_mode, static_cast<std::size_t>(t.mode_count));
+        result_modes.assign(shape.begin(), shape.end());
+        result.modes = result_modes;
+        std::int64_t count = 1;
+        for (std::size_t k = shape.size(); k-- > 0;) {
+            shape[k].stride = count;
+            count *= shape[k].extent;
+        }
+        storage[id].assign(static_cast<std::size_t>(count), Scalar(0));
+        views[id].data = storage[id].data();
+        views[id].type = dtype_of<Scalar>();
+    }
     const view none;
     const auto of = [&](std::int32_t id) -> const view& { return id < 0 ? none : views[static_cast<std::size_t>(id)]; };
     for (const step& s : source.steps) {
         Scalar alpha(0);
         reference_loops::run_step<Scalar>(source, s, of(s.in), of(s.factor), of(s.out),
                                           reference_loops::scalar_of(s, b, alpha));
+    }
+    if (in_place < source.tensors.size()) {
+        reference_loops::for_each_index(result.modes, [&](const reference_loops::index& i) {
+            const view& from = views[in_place];
+            reference_loops::write<Scalar>(result, reference_loops::offset_of(result, i), false,
+                                           reference_loops::read<Scalar>(from, reference_loops::offset_of(from, i)));
+        });
     }
 }
 

@@ -18,6 +18,7 @@
 /// See also: lower.hpp (how it becomes a program).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,7 @@
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
 
 namespace otimes {
 
@@ -151,6 +153,41 @@ private:
         return fits || empty;
     }
 };
+
+namespace detail {
+
+/// True when `y` is X itself, in memory, every factor replaces a mode by one of the same extent, and none lies in X: then the
+/// product needs no second matrix. `bytes`: of an element of X; `doubled`: it is lowered as a real problem.
+OTIMES_COLD inline bool replaces_itself(const product_operands& node, const matrix_view& y, std::int64_t bytes,
+                                        bool doubled) {
+    if (!(node.x.view() == y) || node.x.conjugated() || node.x.real_elements() || y.rows == 0 || y.cols == 0) {
+        return false;
+    }
+    for (const factor_list* list : {&node.left, &node.right}) {
+        for (const leaf& factor : *list) {
+            const matrix_view f = factor.view();
+            if (f.rows != f.cols || (!factor.is_dense() && !factor.is_identity())) {
+                return false;
+            }
+            if (!factor.is_dense()) {
+                continue;
+            }
+            if (factor.real_elements() && !doubled) {  // a complex program promotes it: more than one chain
+                return false;
+            }
+            if (!factor.is_owned() &&
+                overlap(memory_of(f, factor.real_elements() ? bytes / 2 : bytes), memory_of(y, bytes))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/// The program of such a product says so by one binding for both: X is described first, Y last.
+inline void bind_in_place(program& p) { p.tensors.back().binding = p.tensors.front().binding; }
+
+}  // namespace detail
 
 /// L * X * R with a scalar; see the file comment.
 template <class Scalar>

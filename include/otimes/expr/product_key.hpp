@@ -16,10 +16,11 @@
 namespace otimes {
 
 /// Describes `y (+)= node` in `key` and binds its operands in the order in which lowering binds them, all but the scalar.
-/// `doubled`: it is lowered as a real problem. False: it has more factors than a key has room for, or one with structure.
+/// `doubled`: it is lowered as a real problem; `in_place`: Y is X, one operand of its program. False: it has more factors than a key has room for, or one with structure.
 /// Cost: some nanoseconds per operand.
 OTIMES_OUT_OF_LINE inline bool describe_product(const product_operands& node, const matrix_view& y, bool add,
-                                                dtype type, bool doubled, plan_key& key, bindings& bound) {
+                                                dtype type, bool doubled, bool in_place, plan_key& key,
+                                                bindings& bound) {
     const std::size_t left = node.left.size();
     const std::size_t right = node.right.size();
     if (5 * (left + right) + 7 > plan_key::most_words) {
@@ -39,8 +40,8 @@ OTIMES_OUT_OF_LINE inline bool describe_product(const product_operands& node, co
     };
     const matrix_view x = node.x.view();
     put(flags_of(node.x) | static_cast<std::int64_t>(type) << 8 | (add ? 1 : 0) << 16 | (doubled ? 1 : 0) << 17 |
-            (node.has_left ? 1 : 0) << 18 | (node.has_right ? 1 : 0) << 19 | static_cast<std::int64_t>(left) << 24 |
-            static_cast<std::int64_t>(right) << 32,
+            (node.has_left ? 1 : 0) << 18 | (node.has_right ? 1 : 0) << 19 | (in_place ? 1 : 0) << 20 |
+            static_cast<std::int64_t>(left) << 24 | static_cast<std::int64_t>(right) << 32,
         x);
     bound.pointers.push_back(const_cast<void*>(x.data));
     for (const factor_list* list : {&node.left, &node.right}) {

@@ -34,6 +34,7 @@ struct chain {
     std::int32_t in = -1;
     std::int32_t out = -1;
     bool add = false;
+    bool in_place = false;  ///< `in` and `out` are the same memory, and all factors are square
     std::int32_t scalar = -1;
     dtype type = dtype::f64;
     std::vector<chain_mode> modes;
@@ -146,6 +147,7 @@ OTIMES_COLD inline chain chain_at(const program& source, std::int32_t first, std
     }
     const std::span<const mode> in = source.modes_of(found.in);
     const std::span<const mode> out = source.modes_of(found.out);
+    found.in_place = source.at(found.in).binding >= 0 && source.at(found.in).binding == source.at(found.out).binding;
     for (std::size_t k = 0; k < in.size(); ++k) {
         const std::int32_t factor = factor_of_mode[k];
         if (in[k].extent == 1 && out[k].extent == 1) {

@@ -101,6 +101,7 @@ OTIMES_COLD inline fusion_setting setting_for(const chain& c, std::span<const fa
     f.outer_in = f.outer_out = (std::max)(level::l2, level_of(cpu, outer_bytes(c), 1));
     f.inner = intermediate_level(f);
     f.most_lanes = request.most_lanes;
+    f.in_place = c.in_place;
     return f;
 }
 
@@ -377,9 +378,9 @@ private:
                 }
             }
             p.in = input;
-            p.out = last || f.slab.in_output ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
+            p.out = last || c.in_place || f.slab.in_output ? name_of(c.out) : -2 - pool_.take(elements_after(f, end));
             p.scalar = last ? c.scalar : -1;
-            if (begin > 0 && !f.slab.in_output) {
+            if (begin > 0 && !c.in_place && !f.slab.in_output) {
                 pool_.release(-2 - input);
             }
             p.flops = static_cast<std::int64_t>(cost.flops);

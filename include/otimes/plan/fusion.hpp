@@ -39,6 +39,7 @@ struct fusion_setting {
     level outer_out = level::memory;
     level inner = level::l2;                                               ///< where its intermediates lie
     std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();  ///< a tight workspace limits the tile
+    bool in_place = false;  ///< the result overwrites the input: what lies between lies there too
 };
 
 /// Extent of chain mode k after the first `done` groups.
@@ -61,9 +62,9 @@ OTIMES_COLD inline std::int64_t extent_after(const fusion_setting& f, std::size_
 OTIMES_COLD inline void strides_after(const fusion_setting& f, std::size_t done, strides& result) {
     const std::vector<chain_mode>& modes = f.source->modes;
     result.resize(modes.size());
-    if (done == 0 || done == f.groups.size() || f.slab.in_output) {
+    if (done == 0 || done == f.groups.size() || f.slab.in_output || f.in_place) {
         for (std::size_t k = 0; k < modes.size(); ++k) {
-            result[k] = done == 0 ? modes[k].stride_in : modes[k].stride_out;
+            result[k] = done == 0 || f.in_place ? modes[k].stride_in : modes[k].stride_out;
         }
         return;
     }

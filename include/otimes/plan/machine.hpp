@@ -59,6 +59,8 @@ struct gpu_description {
     double graph_node_seconds = 0;
     double host_bytes_per_second = 0;  ///< one way, pinned memory
     double peer_bytes_per_second = 0;  ///< one way to another GPU of the host; 0: no link
+    /// Both ways together for pageable memory, which passes through pinned blocks; 0: not known, the link decides.
+    double staged_bytes_per_second = 0;
 
     friend bool operator==(const gpu_description&, const gpu_description&) = default;
 };

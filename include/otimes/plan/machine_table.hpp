@@ -86,6 +86,7 @@ inline gpu_description h200() {
     gpu.graph_node_seconds = 0.6e-6;
     gpu.host_bytes_per_second = 53e9;
     gpu.peer_bytes_per_second = 394e9;
+    gpu.staged_bytes_per_second = 70e9;
     return gpu;
 }
 

@@ -13,55 +13,92 @@
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/streaming.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
 
-/// What a program's operands need to be moved for a GPU.
+/// Where the operands of a program are.
 struct residency {
     bool any_on_device = false;
     bool any_on_host = false;
-    double host_bytes_in = 0;   ///< inputs and factors in host memory
-    double host_bytes_out = 0;  ///< outputs in host memory
-    std::int32_t copies = 0;    ///< how many transfers that takes
+    bool matrices_on_host = false;  ///< X or Y; factors aside
 };
 
 inline residency residency_of(const program& source) {
     residency r;
-    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
-        const tensor& t = source.tensors[id];
+    for (const tensor& t : source.tensors) {
         if (t.binding < 0) {
             continue;
         }
-        if (t.space == memory_space::device) {
-            r.any_on_device = true;
-            continue;
-        }
-        r.any_on_host = true;
-        const double bytes = static_cast<double>(element_count(source, static_cast<std::int32_t>(id))) * t.scalar_bytes;
-        (t.role == tensor_role::output ? r.host_bytes_out : r.host_bytes_in) += bytes;
-        ++r.copies;
-    }
-    for (const step& s : source.steps) {
-        if (s.add && s.out >= 0 && source.at(s.out).binding >= 0 && source.at(s.out).space == memory_space::host) {
-            r.host_bytes_in += static_cast<double>(element_count(source, s.out)) * source.at(s.out).scalar_bytes;
-        }
+        const bool on_device = t.space == memory_space::device;
+        r.any_on_device = r.any_on_device || on_device;
+        r.any_on_host = r.any_on_host || !on_device;
+        r.matrices_on_host = r.matrices_on_host || (!on_device && t.role != tensor_role::factor);
     }
     return r;
 }
 
-/// Seconds to bring host operands to the GPU and host results back; 0 when everything is there. A copy costs its bytes over
-/// the link and, to start it and to wait for it, about as much as three launches.
-inline double transfer_seconds(const residency& r, const gpu_description& gpu) {
-    if (r.copies == 0) {
-        return 0.0;
+/// Device memory that operands in host memory may take together: the limit, or nine tenths of what the GPU has.
+inline std::int64_t streaming_budget(const gpu_description& gpu, const options& wishes) {
+    const std::int64_t most = gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : wishes.workspace_limit_bytes;
+    return (std::min)(most, wishes.workspace_limit_bytes);
+}
+
+/// The plan for operands in host memory: how they stream (streaming.hpp), and the passes of a full slab.
+/// @throws budget_error not even one index at a time keeps the limit.
+inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
+    const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
+    plan result;
+    result.source = source;
+    result.where = placement::gpu;
+    result.machine_name = gpu.name;
+    double bytes_in = 0;
+    double bytes_out = 0;
+    std::string slabs;
+    for (const stream_stage& stage : stream.stages) {
+        const auto name = [&stage](std::int32_t id) {
+            return id < 0 || stage.names.empty() ? id : stage.names[static_cast<std::size_t>(id)];
+        };
+        for (pass p : stage.slab.passes) {
+            p.in = name(p.in);
+            p.out = name(p.out);
+            for (sweep& s : p.sweeps) {
+                std::ranges::transform(s.factors, s.factors.begin(), name);
+            }
+            result.passes.push_back(std::move(p));
+        }
+        const std::int64_t whole = stage.slab_count - (stage.rest.passes.empty() ? 0 : 1);
+        result.flops += stage.slab.flops * whole + stage.rest.flops;
+        result.factor_elements += stage.slab.factor_elements;
+        for (std::size_t b = 0; b < stage.slab.buffer_elements.size(); ++b) {
+            if (b == result.buffer_elements.size()) {
+                result.buffer_elements.push_back(0);
+            }
+            result.buffer_elements[b] = (std::max)(result.buffer_elements[b], stage.slab.buffer_elements[b]);
+        }
+        if (stage.slab_count > 1) {
+            slabs += std::string(slabs.empty() ? ", in slabs: " : ", then ") + std::to_string(stage.slab_count) +
+                     " of " + bytes_text((stage.bytes_in + stage.bytes_out) / static_cast<double>(stage.slab_count));
+        }
+        bytes_in += stage.bytes_in;
+        bytes_out += stage.bytes_out;
     }
-    if (gpu.host_bytes_per_second <= 0) {
-        return 1e9;  // no way there is known: never by cost
+    if (stream.stages.size() == 1) {
+        result.tensor_buffers = stream.stages.front().slab.tensor_buffers;
+        result.tensor_modes = stream.stages.front().slab.tensor_modes;
     }
-    return (r.host_bytes_in + r.host_bytes_out) / gpu.host_bytes_per_second + 3.0 * gpu.launch_seconds * r.copies;
+    result.workspace_bytes = stream.device_bytes;
+    result.predicted_seconds = stream.predicted_seconds;
+    result.notes.push_back("operands in host memory are copied to the GPU and back, " + bytes_text(bytes_in) + " and " +
+                           bytes_text(bytes_out) + slabs + ": " + seconds_text(stream.predicted_seconds));
+    if (stream.host_temporary_bytes > 0) {
+        result.notes.push_back("between the two trips " + bytes_text(static_cast<double>(stream.host_temporary_bytes)) +
+                               " of host memory hold the modes that are done");
+    }
+    return result;
 }
 
 /// Least workspace of a GPU plan: one index per slab. @throws budget_error when even that exceeds the limit.
@@ -93,26 +130,23 @@ inline plan gpu_plan_within_limit(const program& source, const machine& target, 
         }
     }
     throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
-                       " bytes on the GPU, but workspace_limit_bytes is " +
-                       std::to_string(wishes.workspace_limit_bytes) +
-                       ". Raise the limit, or cut the rows of X yourself.");
+                           " bytes on the GPU, but workspace_limit_bytes is " +
+                           std::to_string(wishes.workspace_limit_bytes) +
+                           ". Raise the limit, or cut the rows of X yourself.",
+                       least);
 }
 
-/// The plan for one GPU with its transfers accounted for. @throws unsupported_error the machine has none.
+/// The plan for one GPU; operands in host memory stream through it. @throws unsupported_error the machine has none.
 inline plan place_on_gpu(const program& source, const machine& target, const options& wishes) {
     if (target.gpus.empty()) {
         throw unsupported_error("otimes: a plan for a GPU was asked for, but machine '" + target.cpu.name +
                                 "' has none. Use placement::cpu, or plan for a machine from machine_table.hpp.");
     }
     const gpu_description& gpu = target.gpus.front();
-    plan result = gpu_plan_within_limit(source, target, wishes);
+    plan result = residency_of(source).matrices_on_host ? plan_from_host(source, gpu, wishes)
+                                                        : gpu_plan_within_limit(source, target, wishes);
     if (!gpu.compiles) {
         result.notes.push_back("no kernel is compiled at run time: those of the core set, and the generic one");
-    }
-    const double transfer = transfer_seconds(residency_of(source), gpu);
-    if (transfer > 0) {
-        result.notes.push_back("operands in host memory are copied to the GPU and back: " + seconds_text(transfer));
-        result.predicted_seconds += transfer;
     }
     return result;
 }

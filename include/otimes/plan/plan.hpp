@@ -136,6 +136,11 @@ struct rejected_candidate {
     friend bool operator==(const rejected_candidate&, const rejected_candidate&) = default;
 };
 
+/// An entry of `plan::tensor_buffers`.
+inline constexpr std::int32_t in_place_of_result = -2;
+/// Elements of the longest fibre that the zero-workspace steps of an in-place plan hold on the stack.
+inline constexpr std::int64_t longest_stack_fibre = 4096;
+
 /// How a program is evaluated. Made by `make_plan`; see the file comment.
 struct plan {
     program source;          ///< what it evaluates: the signature that `run` demands
@@ -155,8 +160,10 @@ struct plan {
     std::int32_t vector_count = 1;  ///< real numbers in a vector register: the granule of that padding
 
     /// Where the temporaries of `source` live, for plans with pass_kernel::step or more than one chain; empty otherwise.
-    std::vector<std::int32_t> tensor_buffers;  ///< per tensor: workspace buffer, or -1 (an operand, or never stored)
-    std::vector<mode> tensor_modes;            ///< `source.modes` with the strides of stored temporaries filled in
+    std::vector<std::int32_t>
+        tensor_buffers;              ///< per tensor: workspace buffer, or -1 (an operand, or never stored), or
+                                     ///< `in_place_of_result`: it lies where the result will
+    std::vector<mode> tensor_modes;  ///< `source.modes` with the strides of stored temporaries filled in
 
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once

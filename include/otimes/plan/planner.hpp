@@ -109,11 +109,65 @@ inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std
            ": " + three_digits(fused / separate) + "x the time";
 }
 
+/// The plan of an in-place chain without any workspace: one step a pass, each fibre read whole onto the stack before its results
+/// overwrite it. False where the program is no such chain or a fibre is too long.
+inline bool plan_without_workspace(const program& source, const cpu_description& cpu, cpu_candidate& result) {
+    std::vector<chain> chains = chains_of(source);
+    if (chains.size() != 1 || !chains.front().in_place) {
+        return false;
+    }
+    plan p;
+    p.source = source;
+    p.machine_name = cpu.name;
+    p.tensor_modes = source.modes;
+    p.tensor_buffers.assign(source.tensors.size(), -1);
+    const std::int32_t out = chains.front().out;
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor& t = source.tensors[id];
+        if (t.binding >= 0) {
+            continue;
+        }
+        p.tensor_buffers[id] = in_place_of_result;
+        for (std::int32_t k = 0; k < t.mode_count; ++k) {
+            p.tensor_modes[static_cast<std::size_t>(t.first_mode + k)] =
+                source.modes_of(out)[static_cast<std::size_t>(k)];
+        }
+    }
+    for (std::size_t i = 0; i < source.steps.size(); ++i) {
+        const step& s = source.steps[i];
+        pass one;
+        one.step = static_cast<std::int32_t>(i);
+        one.in = chains.front().in;
+        one.out = out;
+        one.scalar = s.scalar;
+        one.level = level_name(level::memory);
+        one.reason = "each fibre through the stack: no workspace";
+        one.bytes = 2 * operand_bytes(source, out);
+        one.flops = step_flops(source, s);
+        one.bound_seconds = (std::max)(static_cast<double>(one.bytes) / cpu.memory_bytes_per_second,
+                                       static_cast<double>(one.flops) / cpu.flops_f64);
+        one.predicted_seconds = 3.0 * one.bound_seconds + cpu.dispatch_seconds;  // plain loops that compilers vectorise
+        if (s.kind == step_kind::contract &&
+            source.modes_of(out)[static_cast<std::size_t>(s.mode)].extent > longest_stack_fibre) {
+            return false;
+        }
+        p.flops += one.flops;
+        p.predicted_seconds += one.predicted_seconds;
+        p.passes.push_back(std::move(one));
+    }
+    result = {};
+    result.made = std::move(p);
+    result.chains = std::move(chains);
+    result.request.threads = 1;
+    return true;
+}
+
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
+/// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
 /// @throws budget_error none of them keeps the limit; the text names the least.
 inline cpu_candidate within_limit(const program& source, const cpu_description& cpu, const cpu_request& first,
-                                  std::int64_t limit) {
+                                  std::int64_t limit, std::int64_t unlimited_bytes) {
     std::vector<std::int64_t> slab_extents{-1, 0};
     const std::vector<chain> chains = chains_of(source);
     if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
@@ -125,7 +179,7 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
     }
     const std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
     std::optional<cpu_candidate> best;
-    std::int64_t least = unlimited;
+    std::int64_t least = unlimited_bytes;
     for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
         for (const bool multiply_out : {true, false}) {
             for (const partition how :
@@ -144,10 +198,14 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
             }
         }
     }
+    if (cpu_candidate bare; !best && limit >= 0 && plan_without_workspace(source, cpu, bare)) {
+        best = std::move(bare);
+    }
     if (!best) {
         throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
-                           " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
-                           ". Raise the limit to that or more.");
+                               " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
+                               ". Raise the limit to that or more.",
+                           least);
     }
     return std::move(*best);
 }
@@ -313,7 +371,7 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
     }
     if (chosen.made.workspace_bytes > wishes.workspace_limit_bytes) {
         const std::int64_t wanted = chosen.made.workspace_bytes;
-        chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes);
+        chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes, wanted);
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
                                     " instead of " + bytes_text(static_cast<double>(wanted)));
     }
@@ -324,6 +382,15 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
     explain_passes(chosen, cpu);
     explain_losers(chosen, cpu);
     return std::move(chosen.made);
+}
+
+/// The plan for one GPU, where it keeps the workspace limit.
+inline std::optional<plan> gpu_plan_if_it_fits(const program& source, const machine& target, const options& wishes) {
+    try {
+        return place_on_gpu(source, target, wishes);
+    } catch (const budget_error&) {
+        return std::nullopt;
+    }
 }
 
 }  // namespace planning
@@ -356,19 +423,31 @@ OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, 
     } else if (chosen == placement::gpu || where.any_on_device) {
         result = place_on_gpu(source, target, wishes);
     } else {
-        result = place_on_cpu(source, target, wishes);
+        // A place that cannot keep the workspace limit loses to one that can.
+        std::optional<plan> other;
         if (chosen == placement::automatic && !target.gpus.empty()) {
-            plan other = place_on_gpu(source, target, wishes);
+            other = gpu_plan_if_it_fits(source, target, wishes);
+        }
+        try {
+            result = place_on_cpu(source, target, wishes);
+        } catch (const budget_error&) {
+            if (!other) {
+                throw;
+            }
+            result = std::move(*other);
+            other.reset();
+        }
+        if (other) {
             const auto lost = [](const plan& loser, const plan& winner, const char* name) {
                 return rejected_candidate{
                     name, three_digits(loser.predicted_seconds / winner.predicted_seconds) + "x the time",
                     loser.predicted_seconds};
             };
-            if (other.predicted_seconds < result.predicted_seconds) {
-                std::swap(other, result);
-                result.rejected.push_back(lost(other, result, "on the CPU"));
+            if (other->predicted_seconds < result.predicted_seconds) {
+                std::swap(*other, result);
+                result.rejected.push_back(lost(*other, result, "on the CPU"));
             } else {
-                result.rejected.push_back(lost(other, result, "on the GPU, transfers included"));
+                result.rejected.push_back(lost(*other, result, "on the GPU, transfers included"));
             }
         }
     }

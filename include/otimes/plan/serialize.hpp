@@ -421,7 +421,8 @@ void transfer(Archive& a, machine& m) {
                      g.has_warpgroup_mma, g.compiles, g.cluster_blocks, g.has_async_copy, g.has_bulk_copy,
                      g.has_tf32_mma, g.has_f64_mma, g.has_f64_mma_wide, g.memory_bytes_per_second,
                      g.l2_bytes_per_second, g.flops_f32, g.flops_f64, g.flops_f32_split, g.flops_f64_mma,
-                     g.launch_seconds, g.graph_node_seconds, g.host_bytes_per_second, g.peer_bytes_per_second);
+                     g.launch_seconds, g.graph_node_seconds, g.host_bytes_per_second, g.peer_bytes_per_second,
+                     g.staged_bytes_per_second);
     }
     a.line("network");
     a.field(m.network_bytes_per_second);

@@ -5,6 +5,7 @@
 /// in the formula), both shapes, the rule that is broken, and what to do. docs/errors.md lists every text.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -32,6 +33,13 @@ public:
 class budget_error : public error {
 public:
     using error::error;
+    budget_error(const std::string& text, std::int64_t least_bytes) : error(text), least_bytes_(least_bytes) {}
+
+    /// The least limit that works, in bytes; 0 where none is known.
+    [[nodiscard]] std::int64_t least_bytes() const noexcept { return least_bytes_; }
+
+private:
+    std::int64_t least_bytes_ = 0;
 };
 
 /// A matrix that must be inverted or decomposed and cannot be: singular to working precision, not positive definite.

@@ -173,6 +173,12 @@ inline std::int64_t element_count(const program& p, std::int32_t id) {
     return count;
 }
 
+/// True for a program whose result overwrites its first operand: `X = X * K` in the memory of X.
+inline bool overwrites_input(const program& p) noexcept {
+    return !p.tensors.empty() && p.tensors.back().role == tensor_role::output &&
+           p.tensors.front().role == tensor_role::input && p.tensors.back().binding == p.tensors.front().binding;
+}
+
 /// A 64-bit hash of a program for the plan cache; equal programs hash equal, in every process of one byte order.
 inline std::uint64_t hash_value(const program& p) noexcept {
     std::uint64_t h = 0x9e3779b97f4a7c15ull;

@@ -294,6 +294,19 @@ public:
         return result;
     }
 
+    /// @name `X *= K` and `X.applyOnTheLeft(K)`, by Eigen's own operators: X = X * K and X = K * X. With square factors they need
+    /// no second matrix (docs/memory.md).
+    /// @{
+    template <class Destination>
+    void applyThisOnTheRight(Destination& x) const {
+        x = x * *this;
+    }
+    template <class Destination>
+    void applyThisOnTheLeft(Destination& x) const {
+        x = *this * x;
+    }
+    /// @}
+
     /// @name A kron does not become a matrix by itself.
     /// @{
     template <class Destination>

@@ -124,6 +124,17 @@ struct product {
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
         low.add_product(node, y, add, scale);
     }
+
+    /// May X, at `y`, be overwritten pass by pass?
+    [[nodiscard]] bool runs_in_place(const matrix_view& y, signature depends = signature::by_value) const {
+        if constexpr (dtype_of<Scalar>() == dtype::other) {
+            return false;
+        } else {
+            const bool doubled =
+                is_real_problem(node, node.alpha) && !(depends == signature::by_type && node.complex_scale);
+            return detail::replaces_itself(node, y, static_cast<std::int64_t>(sizeof(Scalar)), doubled);
+        }
+    }
 };
 
 /// scale * y for a lazy y that is not a product.
@@ -309,6 +320,16 @@ bool takes_shape(Eigen::Index rows, Eigen::Index cols) {
            (most_cols == Eigen::Dynamic || cols <= most_cols);
 }
 
+/// X = node in the memory of X: on the CPU, where no factor lies in X.
+template <class Node>
+bool overwrites_itself(const Node& node, const matrix_view& x) {
+    if constexpr (requires { node.runs_in_place(x); }) {
+        return node.runs_in_place(x) && current_executor().where() == placement::cpu;
+    } else {
+        return false;
+    }
+}
+
 /// Destination (op)= source. The order is: check the shapes, test for overlap, resize, write.
 template <class Functor, class Destination, class Node>
 void assign(Destination& destination, const lazy<Node>& source, const Functor& functor) {
@@ -338,7 +359,8 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
         const plain value(source);
         resize();
         assign_without_alias(destination, value, functor);
-    } else if (source.node().reads(view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+    } else if (source.node().reads(view_of(destination), static_cast<std::int64_t>(sizeof(scalar))) &&
+               !(how == assignment::overwrite && overwrites_itself(source.node(), view_of(destination)))) {
         plain value(source.rows(), source.cols());
         source.node().evaluate(value, false, scalar(1));
         if constexpr (how == assignment::overwrite && std::is_same_v<Destination, plain>) {

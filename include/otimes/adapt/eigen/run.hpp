@@ -25,14 +25,18 @@ inline namespace OTIMES_TARGET {
 namespace eigen {
 
 /// Lowers `expression` as an assignment to memory at `destination` and calls `use(program, bindings)`.
+/// `in_place`: the destination is the expression's X, and is overwritten pass by pass.
 template <class Node, class Use>
-void with_program(const lazy<Node>& expression, const matrix_view& destination, const Use& use) {
+void with_program(const lazy<Node>& expression, const matrix_view& destination, const Use& use, bool in_place = false) {
     using scalar = typename Node::scalar_type;
     expression.node().check();
     lowering_scratch scratch;
     lowering<scalar> low(scratch.program(), scratch.bindings(), signature::by_type);
     std::vector<std::shared_ptr<const void>> kept;  // values of terms that are no operands in memory
     expression.node().lower(low, destination, false, scalar(1), kept);
+    if (in_place) {
+        detail::bind_in_place(scratch.program());
+    }
     use(scratch.program(), scratch.bindings());
 }
 
@@ -40,6 +44,16 @@ void with_program(const lazy<Node>& expression, const matrix_view& destination, 
 template <class Destination>
 matrix_view packed_view(std::int64_t rows, std::int64_t cols) {
     return {nullptr, rows, cols, Destination::IsRowMajor ? cols : 1, Destination::IsRowMajor ? 1 : rows};
+}
+
+/// True when `expression` may overwrite its own X at `destination`; a CPU plan then needs no second matrix.
+template <class Node>
+bool runs_in_place(const lazy<Node>& expression, const matrix_view& destination) {
+    if constexpr (is_product_node<Node>) {
+        return expression.node().runs_in_place(destination, signature::by_type);
+    } else {
+        return false;
+    }
 }
 
 /// The destination of the plain matrix that the expression would become.
@@ -67,7 +81,8 @@ template <class Node>
     }
     return make_plan(expression, decided, current_executor().target());
 }
-/// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for.
+/// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for. `X, X * K` with square
+/// factors gives, on the CPU, a plan that overwrites X; with workspace_limit_bytes = 0 it needs no other memory at all.
 template <class Destination, class Node>
 requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[nodiscard]] plan
     make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
@@ -76,9 +91,10 @@ requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[no
         decided.placement = current_executor().where();
     }
     plan result;
-    eigen::with_program(expression, eigen::view_of(destination), [&](const program& p, const bindings&) {
-        result = make_plan(p, current_executor().target(), decided);
-    });
+    eigen::with_program(
+        expression, eigen::view_of(destination),
+        [&](const program& p, const bindings&) { result = make_plan(p, current_executor().target(), decided); },
+        decided.placement == placement::cpu && eigen::runs_in_place(expression, eigen::view_of(destination)));
     return result;
 }
 
@@ -138,20 +154,24 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
             destination.resize(expression.rows(), expression.cols());
         }
     }
-    if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+    const bool in_place = overwrites_input(p.source) && eigen::runs_in_place(expression, eigen::view_of(destination));
+    if (!in_place && expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
         throw alias_error(
             "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
             "for it; run into another matrix, or write Y = expression.");
     }
-    eigen::with_program(expression, eigen::view_of(destination), [&](const program& given, const bindings& b) {
-        demand_signature(given);
-        if constexpr (dtype_of<scalar>() == dtype::other) {
-            reference_run<scalar>(given, b);
-        } else {
-            enable_kernels<scalar>();
-            e.run(p, b, {workspace, available_bytes});
-        }
-    });
+    eigen::with_program(
+        expression, eigen::view_of(destination),
+        [&](const program& given, const bindings& b) {
+            demand_signature(given);
+            if constexpr (dtype_of<scalar>() == dtype::other) {
+                reference_run<scalar>(given, b);
+            } else {
+                enable_kernels<scalar>();
+                e.run(p, b, {workspace, available_bytes});
+            }
+        },
+        in_place);
 }
 
 /// `on(executor, Y) = expression`; also += and -=. Y may be a view.

@@ -135,6 +135,8 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
         shape.alpha_im = Components == 2 ? static_cast<Real>(alpha.imag()) : Real(0);
     }
     shape.conjugate = Components == 2 && one.in >= 0 && p.source.at(one.in).conjugate;
+    shape.in_place = one.in == one.out ||
+                     (one.in >= 0 && one.out >= 0 && p.source.at(one.in).binding == p.source.at(one.out).binding);
     std::ptrdiff_t offset = 0;
     for (const pass& before : p.passes) {
         int i = 0;
@@ -205,6 +207,86 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
     }
 }
 
+/// x = alpha * x contracted along mode `on` with a square factor, in the memory of x: for each group of neighbouring fibres, all
+/// of it is read onto the stack before any of it is written.
+/// @pre the mode has at most longest_stack_fibre indices
+template <class Scalar>
+void contract_in_place(const reference_loops::view& x, std::size_t on, const reference_loops::view& factor,
+                       const Scalar* alpha) {
+    constexpr std::ptrdiff_t capacity = longest_stack_fibre;
+    constexpr std::ptrdiff_t most_lanes = 32;
+    const mode fibre = x.modes[on];
+    mode lanes{1, 0};  // the free mode whose indices lie closest together
+    std::size_t lane_mode = x.modes.size();
+    std::ptrdiff_t at[most_pass_modes];
+    tile_loop loops[most_pass_modes];
+    int count = 0;
+    for (std::size_t k = 0; k < x.modes.size(); ++k) {
+        if (k != on && x.modes[k].extent > 1 && (lane_mode == x.modes.size() || x.modes[k].stride < lanes.stride)) {
+            lanes = x.modes[k];
+            lane_mode = k;
+        }
+    }
+    for (std::size_t k = 0; k < x.modes.size(); ++k) {
+        if (x.modes[k].extent == 0) {
+            return;
+        }
+        if (k != on && k != lane_mode && x.modes[k].extent > 1) {
+            at[count] = 0;
+            loops[count++] = {static_cast<std::ptrdiff_t>(x.modes[k].extent),
+                              static_cast<std::ptrdiff_t>(x.modes[k].stride), 0};
+        }
+    }
+    const auto length = static_cast<std::ptrdiff_t>(fibre.extent);
+    const auto step = static_cast<std::ptrdiff_t>(fibre.stride);
+    const auto lane_step = static_cast<std::ptrdiff_t>(lanes.stride);
+    const std::ptrdiff_t fit = capacity / length;
+    const std::ptrdiff_t width = fit < most_lanes ? fit : most_lanes;
+    const mode& mp = factor.modes[factor.modes.size() - 2];
+    const mode& mq = factor.modes[factor.modes.size() - 1];
+    Scalar block[capacity];
+    Scalar sums[most_lanes];
+    auto* base = static_cast<Scalar*>(x.data);
+    for (;;) {
+        for (std::ptrdiff_t first = 0; first < static_cast<std::ptrdiff_t>(lanes.extent); first += width) {
+            const std::ptrdiff_t left = static_cast<std::ptrdiff_t>(lanes.extent) - first;
+            const std::ptrdiff_t some = left < width ? left : width;
+            Scalar* const from = base + first * lane_step;
+            for (std::ptrdiff_t p = 0; p < length; ++p) {
+                for (std::ptrdiff_t l = 0; l < some; ++l) {
+                    block[p * some + l] = from[p * step + l * lane_step];
+                }
+            }
+            for (std::ptrdiff_t q = 0; q < length; ++q) {
+                for (std::ptrdiff_t l = 0; l < some; ++l) {
+                    sums[l] = Scalar(0);
+                }
+                for (std::ptrdiff_t p = 0; p < length; ++p) {
+                    const Scalar entry = reference_loops::read<Scalar>(factor, p * mp.stride + q * mq.stride);
+                    for (std::ptrdiff_t l = 0; l < some; ++l) {
+                        sums[l] += block[p * some + l] * entry;
+                    }
+                }
+                for (std::ptrdiff_t l = 0; l < some; ++l) {
+                    from[q * step + l * lane_step] = alpha == nullptr ? sums[l] : Scalar(*alpha * sums[l]);
+                }
+            }
+        }
+        int k = count - 1;
+        for (; k >= 0; --k) {
+            base += loops[k].in;
+            if (++at[k] < loops[k].extent) {
+                break;
+            }
+            base -= loops[k].extent * loops[k].in;
+            at[k] = 0;
+        }
+        if (k < 0) {
+            return;
+        }
+    }
+}
+
 /// One step by strided loops, or by the reference loops. @param buffers the workspace buffers of worker 0
 /// @throws unsupported_error
 template <class Scalar>
@@ -218,6 +300,12 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
         }
         const tensor& t = p.source.at(id);
         const std::int32_t buffer = p.tensor_buffers.empty() ? -1 : p.tensor_buffers[static_cast<std::size_t>(id)];
+        if (buffer == in_place_of_result) {
+            v.data = b.pointers[static_cast<std::size_t>(p.source.at(p.passes.front().in).binding)];
+            v.type = dtype_of<Scalar>();
+            v.modes = {modes.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
+            return v;
+        }
         v.data = buffer >= 0 ? buffers + buffer_offset(p, buffer, static_cast<std::ptrdiff_t>(sizeof(Scalar)))
                              : b.pointers[static_cast<std::size_t>(t.binding)];
         v.type = buffer >= 0 ? dtype_of<Scalar>() : t.type;
@@ -227,6 +315,10 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
     };
     Scalar alpha(0);
     const Scalar* const scalar = reference_loops::scalar_of(s, b, alpha);
+    if (s.kind == step_kind::contract && view_of(s.in).data == view_of(s.out).data) {
+        contract_in_place<Scalar>(view_of(s.in), static_cast<std::size_t>(s.mode), view_of(s.factor), scalar);
+        return;
+    }
     const auto loops = structured_steps<Scalar>::loops.load(std::memory_order_relaxed);
     if (loops == nullptr || !loops(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar)) {
         reference_loops::run_step<Scalar>(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar);
@@ -319,7 +411,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
         detail::throw_small_workspace(given.bytes, p.workspace_bytes);
     }
-    if (!p.tensor_buffers.empty()) {  // several chains
+    if (!p.tensor_buffers.empty() && !overwrites_input(p.source)) {  // several chains
         const auto by_rows = row_steps<Scalar>::run.load(std::memory_order_relaxed);
         if (by_rows != nullptr && by_rows(p.source, b, static_cast<std::int32_t>(useful_threads(p)), p.flops,
                                           p.workspace_bytes / static_cast<std::int64_t>(sizeof(Scalar)))) {

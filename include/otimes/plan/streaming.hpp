@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT
+/// @file streaming.hpp
+/// Operands in host memory on a GPU: how they pass through device memory in slabs, so that they may be larger than it, with the
+/// copy in, the kernels and the copy out of three neighbouring slabs at the same time. A pure function of values.
+///
+///     slab s:    copy in | compute | copy out
+///     slab s+1:            copy in | compute | copy out          two buffers on each side
+///
+/// A slab is a range of one free index of the program (cut.hpp). Where there is none, or one index of it is too much (one long
+/// row), the chain is done in two stages: first every mode but one, in slabs of that one, which is free until then; then that
+/// one, in slabs of another. The tensor between them lies in Y where it fits there, else in host memory of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/cut.hpp>
+#include <otimes/plan/gpu_passes.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// A host operand of a stage on its way to the device or back. The outputs of a program are one: the terms of a sum write the
+/// same matrix.
+struct streamed_operand {
+    std::int32_t tensor = -1;
+    std::int32_t cut_mode = -1;  ///< -1: it is needed whole by every slab, and moved once
+    bool read = false;
+    bool written = false;
+    friend bool operator==(const streamed_operand&, const streamed_operand&) = default;
+};
+
+/// One trip of operands through the device.
+struct stream_stage {
+    program source;                   ///< what the stage computes; operands in host memory
+    std::vector<std::int32_t> names;  ///< of its tensors in the whole program, for explain
+    program_cut cut;
+    std::int64_t slab_extent = 0;  ///< indices of the cut per slab
+    std::int64_t slab_count = 1;
+    std::vector<streamed_operand> operands;
+    program device;        ///< of a full slab: operands in device memory, without gaps
+    plan slab;             ///< of `device`
+    plan rest;             ///< of a last slab that is shorter; without passes when there is none
+    double bytes_in = 0;   ///< host to device, all slabs
+    double bytes_out = 0;  ///< device to host
+    std::int64_t device_bytes =
+        0;  ///< exact: two slabs of each streamed operand, the others whole, the slab's workspace
+    double predicted_seconds = 0;
+    friend bool operator==(const stream_stage&, const stream_stage&) = default;
+};
+
+/// How host operands pass through a GPU.
+struct stream_plan {
+    std::vector<stream_stage> stages;
+    std::int64_t device_bytes = 0;          ///< the most of any stage
+    std::int64_t host_temporary_bytes = 0;  ///< host memory between two stages; 0 when Y holds it
+    double predicted_seconds = 0;
+    friend bool operator==(const stream_plan&, const stream_plan&) = default;
+};
+
+/// Bytes of one pinned block, through which pageable operands pass.
+inline constexpr std::int64_t pinned_block_bytes = 4ll << 20;
+
+namespace streaming {
+
+inline constexpr std::int64_t buffers_each = 2;
+/// In and out. Long against the latency of a copy; below `worth_cutting` the copies of one thread are done sooner than others
+/// are started.
+inline constexpr double slab_bytes_wanted = 96e6;
+inline constexpr double least_slab_bytes = 2e6;
+inline constexpr double worth_cutting = 4e6;
+inline constexpr std::int64_t slabs_wanted = 24;  ///< so that the first copy in and the last one out are a few percent
+/// Ranges of an index whose elements lie side by side are lines of host memory. Their slabs are whole cache lines wide, which is
+/// how kernels want them too.
+inline constexpr std::int64_t long_line_bytes = 4096;
+inline constexpr std::int64_t short_line_bytes = 512;
+/// Threads that help with the copies, at most, and the time until they work.
+inline constexpr double most_workers = 8;
+inline constexpr double workers_start_seconds = 6e-4;
+/// Rates of one thread and of all of them.
+inline constexpr double workers_gain = 4;
+inline constexpr std::int64_t cache_line_bytes = 128;
+
+/// In the device program of a stage, operand i of `stream_stage::operands` has the binding `first_device_binding + i`: two host
+/// operands may be the same memory, their copies on the device are not.
+inline std::int32_t first_device_binding(const program& source) {
+    std::int32_t count = 0;
+    for (const tensor& t : source.tensors) {
+        count = (std::max)(count, t.binding + 1);
+    }
+    return count;
+}
+
+inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// The stage that works on slabs of `extent` indices. The plans of its slabs may throw budget_error.
+inline stream_stage stage_of(const program& source, const program_cut& cut, std::int64_t extent,
+                             const gpu_description& gpu, const options& wishes) {
+    stream_stage stage;
+    stage.source = source;
+    stage.cut = cut;
+    const bool is_cut = cut.extent > 0;
+    stage.slab_extent = is_cut ? extent : 0;
+    stage.slab_count = is_cut ? (cut.extent + extent - 1) / extent : 1;
+    std::int32_t output = -1;  // position of the result among the operands
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor& t = source.tensors[id];
+        const bool moves = t.role != tensor_role::factor || t.kind == factor_kind::dense;
+        if (t.binding < 0 || t.space != memory_space::host || !moves ||
+            (t.role == tensor_role::output && output >= 0)) {
+            continue;
+        }
+        streamed_operand o;
+        o.tensor = static_cast<std::int32_t>(id);
+        o.cut_mode = is_cut ? cut.mode[id] : -1;
+        const auto is_mine = [&](std::int32_t other) {
+            return other == o.tensor ||
+                   (other >= 0 && t.role == tensor_role::output && source.at(other).role == tensor_role::output);
+        };
+        for (const step& s : source.steps) {  // what a step before has written needs no copy in
+            o.read = o.read || (!o.written && (is_mine(s.in) || is_mine(s.factor) || (is_mine(s.out) && s.add)));
+            o.written = o.written || is_mine(s.out);
+        }
+        output = t.role == tensor_role::output ? static_cast<std::int32_t>(stage.operands.size()) : output;
+        stage.operands.push_back(o);
+    }
+    const auto on_device = [&](std::int64_t count) {
+        program p = is_cut ? slice_of(source, cut, count) : source;
+        std::int32_t binding = first_device_binding(source);
+        for (const streamed_operand& o : stage.operands) {
+            pack(p, o.tensor);
+            tensor& t = p.tensors[static_cast<std::size_t>(o.tensor)];
+            t.space = memory_space::device;
+            t.alignment_log2 = 6;
+            t.binding = binding++;
+        }
+        for (std::size_t id = 0; id < p.tensors.size() && output >= 0; ++id) {
+            tensor& t = p.tensors[id];
+            if (t.role == tensor_role::output && t.space == memory_space::host) {  // another term of the same sum
+                pack(p, static_cast<std::int32_t>(id));
+                t.space = memory_space::device;
+                t.alignment_log2 = 6;
+                t.binding = first_device_binding(source) + output;
+            }
+        }
+        return p;
+    };
+    stage.device = on_device(is_cut ? extent : 0);
+    stage.slab = plan_on_gpu(stage.device, gpu, wishes);
+    double seconds = stage.slab.predicted_seconds * static_cast<double>(stage.slab_count);
+    if (is_cut && cut.extent % extent != 0) {
+        stage.rest = plan_on_gpu(on_device(cut.extent % extent), gpu, wishes);
+        seconds += stage.rest.predicted_seconds - stage.slab.predicted_seconds;
+    }
+    stage.device_bytes = (std::max)(stage.slab.workspace_bytes, stage.rest.workspace_bytes);
+    for (const streamed_operand& o : stage.operands) {
+        const tensor& t = source.at(o.tensor);
+        const std::int64_t bytes = element_count(stage.device, o.tensor) * t.scalar_bytes;
+        stage.device_bytes += round_to_allocation(bytes) * (o.cut_mode >= 0 ? buffers_each : 1);
+        const double whole = static_cast<double>(element_count(source, o.tensor)) * t.scalar_bytes;
+        stage.bytes_in += o.read ? whole : 0.0;
+        stage.bytes_out += o.written ? whole : 0.0;
+    }
+    if (gpu.host_bytes_per_second > 0) {
+        const double in = stage.bytes_in / gpu.host_bytes_per_second;
+        const double out = stage.bytes_out / gpu.host_bytes_per_second;
+        // Pageable memory: by several threads where the slabs overlap, by the calling one else.
+        const double rate = gpu.staged_bytes_per_second / (stage.slab_count > 1 ? 1.0 : workers_gain);
+        const double staged = rate > 0 ? (stage.bytes_in + stage.bytes_out) / rate : 0.0;
+        const double slowest = (std::max)({in, out, staged, seconds});
+        // What is not overlapped: the first slab's way in and the last one's way out; each copy is started and waited for.
+        stage.predicted_seconds =
+            slowest + (in + out + seconds - (std::max)({in, out, seconds})) / static_cast<double>(stage.slab_count) +
+            3.0 * gpu.launch_seconds * static_cast<double>(stage.operands.size()) +
+            (stage.slab_count > 1 ? workers_start_seconds : 0.0);
+    } else {
+        stage.predicted_seconds = 1e9;  // no way there is known: never by cost
+    }
+    return stage;
+}
+
+/// The best stage for `source` within `budget` bytes of device memory; its device_bytes exceed the budget when none is.
+inline stream_stage best_stage(const program& source, const std::vector<program_cut>& cuts, const gpu_description& gpu,
+                               const options& wishes, std::int64_t budget) {
+    stream_stage best = stage_of(source, {}, 0, gpu, wishes);
+    const double moved = best.bytes_in + best.bytes_out;
+    if (best.device_bytes <= budget && moved < worth_cutting) {
+        return best;  // too little to cut
+    }
+    bool found = best.device_bytes <= budget;
+    for (const program_cut& cut : cuts) {
+        const double slab_bytes =
+            std::clamp(moved / static_cast<double>(slabs_wanted), least_slab_bytes, slab_bytes_wanted);
+        auto extent = static_cast<std::int64_t>(static_cast<double>(cut.extent) * (std::min)(1.0, slab_bytes / moved));
+        std::int64_t granule = 1;
+        for (const streamed_operand& o : best.operands) {
+            const std::int32_t k = cut.mode[static_cast<std::size_t>(o.tensor)];
+            const tensor& t = source.at(o.tensor);
+            if (k >= 0 && std::abs(source.modes_of(t)[static_cast<std::size_t>(k)].stride) == 1) {
+                // Long lines, as long as that leaves a good number of slabs.
+                granule = cache_line_bytes / t.scalar_bytes;
+                extent = (std::max)({extent, short_line_bytes / t.scalar_bytes,
+                                     (std::min)(long_line_bytes / t.scalar_bytes, cut.extent / (slabs_wanted / 2))});
+            }
+        }
+        extent = std::clamp<std::int64_t>(extent, 1, (cut.extent + 1) / 2);
+        const std::int64_t count = (cut.extent + extent - 1) / extent;
+        extent = (cut.extent + count - 1) / count;
+        if (extent > granule && 2 * round_up(extent, granule) <= cut.extent) {
+            extent = round_up(extent, granule);
+        }
+        stream_stage stage = stage_of(source, cut, extent, gpu, wishes);
+        while (stage.device_bytes > budget && extent > 1) {
+            // Shrink at least as far as the bytes say; the workspace does not always follow.
+            const double share = static_cast<double>(budget) / static_cast<double>(stage.device_bytes);
+            extent =
+                std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(extent) * share), 1, extent - 1);
+            extent = extent > granule ? extent / granule * granule : extent;
+            stage = stage_of(source, cut, extent, gpu, wishes);
+        }
+        const bool fits = stage.device_bytes <= budget;
+        const bool better = fits != found ? fits
+                            : fits        ? stage.predicted_seconds < best.predicted_seconds
+                                          : stage.device_bytes < best.device_bytes;
+        if (better) {
+            found = fits;
+            best = std::move(stage);
+        }
+    }
+    return best;
+}
+
+/// A chain of contractions in two stages, the one on mode `last` alone in the second. False where the program is no such chain.
+/// The tensor between them takes the binding after the program's own; `temporary_bytes`: 0 when it lies in Y.
+inline bool split_chain(const program& source, std::int32_t last, program& first, program& second,
+                        std::vector<std::int32_t>& first_names, std::vector<std::int32_t>& second_names,
+                        std::int64_t& temporary_bytes) {
+    const std::int32_t bindings = first_device_binding(source);
+    std::vector<const step*> before;
+    const step* alone = nullptr;
+    for (const step& s : source.steps) {
+        if (s.kind != step_kind::contract || source.at(s.factor).mode_count != 2) {
+            return false;
+        }
+        if (s.mode == last && alone == nullptr) {
+            alone = &s;
+        } else if (s.mode == last) {
+            return false;
+        } else {
+            before.push_back(&s);
+        }
+    }
+    const step& end = source.steps.back();
+    for (std::size_t i = 0; i < source.steps.size(); ++i) {
+        if (i > 0 && source.steps[i].in != source.steps[i - 1].out) {
+            return false;
+        }
+    }
+    if (alone == nullptr || before.empty()) {
+        return false;
+    }
+    const auto input = source.steps.front().in;
+    const auto output = end.out;
+    const auto copy = [&](program& to, std::int32_t id) {
+        const std::int32_t number = to.add_tensor(source.at(id));
+        for (const mode& m : source.modes_of(id)) {
+            to.add_mode(m.extent, m.stride);
+        }
+        return number;
+    };
+    // The tensor between: Y's modes but the one that is still to be contracted.
+    const mode& kept = source.modes_of(input)[static_cast<std::size_t>(last)];
+    const mode& made = source.modes_of(output)[static_cast<std::size_t>(last)];
+    const bool in_place = kept.extent == made.extent && !end.add;
+    const auto between = [&](program& to, tensor_role role) {
+        tensor t = source.at(output);
+        t.role = role;
+        if (!in_place) {
+            t.binding = bindings;
+        }
+        const std::int32_t number = to.add_tensor(t);
+        for (std::int32_t k = 0; k < t.mode_count; ++k) {
+            const mode& m = source.modes_of(output)[static_cast<std::size_t>(k)];
+            to.add_mode(k == last ? kept.extent : m.extent, m.stride);
+        }
+        to.tensors[static_cast<std::size_t>(number)].mode_count = source.at(output).mode_count;
+        if (!in_place) {
+            pack(to, number);
+        }
+        return number;
+    };
+    first.clear();
+    std::int32_t current = copy(first, input);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        step s = *before[i];
+        const std::int32_t factor = copy(first, s.factor);
+        s.in = current;
+        s.factor = factor;
+        s.add = false;
+        s.scalar = -1;
+        if (i + 1 == before.size()) {
+            s.out = between(first, tensor_role::output);
+        } else {
+            tensor t = first.at(current);
+            t.role = tensor_role::temporary;
+            t.binding = -1;
+            t.conjugate = false;
+            const std::int32_t from = first.at(current).first_mode;
+            const std::int32_t modes = t.mode_count;
+            s.out = first.add_tensor(t);
+            const std::int64_t q = source.modes_of(before[i]->factor)[1].extent;
+            for (std::int32_t k = 0; k < modes; ++k) {
+                const std::int64_t extent = first.modes[static_cast<std::size_t>(from + k)].extent;
+                first.add_mode(k == s.mode ? q : extent, 0);
+            }
+        }
+        first.steps.push_back(s);
+        current = s.out;
+    }
+    second.clear();
+    step s = *alone;
+    s.in = between(second, tensor_role::input);
+    second.tensors[static_cast<std::size_t>(s.in)].conjugate = false;
+    s.factor = copy(second, alone->factor);
+    s.out = copy(second, output);
+    s.add = end.add;
+    s.scalar = end.scalar;
+    second.steps.push_back(s);
+    second_names = {output, alone->factor, output};
+    first_names = {input};
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        first_names.push_back(before[i]->factor);
+        first_names.push_back(output);
+    }
+    second.scalar_count = first.scalar_count = source.scalar_count;
+    temporary_bytes = in_place ? 0 : element_count(second, s.in) * source.at(output).scalar_bytes;
+    return true;
+}
+
+}  // namespace streaming
+
+/// How the host operands of `source` pass through `gpu` within `budget` bytes of its memory.
+/// @throws budget_error when one index of every cut takes more; the text names the least that would do.
+inline stream_plan plan_stream(const program& source, const gpu_description& gpu, const options& wishes,
+                               std::int64_t budget) {
+    stream_plan result;
+    const std::vector<program_cut> cuts = cuts_of(source);
+    stream_stage one = streaming::best_stage(source, cuts, gpu, wishes, budget);
+    std::int64_t least = one.device_bytes;
+    if (one.device_bytes <= budget) {
+        result.device_bytes = one.device_bytes;
+        result.predicted_seconds = one.predicted_seconds;
+        result.stages.push_back(std::move(one));
+        return result;
+    }
+    const std::int32_t modes = source.steps.empty() ? 0 : source.at(source.steps.front().in).mode_count;
+    result.predicted_seconds = std::numeric_limits<double>::infinity();
+    for (std::int32_t k = 0; k < modes; ++k) {
+        stream_plan two;
+        program parts[2];
+        std::vector<std::int32_t> names[2];
+        if (!streaming::split_chain(source, k, parts[0], parts[1], names[0], names[1], two.host_temporary_bytes)) {
+            continue;
+        }
+        for (std::size_t i = 0; i < 2; ++i) {
+            stream_stage stage = streaming::best_stage(parts[i], cuts_of(parts[i]), gpu, wishes, budget);
+            stage.names = names[i];
+            two.device_bytes = (std::max)(two.device_bytes, stage.device_bytes);
+            two.predicted_seconds += stage.predicted_seconds;
+            two.stages.push_back(std::move(stage));
+        }
+        least = (std::min)(least, two.device_bytes);
+        if (two.device_bytes <= budget && two.predicted_seconds < result.predicted_seconds) {
+            result = std::move(two);
+        }
+    }
+    if (result.stages.empty()) {
+        throw budget_error("otimes: operands in host memory pass through the GPU in slabs, which take at least " +
+                               std::to_string(least) + " bytes there, but " +
+                               (wishes.workspace_limit_bytes <= budget ? "workspace_limit_bytes is " : "it has ") +
+                               std::to_string(budget) + ". Raise the limit, or use placement::cpu.",
+                           least);
+    }
+    return result;
+}
+
+}  // namespace otimes::planning

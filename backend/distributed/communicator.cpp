@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t least_direct_bytes = 64 * 1024;
 constexpr std::int64_t most_direct_runs = 4096;
 constexpr std::size_t most_plans = 256;
-constexpr std::int64_t packing_alignment = 256;
+using planning::packing_alignment;
 
 /// Memory of one local rank that grows and is used again.
 struct arena {
@@ -28,6 +28,10 @@ struct arena {
 
 interconnect links_of(const transport& over, const communicator_options& how) {
     interconnect links = how.links;
+    links.packs = over.local_count() < over.size();
+    for (std::int32_t other = 1; other < over.local_count(); ++other) {
+        links.packs = links.packs || !over.reaches(0, other) || !over.reaches(other, 0);
+    }
     if (links.bytes_per_second > 0) {
         return links;
     }
@@ -52,8 +56,8 @@ struct communicator_state {
     communicator_options how;
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
-    /// Of each local rank: three intermediates, what it packs, what it unpacks.
-    std::vector<std::array<arena, 5>> arenas;
+    /// Of each local rank: the intermediates, what it packs, what it unpacks.
+    std::vector<std::array<arena, planning::most_intermediates + 2>> arenas;
 
     ~communicator_state() {
         for (std::size_t local = 0; local < arenas.size(); ++local) {
@@ -167,18 +171,23 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             out[n] = moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk, chunks));
             const held_block theirs = block_of(from, rows, cols, other);
             in[n] = moved_between(theirs, wanted, chunk_of(theirs, from, chunk, chunks));
+            const bool from_here = is_local(other) && over->reaches(local, other - first);
+            const bool to_here = is_local(other) && over->reaches(other - first, local);
             for (const moved_runs& m : out[n]) {
-                packed_bytes += goes_directly(in_bytes(m, element_bytes)) ? 0 : m.elements() * element_bytes;
+                const bool direct_run = from_here || goes_directly(in_bytes(m, element_bytes));
+                packed_bytes += direct_run ? 0 : m.elements() * element_bytes;
             }
             for (const moved_runs& m : in[n]) {
-                unpacked_bytes += goes_directly(in_bytes(m, element_bytes)) ? 0 : m.elements() * element_bytes;
+                const bool direct_run = to_here || goes_directly(in_bytes(m, element_bytes));
+                unpacked_bytes += direct_run ? 0 : m.elements() * element_bytes;
             }
             packed_bytes = aligned(packed_bytes);
             unpacked_bytes = aligned(unpacked_bytes);
         }
         any_packed = any_packed || packed_bytes > 0 || unpacked_bytes > 0;
-        std::byte* pack = packed_bytes > 0 ? grown(local, 3, packed_bytes) : nullptr;
-        std::byte* unpack = unpacked_bytes > 0 ? grown(local, 4, unpacked_bytes) : nullptr;
+        std::byte* pack = packed_bytes > 0 ? grown(local, planning::most_intermediates, packed_bytes) : nullptr;
+        std::byte* unpack =
+            unpacked_bytes > 0 ? grown(local, planning::most_intermediates + 1, unpacked_bytes) : nullptr;
         for (std::int32_t step = 0; step < ranks; ++step) {
             // Rank r begins with its neighbour r + 1, so that not all send to the same one at once.
             const std::int32_t other = (me + step) % ranks;
@@ -270,6 +279,11 @@ transport& communicator::over() const {
     return *state_->over;
 }
 
+const options& communicator::wishes() const {
+    static_cast<void>(over());
+    return state_->how.wishes;
+}
+
 std::string communicator::name() const {
     return planning::counted(size(), "rank") + " over " + std::string(over().name()) + ", each on " +
            std::string(over().executor_of(0).name());
@@ -343,7 +357,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
                 make_distributed_plan(problem, t.executor_of(0).target(), state_->links));
             answer = alone ? "" : "P" + to_text(*made);
         } catch (const budget_error& failure) {
-            answer = std::string("B") + failure.what();
+            answer = "B" + std::to_string(failure.least_bytes()) + " " + failure.what();
         } catch (const shape_error& failure) {
             answer = std::string("S") + failure.what();
         } catch (const error& failure) {
@@ -355,7 +369,10 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
         const std::string rest = answer.empty() ? std::string() : answer.substr(1);
         switch (answer.empty() ? 'U' : answer.front()) {
             case 'P': made = std::make_shared<const distributed_plan>(distributed_plan_from_text(rest)); break;
-            case 'B': throw budget_error(rest);
+            case 'B': {
+                const std::size_t space = rest.find(' ');
+                throw budget_error(rest.substr(space + 1), std::stoll(rest.substr(0, space)));
+            }
             case 'S': throw shape_error(rest);
             default: throw unsupported_error(rest);
         }
@@ -373,7 +390,30 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
     const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();
     const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
-    // Three intermediates: while chunks of a stage arrive in one, later chunks still read another and write a third.
+    if (!plan.slabs.empty()) {
+        // The rows of a part lie one after another in the blocks of X and of Y.
+        const distributed_problem& whole = plan.source;
+        std::int64_t cols[2] = {1, 1};
+        for (const distributed_factor& f : whole.factors) {
+            cols[0] *= f.p_extent;
+            cols[1] *= f.q_extent;
+        }
+        std::vector<const void*> from(x.begin(), x.end());
+        std::vector<void*> to(y.begin(), y.end());
+        for (std::int64_t s = 0; s < plan.slab_count; ++s) {
+            run(s + 1 == plan.slab_count ? plan.slabs.back() : plan.slabs.front(), from, to, factors, alpha);
+            for (std::int32_t local = 0; local < locals; ++local) {
+                const auto n = static_cast<std::size_t>(local);
+                const held_block in = block_of(whole.operand, whole.rows, cols[0], first + local);
+                const held_block out = block_of(plan.result, whole.rows, cols[1], first + local);
+                from[n] = static_cast<const std::byte*>(from[n]) +
+                          (in.elements() > 0 ? plan.slab_rows * in.cols.size() * bytes : 0);
+                to[n] = static_cast<std::byte*>(to[n]) +
+                        (out.elements() > 0 ? plan.slab_rows * out.cols.size() * bytes : 0);
+            }
+        }
+        return;
+    }
     std::vector<const void*> current(x.begin(), x.end());
     std::vector<void*> next(static_cast<std::size_t>(locals));
     for (std::size_t i = 0; i < plan.stages.size(); ++i) {
@@ -381,7 +421,9 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         for (std::int32_t local = 0; local < locals; ++local) {
             const auto n = static_cast<std::size_t>(local);
             const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
-            next[n] = i + 1 == plan.stages.size() ? y[n] : wanted > 0 ? state_->grown(local, i % 3, wanted) : nullptr;
+            next[n] = i + 1 == plan.stages.size() ? y[n]
+                      : wanted > 0                ? state_->grown(local, i % planning::most_intermediates, wanted)
+                                                  : nullptr;
         }
         if (stage.kind == stage_kind::exchange) {
             if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
@@ -434,8 +476,8 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
                 const auto n = static_cast<std::size_t>(local);
                 const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
                 arrived[n] = i + 2 == plan.stages.size() ? y[n]
-                             : wanted > 0                ? state_->grown(local, (i + 1) % 3, wanted)
-                                                         : nullptr;
+                             : wanted > 0 ? state_->grown(local, (i + 1) % planning::most_intermediates, wanted)
+                                          : nullptr;
             }
             const std::vector<const void*> from(next.begin(), next.end());
             state_->start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes,

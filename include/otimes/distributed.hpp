@@ -54,6 +54,8 @@ struct communicator_options {
     bool exchange_by_copies = true;
     /// What the planner assumes of the links; 0 rates: from the machine.
     interconnect links{.bytes_per_second = 0};
+    /// What every product is planned with. `workspace_limit_bytes` bounds what a rank takes beside X, Y and the factors.
+    options wishes = {};
 };
 
 struct communicator_state;
@@ -75,6 +77,8 @@ public:
     /// "4 ranks over mpi, each on cpu avx2 serial"
     [[nodiscard]] std::string name() const;
     [[nodiscard]] transport& over() const;
+    /// What assignments are planned with (communicator_options).
+    [[nodiscard]] const options& wishes() const;
     /// Waits for all ranks, and for their queued work. @throws device_error
     void barrier() const;
     /// The sum over all ranks of one number of each local rank, added in the order of the ranks: the same bits everywhere and
@@ -576,7 +580,7 @@ private:
             if (add && !same_shape) {
                 detail::throw_other_shape("+=", rows_, cols_, value.rows(), value.cols());
             }
-            problem = value.problem(add, same_shape ? &layout_ : nullptr, {});
+            problem = value.problem(add, same_shape ? &layout_ : nullptr, ranks.wishes());
             planning::check_problem(problem);
             factors = value.addresses();
         } catch (const error& failure) {
@@ -630,6 +634,16 @@ requires device::any_kron<Kron>
         result.set_addresses(std::move(addresses));
     }
     return result;
+}
+/// K * dX does not compile: rows are never contracted across ranks.
+template <class Kron, class Scalar>
+requires device::any_kron<Kron>
+[[nodiscard]] distributed_product<Scalar> operator*(const Kron&, const DistributedMatrix<Scalar>& x) {
+    static_assert(
+        !device::any_kron<Kron>,
+        "otimes: kron(...) * dX with a DistributedMatrix: the factors stand on the right. Hold the transpose of X and "
+        "write dX * kron(...).transpose().");
+    return x.expression();
 }
 template <class Scalar, class Amount>
 requires device::amount<Amount, Scalar>
@@ -690,10 +704,15 @@ template <class Scalar>
     }
 }
 
-/// The plan that an assignment `Y = value` with a free distribution of Y would run. Collective.
+/// The plan of an assignment `Y = value` with a free distribution of Y. Collective.
 template <class Scalar>
-[[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes = {}) {
+[[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes) {
     return *value.x().ranks().plan_for(value.problem(false, nullptr, wishes));
+}
+/// The one that the assignment runs: with the communicator's wishes.
+template <class Scalar>
+[[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value) {
+    return make_plan(value, value.x().ranks().wishes());
 }
 
 }  // namespace otimes

@@ -198,3 +198,78 @@ TEST_CASE("what is sent is what the plan says, and half of Algorithm 2") {
     const matrix<double> want = p.x * kron(p.factors[0], p.factors[1], otimes::identity(96), otimes::identity(96));
     CHECK(support::close(dY.to_host(), want, 16));
 }
+
+TEST_CASE("a workspace limit bounds what a column cut takes beside X and Y, from the least up") {
+    const problem<double> p = made<double>(7, {{4, 6}, {6, 4}, {5, 5}}, 14);
+    const matrix<double> want = p.x * kron(p.factors);
+    for (const auto& [row_parts, col_parts] : {std::pair{1, 2}, {1, 3}, {2, 2}}) {
+        const int count = row_parts * col_parts;
+        const distribution from = otimes::cut_mode(row_parts, col_parts, p.before, 0);
+        const distribution to = otimes::cut_mode(row_parts, col_parts, p.after, 1);
+        std::int64_t most = 0;
+        std::int64_t least = 0;
+        const auto run = [&](std::int64_t limit) {
+            auto [ranks, link] = looped(count, {.wishes = {.workspace_limit_bytes = limit}});
+            DistributedMatrix<double> dX(ranks, 7, 120, from);
+            dX.from_host(p.x);
+            DistributedMatrix<double> dY(ranks, 7, 120, to);
+            dY.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+            std::map<std::int32_t, std::int64_t> before;
+            for (const auto& [rank, bytes] : link->held) {
+                before[rank] = bytes.first;
+            }
+            for (auto& [rank, bytes] : link->held) {
+                bytes.second = bytes.first;
+            }
+            otimes::distributed_problem asked = (dX * kron(p.factors)).problem(false, &to, ranks.wishes());
+            const auto plan = ranks.plan_for(asked);
+            REQUIRE(plan->workspace_bytes <= limit);
+            link->bytes_sent = 0;
+            dY = dX * kron(p.factors);
+            CHECK(link->bytes_sent == plan->bytes_on_wire);
+            for (const auto& [rank, bytes] : link->held) {
+                CHECK(bytes.second - before[rank] <= plan->workspace_bytes);
+            }
+            CHECK(support::close(dY.to_host(), want, 120));
+            return std::pair{plan->workspace_bytes, plan->slab_count};
+        };
+        const auto [unlimited, one] = run(std::numeric_limits<std::int64_t>::max());
+        CHECK(one == 1);
+        most = unlimited;
+        try {
+            run(0);
+            FAIL("nothing needs no workspace here");
+        } catch (const otimes::budget_error& refused) {
+            least = refused.least_bytes();
+            CHECK(std::string(refused.what()).find("at least " + std::to_string(least) + " bytes on a rank") !=
+                  std::string::npos);
+        }
+        REQUIRE(least > 0);
+        REQUIRE(least < most);
+        CHECK_THROWS_AS(run(least - 1), otimes::budget_error);
+        CHECK(run(least).second == (7 + row_parts - 1) / row_parts);  // row by row
+        std::int64_t slabs = 7;
+        for (std::int64_t limit = least; limit < most; limit += 64 + (most - least) / 40) {
+            const std::int64_t count_now = run(limit).second;
+            CHECK(count_now <= slabs);
+            slabs = count_now;
+        }
+    }
+    // Rows that lie on other ranks in Y than in X are not done in slabs, and every rank is told so.
+    for (const otimes::communicator& ranks : everyone()) {
+        if (ranks.size() == 1) {
+            continue;
+        }
+        DistributedMatrix<double> dX(ranks, 7, 120, otimes::cut_mode(1, ranks.size(), p.before, 0));
+        dX.from_host(p.x);
+        const distribution rows = otimes::cut_rows(ranks.size());
+        const auto asked = (dX * kron(p.factors)).problem(false, &rows, {.workspace_limit_bytes = 8});
+        try {
+            static_cast<void>(ranks.plan_for(asked));
+            FAIL("a row does not fit in 8 bytes");
+        } catch (const otimes::budget_error& refused) {
+            CHECK(refused.least_bytes() > 8);
+            CHECK(std::string(refused.what()).find("the same parts of rows") != std::string::npos);
+        }
+    }
+}

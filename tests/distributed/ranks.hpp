@@ -3,6 +3,8 @@
 // memory and once by messages. Started by mpirun: its ranks.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -27,8 +29,16 @@ public:
     std::int32_t first_rank() const noexcept override { return 0; }
     std::int32_t local_count() const noexcept override { return ranks_; }
     const otimes::executor& executor_of(std::int32_t) const override { return otimes::cpu(); }
-    void* allocate(std::int32_t, std::int64_t bytes) override { return ::operator new(std::size_t(bytes) + 1); }
-    void release(std::int32_t, void* memory, std::int64_t) noexcept override { ::operator delete(memory); }
+    void* allocate(std::int32_t rank, std::int64_t bytes) override {
+        auto& [now, most] = held[rank];
+        now += bytes;
+        most = std::max(most, now);
+        return ::operator new(std::size_t(bytes) + 1);
+    }
+    void release(std::int32_t rank, void* memory, std::int64_t bytes) noexcept override {
+        held[rank].first -= bytes;
+        ::operator delete(memory);
+    }
     void copy(std::int32_t from_rank, const void* from, std::int32_t to_rank, void* to,
               const otimes::strided_copy& c) override {
         if (from_rank != to_rank) {
@@ -93,6 +103,7 @@ public:
     int fail_at = -1;
     int lose_at = -1;
     std::int64_t bytes_sent = 0;
+    std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> held;  // for each rank: bytes now, most so far
 
 private:
     std::int32_t ranks_;

@@ -77,6 +77,7 @@ struct interconnect {
     /// part's messages have at least `least_chunk_bytes`.
     std::int32_t chunks = 1;
     std::int64_t least_chunk_bytes = 16 << 20;
+    bool packs = true;  ///< short runs are copied into one message; false: all ranks reach each other's memory
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 
@@ -119,7 +120,14 @@ struct distributed_plan {
     std::int64_t bytes_on_wire = 0;             ///< sent by all ranks together in all exchanges; exact
     std::int64_t most_bytes_sent = 0;           ///< by one rank, in all exchanges
     std::vector<std::int64_t> buffer_elements;  ///< for each rank: elements of each of its intermediate buffers
+    /// The most that a rank takes beside X, Y and the factors: intermediates, packed messages, the workspace of its steps.
+    std::int64_t workspace_bytes = 0;
     double predicted_seconds = 0;
+    /// Where `workspace_limit_bytes` asks for it, the rows are done in slabs: `slab_rows` rows of each part of rows at a time,
+    /// by slabs[0], the last ones by slabs[1] where they are fewer. Then there are no `stages`.
+    std::int64_t slab_rows = 0;
+    std::int64_t slab_count = 1;
+    std::vector<distributed_plan> slabs;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;
 
@@ -543,15 +551,53 @@ OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
     }
 }
 
-}  // namespace planning
+/// How many intermediate buffers the stages take turns in: three, so that while chunks of a stage arrive in one, later chunks
+/// still read another and write a third.
+inline constexpr std::size_t most_intermediates = 3;
+/// Packed messages to different ranks begin at multiples of this.
+inline constexpr std::int64_t packing_alignment = 256;
 
-/// Decides how a problem is evaluated by ranks of which each is like `where`. Pure. Cost: milliseconds at most for thousands
-/// of ranks. @throws shape_error, budget_error as make_plan.
-/// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
-OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
-                                                          const interconnect& net, bool with_local_plans = true) {
-    using namespace planning;
-    check_problem(problem);
+/// What a rank holds beside X, Y, the factors and the workspace of its steps, at most: bytes.
+struct held_between {
+    std::int64_t buffers = 0;  ///< intermediates
+    std::int64_t each = 0;
+    std::int64_t packed = 0;
+    std::int64_t unpacked = 0;
+
+    [[nodiscard]] std::int64_t total() const noexcept { return buffers * each + packed + unpacked; }
+    /// Of two plans that run one after another: memory is used again.
+    void join(const held_between& other) noexcept {
+        buffers = (std::max)(buffers, other.buffers);
+        each = (std::max)(each, other.each);
+        packed = (std::max)(packed, other.packed);
+        unpacked = (std::max)(unpacked, other.unpacked);
+    }
+};
+
+OTIMES_COLD inline held_between held_by(const distributed_plan& p, const interconnect& net) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
+    held_between held;
+    held.buffers = static_cast<std::int64_t>(
+        (std::min)(most_intermediates, p.stages.empty() ? std::size_t{0} : p.stages.size() - 1));
+    for (const std::int64_t elements : p.buffer_elements) {
+        held.each = (std::max)(held.each, elements * bytes);
+    }
+    for (const distributed_stage& s : p.stages) {
+        if (net.packs && s.moved.total > 0) {
+            const std::int64_t gaps = packing_alignment * p.source.ranks;
+            held.packed = (std::max)(held.packed, s.moved.most_sent * bytes + gaps);
+            held.unpacked = (std::max)(held.unpacked, s.moved.most_received * bytes + gaps);
+        }
+    }
+    return held;
+}
+
+/// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
+/// that is more than the limit, the plan is not complete
+/// @param held what is held already, by plans that run before or after it
+OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& problem, const machine& where,
+                                                 const interconnect& net, bool with_local_plans, std::int64_t& least,
+                                                 held_between held = {}) {
     distributed_plan result;
     result.source = problem;
     distribution_search search(problem, where, net);
@@ -606,12 +652,37 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     result.stages.back().add = problem.add;
 
     result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
-    for (std::size_t i = 0; i < result.stages.size(); ++i) {
-        distributed_stage& stage = result.stages[i];
+    const auto extents_behind = [&problem](const distributed_stage& stage) {
         std::vector<std::int64_t> after = stage.extents;
         for (const std::int32_t k : stage.factors) {
             after[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
         }
+        return after;
+    };
+    const auto behind = [](const distributed_stage& stage, const std::vector<std::int64_t>& after) {
+        return stage.kind == stage_kind::exchange ? stage.to
+               : stage.mode >= 0                  ? layout_choice{stage.where, stage.mode}.with(after)
+                                                  : stage.where;
+    };
+    for (std::size_t i = 0; i + 1 < result.stages.size(); ++i) {
+        const std::vector<std::int64_t> after = extents_behind(result.stages[i]);
+        const distribution out = behind(result.stages[i], after);
+        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+            std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
+            most = (std::max)(most, block_of(out, problem.rows, product_of(after), rank).elements());
+        }
+    }
+    held.join(held_by(result, net));
+    options wishes = problem.wishes;
+    wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
+    if (wishes.workspace_limit_bytes != (std::numeric_limits<std::int64_t>::max)()) {
+        wishes.workspace_limit_bytes = (std::max)(wishes.workspace_limit_bytes - held.total(), std::int64_t{0});
+    }
+    std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
+    std::int64_t steps_take = 0;
+    for (std::size_t i = 0; i < result.stages.size(); ++i) {
+        distributed_stage& stage = result.stages[i];
+        const std::vector<std::int64_t> after = extents_behind(stage);
         const bool local = stage.kind == stage_kind::local;
         if (local && stage.mode >= 0 && i + 1 < result.stages.size()) {
             // As many chunks as leave each message its least size: a rank sends most_sent over the others.
@@ -623,16 +694,9 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
                 std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
         }
         const std::int32_t mode = local ? stage.mode : -1;
-        distribution out = local ? stage.where : stage.to;
-        if (mode >= 0) {
-            out = layout_choice{stage.where, mode}.with(after);
-        }
+        const distribution out = behind(stage, after);
         for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
             const held_block block = block_of(out, problem.rows, product_of(after), rank);
-            if (i + 1 < result.stages.size()) {
-                std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
-                most = (std::max)(most, block.elements());
-            }
             if (!local || !with_local_plans) {
                 continue;
             }
@@ -658,20 +722,33 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
                     which = stage.plans[n].source == source ? static_cast<std::int32_t>(n) : which;
                 }
                 if (which < 0) {
-                    options wishes = problem.wishes;
-                    wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
                     which = static_cast<std::int32_t>(stage.plans.size());
-                    stage.plans.push_back(make_plan(source, where, wishes));
+                    try {
+                        stage.plans.push_back(make_plan(source, where, wishes));
+                    } catch (const budget_error& refused) {
+                        steps_need = (std::max)(steps_need, refused.least_bytes());
+                        stage.plans.emplace_back();
+                        stage.plans.back().source = source;
+                    }
+                    steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
                 }
                 stage.plan_of_rank.push_back(which);
             }
         }
         if (local) {
-            for (const plan& p : stage.plans) {
-                stage.predicted_seconds = (std::max)(stage.predicted_seconds, p.predicted_seconds);
+            for (std::size_t first = 0; first < stage.plan_of_rank.size();
+                 first += static_cast<std::size_t>(stage.chunks)) {
+                double seconds = 0;  // of one rank: its chunks one after another
+                for (std::size_t n = first; n < first + static_cast<std::size_t>(stage.chunks); ++n) {
+                    const std::int32_t which = stage.plan_of_rank[n];
+                    seconds += which < 0 ? 0.0 : stage.plans[static_cast<std::size_t>(which)].predicted_seconds;
+                }
+                stage.predicted_seconds = (std::max)(stage.predicted_seconds, seconds);
             }
         }
     }
+    least = held.total() + steps_need;
+    result.workspace_bytes = held.total() + steps_take;
     result.predicted_seconds = chosen.seconds;
     for (const distribution_candidate& loser : losers) {
         result.rejected.push_back({distribution_search::kind_of(loser),
@@ -680,6 +757,105 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
                                    loser.seconds});
     }
     return result;
+}
+
+/// The same rows in slabs of `slab_rows` rows of each part. X and Y have the same parts of rows on the same ranks.
+OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& problem, const distribution& result_layout,
+                                                  std::int64_t slab_rows, const machine& where, const interconnect& net,
+                                                  bool with_local_plans, std::int64_t& least) {
+    const std::int32_t parts = problem.operand.row_parts;
+    const std::int64_t longest = part_of(problem.rows, parts, 0).size();
+    distributed_plan result;
+    result.source = problem;
+    result.result = result_layout;
+    result.slab_rows = slab_rows;
+    result.slab_count = (longest + slab_rows - 1) / slab_rows;
+    distributed_problem slab = problem;
+    slab.result_is_fixed = true;
+    slab.result = result_layout;
+    // The last slab has what is left of each part: one row less in the parts that are shorter.
+    const std::int64_t full = slab_rows * parts;
+    const std::int64_t last = problem.rows - (result.slab_count - 1) * full;
+    std::vector<std::int64_t> kinds;
+    if (result.slab_count > 1) {
+        kinds.push_back(full);
+    }
+    if (result.slab_count == 1 || last != full) {
+        kinds.push_back(last);
+    }
+    held_between held;
+    for (const std::int64_t rows : kinds) {
+        slab.rows = rows;
+        std::int64_t ignored = 0;
+        held.join(held_by(plan_at_once(slab, where, net, false, ignored), net));
+    }
+    least = 0;
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        slab.rows = kinds[i];
+        std::int64_t needed = 0;
+        distributed_plan one = plan_at_once(slab, where, net, with_local_plans, needed, held);
+        least = (std::max)(least, needed);
+        const std::int64_t count = i == 1 ? 1 : result.slab_count - static_cast<std::int64_t>(kinds.size()) + 1;
+        result.bytes_on_wire += count * one.bytes_on_wire;
+        result.most_bytes_sent += count * one.most_bytes_sent;
+        result.predicted_seconds += static_cast<double>(count) * one.predicted_seconds;
+        result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
+        result.slabs.push_back(std::move(one));
+    }
+    return result;
+}
+
+}  // namespace planning
+
+/// Decides how a problem is evaluated by ranks of which each is like `where`. Pure. Cost: milliseconds at most for thousands
+/// of ranks. `workspace_limit_bytes` bounds what each rank takes beside X, Y and the factors.
+/// @throws shape_error as make_plan
+/// @throws budget_error not even one row of each part at a time keeps the limit; or X and Y have their rows on different ranks,
+/// so that they cannot be done in slabs. The text names the least that would do.
+/// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
+OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
+                                                          const interconnect& net, bool with_local_plans = true) {
+    using namespace planning;
+    check_problem(problem);
+    const std::int64_t limit = problem.wishes.workspace_limit_bytes;
+    std::int64_t least = 0;
+    distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
+    if (least <= limit) {
+        return result;
+    }
+    const distribution& x = problem.operand;
+    const auto same_rows = [&x](const distribution& y) {
+        return y.row_parts == x.row_parts && y.col_parts == x.col_parts && y.first_rank == x.first_rank;
+    };
+    distribution y = result.result;
+    if (!problem.result_is_fixed && !same_rows(y)) {  // as X, with the factors' columns
+        std::vector<std::int64_t> before;
+        std::vector<std::int64_t> after;
+        for (const distributed_factor& f : problem.factors) {
+            before.push_back(f.p_extent);
+            after.push_back(f.q_extent);
+        }
+        const std::int32_t mode = cut_mode_of(x, problem.rows, before, problem.ranks);
+        y = {.row_parts = x.row_parts, .col_parts = x.col_parts, .first_rank = x.first_rank};
+        y = mode >= 0 ? layout_choice{y, mode}.with(after) : y;
+    }
+    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
+    for (std::int64_t rows = longest; same_rows(y) && rows > 0; rows = rows > 1 ? (rows + 1) / 2 : 0) {
+        std::int64_t needed = 0;
+        distributed_plan slabs = plan_in_slabs(problem, y, rows, where, net, with_local_plans, needed);
+        if (needed <= limit) {
+            slabs.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(slabs.workspace_bytes)) +
+                                  " a rank instead of " + bytes_text(static_cast<double>(least)));
+            return slabs;
+        }
+        least = (std::min)(least, needed);
+    }
+    throw budget_error("otimes: the distributed product needs a workspace of at least " + std::to_string(least) +
+                           " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
+                           (same_rows(y) ? ". Raise the limit to that or more."
+                                         : ". Raise the limit to that or more, or give X and Y the same parts of rows, "
+                                           "which can then be done in slabs."),
+                       least);
 }
 
 /// What FastKron's Algorithm 2 sends for the same product (A. Jangda, M. Yadav: Fast Kronecker matrix-matrix multiplication on
@@ -780,7 +956,8 @@ template <class Archive>
 void transfer(Archive& a, distributed_plan& p) {
     transfer(a, p.source);
     a.line("distributed");
-    transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.predicted_seconds);
+    transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.workspace_bytes, p.slab_rows, p.slab_count,
+                 p.predicted_seconds);
     transfer(a, p.result);
     transfer_numbers(a, "buffers", p.buffer_elements);
     a.line("stages");
@@ -795,6 +972,11 @@ void transfer(Archive& a, distributed_plan& p) {
         transfer_all(a, p.rejected[i].what, p.rejected[i].reason, p.rejected[i].predicted_seconds);
     }
     transfer_numbers(a, "notes", p.notes);
+    a.line("slabs");
+    const std::size_t slabs = a.count(p.slabs);
+    for (std::size_t i = 0; i < slabs; ++i) {
+        transfer(a, p.slabs[i]);
+    }
 }
 
 }  // namespace planning
@@ -851,6 +1033,10 @@ OTIMES_COLD inline std::string describe_difference(const distributed_problem& mi
     if (mine.add != other.add) {
         return differs("the assignment is", mine.add ? "+=" : "=", other.add ? "+=" : "=");
     }
+    if (mine.wishes.workspace_limit_bytes != other.wishes.workspace_limit_bytes) {
+        return differs("workspace_limit_bytes is", std::to_string(mine.wishes.workspace_limit_bytes),
+                       std::to_string(other.wishes.workspace_limit_bytes));
+    }
     return mine == other ? "nothing differs" : "the options, the memory space or the number of ranks differ";
 }
 
@@ -861,7 +1047,11 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     std::string text = "distributed over " + counted(p.source.ranks, "rank") + ": X " + to_string(p.source.operand) +
                        "; Y " + to_string(p.result) + (p.source.result_is_fixed ? " (asked for)" : " (chosen)") + "\n";
     std::size_t number = 0;
-    for (const distributed_stage& s : p.stages) {
+    if (!p.slabs.empty()) {
+        text += "  " + counted(p.slab_count, "slab") + " of at most " + counted(p.slab_rows, "row") +
+                " of each part, one after another; each:\n";
+    }
+    for (const distributed_stage& s : p.slabs.empty() ? p.stages : p.slabs.front().stages) {
         text += "  " + std::to_string(++number) + ". ";
         if (s.kind == stage_kind::exchange) {
             text += "exchange: to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
@@ -879,6 +1069,7 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
                 "; " + counted(static_cast<std::int64_t>(s.plans.size()), "plan") + "\n";
     }
     text += "  bytes on the wire: " + std::to_string(p.bytes_on_wire) + "\n";
+    text += "  workspace: at most " + bytes_text(static_cast<double>(p.workspace_bytes)) + " on a rank\n";
     for (const rejected_candidate& r : p.rejected) {
         text += "  not " + r.what + ": " + r.reason + "\n";
     }

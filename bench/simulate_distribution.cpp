@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: MIT
-// Beyond the machines at hand: distributed plans are values, so a laptop plans and costs the multi-GPU problems of the literature
-// (FastKron, Figure 11) for 1 to 1024 GPUs, eight to a host over NVLink and a network between hosts.
+// Beyond the machines at hand: distributed plans are values, so a laptop plans
+// and costs the multi-GPU problems of the literature (FastKron, Figure 11) for
+// 1 to 1024 GPUs, eight to a host over NVLink and a network between hosts.
 //
-//   simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]]      defaults: 50 (one 400 Gbit/s port per GPU), standard output
+//   simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]]      defaults:
+//   50 (one 400 Gbit/s port per GPU), standard output simulate_distribution
+//   --measured bench/results/h200_distributed.csv      predictions beside what
+//   bench/distributed measured
 //
-// Columns: problem, split, gpus, rows, ms, ms_local, gib_wire, gib_wire_algorithm_2, mib_sent_most, efficiency, stages.
-// `rows`: M grows with the GPUs, X and Y cut by rows. `columns`: M grows, X cut by columns over up to 64 GPUs and by rows beyond, Y
-// wherever it is cheapest. `strong`: M = 2 whatever the number of GPUs, columns over all of them. efficiency: time of one GPU (of
-// one GPU's share, where M grows) over time of all; ms_local: the same local steps without exchanges.
+// Columns: problem, split, gpus, rows, ms, ms_local, gib_wire,
+// gib_wire_algorithm_2, mib_sent_most, efficiency, stages. `rows`: M grows with
+// the GPUs, X and Y cut by rows. `columns`: M grows, X cut by columns over up
+// to 64 GPUs and by rows beyond, Y wherever it is cheapest. `strong`: M = 2
+// whatever the number of GPUs, columns over all of them. efficiency: time of
+// one GPU (of one GPU's share, where M grows) over time of all; ms_local: the
+// same local steps without exchanges.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <otimes/plan/distributed_plan.hpp>
@@ -22,6 +33,10 @@ namespace {
 
 using otimes::distributed_plan;
 using otimes::distributed_problem;
+
+/// Sent by one GPU to the others of its host at once: 320 to 350 GB/s of
+/// NVLink's 394 is what large messages reach.
+constexpr double nvlink_bytes_per_second = 335e9;
 
 struct setting {
     otimes::machine where;
@@ -48,6 +63,35 @@ distributed_problem problem_of(std::int64_t rows, std::int64_t P, int count, std
 
 double gib(std::int64_t elements) { return static_cast<double>(elements) * 4.0 / (1 << 30); }
 
+struct prediction {
+    double seconds = 0;
+    double local = 0;     ///< the local stages alone
+    double exchange = 0;  ///< the exchanges alone
+};
+
+/// A stage in chunks is sent while the next chunk is computed: of the shorter
+/// of the two, one chunk is seen.
+prediction predicted(const distributed_plan& plan) {
+    prediction p;
+    double waiting = 0;  // the local stage whose chunks the next exchange sends
+    std::int32_t chunks = 1;
+    for (const otimes::distributed_stage& stage : plan.stages) {
+        const double seconds = stage.predicted_seconds;
+        if (stage.kind == otimes::stage_kind::local) {
+            p.local += seconds;
+            p.seconds += seconds;
+            waiting = seconds;
+            chunks = stage.chunks;
+            continue;
+        }
+        p.exchange += seconds;
+        p.seconds += seconds - std::min(waiting, seconds) * (1.0 - 1.0 / chunks);
+        waiting = 0;
+        chunks = 1;
+    }
+    return p;
+}
+
 /// Prints one line and returns the predicted seconds.
 double simulate(const setting& s, const char* split, distributed_problem problem, std::int32_t col_parts,
                 double one_gpu_seconds) {
@@ -58,15 +102,13 @@ double simulate(const setting& s, const char* split, distributed_problem problem
     problem.operand =
         col_parts > 1 ? otimes::cut_mode(row_parts, col_parts, extents, 0) : otimes::cut_rows(problem.ranks);
     const distributed_plan plan = otimes::make_distributed_plan(problem, s.where, s.net, true);
-    double local = 0;
-    double seconds = 0;
+    const prediction seen = predicted(plan);
+    const double seconds = seen.seconds;
+    const double local = seen.local;
     std::string stages;
     for (const otimes::distributed_stage& stage : plan.stages) {
-        const bool exchange = stage.kind == otimes::stage_kind::exchange;
-        local += exchange ? 0.0 : stage.predicted_seconds;
-        seconds += stage.predicted_seconds;
         stages += stages.empty() ? "" : " ";
-        stages += exchange ? "exchange" : std::to_string(stage.factors.size());
+        stages += stage.kind == otimes::stage_kind::exchange ? "exchange" : std::to_string(stage.factors.size());
     }
     const std::int64_t other =
         col_parts > 1 ? otimes::algorithm_2_elements(problem.rows, problem.factors, col_parts) : std::int64_t{0};
@@ -78,9 +120,62 @@ double simulate(const setting& s, const char* split, distributed_problem problem
     return seconds;
 }
 
+/// The rows of bench/results/h200_distributed.csv on one process (copies
+/// between GPUs, or one GPU), with what the plan predicts.
+int compare(const char* path) {
+    std::ifstream file(path);
+    std::string line;
+    if (!std::getline(file, line)) {
+        std::fprintf(stderr, "cannot read %s\n", path);
+        return 1;
+    }
+    const otimes::machine where = otimes::gpu_machine(otimes::h200());
+    std::printf(
+        "cut,factors,m,gpus,chunks,local_ms,local_predicted,exchange_ms,exchange_predicted,ms,ms_predicted,"
+        "ms_from_measured_parts,ratio\n");
+    while (std::getline(file, line)) {
+        std::vector<std::string> cells;
+        std::istringstream row(line);
+        for (std::string cell; std::getline(row, cell, ',');) {
+            cells.push_back(cell);
+        }
+        if (cells.size() < 10 || cells[4].find("nccl") != std::string::npos) {
+            continue;
+        }
+        const std::int64_t P = std::atoll(cells[1].c_str());
+        const auto gpus = static_cast<std::int32_t>(std::atoi(cells[3].c_str()));
+        distributed_problem problem = problem_of(std::atoll(cells[2].c_str()), P, 4, gpus);
+        const std::vector<std::int64_t> extents(4, P);
+        problem.operand = cells[0] == "rows" ? otimes::cut_rows(gpus) : otimes::cut_mode(1, gpus, extents, 0);
+        if (cells[0] != "rows") {
+            problem.result_is_fixed = true;
+            problem.result = otimes::cut_mode(1, gpus, extents, 1);
+        }
+        otimes::interconnect net{.bytes_per_second = nvlink_bytes_per_second, .exchange_seconds = 25e-6};
+        net.chunks = static_cast<std::int32_t>(std::atoi(cells[5].c_str()));
+        net.least_chunk_bytes = 1;
+        distributed_plan plan = otimes::make_distributed_plan(problem, where, net);
+        const prediction p = predicted(plan);
+        // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.
+        const double ms = std::atof(cells[6].c_str());
+        for (otimes::distributed_stage& stage : plan.stages) {
+            const bool local = stage.kind == otimes::stage_kind::local;
+            stage.predicted_seconds *= std::atof(cells[local ? 8 : 9].c_str()) * 1e-3 / (local ? p.local : p.exchange);
+        }
+        const double parts_ms = predicted(plan).seconds * 1e3;
+        std::printf("%s,%s,%s,%d,%s,%s,%.4f,%s,%.4f,%.4f,%.4f,%.4f,%.2f\n", cells[0].c_str(), cells[1].c_str(),
+                    cells[2].c_str(), gpus, cells[5].c_str(), cells[8].c_str(), p.local * 1e3, cells[9].c_str(),
+                    p.exchange * 1e3, ms, p.seconds * 1e3, parts_ms, parts_ms / ms);
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (argc == 3 && std::strcmp(argv[1], "--measured") == 0) {
+        return compare(argv[2]);
+    }
     setting s;
     const double network = (argc > 1 ? std::atof(argv[1]) : 50.0) * 1e9;
     s.out = argc > 2 ? std::fopen(argv[2], "w") : stdout;
@@ -89,8 +184,10 @@ int main(int argc, char** argv) {
         return 1;
     }
     s.where = otimes::gpu_machine(otimes::h200());
-    // Sent by one GPU to seven others at once, measured: 320 to 350 GB/s of NVLink's 394.
-    s.net = {.bytes_per_second = 335e9, .network_bytes_per_second = network, .ranks_per_host = 8};
+    s.net = {.bytes_per_second = nvlink_bytes_per_second,
+             .network_bytes_per_second = network,
+             .ranks_per_host = 8,
+             .chunks = 4};
     std::fprintf(s.out,
                  "problem,split,gpus,rows,ms,ms_local,gib_wire,gib_wire_algorithm_2,mib_sent_most,efficiency,stages\n");
     for (const auto& [P, rows] : {std::pair<std::int64_t, std::int64_t>{64, 16}, {128, 4}}) {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// The laws of the Kronecker product over 1 to 6 ranks: products follow one another without leaving the ranks, cut by rows, by flat
+// ranges of columns and along either mode.
+#include "distributed/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+#include "support/compare.hpp"
+#include "support/random.hpp"
+
+using namespace ranks_test;
+using otimes::DistributedMatrix;
+using otimes::distribution;
+using otimes::kron;
+
+namespace {
+
+template <class Scalar>
+struct over_ranks {
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    const otimes::communicator& ranks;
+    int cut;
+
+    static matrix random(int rows, int cols, std::uint64_t seed) {
+        return support::random_matrix<matrix>(rows, cols, seed);
+    }
+    // X on the ranks; its columns are those of two modes.
+    DistributedMatrix<Scalar> held(const matrix& x, std::int64_t first, std::int64_t second) const {
+        const std::vector<std::int64_t> extents{first, second};
+        const distribution cuts[] = {otimes::cut_rows(ranks.size()), otimes::cut_columns(ranks.size()),
+                                     otimes::cut_mode(1, ranks.size(), extents, 0),
+                                     otimes::cut_mode(1, ranks.size(), extents, 1)};
+        DistributedMatrix<Scalar> d(ranks, x.rows(), x.cols(), cuts[cut]);
+        d.from_host(x);
+        return d;
+    }
+    template <class Kron>
+    DistributedMatrix<Scalar> product(const DistributedMatrix<Scalar>& x, const Kron& k) const {
+        DistributedMatrix<Scalar> y(ranks);
+        y = x * k;
+        return y;
+    }
+    static auto equal(const DistributedMatrix<Scalar>& got, const DistributedMatrix<Scalar>& want, std::size_t length) {
+        return support::close(got.to_host(), matrix(want.to_host()), length);
+    }
+};
+
+template <class Scalar, class Law>
+void everywhere(const Law& law) {
+    for (const otimes::communicator& ranks : everyone()) {
+        for (int cut = 0; cut < 4; ++cut) {
+            CAPTURE(ranks.name());
+            CAPTURE(cut);
+            law(over_ranks<Scalar>{ranks, cut});
+        }
+    }
+}
+
+template <class Scalar>
+void check_laws() {
+    everywhere<Scalar>([](const auto& t) {
+        using matrix = typename over_ranks<Scalar>::matrix;
+        const matrix A = t.random(2, 5, 1), B = t.random(7, 3, 2), C = t.random(5, 4, 3), D = t.random(3, 6, 4);
+        const auto dX = t.held(t.random(5, 14, 5), 2, 7);
+        // mixed product
+        const auto dY = t.product(dX, kron(A, B));
+        const auto twice = t.product(dY, kron(C, D));
+        CHECK(t.equal(twice, t.product(dX, kron(matrix(A * C), matrix(B * D))), 14 * 15));
+        // the square of a square product of rectangular factors
+        const matrix E = t.random(2, 3, 6), G = t.random(3, 2, 7);
+        const auto dZ = t.held(t.random(4, 6, 8), 2, 3);
+        const matrix square = kron(E, G).toDenseMatrix() * kron(E, G).toDenseMatrix();
+        CHECK(t.equal(t.product(t.product(dZ, kron(E, G)), kron(E, G)), t.product(dZ, kron(square)), 36));
+        // transposes and adjoints of the product are those of its factors
+        const auto back = t.held(t.random(3, 15, 9), 5, 3);
+        CHECK(
+            t.equal(t.product(back, kron(A, B).transpose()), t.product(back, kron(A.transpose(), B.transpose())), 15));
+        CHECK(t.equal(t.product(back, kron(A, B).adjoint()), t.product(back, kron(matrix(A.adjoint()), B.adjoint())),
+                      15));
+        // linear in X and in each factor
+        const Scalar a = Scalar(-3) / Scalar(2);
+        const matrix A2 = t.random(2, 5, 10);
+        auto sum = t.product(dX, kron(A, B));
+        sum += a * dX * kron(A2, B);
+        CHECK(t.equal(t.product(dX, kron(matrix(A + a * A2), B)), sum, 14));
+        auto shifted = dX;
+        shifted += a * dX;
+        auto scaled = dY;
+        scaled += a * dY;
+        CHECK(t.equal(t.product(shifted, kron(A, B)), scaled, 14));
+        // grouping the factors changes nothing
+        const auto three = t.held(t.random(3, 42, 11), 2, 21);
+        CHECK(t.equal(t.product(three, kron(A, kron(B, D))), t.product(three, kron(kron(A, B), D)), 42));
+        CHECK(t.equal(t.product(three, kron(A, kron(B, D).toDenseMatrix())), t.product(three, kron(A, B, D)), 42));
+        // identities and 1 x 1 factors; two halves commute
+        const matrix one = t.random(1, 1, 12);
+        const auto first = t.product(t.product(dX, kron(A, otimes::identity(7))), kron(otimes::identity(5), B));
+        const auto last = t.product(t.product(dX, kron(otimes::identity(2), B)), kron(A, otimes::identity(3)));
+        CHECK(t.equal(first, dY, 14));
+        CHECK(t.equal(last, dY, 14));
+        CHECK(t.equal(t.product(dX, kron(one, A, one, B)), t.product(dX, one(0, 0) * one(0, 0) * kron(A, B)), 14));
+        const matrix same = t.product(dX, kron(otimes::identity(2), matrix::Identity(7, 7))).to_host();
+        CHECK((same.array() == dX.to_host().array()).all());
+    });
+}
+
+}  // namespace
+
+TEST_CASE("laws over ranks, double") { check_laws<double>(); }
+TEST_CASE("laws over ranks, complex float") { check_laws<std::complex<float>>(); }

@@ -14,7 +14,7 @@ flags="-std=c++20 -O1 -I$work/include -I$source_dir/tests ${doctest:+-I$doctest}
 # file | text | changed text | test file that must fail
 mutations='ordering.hpp|gain_of_a > gain_of_b|gain_of_a < gain_of_b|ordering
 ordering.hpp|gain_of_a > gain_of_b|gain_of_a >= gain_of_b|ordering
-grouping.hpp|if (total < best[end])|if (total > best[end])|grouping
+grouping.hpp|if (total < best[end] * (1 - 1e-9))|if (total > best[end] * (1 - 1e-9))|grouping
 grouping.hpp|if (cost < least)|if (cost > least)|grouping
 fusion.hpp|if (total < best[end])|if (total <= best[end] * 1.5)|grouping
 fusion.hpp|cost.seconds < best.seconds|cost.seconds > best.seconds|golden

@@ -232,14 +232,21 @@ struct Assignment<Destination, otimes::lazy<Node>, Functor, Dense2Dense, void> {
     }
 };
 
-#if EIGEN_WORLD_VERSION == 3
-/// x.dot(K * y) and (K * y).dot(x): without storing K * y. Eigen 5 has no such door; there the product is evaluated once.
+/// x.dot(K * y) and (K * y).dot(x): without storing K * y.
 struct otimes_dot {
     template <class First, class Second>
     static auto run(const MatrixBase<First>& a, const MatrixBase<Second>& b) {
         return otimes::eigen::dot_with_product(a.derived(), b.derived());
     }
 };
+#if EIGEN_VERSION_AT_LEAST(3, 4, 90)  // of 5.0: 3.4 calls it dot_nocheck, and tells vectors of different orders apart
+template <class First, class Node>
+struct dot_impl<First, otimes::lazy<Node>> : otimes_dot {};
+template <class Node, class Second>
+struct dot_impl<otimes::lazy<Node>, Second> : otimes_dot {};
+template <class First, class Second>
+struct dot_impl<otimes::lazy<First>, otimes::lazy<Second>> : otimes_dot {};
+#else
 template <class First, class Node>
 struct dot_nocheck<First, otimes::lazy<Node>, false> : otimes_dot {};
 template <class First, class Node>

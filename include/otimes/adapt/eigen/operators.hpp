@@ -218,14 +218,13 @@ public:
             }
         };
         if constexpr (has_left) {
-            kron_product.noalias() = kron_ * middle();
-            if (add) {
-                y.noalias() += total * (left_.get() * kron_product);
-            } else {
+            kron_product.noalias() = kron_ * middle() * total;
+            if (!add) {
                 y.noalias() = left_.get() * kron_product;
-                if (total != Scalar(1)) {
-                    y *= total;
-                }
+            } else if constexpr (eigen::permutation_like<eigen::bare<decltype(left_.get())>>) {
+                y += (left_.get() * kron_product).eval();  // Eigen adds no permuted matrix in place
+            } else {
+                y.noalias() += left_.get() * kron_product;
             }
         } else if (add) {
             y.noalias() += kron_ * middle() * total;

@@ -2,9 +2,9 @@
 # Builds and runs the tests, after installing what is missing.
 #
 #   sh tests/run.sh         the tests                                 (10 minutes at most on two cores)
-#   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, the suite under the address and undefined-behaviour
-#                           sanitizers, by clang++ optimised and without assertions; examples and benchmarks with warnings as
-#                           errors; format and lint (45 minutes at most)
+#   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
+#                           undefined-behaviour sanitizers, by clang++ optimised and without assertions; examples and benchmarks with
+#                           warnings as errors; format and lint (45 minutes at most)
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.
@@ -114,7 +114,15 @@ if [ "$mode" != default ]; then
         section "lint: skipped, there is no clang-tidy"
     fi
 
-    build release -DOTIMES_BUILD_TESTS=OFF
+    if build release -DOTIMES_BUILD_TESTS=OFF; then
+        for source in examples/*.cpp; do # one that needs what is not here is not built
+            program="$builds/release/examples/$(basename "$source" .cpp)"
+            if [ -x "$program" ]; then
+                section "example: $(basename "$source" .cpp)"
+                "$program" || failed="$failed $(basename "$source" .cpp)"
+            fi
+        done
+    fi
 
     build asan-ubsan && check asan-ubsan -LE long "$@"
 

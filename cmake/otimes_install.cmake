@@ -9,6 +9,10 @@ install(TARGETS otimes EXPORT otimes_targets)
 if(OTIMES_COMPILED)
   install(TARGETS otimes_compiled EXPORT otimes_targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
+if(OTIMES_INSTALLED_BACKENDS)
+  install(TARGETS ${OTIMES_INSTALLED_BACKENDS} EXPORT otimes_targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
 install(
   EXPORT otimes_targets
   NAMESPACE otimes::
@@ -20,6 +24,15 @@ install(
   FILES_MATCHING
   PATTERN "*.hpp")
 
+# What otimes-config.cmake must know of this build.
+set(otimes_package_backends OFF)
+set(otimes_package_cuda OFF)
+set(otimes_package_mpi OFF)
+if(OTIMES_INSTALLED_BACKENDS)
+  set(otimes_package_backends ON)
+  set(otimes_package_cuda ${OTIMES_CUDA_FOUND})
+  set(otimes_package_mpi ${OTIMES_MPI_FOUND})
+endif()
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/otimes-config.cmake.in" "${PROJECT_BINARY_DIR}/otimes-config.cmake"
   INSTALL_DESTINATION "${OTIMES_PACKAGE_DIR}"

@@ -27,6 +27,7 @@
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/product.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/errors.hpp>
@@ -205,6 +206,8 @@ class DeviceMap;
 template <class Scalar>
 class device_product;
 template <class Scalar>
+class device_sum;
+template <class Scalar>
 class device_kron;
 
 template <class Scalar, int Order>
@@ -213,6 +216,8 @@ template <class Scalar, int Order>
 inline constexpr bool is_device_operand<DeviceMap<Scalar, Order>> = true;
 template <class Scalar>
 inline constexpr bool is_device_operand<device_product<Scalar>> = true;
+template <class Scalar>
+inline constexpr bool is_device_operand<device_sum<Scalar>> = true;
 template <class Scalar>
 inline constexpr bool is_device_operand<device_kron<Scalar>> = true;
 
@@ -234,6 +239,10 @@ inline constexpr bool is_product = false;
 template <class Scalar>
 inline constexpr bool is_product<device_product<Scalar>> = true;
 template <class Type>
+inline constexpr bool is_sum = false;
+template <class Scalar>
+inline constexpr bool is_sum<device_sum<Scalar>> = true;
+template <class Type>
 inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<device_kron<Scalar>> = true;
@@ -241,6 +250,9 @@ inline constexpr bool is_kron<device_kron<Scalar>> = true;
 /// What multiplies a kron: a matrix, its transpose, a scaled one.
 template <class Type>
 concept factor_or_x = is_matrix<bare<Type>> || is_product<bare<Type>>;
+/// What can be added and subtracted.
+template <class Type>
+concept summand = factor_or_x<Type> || is_sum<bare<Type>>;
 
 /// A dense matrix expression in host memory, as Eigen's; recognised by its members, so that no header of Eigen is needed.
 template <class Type>
@@ -276,7 +288,9 @@ concept amount = !any_device_operand<Amount> && !host_matrix<Amount> && !host_kr
 
 template <class Scalar, class Amount>
 Scalar scalar_from(const Amount& value) {
-    if constexpr (std::is_convertible_v<Amount, Scalar>) {
+    if constexpr (std::is_arithmetic_v<Amount> && detail::is_complex_scalar<Scalar>) {
+        return Scalar(static_cast<detail::real_of<Scalar>>(value));
+    } else if constexpr (std::is_convertible_v<Amount, Scalar>) {
         return static_cast<Scalar>(value);
     } else {
         return Scalar(static_cast<float>(value));
@@ -453,6 +467,107 @@ private:
     device::homes homes_;
 };
 
+/// A sum of products and matrices in device memory, lazy: `dX * K1 + 2 * dZ - dX * K2`. Its terms are evaluated one after the other
+/// into the destination, the first assigned and the others added, so that each is one plan and nothing but Y is written; where Y is
+/// an operand of any term, into a temporary. Storage of 16 bits is rounded after every term.
+template <class ScalarType>
+class device_sum {
+public:
+    using Scalar = ScalarType;
+    using term = device_product<Scalar>;
+
+    explicit device_sum(term first) { terms_.push_back(std::move(first)); }
+
+    [[nodiscard]] std::int64_t rows() const { return terms_.front().rows(); }
+    [[nodiscard]] std::int64_t cols() const { return terms_.front().cols(); }
+    [[nodiscard]] const std::vector<term>& terms() const noexcept { return terms_; }
+    [[nodiscard]] const device_executor* home() const noexcept {
+        for (const term& t : terms_) {
+            if (!t.homes().empty()) {
+                return t.homes()[0];
+            }
+        }
+        return nullptr;
+    }
+
+    /// Appends `sign` times the terms of another sum. @throws shape_error when the shapes differ.
+    void append(const device_sum& other, int sign) {
+        if (other.rows() != rows() || other.cols() != cols()) {
+            throw shape_error("otimes: sum of products in device memory: the first term is " +
+                              detail::shape_text(rows(), cols()) + ", term " + std::to_string(terms_.size() + 1) +
+                              " is " + detail::shape_text(other.rows(), other.cols()) + "; they must be equal.");
+        }
+        for (const term& t : other.terms_) {
+            terms_.push_back(t);
+            if (sign < 0) {
+                terms_.back().edit().alpha = -terms_.back().node().alpha;
+            }
+        }
+    }
+    [[nodiscard]] device_sum scaled(const Scalar& amount) const {
+        return each([&amount](term t) {
+            t.edit().alpha = t.node().alpha * amount;
+            return t;
+        });
+    }
+    [[nodiscard]] device_sum transpose() const {
+        return each([](const term& t) { return t.transpose(); });
+    }
+    [[nodiscard]] device_sum conjugate() const {
+        return each([](const term& t) { return t.conjugate(); });
+    }
+    [[nodiscard]] device_sum adjoint() const { return transpose().conjugate(); }
+
+    /// The value in memory of its own.
+    template <int Order = 0>
+    [[nodiscard]] DeviceMatrix<Scalar, Order> eval() const {
+        return DeviceMatrix<Scalar, Order>(*this);
+    }
+    /// The value on the host; waits. See DeviceMatrix::to_host.
+    template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
+    [[nodiscard]] Host to_host() const {
+        return eval().template to_host<Host>();
+    }
+    template <device::host_matrix Matrix>
+    operator Matrix() const {
+        static_assert(device::always_false<Matrix>,
+                      "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
+                      "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
+        return Matrix();
+    }
+
+    /// Checks every term again. @throws shape_error an operand was resized since.
+    void check() const {
+        for (const term& t : terms_) {
+            t.node().check();
+            if (t.rows() != rows() || t.cols() != cols()) {
+                throw shape_error("otimes: sum of products in device memory: a term is " +
+                                  detail::shape_text(t.rows(), t.cols()) + ", the first is " +
+                                  detail::shape_text(rows(), cols()) + "; an operand was resized.");
+            }
+        }
+    }
+    [[nodiscard]] bool reads(const matrix_view& written) const {
+        for (const term& t : terms_) {
+            if (t.reads(written)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+private:
+    template <class Change>
+    [[nodiscard]] device_sum each(const Change& change) const {
+        device_sum result(change(terms_.front()));
+        for (std::size_t i = 1; i < terms_.size(); ++i) {
+            result.terms_.push_back(change(terms_[i]));
+        }
+        return result;
+    }
+    std::vector<term> terms_;
+};
+
 /// A Kronecker product with at least one factor in device memory, lazy. Mathematics and laws: expr/kron.hpp.
 template <class ScalarType>
 class device_kron {
@@ -524,8 +639,49 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
     }
 }
 
+/// The terms one after the other. @pre Y is no operand of any of them.
 template <class Scalar>
-void require_shape(const device_product<Scalar>& value, std::int64_t rows, std::int64_t cols, const char* what) {
+void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+              const device_executor* home) {
+    for (const device_product<Scalar>& term : value.terms()) {
+        evaluate(term, y, add, scale, home);
+        add = true;
+    }
+}
+
+template <class Scalar>
+void check_shapes(const device_product<Scalar>& value) {
+    value.node().check();
+}
+template <class Scalar>
+void check_shapes(const device_sum<Scalar>& value) {
+    value.check();
+}
+template <class Scalar>
+const device_executor* home_of(const device_product<Scalar>& value) {
+    return value.homes().empty() ? nullptr : value.homes()[0];
+}
+template <class Scalar>
+const device_executor* home_of(const device_sum<Scalar>& value) {
+    return value.home();
+}
+
+/// The value of a destination's `=`, `+=`, `-=`: products and sums of its own scalar. Others are refused by a sentence.
+template <class Value, class Scalar>
+concept value_of = std::is_same_v<Value, device_product<Scalar>> || std::is_same_v<Value, device_sum<Scalar>>;
+template <class Value, class Scalar>
+concept value_of_another = (is_product<Value> || is_sum<Value> ||
+                            is_matrix<Value>)&&!std::is_same_v<typename Value::Scalar, Scalar>;
+
+template <class Value>
+constexpr void refuse_another_scalar() {
+    static_assert(always_false<Value>,
+                  "otimes: Y = expression in device memory: the expression has another scalar type than Y. Give Y the "
+                  "type of the expression; a real Y takes no complex one, and there is no conversion on the device.");
+}
+
+template <class Value>
+void require_shape(const Value& value, std::int64_t rows, std::int64_t cols, const char* what) {
     if (value.rows() != rows || value.cols() != cols) {
         throw shape_error("otimes: " + std::string(what) + ": Y is " + detail::shape_text(rows, cols) +
                           " and cannot be resized, the expression is " +
@@ -534,10 +690,9 @@ void require_shape(const device_product<Scalar>& value, std::int64_t rows, std::
 }
 
 /// Y (+)= scale * value where Y has the right shape; through a temporary where Y overlaps an operand.
-template <int Order, class Scalar>
-void assign(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
-            const device_executor* home) {
-    value.node().check();
+template <int Order, class Value, class Scalar>
+void assign(const Value& value, const matrix_view& y, bool add, const Scalar& scale, const device_executor* home) {
+    check_shapes(value);
     if (value.reads(y)) {
         const DeviceMatrix<Scalar, Order> copy(value);
         evaluate(device_product<Scalar>(copy.operand()), y, add, scale, home);
@@ -552,13 +707,23 @@ class without_alias {
 public:
     using Scalar = typename Destination::Scalar;
     explicit without_alias(Destination& y) : y_(y) {}
-    void operator=(const device_product<Scalar>& value) const { run(value, false, Scalar(1), true); }
-    void operator+=(const device_product<Scalar>& value) const { run(value, true, Scalar(1), false); }
-    void operator-=(const device_product<Scalar>& value) const { run(value, true, -Scalar(1), false); }
+    template <value_of<Scalar> Value>
+    void operator=(const Value& value) const {
+        run(value, false, Scalar(1), true);
+    }
+    template <value_of<Scalar> Value>
+    void operator+=(const Value& value) const {
+        run(value, true, Scalar(1), false);
+    }
+    template <value_of<Scalar> Value>
+    void operator-=(const Value& value) const {
+        run(value, true, -Scalar(1), false);
+    }
 
 private:
-    void run(const device_product<Scalar>& value, bool add, const Scalar& scale, bool may_resize) const {
-        value.node().check();
+    template <class Value>
+    void run(const Value& value, bool add, const Scalar& scale, bool may_resize) const {
+        check_shapes(value);
         if (value.reads(y_.view())) {
             throw alias_error(
                 "otimes: Y.noalias() = expression: Y overlaps an operand of the expression. Write Y = expression, "
@@ -619,7 +784,8 @@ public:
     }
 
     /// Y = expression, and the sums. Safe when Y overlaps operands. @throws shape_error when the shapes differ.
-    const DeviceMap& operator=(const device_product<Scalar>& value) const {
+    template <device::value_of<ScalarType> Value>
+    const DeviceMap& operator=(const Value& value) const {
         device::require_shape(value, rows_, cols_, "Y = expression");
         device::assign<Order>(value, view(), false, Scalar(1), nullptr);
         return *this;
@@ -629,21 +795,39 @@ public:
     const DeviceMap& operator=(const DeviceMatrix<Scalar, Other>& other) const {
         return *this = other.expression();
     }
-    const DeviceMap& operator+=(const device_product<Scalar>& value) const {
+    template <device::value_of<ScalarType> Value>
+    const DeviceMap& operator+=(const Value& value) const {
         device::require_shape(value, rows_, cols_, "Y += expression");
         device::assign<Order>(value, view(), true, Scalar(1), nullptr);
         return *this;
     }
-    const DeviceMap& operator-=(const device_product<Scalar>& value) const {
+    template <device::value_of<ScalarType> Value>
+    const DeviceMap& operator-=(const Value& value) const {
         device::require_shape(value, rows_, cols_, "Y -= expression");
         device::assign<Order>(value, view(), true, -Scalar(1), nullptr);
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    const DeviceMap& operator=(const Other&) const {
+        device::refuse_another_scalar<Other>();
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    const DeviceMap& operator+=(const Other&) const {
+        device::refuse_another_scalar<Other>();
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    const DeviceMap& operator-=(const Other&) const {
+        device::refuse_another_scalar<Other>();
         return *this;
     }
     /// Promises that Y overlaps no operand. @throws alias_error when it does.
     [[nodiscard]] device::without_alias<const DeviceMap> noalias() const {
         return device::without_alias<const DeviceMap>(*this);
     }
-    void take_shape(const device_product<Scalar>&) const noexcept {}
+    template <class Value>
+    void take_shape(const Value&) const noexcept {}
 
 private:
     Scalar* data_;
@@ -694,7 +878,10 @@ public:
         assign_host(host);
     }
     /// Evaluates an expression.
-    explicit DeviceMatrix(const device_product<Scalar>& value) { *this = value; }
+    template <device::value_of<ScalarType> Value>
+    explicit DeviceMatrix(const Value& value) {
+        *this = value;
+    }
     DeviceMatrix(const DeviceMatrix& other) : home_(other.home_) { copy_elements(other); }
     template <int Other>
     explicit DeviceMatrix(const DeviceMatrix<Scalar, Other>& other) : home_(other.home()) {
@@ -723,15 +910,20 @@ public:
     }
     template <device::host_matrix Matrix>
     DeviceMatrix& operator=(const Matrix& host) {
+        static_assert(
+            !requires { host.node(); },
+            "otimes: X is in host memory and Y in device memory; X and Y must share a memory space. Write "
+            "dY = dX * K with DeviceMatrix<Scalar> dX(X), or dY = (X * K).eval() to compute on the host.");
         assign_host(host);
         return *this;
     }
 
     /// Y = expression: takes its shape. Safe when Y is one of its operands.
-    DeviceMatrix& operator=(const device_product<Scalar>& value) {
-        value.node().check();
+    template <device::value_of<ScalarType> Value>
+    DeviceMatrix& operator=(const Value& value) {
+        device::check_shapes(value);
         if (home_ == nullptr) {
-            home_ = &device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+            home_ = &device::executor_for(device::home_of(value));
         }
         if (value.reads(view())) {
             DeviceMatrix result(*home_);
@@ -743,14 +935,31 @@ public:
         }
         return *this;
     }
-    DeviceMatrix& operator+=(const device_product<Scalar>& value) {
+    template <device::value_of<ScalarType> Value>
+    DeviceMatrix& operator+=(const Value& value) {
         device::require_shape(value, rows_, cols_, "Y += expression");
         device::assign<Order>(value, view(), true, Scalar(1), home_);
         return *this;
     }
-    DeviceMatrix& operator-=(const device_product<Scalar>& value) {
+    template <device::value_of<ScalarType> Value>
+    DeviceMatrix& operator-=(const Value& value) {
         device::require_shape(value, rows_, cols_, "Y -= expression");
         device::assign<Order>(value, view(), true, -Scalar(1), home_);
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    DeviceMatrix& operator=(const Other&) {
+        device::refuse_another_scalar<Other>();
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    DeviceMatrix& operator+=(const Other&) {
+        device::refuse_another_scalar<Other>();
+        return *this;
+    }
+    template <device::value_of_another<ScalarType> Other>
+    DeviceMatrix& operator-=(const Other&) {
+        device::refuse_another_scalar<Other>();
         return *this;
     }
     /// Promises that Y overlaps no operand. @throws alias_error when it does.
@@ -828,7 +1037,10 @@ public:
         rows_ = rows;
         cols_ = cols;
     }
-    void take_shape(const device_product<Scalar>& value) { resize(value.rows(), value.cols()); }
+    template <class Value>
+    void take_shape(const Value& value) {
+        resize(value.rows(), value.cols());
+    }
 
     void swap(DeviceMatrix& other) noexcept {
         std::swap(home_, other.home_);
@@ -1136,6 +1348,139 @@ requires device::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const device_kron<Scalar>& k) { return k * amount; }
 /// @}
 
+/// @name Quotients by a number.
+/// @{
+template <class Matrix, class Amount>
+requires(device::factor_or_x<Matrix>&& device::amount<Amount, typename device::bare<Matrix>::Scalar>) [[nodiscard]] auto
+operator/(Matrix&& x, const Amount& amount) {
+    using from = typename device::bare<Matrix>::Scalar;
+    using scalar = detail::scaled_scalar<Amount, from>;
+    auto result = device::promote<scalar>(device::to_product(std::forward<Matrix>(x)));
+    result.edit().alpha = result.node().alpha / device::scalar_from<scalar>(amount);
+    return result;
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator/(const device_kron<Scalar>& k, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    kron_node<scalar> node;
+    node.append(k.node());
+    node.set_alpha(node.alpha() / device::scalar_from<scalar>(amount));
+    return device_kron<scalar>(std::move(node), k.homes());
+}
+template <class Scalar>
+[[nodiscard]] auto operator-(const device_kron<Scalar>& k) {
+    return k * -1;
+}
+/// @}
+
+/// @name Sums. Shapes are checked here and again at evaluation.
+/// @{
+namespace device {
+template <class To, class Value>
+device_sum<To> to_sum(Value&& value) {
+    if constexpr (!is_sum<bare<Value>>) {
+        return device_sum<To>(promote<To>(to_product(std::forward<Value>(value))));
+    } else if constexpr (std::is_same_v<typename bare<Value>::Scalar, To>) {
+        return std::forward<Value>(value);
+    } else {
+        device_sum<To> result(promote<To>(value.terms().front()));
+        for (std::size_t i = 1; i < value.terms().size(); ++i) {
+            result.append(device_sum<To>(promote<To>(value.terms()[i])), 1);
+        }
+        return result;
+    }
+}
+template <class A, class B>
+auto sum_of(A&& a, B&& b, int sign) {
+    using scalar = typename combined_scalar<typename bare<A>::Scalar, typename bare<B>::Scalar>::type;
+    device_sum<scalar> result = to_sum<scalar>(std::forward<A>(a));
+    result.append(to_sum<scalar>(std::forward<B>(b)), sign);
+    return result;
+}
+}  // namespace device
+
+template <class A, class B>
+requires(device::summand<A>&& device::summand<B>) [[nodiscard]] auto operator+(A&& a, B&& b) {
+    return device::sum_of(std::forward<A>(a), std::forward<B>(b), 1);
+}
+template <class A, class B>
+requires(device::summand<A>&& device::summand<B>) [[nodiscard]] auto operator-(A&& a, B&& b) {
+    return device::sum_of(std::forward<A>(a), std::forward<B>(b), -1);
+}
+template <class Scalar>
+[[nodiscard]] device_sum<Scalar> operator-(const device_sum<Scalar>& s) {
+    return s.scaled(device::scalar_from<Scalar>(-1));
+}
+template <class Scalar, class Amount>
+requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<Amount, Scalar>, Scalar>)
+    [[nodiscard]] device_sum<Scalar>
+    operator*(const device_sum<Scalar>& s, const Amount& amount) {
+    return s.scaled(device::scalar_from<Scalar>(amount));
+}
+template <class Amount, class Scalar>
+requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<Amount, Scalar>, Scalar>)
+    [[nodiscard]] device_sum<Scalar>
+    operator*(const Amount& amount, const device_sum<Scalar>& s) {
+    return s.scaled(device::scalar_from<Scalar>(amount));
+}
+template <class Matrix, class Destination>
+requires(device::is_matrix<Matrix>&& device::is_matrix<device::bare<Destination>>&&
+             std::is_same_v<typename Matrix::Scalar, typename device::bare<Destination>::Scalar>) Destination &&
+operator+=(Destination&& y, const Matrix& x) {
+    y += x.expression();
+    return std::forward<Destination>(y);
+}
+template <class Matrix, class Destination>
+requires(device::is_matrix<Matrix>&& device::is_matrix<device::bare<Destination>>&&
+             std::is_same_v<typename Matrix::Scalar, typename device::bare<Destination>::Scalar>) Destination &&
+operator-=(Destination&& y, const Matrix& x) {
+    y -= x.expression();
+    return std::forward<Destination>(y);
+}
+/// @}
+
+/// @name What is not there, by a sentence.
+/// @{
+template <class A, class B>
+requires(device::factor_or_x<A>&& device::factor_or_x<B>) auto operator*(A&&, B&&) {
+    static_assert(device::always_false<A>,
+                  "otimes: the product of two device matrices. A matrix multiplies a Kronecker product: write "
+                  "dX * kron(dA) where dA is one factor.");
+}
+template <class A, class B>
+requires(device::is_sum<device::bare<A>>&& device::is_kron<device::bare<B>>) auto operator*(A&&, B&&) {
+    static_assert(device::always_false<A>,
+                  "otimes: a sum in device memory times a Kronecker product. Evaluate the sum first: "
+                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; dZ * K.");
+}
+template <class A, class B>
+requires(device::is_kron<device::bare<A>>&& device::is_sum<device::bare<B>>) auto operator*(A&&, B&&) {
+    static_assert(device::always_false<A>,
+                  "otimes: a Kronecker product times a sum in device memory. Evaluate the sum first: "
+                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; K * dZ.");
+}
+template <class A, class B>
+requires(device::is_kron<device::bare<A>>&& device::is_kron<device::bare<B>>) auto operator*(A&&, B&&) {
+    static_assert(device::always_false<A>,
+                  "otimes: the product of two Kronecker products in device memory. Multiply one after the other: "
+                  "(dX * K1) * K2.");
+}
+template <class A, class B>
+requires(device::is_kron<device::bare<A>> || device::is_kron<device::bare<B>>) auto operator+(A&&, B&&) {
+    static_assert(device::always_false<A>,
+                  "otimes: the sum of Kronecker products in device memory. Write the sum of the products: "
+                  "dX * K1 + dX * K2.");
+}
+template <class A, class B>
+requires(device::is_kron<device::bare<A>> || device::is_kron<device::bare<B>>) auto operator-(A&&, B&&) {
+    static_assert(
+        device::always_false<A>,
+        "otimes: the difference of Kronecker products in device memory. Write the difference of the products: "
+        "dX * K1 - dX * K2.");
+}
+/// @}
+
 /// @name Plans.
 /// @{
 namespace device {
@@ -1160,6 +1505,18 @@ template <int Order = 0, class Scalar>
     const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
     device::with_program(value, y, [&](const program& p, const bindings&) { result = where.make_plan_for(p, wishes); });
     return result;
+}
+/// The plan as text, see plan/explain.hpp; which kernels it launches is device_executor::describe.
+template <int Order = 0, class Scalar>
+[[nodiscard]] std::string explain(const device_product<Scalar>& value, const options& wishes = {}) {
+    return explain(make_plan<Order>(value, wishes));
+}
+/// A sum is evaluated by one plan for each term.
+template <int Order = 0, class Scalar>
+plan make_plan(const device_sum<Scalar>&, const options& = {}) {
+    static_assert(device::always_false<Scalar>,
+                  "otimes: a sum in device memory has one plan for each term: make_plan(dX * K1), make_plan(dX * K2).");
+    return {};
 }
 /// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
 /// it, each one first compared with the generic kernels' result, and makes the fastest right one the plan of this expression's

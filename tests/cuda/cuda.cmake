@@ -23,7 +23,8 @@ if(TARGET otimes_cuda_compiler)
 endif()
 
 # A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.
-add_executable(test_no_cuda no_cuda/no_cuda.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
+# And what the front end asks of a device, by one whose memory is the host's.
+add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
                             "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
 target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support)
 otimes_warnings(test_no_cuda)

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// EXPECT: X and Y must share a memory space. Write Y = (dX * K).to_host()
+// EXPECT: X is in host memory and Y in device memory; X and Y must share a memory space
+// EXPECT: X is in host memory, but the Kronecker product has factors in device memory
+// EXPECT: the operands have different scalar types
+// EXPECT: the expression has another scalar type than Y
+// EXPECT: the product of two device matrices
+// EXPECT: a sum in device memory times a Kronecker product. Evaluate the sum first
+// EXPECT: the product of two Kronecker products in device memory
+// EXPECT: the sum of Kronecker products in device memory. Write the sum of the products
+// EXPECT: a sum in device memory has one plan for each term
+// EXPECT: the host matrix has another scalar type
+// EXPECT: a DeviceMatrix holds float, double
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+
+using otimes::DeviceMatrix;
+using otimes::kron;
+
+void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceMatrix<double>& A,
+         const DeviceMatrix<float>& F, const DeviceMatrix<otimes::half>& H);
+void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceMatrix<double>& A,
+         const DeviceMatrix<float>& F, const DeviceMatrix<otimes::half>& H) {
+    const auto K = kron(A, A);
+    DeviceMatrix<double> dY;
+#ifdef OTIMES_MUST_NOT_COMPILE
+    Eigen::MatrixXd Y = dX * K;
+    dY = X * kron(X, X);
+    static_cast<void>(X * K);
+    static_cast<void>(F * K);
+    static_cast<void>(H * kron(F));
+    dY = F * kron(F);
+    static_cast<void>(dX * A);
+    static_cast<void>((dX + A) * K);
+    static_cast<void>(K * K);
+    static_cast<void>(K + K);
+    static_cast<void>(make_plan(dX * K + dX));
+    dY = X.cast<float>();
+    DeviceMatrix<int> integers;
+#else
+    DeviceMatrix<float> dF;
+    DeviceMatrix<otimes::half> dH;
+    dY = X;
+    dY = dX * K * K + dX * K;
+    dF = F * kron(F) - F / 2;
+    dH = 2 * H * kron(H) + H;
+    Eigen::MatrixXd Y = (dX * K + dY).to_host();
+#endif
+}

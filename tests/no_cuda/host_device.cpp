@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// DeviceMatrix, device_map and their expressions on an executor whose device memory is host memory and whose kernels are the
+// reference's loops: what the front end of otimes::cuda asks for, without a GPU.
+#include "cuda/device_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+#include <otimes/exec/reference.hpp>
+#include <otimes/plan/machine_table.hpp>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace device_test;
+using otimes::DeviceMatrix;
+using otimes::kron;
+
+class pretended_gpu final : public otimes::device_executor {
+public:
+    pretended_gpu() : machine_(otimes::gpu_machine(otimes::h200())) {}
+    std::string_view name() const noexcept override { return "pretended gpu"; }
+    const otimes::machine& target() const noexcept override { return machine_; }
+    otimes::placement where() const noexcept override { return otimes::placement::gpu; }
+    otimes::plan plan_for(const otimes::program& p) const override { return make_plan_for(p, {}); }
+    otimes::plan make_plan_for(const otimes::program& p, const otimes::options& wishes) const override {
+        otimes::options decided = wishes;
+        decided.placement = otimes::placement::gpu;
+        return otimes::make_plan(p, machine_, decided);
+    }
+    void run(const otimes::plan& p, const otimes::bindings& b, otimes::workspace_view) const override {
+        evaluate(p.source, b);
+    }
+    void evaluate(const otimes::program& p, const otimes::bindings& b) const override {
+        ++evaluations;
+        for (const otimes::tensor& t : p.tensors) {
+            if (t.binding >= 0 && t.role != otimes::tensor_role::factor) {
+                CHECK(t.space == otimes::memory_space::device);
+            }
+        }
+        switch (p.at(p.steps.back().out).type) {
+            case otimes::dtype::f32: return otimes::reference_run<float>(p, b);
+            case otimes::dtype::f64: return otimes::reference_run<double>(p, b);
+            case otimes::dtype::c128: return otimes::reference_run<std::complex<double>>(p, b);
+            default: throw otimes::unsupported_error("otimes: the pretended gpu does not know this type");
+        }
+    }
+    std::string describe(const otimes::plan&) const override { return {}; }
+    otimes::tuning_report tune(const otimes::program&, const otimes::bindings&, const otimes::options&,
+                               const otimes::tuning_options&) const override {
+        return {};
+    }
+    CUstream_st* stream() const noexcept override { return nullptr; }
+    void synchronize() const override {}
+    void* allocate(std::int64_t bytes) const override {
+        auto memory = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes));
+        std::memset(memory.get(), 0xff, static_cast<std::size_t>(bytes));
+        void* const at = memory.get();
+        owned_[at] = std::move(memory);
+        return at;
+    }
+    void release(void* memory, std::int64_t) const noexcept override { owned_.erase(memory); }
+    void upload(void* to, const otimes::host_tensor& from) const override {
+        copy(from, [&](std::byte* host, std::int64_t i) {
+            std::memcpy(static_cast<std::byte*>(to) + i * from.element_bytes, host,
+                        static_cast<std::size_t>(from.element_bytes));
+        });
+    }
+    void download(const otimes::host_tensor& to, const void* from) const override {
+        copy(to, [&](std::byte* host, std::int64_t i) {
+            std::memcpy(host, static_cast<const std::byte*>(from) + i * to.element_bytes,
+                        static_cast<std::size_t>(to.element_bytes));
+        });
+    }
+    void wait_for(const otimes::device_executor&) const override {}
+
+    std::size_t in_use() const { return owned_.size(); }
+    mutable int evaluations = 0;
+
+private:
+    template <class Use>
+    static void copy(const otimes::host_tensor& t, const Use& use) {
+        std::int64_t at = 0;
+        for (std::int64_t i = 0; i < t.modes[0].extent; ++i) {
+            for (std::int64_t j = 0; j < t.modes[1].extent; ++j) {
+                use(static_cast<std::byte*>(t.data) + (i * t.modes[0].stride + j * t.modes[1].stride) * t.element_bytes,
+                    at++);
+            }
+        }
+    }
+    otimes::machine machine_;
+    mutable std::map<void*, std::unique_ptr<std::byte[]>> owned_;
+};
+
+template <class Scalar>
+using host = matrix<Scalar, 0>;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("sums, differences and multiples of products in device memory", Scalar, double,
+                   std::complex<double>) {
+    const pretended_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        const shapes s{5, {3, 2}, {2, 3}};  // square products of rectangular factors
+        const auto f = random_factors<Scalar>(s);
+        const auto g =
+            std::vector<host<Scalar>>{random_matrix<host<Scalar>>(3, 6, 7), random_matrix<host<Scalar>>(2, 1, 8)};
+        const host<Scalar> X = random_matrix<host<Scalar>>(5, 6, 1), Z = random_matrix<host<Scalar>>(5, 6, 2);
+        const host<Scalar> XF = expected_right(X, f), XG = expected_right(X, g), ZF = expected_right(Z, f);
+        const DeviceMatrix<Scalar, 1> dX(X);
+        const DeviceMatrix<Scalar> dZ(Z), A(f[0]), B(f[1]), C(g[0]), D(g[1]);
+        const auto K = kron(A, B);
+        const auto L = kron(C, D);
+        DeviceMatrix<Scalar> dY;
+        dY = dX * K + dX * L;
+        CHECK(agrees(dY.to_host(), host<Scalar>(XF + XG), s));
+        gpu.evaluations = 0;
+        dY = 2 * dX * K - dX * (L / 4) + dZ / 2 - dZ * -K;
+        CHECK(gpu.evaluations == 4);  // one plan a term, no temporary
+        const host<Scalar> four = Scalar(2) * XF - XG / Scalar(4) + Z / Scalar(2) + ZF;
+        CHECK(agrees(dY.to_host(), four, s));
+        dY -= 3 * (dX * K + dZ);
+        CHECK(agrees(dY.to_host(), host<Scalar>(four - Scalar(3) * (XF + Z)), s));
+        dY += dZ;
+        dY -= dX;
+        dY.noalias() += dX * K - dZ;
+        CHECK(agrees(dY.to_host(), host<Scalar>(four - Scalar(2) * XF - Scalar(3) * Z - X), s));
+        dY = -(dX * K + dX * L);
+        CHECK(agrees(dY.to_host(), host<Scalar>(-XF - XG), s));
+        DeviceMatrix<Scalar, 1> dT;
+        dT = (dX * K - dZ).adjoint();
+        CHECK(agrees(host<Scalar>(dT.to_host()), host<Scalar>((XF - Z).adjoint()), s));
+        CHECK(agrees((dX * K + dZ).template to_host<host<Scalar>>(), host<Scalar>(XF + Z), s));
+
+        // Y among the operands of any term: through a temporary.
+        dY = X;
+        dY = dZ * K + dY * K;
+        CHECK(agrees(dY.to_host(), host<Scalar>(ZF + XF), s));
+        dY = X;
+        dY -= dZ * K - dY * L;
+        CHECK(agrees(dY.to_host(), host<Scalar>(X - ZF + XG), s));
+        dY = X;
+        auto view = dY.map();
+        view = dZ + dY * K;
+        CHECK(agrees(dY.to_host(), host<Scalar>(Z + XF), s));
+        view += dZ;
+        view.noalias() -= dZ + dX;
+        CHECK(agrees(dY.to_host(), host<Scalar>(Z + XF - X), s));
+        CHECK_THROWS_AS(dY.noalias() = dZ * K + dY * L, otimes::alias_error);
+
+        // Nothing is written by what is refused.
+        const host<Scalar> before = dY.to_host();
+        const DeviceMatrix<Scalar> narrow(host<Scalar>::Ones(5, 3));
+        gpu.evaluations = 0;
+        CHECK_THROWS_WITH_AS(static_cast<void>(dX * K + narrow),
+                             "otimes: sum of products in device memory: the first term is 5 x 6, term 2 is 5 x 3; they "
+                             "must be equal.",
+                             otimes::shape_error);
+        CHECK_THROWS_AS(dY += narrow * kron(A), otimes::shape_error);
+        DeviceMatrix<Scalar> later(X);
+        const auto kept = dX * K + later;
+        later.resize(5, 7);
+        CHECK_THROWS_WITH_AS(dY = kept, doctest::Contains("an operand was resized"), otimes::shape_error);
+        CHECK(gpu.evaluations == 0);
+        CHECK(dY.to_host() == before);
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE("real terms beside complex ones, and the plan of a product as text") {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    using complex = std::complex<double>;
+    const shapes s{4, {3, 5}, {2, 4}};
+    const auto f = random_factors<double>(s);
+    const host<complex> X = random_matrix<host<complex>>(4, 15, 1);
+    const host<double> R = random_matrix<host<double>>(4, 15, 2);
+    const DeviceMatrix<complex> dX(X);
+    const DeviceMatrix<double, 1> dR(R);
+    const DeviceMatrix<double> A(f[0]), B(f[1]);
+    DeviceMatrix<complex, 1> dY;
+    dY = dX * kron(A, B) - dR * kron(A, B) / 2;
+    const std::vector<host<complex>> wide{f[0].cast<complex>(), f[1].cast<complex>()};
+    CHECK(agrees(host<complex>(dY.to_host()), expected_right(host<complex>(X - R.cast<complex>() / 2.0), wide), s));
+    CHECK(otimes::explain(dX * kron(A, B)).find("pass") != std::string::npos);
+}

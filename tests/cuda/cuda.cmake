@@ -29,3 +29,15 @@ add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp "${PROJE
 target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support)
 otimes_warnings(test_no_cuda)
 otimes_register_room(test_no_cuda no_cuda)
+
+# A machine without a toolkit, as the configuration sees it.
+if(NOT OTIMES_TEST_SOURCES_ONLY)
+  list(GET OTIMES_EIGEN_INCLUDE_DIRS 0 eigen_folder)
+  add_test(
+    NAME cuda_hidden
+    COMMAND
+      "${CMAKE_COMMAND}" -D "source=${PROJECT_SOURCE_DIR}" -D "folder=${CMAKE_CURRENT_BINARY_DIR}/cuda_hidden" -D
+      "compiler=${CMAKE_CXX_COMPILER}" -D "generator=${CMAKE_GENERATOR}" -D "eigen_folder=${eigen_folder}" -P
+      "${CMAKE_CURRENT_SOURCE_DIR}/cuda/hidden.cmake")
+  set_tests_properties(cuda_hidden PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
+endif()

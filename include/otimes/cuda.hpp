@@ -1391,22 +1391,22 @@ device_sum<To> to_sum(Value&& value) {
         return result;
     }
 }
-template <class A, class B>
-auto sum_of(A&& a, B&& b, int sign) {
-    using scalar = typename combined_scalar<typename bare<A>::Scalar, typename bare<B>::Scalar>::type;
-    device_sum<scalar> result = to_sum<scalar>(std::forward<A>(a));
-    result.append(to_sum<scalar>(std::forward<B>(b)), sign);
+template <class First, class Second>
+auto sum_of(First&& a, Second&& b, int sign) {
+    using scalar = typename combined_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>::type;
+    device_sum<scalar> result = to_sum<scalar>(std::forward<First>(a));
+    result.append(to_sum<scalar>(std::forward<Second>(b)), sign);
     return result;
 }
 }  // namespace device
 
-template <class A, class B>
-requires(device::summand<A>&& device::summand<B>) [[nodiscard]] auto operator+(A&& a, B&& b) {
-    return device::sum_of(std::forward<A>(a), std::forward<B>(b), 1);
+template <class First, class Second>
+requires(device::summand<First>&& device::summand<Second>) [[nodiscard]] auto operator+(First&& a, Second&& b) {
+    return device::sum_of(std::forward<First>(a), std::forward<Second>(b), 1);
 }
-template <class A, class B>
-requires(device::summand<A>&& device::summand<B>) [[nodiscard]] auto operator-(A&& a, B&& b) {
-    return device::sum_of(std::forward<A>(a), std::forward<B>(b), -1);
+template <class First, class Second>
+requires(device::summand<First>&& device::summand<Second>) [[nodiscard]] auto operator-(First&& a, Second&& b) {
+    return device::sum_of(std::forward<First>(a), std::forward<Second>(b), -1);
 }
 template <class Scalar>
 [[nodiscard]] device_sum<Scalar> operator-(const device_sum<Scalar>& s) {
@@ -1442,40 +1442,45 @@ operator-=(Destination&& y, const Matrix& x) {
 
 /// @name What is not there, by a sentence.
 /// @{
-template <class A, class B>
-requires(device::factor_or_x<A>&& device::factor_or_x<B>) auto operator*(A&&, B&&) {
-    static_assert(device::always_false<A>,
-                  "otimes: the product of two device matrices. A matrix multiplies a Kronecker product: write "
+template <class First, class Second>
+requires(device::factor_or_x<First>&& device::factor_or_x<Second>) auto operator*(First&&, Second&&) {
+    static_assert(device::always_false<First>,
+                  "otimes: the product of two device matrices. First matrix multiplies a Kronecker product: write "
                   "dX * kron(dA) where dA is one factor.");
 }
-template <class A, class B>
-requires(device::is_sum<device::bare<A>>&& device::is_kron<device::bare<B>>) auto operator*(A&&, B&&) {
-    static_assert(device::always_false<A>,
+template <class First, class Second>
+requires(device::is_sum<device::bare<First>>&& device::is_kron<device::bare<Second>>) auto operator*(First&&,
+                                                                                                     Second&&) {
+    static_assert(device::always_false<First>,
                   "otimes: a sum in device memory times a Kronecker product. Evaluate the sum first: "
                   "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; dZ * K.");
 }
-template <class A, class B>
-requires(device::is_kron<device::bare<A>>&& device::is_sum<device::bare<B>>) auto operator*(A&&, B&&) {
-    static_assert(device::always_false<A>,
+template <class First, class Second>
+requires(device::is_kron<device::bare<First>>&& device::is_sum<device::bare<Second>>) auto operator*(First&&,
+                                                                                                     Second&&) {
+    static_assert(device::always_false<First>,
                   "otimes: a Kronecker product times a sum in device memory. Evaluate the sum first: "
                   "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; K * dZ.");
 }
-template <class A, class B>
-requires(device::is_kron<device::bare<A>>&& device::is_kron<device::bare<B>>) auto operator*(A&&, B&&) {
-    static_assert(device::always_false<A>,
+template <class First, class Second>
+requires(device::is_kron<device::bare<First>>&& device::is_kron<device::bare<Second>>) auto operator*(First&&,
+                                                                                                      Second&&) {
+    static_assert(device::always_false<First>,
                   "otimes: the product of two Kronecker products in device memory. Multiply one after the other: "
                   "(dX * K1) * K2.");
 }
-template <class A, class B>
-requires(device::is_kron<device::bare<A>> || device::is_kron<device::bare<B>>) auto operator+(A&&, B&&) {
-    static_assert(device::always_false<A>,
+template <class First, class Second>
+requires(device::is_kron<device::bare<First>> || device::is_kron<device::bare<Second>>) auto operator+(First&&,
+                                                                                                       Second&&) {
+    static_assert(device::always_false<First>,
                   "otimes: the sum of Kronecker products in device memory. Write the sum of the products: "
                   "dX * K1 + dX * K2.");
 }
-template <class A, class B>
-requires(device::is_kron<device::bare<A>> || device::is_kron<device::bare<B>>) auto operator-(A&&, B&&) {
+template <class First, class Second>
+requires(device::is_kron<device::bare<First>> || device::is_kron<device::bare<Second>>) auto operator-(First&&,
+                                                                                                       Second&&) {
     static_assert(
-        device::always_false<A>,
+        device::always_false<First>,
         "otimes: the difference of Kronecker products in device memory. Write the difference of the products: "
         "dX * K1 - dX * K2.");
 }

@@ -80,13 +80,17 @@ std::vector<product> products() {
 std::string text_of(const product& p) {
     std::string text;
     for (std::size_t i = 0; i < p.factors.size(); ++i) {
-        text += (i > 0 ? "_" : "") + std::to_string(p.factors[i].first) + "x" + std::to_string(p.factors[i].second);
+        text += i > 0 ? "_" : "";
+        text += std::to_string(p.factors[i].first);
+        text += "x";
+        text += std::to_string(p.factors[i].second);
         std::size_t same = i;
         while (same + 1 < p.factors.size() && p.factors[same + 1] == p.factors[i]) {
             ++same;
         }
         if (same > i) {
-            text += "^" + std::to_string(same - i + 1);
+            text += "^";
+            text += std::to_string(same - i + 1);
             i = same;
         }
     }

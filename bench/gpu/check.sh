@@ -7,7 +7,7 @@ cuda=${CUDA_HOME:-/usr/local/cuda}
 export LD_LIBRARY_PATH="$cuda/lib64:${LD_LIBRARY_PATH:-}"
 mkdir -p "$out/images"
 "$cuda/bin/nvcc" -std=c++20 -arch=sm_90 -cubin -I"$root/kernels" -o "$out/ahead_of_time.cubin" "$root/bench/gpu/ahead_of_time.cu" &
-g++ -std=c++20 -O2 -Wall -Wextra -o "$out/gpu_kernels" "$root/bench/gpu/gpu_kernels.cpp" -I"$cuda/include" -L"$cuda/lib64" -L"$cuda/lib64/stubs" -lcuda -lnvrtc -ldl -pthread || exit 1
+${CXX:-g++} -std=c++20 -O2 -Wall -Wextra -o "$out/gpu_kernels" "$root/bench/gpu/gpu_kernels.cpp" "$root/backend/core/fused_group.cpp" -I"$root/include" -I"$cuda/include" -L"$cuda/lib64" -L"$cuda/lib64/stubs" -lcuda -lnvrtc -ldl -pthread || exit 1
 wait
 "$out/gpu_kernels" "$root" --check --cache "$out/images" --ahead-of-time "$out/ahead_of_time.cubin" || failed=1
 if [ "${2:-}" = --sanitize ]; then

@@ -27,6 +27,7 @@
 #include "runtime_kernels.hpp"
 
 using namespace otimes::bench;
+using otimes::dtype;
 
 namespace {
 
@@ -80,8 +81,8 @@ struct runner {
 
     void resolve() {
         for (const auto& pass : pl.plan.passes)
-            passes.push_back({&m.kernels.at(pass.kernel() + pass.type_expression(sizeof(T) == 4 ? "float" : "double")),
-                              pass.count_p(), pass.count_q(), unsigned(pass.shared_bytes(sizeof(T)))});
+            passes.push_back({&m.kernels.at(pass.kernel() + pass.type_expression(otimes::dtype_of<T>())),
+                              pass.count_p(), pass.count_q(), unsigned(pass.shared_bytes(otimes::dtype_of<T>()))});
     }
 
     void run(CUdeviceptr x, CUdeviceptr y, CUstream stream, CUstream second, CUevent fork, CUevent join) {
@@ -123,22 +124,22 @@ struct runner {
                     for (int i = pass.first_mode + pass.modes(); i < int(pl.c->p.size()); ++i) inner *= pl.c->p[i];
                     a.inner = a.x_inner = a.y_inner = inner;
                     a.parts_per_line = row_in / (in * inner);
-                    tiles = count * a.parts_per_line * ((inner + pass.run - 1) / pass.run);
+                    tiles = count * a.parts_per_line * ((inner + pass.tile.run - 1) / pass.tile.run);
                 } else {
                     a.parts_per_line = row_in / in;
-                    if (a.parts_per_line > 1 && a.parts_per_line % pass.rows) {
+                    if (a.parts_per_line > 1 && a.parts_per_line % pass.tile.rows) {
                         a.lines = count * a.parts_per_line;
                         a.parts_per_line = 1;
                         a.x_line_stride = in;
                         a.y_line_stride = out;
                     }
-                    tiles = (a.lines * a.parts_per_line + pass.rows - 1) / pass.rows;
+                    tiles = (a.lines * a.parts_per_line + pass.tile.rows - 1) / pass.tile.rows;
                 }
-                tiles *= pass.cluster;
-                const std::int64_t resident = pass.cluster > 1 ? std::int64_t(k.occupancy) * pass.cluster
-                                                               : std::int64_t(m.multiprocessors) * k.occupancy;
+                tiles *= pass.tile.cluster;
+                const std::int64_t resident = pass.tile.cluster > 1 ? std::int64_t(k.occupancy) * pass.tile.cluster
+                                                                    : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.threads, 1, 1,
+                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.tile.threads, 1, 1,
                                   passes[n].shared, s, parameters, nullptr));
                 from = to;
                 row_in = row_out;
@@ -315,7 +316,8 @@ void measure(machine& m, const planned& pl, FILE* csv, bool timed) {
     const bool right = residual < tolerance && error < tolerance;
     std::string reports;
     for (const auto& pass : pl.plan.passes)
-        reports += " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? "double" : "float")).report + "]";
+        reports +=
+            " [" + m.kernels.at(pass.kernel() + pass.type_expression(type ? dtype::f64 : dtype::f32)).report + "]";
     double cold = 0, warm = 0, graph_time = 0, copy = 0, yardstick_cold = 0, yardstick_warm = 0, yardstick_error = 0;
     if (timed && right) {
         const auto time = [&](int count, auto&& body) {
@@ -499,7 +501,7 @@ int program(int argc, char** argv) {
     std::map<std::string, int> known;
     for (const auto& w : work)
         for (const auto& pass : w.plan.passes) {
-            const std::string type = pass.type_expression(w.type ? "double" : "float"), key = pass.kernel() + type;
+            const std::string type = pass.type_expression(w.type ? dtype::f64 : dtype::f32), key = pass.kernel() + type;
             if (known.emplace(key, 1).second)
                 jobs.push_back({key,
                                 "#include \"" + pass.kernel() +
@@ -558,13 +560,14 @@ int program(int argc, char** argv) {
         int threads = 0, cluster = 1;
         for (const auto& w : work)
             for (const auto& pass : w.plan.passes)
-                if (pass.kernel() + pass.type_expression(w.type ? "double" : "float") == j.key) {
-                    threads = pass.threads;
-                    cluster = pass.cluster;
-                    if (pass.shared_bytes(w.type ? 8 : 4) != bytes)
-                        throw std::runtime_error("pass_choice and mode_group disagree on shared bytes of " + j.key +
-                                                 ": " + std::to_string(pass.shared_bytes(w.type ? 8 : 4)) + " / " +
-                                                 std::to_string(bytes));
+                if (pass.kernel() + pass.type_expression(w.type ? dtype::f64 : dtype::f32) == j.key) {
+                    threads = pass.tile.threads;
+                    cluster = pass.tile.cluster;
+                    if (pass.shared_bytes(w.type ? dtype::f64 : dtype::f32) != bytes)
+                        throw std::runtime_error("the planner and mode_group disagree on shared bytes of " + j.key +
+                                                 ": " +
+                                                 std::to_string(pass.shared_bytes(w.type ? dtype::f64 : dtype::f32)) +
+                                                 " / " + std::to_string(bytes));
                 }
         const CUresult fits = cuFuncSetAttribute(k.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
         if (fits == CUDA_SUCCESS && cluster == 1)
@@ -593,7 +596,7 @@ int program(int argc, char** argv) {
     for (const auto& w : work) {
         bool can_run = true;
         for (const auto& pass : w.plan.passes) {
-            const auto k = m.kernels.find(pass.kernel() + pass.type_expression(w.type ? "double" : "float"));
+            const auto k = m.kernels.find(pass.kernel() + pass.type_expression(w.type ? dtype::f64 : dtype::f32));
             if (k == m.kernels.end() || k->second.occupancy < 1) can_run = false;
         }
         if (!can_run) {

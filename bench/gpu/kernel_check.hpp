@@ -31,25 +31,6 @@ struct scalar_traits<std::complex<R>> {
     static constexpr bool is_complex = true;
 };
 
-template <class T>
-const char* device_name();
-template <>
-inline const char* device_name<float>() {
-    return "float";
-}
-template <>
-inline const char* device_name<double>() {
-    return "double";
-}
-template <>
-inline const char* device_name<std::complex<float>>() {
-    return "otimes::kernels::complex<float>";
-}
-template <>
-inline const char* device_name<std::complex<double>>() {
-    return "otimes::kernels::complex<double>";
-}
-
 enum class data_kind { uniform, exact, special_x, special_f, tiny, huge };
 inline const char* name_of(data_kind k) {
     const char* names[] = {"uniform", "exact", "special X", "special F", "tiny", "huge"};
@@ -92,7 +73,7 @@ public:
     void run(const check_placement& c) {
         const std::int64_t in = pass_.count_p(), out = pass_.count_q();
         const std::int64_t inner = pass_.outer ? c.inner : 1,
-                           parts = c.parts * (pass_.outer || c.parts == 1 ? 1 : pass_.rows);
+                           parts = c.parts * (pass_.outer || c.parts == 1 ? 1 : pass_.tile.rows);
         const std::int64_t x_inner = pass_.outer ? inner + c.inner_pad : 1, y_inner = c.in_place ? x_inner
                                                                                       : pass_.outer
                                                                                           ? inner + 2 * c.inner_pad
@@ -184,12 +165,12 @@ public:
         a.inner = inner;
         a.x_inner = x_inner;
         a.y_inner = y_inner;
-        const std::int64_t tiles = pass_.outer ? c.lines * parts * ((inner + pass_.run - 1) / pass_.run)
-                                               : (c.lines * parts + pass_.rows - 1) / pass_.rows;
-        const unsigned grid = unsigned(std::min<std::int64_t>(tiles, c.tiles_at_once) * pass_.cluster);
+        const std::int64_t tiles = pass_.outer ? c.lines * parts * ((inner + pass_.tile.run - 1) / pass_.tile.run)
+                                               : (c.lines * parts + pass_.tile.rows - 1) / pass_.tile.rows;
+        const unsigned grid = unsigned(std::min<std::int64_t>(tiles, c.tiles_at_once) * pass_.tile.cluster);
         void* parameters[] = {&a};
-        CU(cuLaunchKernel(function_, grid, 1, 1, pass_.threads, 1, 1, unsigned(pass_.shared_bytes(sizeof(T))), stream_,
-                          parameters, nullptr));
+        CU(cuLaunchKernel(function_, grid, 1, 1, pass_.tile.threads, 1, 1, unsigned(pass_.shared_bytes(dtype_of<T>())),
+                          stream_, parameters, nullptr));
         std::vector<T> result(y_count);
         CU(cuMemcpyDtoHAsync(result.data(), c.in_place ? dx : dy, y_count * sizeof(T), stream_));
         CU(cuStreamSynchronize(stream_));
@@ -250,7 +231,7 @@ public:
         // unit every eight steps; then to the last place.
         int split_modes = 0;
         bool chained = false;
-        for (const trip& t : pass_.trips) {
+        for (const gpu_trip& t : pass_.tile.trips) {
             split_modes += t.matrix && sizeof(T) == 4 ? t.count : 0;
             chained = chained || t.warpgroup;
         }
@@ -324,7 +305,7 @@ private:
     template <class W>
     void contract(std::vector<W>& tensor, const std::vector<std::vector<T>>& factors) const {
         std::vector<int> extent = pass_.p;
-        for (const trip& t : pass_.trips)
+        for (const gpu_trip& t : pass_.tile.trips)
             for (int level = t.first + t.count - 1; level >= t.first; --level) {
                 const int P = pass_.p[level - 1], Q = pass_.q[level - 1];
                 std::int64_t above = 1, below = 1;
@@ -450,20 +431,20 @@ inline std::vector<check_group> check_groups() {
 
 inline std::vector<check_placement> check_placements(const fused_pass& pass) {
     std::vector<check_placement> all;
-    const bool large = pass.count_p() * pass.run >= 16384;
+    const bool large = pass.count_p() * pass.tile.run >= 16384;
     const auto place = [&](std::string name) {
         check_placement c;
         c.name = std::move(name);
-        c.lines = pass.outer ? 2 : large ? 2 * pass.rows + 1 : 3 * pass.rows + 1;
-        c.inner = pass.outer ? 2 * pass.run : 0;
+        c.lines = pass.outer ? 2 : large ? 2 * pass.tile.rows + 1 : 3 * pass.tile.rows + 1;
+        c.inner = pass.outer ? 2 * pass.tile.run : 0;
         return c;
     };
     const auto add = [&](const check_placement& c) { all.push_back(c); };
     check_placement c = place("whole tiles");
-    if (!pass.outer) c.lines = 2 * pass.rows;
+    if (!pass.outer) c.lines = 2 * pass.tile.rows;
     add(c);
     c = place("partial tiles");
-    c.inner = pass.outer ? pass.run + pass.run / 2 + 1 : 0;
+    c.inner = pass.outer ? pass.tile.run + pass.tile.run / 2 + 1 : 0;
     c.tiles_at_once = 1;
     add(c);
     for (int e = 1; e < 16; e += large && e > 4 ? 5 : 1) {
@@ -476,7 +457,7 @@ inline std::vector<check_placement> check_placements(const fused_pass& pass) {
         c.beta = e % 3 ? 0.5 : 0;
         c.transposed = e % 2;
         if (pass.outer) {
-            c.inner = 2 * pass.run + e;
+            c.inner = 2 * pass.tile.run + e;
             c.inner_pad = e % 4;
             c.parts = e % 2 + 1;
         }
@@ -498,7 +479,7 @@ inline std::vector<check_placement> check_placements(const fused_pass& pass) {
     add(c);
     if (pass.outer) {
         c = place("narrower than a run");
-        c.inner = pass.run - 1;
+        c.inner = pass.tile.run - 1;
         c.inner_pad = 1;
         add(c);
         c.inner = 1;
@@ -733,16 +714,13 @@ inline int check_kernels(const std::string& cache, const std::string& ahead_of_t
         std::string name;
     };
     std::vector<planned_check> work;
-    const auto type_name = [](const std::string& t) {
-        return t == "f32"   ? device_name<float>()
-               : t == "f64" ? device_name<double>()
-               : t == "c64" ? device_name<std::complex<float>>()
-                            : device_name<std::complex<double>>();
+    const auto type_of = [](const std::string& t) {
+        return t == "f32" ? dtype::f32 : t == "f64" ? dtype::f64 : t == "c64" ? dtype::c64 : dtype::c128;
     };
     for (const check_group& g : check_groups()) {
         planned_check w{g, parse_pass_plan("| " + g.pass, g.p, g.q).passes.at(0), ""};
         const std::string expression =
-            "otimes::kernels::" + w.pass.kernel() + "<" + w.pass.type_expression(type_name(g.type)) + ">";
+            "otimes::kernels::" + w.pass.kernel() + "<" + w.pass.type_expression(type_of(g.type)) + ">";
         for (int e : g.p) w.name += (w.name.empty() ? "" : "x") + std::to_string(e);
         w.name = g.type + " " + w.name + " | " + g.pass;
         if (w.name.find(only) == std::string::npos) continue;
@@ -795,7 +773,7 @@ inline int check_kernels(const std::string& cache, const std::string& ahead_of_t
             const auto begun = std::chrono::steady_clock::now();
             if (i < work.size()) {
                 const planned_check& w = work[i];
-                const int bytes = int(w.pass.shared_bytes(w.group.type == "f32" ? 4 : w.group.type == "c128" ? 16 : 8));
+                const int bytes = int(w.pass.shared_bytes(type_of(w.group.type)));
                 CU(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
                 const auto all = [&](auto scalar) {
                     fused_check<decltype(scalar)> check(w.pass, function, stream, own, w.name);

@@ -6,5 +6,5 @@ out=$1
 shift
 cuda=${CUDA_HOME:-/usr/local/cuda}
 mkdir -p "$out"
-g++ -std=c++20 -O2 -Wall -Wextra -o "$out/gpu_kernels" "$root/bench/gpu/gpu_kernels.cpp" -I"$cuda/include" -L"$cuda/lib64" -L"$cuda/lib64/stubs" -lcuda -lnvrtc -ldl -pthread
+${CXX:-g++} -std=c++20 -O2 -Wall -Wextra -o "$out/gpu_kernels" "$root/bench/gpu/gpu_kernels.cpp" "$root/backend/core/fused_group.cpp" -I"$root/include" -I"$cuda/include" -L"$cuda/lib64" -L"$cuda/lib64/stubs" -lcuda -lnvrtc -ldl -pthread
 LD_LIBRARY_PATH="$cuda/lib64:${LD_LIBRARY_PATH:-}" exec "$out/gpu_kernels" "$root" "$@"

@@ -271,6 +271,50 @@ void random_plans(unsigned seed, int count, std::int64_t largest) {
     }
 }
 
+// What a small plan keeps in a memo serves further runs on other operands and scalars, with the bits of an ordinary run, and
+// one memo serves one plan after another.
+template <class Scalar>
+void prepared_plans(unsigned seed, int count) {
+    std::mt19937 bits(seed);
+    otimes::run_memo memo;
+    int prepared = 0;
+    for (int i = 0; i < count; ++i) {
+        const chain_spec spec = random_spec(bits, otimes::dtype_of<Scalar>(), 3000);
+        fixture<Scalar> f(spec, bits);
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        if (i % 2 == 0) {
+            bend(p, bits);
+        }
+        p.flops = i % 9 == 0 ? 1 << 30 : 1;
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        memo.clear();
+        f.restore();
+        otimes::enable_cpu<Scalar>();
+        otimes::cpu().run_first(p, f.bound, memo);
+        CHECK(f.error() <= 64 * static_cast<double>(std::numeric_limits<real_of<Scalar>>::epsilon()));
+        for (const double scalar : {1.0, -2.5}) {
+            fixture<Scalar> other(spec, bits);
+            other.bound.scalars[0] = {scalar, otimes::is_complex(spec.type) && scalar < 0 ? 0.5 : 0.0};
+            other.restore();
+            otimes::cpu().run(p, other.bound, {});
+            const std::vector<Scalar> want(other.result().data(), other.result().data() + other.result().size());
+            other.restore();
+            if (!memo.run(other.bound)) {
+                CHECK(std::memcmp(other.result().data(), other.before.data(), want.size() * sizeof(Scalar)) == 0);
+                continue;
+            }
+            ++prepared;
+            CHECK(p.flops == 1);
+            CHECK(std::memcmp(other.result().data(), want.data(), want.size() * sizeof(Scalar)) == 0);
+            for (const guarded<Scalar>& o : other.operands) {
+                CHECK(o.surroundings_intact());
+            }
+        }
+    }
+    CHECK(prepared > count / 3);
+}
+
 // The plan's passes, sums and groups stay; tiles, lanes and threads change: the bits may not.
 template <class Scalar>
 void same_bits(unsigned seed, int count) {
@@ -375,6 +419,13 @@ TEST_CASE("cpu: bits depend on neither tiles, lanes nor threads") {
     same_bits<double>(12, 400);
     same_bits<std::complex<float>>(13, 300);
     same_bits<std::complex<double>>(14, 300);
+}
+
+TEST_CASE("cpu: what is prepared for a small plan serves other operands and scalars") {
+    prepared_plans<float>(21, 600);
+    prepared_plans<double>(22, 600);
+    prepared_plans<std::complex<float>>(23, 400);
+    prepared_plans<std::complex<double>>(24, 400);
 }
 
 TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused before anything is written") {

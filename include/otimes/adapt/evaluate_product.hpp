@@ -39,12 +39,15 @@ OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix
     scratch.program().steps.back().scalar = scratch.program().scalar_count++;
     const executor& e = current_executor();
     const std::shared_ptr<const plan> found = cached_plan_for(scratch.program(), e);
-    if (slot != nullptr) {
-        slot->executor_id = e.id();
-        slot->value = found;
-        slot->key = *key;
+    if (slot == nullptr) {
+        e.run(*found, scratch.bindings(), {});
+        return;
     }
-    e.run(*found, scratch.bindings(), {});
+    slot->memo.clear();  // before the plan that it was made for goes
+    slot->value = found;
+    slot->executor_id = e.id();
+    slot->key = *key;
+    e.run_first(*found, scratch.bindings(), slot->memo);
 }
 
 /// y (+)= alpha * node without its own scalar, over a scalar type with a dtype, on the current executor. @pre shapes fit, no
@@ -66,7 +69,9 @@ OTIMES_OUT_OF_LINE OTIMES_EXECUTOR_API void run_product(const product_operands& 
     }
     bound.scalars.push_back(alpha);
     // Dense factors call nobody back, so nothing replaces the plan while it runs.
-    e.run(*slot.value, bound, {});
+    if (!slot.memo.run(bound)) {
+        e.run(*slot.value, bound, {});
+    }
 }
 #endif
 

@@ -68,7 +68,7 @@ void enable_cpu_steps() noexcept {
 namespace otimes {
 
 namespace detail {
-using cpu_runner = void (*)(const plan&, const bindings&, workspace_view);
+using cpu_runner = void (*)(const plan&, const bindings&, workspace_view, run_memo*);
 /// For each dtype, kernels of whichever translation unit enabled it first: the last resort of an executor whose own
 /// instruction set has none.
 inline std::atomic<cpu_runner>& shared_cpu_runner(dtype type) noexcept {
@@ -150,6 +150,13 @@ public:
     /// @throws unsupported_error a plan for a GPU, operands in device memory, or a scalar type that no translation unit
     ///         enabled. @throws budget_error `workspace` is given and smaller than p.workspace_bytes.
     void run(const plan& p, const bindings& b, workspace_view workspace) const override {
+        run_with(p, b, workspace, nullptr);
+    }
+    /// Prepares plans whose passes are one tile each: everything but the factors is laid out once.
+    void run_first(const plan& p, const bindings& b, run_memo& memo) const override { run_with(p, b, {}, &memo); }
+
+private:
+    static void run_with(const plan& p, const bindings& b, workspace_view workspace, run_memo* memo) {
         dtype type = dtype::other;
         for (const tensor& t : p.source.tensors) {
             if (t.space != memory_space::host) {
@@ -166,7 +173,7 @@ public:
         if (runner == nullptr) {
             cpu_detail::throw_no_kernels(type);
         }
-        runner(p, b, workspace);
+        runner(p, b, workspace, memo);
     }
 };
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,46 @@ namespace otimes {
 struct workspace_view {
     void* data = nullptr;
     std::int64_t bytes = 0;
+};
+
+/// What an executor keeps beside a plan that one thread runs again and again, so that the next run prepares less. It belongs to
+/// who keeps the plan, is empty until the executor fills it in, and is cleared when the plan is another.
+class run_memo {
+public:
+    using runner = void (*)(void* state, const bindings&);
+
+    run_memo() = default;
+    run_memo(const run_memo&) = delete;
+    run_memo& operator=(const run_memo&) = delete;
+    ~run_memo() { ::operator delete (memory_, std::align_val_t{64}); }
+
+    /// Runs the plan on other operands, if it was prepared. False: it was not.
+    bool run(const bindings& b) const {
+        if (runner_ == nullptr) {
+            return false;
+        }
+        runner_(memory_, b);
+        return true;
+    }
+    /// Forgets the plan and keeps the memory.
+    void clear() noexcept { runner_ = nullptr; }
+    /// Memory of `bytes` bytes, aligned to 64, for what `run` is to be called with. Nothing is ever destroyed in it.
+    void* reserve(std::size_t bytes) {
+        clear();
+        if (bytes > bytes_) {
+            void* const larger = ::operator new (bytes, std::align_val_t{64});
+            ::operator delete (memory_, std::align_val_t{64});
+            memory_ = larger;
+            bytes_ = bytes;
+        }
+        return memory_;
+    }
+    void set_runner(runner called) noexcept { runner_ = called; }
+
+private:
+    void* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+    runner runner_ = nullptr;
 };
 
 namespace detail {
@@ -51,6 +93,9 @@ public:
     /// @throws unsupported_error a plan that was made for another kind of executor.
     /// @throws budget_error a workspace smaller than `p.workspace_bytes`.
     virtual void run(const plan& p, const bindings& b, workspace_view workspace) const = 0;
+    /// The same for who keeps `p`, and `memo` with it, for further runs of this thread: an executor may fill `memo` in, and
+    /// `memo.run` then does what this does. @pre `p` lives, unchanged, until `memo` is cleared; one run at a time.
+    virtual void run_first(const plan& p, const bindings& b, [[maybe_unused]] run_memo& memo) const { run(p, b, {}); }
 
     /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys.
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }

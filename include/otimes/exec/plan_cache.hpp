@@ -98,6 +98,7 @@ OTIMES_COLD OTIMES_PLANNER_API std::shared_ptr<const plan> cached_plan_for(const
 struct keyed_plan {
     std::uint64_t executor_id = 0;
     std::shared_ptr<const plan> value;
+    run_memo memo;  ///< what the executor has prepared for `value`
     plan_key key;
 
     [[nodiscard]] bool holds(const plan_key& wanted, std::uint64_t id) const noexcept {

@@ -21,14 +21,14 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-/// One member of a group, ready to be read.
+/// One member of a group, ready to be read. Not initialised: arrays of it are made often and used in part.
 struct factor_view {
-    const void* data = nullptr;
-    std::ptrdiff_t p_extent = 1, q_extent = 1;
-    std::ptrdiff_t p_stride = 0, q_stride = 0;  ///< in elements of its own type
-    bool complex_data = false;
-    bool conjugate = false;
-    bool identity = false;
+    const void* data;
+    std::ptrdiff_t p_extent, q_extent;
+    std::ptrdiff_t p_stride, q_stride;  ///< in elements of its own type
+    bool complex_data;
+    bool conjugate;
+    bool identity;
 };
 
 inline factor_view view_factor(const program& source, const bindings& b, std::int32_t id) noexcept {
@@ -93,36 +93,39 @@ void read_product(const program& source, const bindings& b, const sweep& s, std:
 inline constexpr std::ptrdiff_t most_small_extent = 16;
 
 /// rows[p][q] = product of the members' entries, last member first; members are real and in memory. Entries
-/// j * length + i of a row are F[p_k, j] * row[i]: whole registers, each of which runs into what the next one writes. All
-/// rows take one member before any takes the next, since loading what was just stored in other pieces would stall.
+/// j * length + i of a row are F[p_k, j] * row[i]: whole registers, each of which runs into what the next one writes. With a
+/// member the rows of those behind it become as many times more as it has rows; all of them before the next member is taken,
+/// since loading what was just stored in other pieces would stall.
 template <class Real>
-void multiply_out(const factor_view* views, std::size_t members, std::ptrdiff_t p_extent,
+void multiply_out(const factor_view* views, std::size_t members,
                   Real (*rows)[most_small_extent + simd<Real>::width]) noexcept {
     using simd_t = simd<Real>;
     std::ptrdiff_t length = 1;
     std::ptrdiff_t inside = 1;  // rows of the members that were taken
     for (std::size_t k = members; k-- > 0;) {
         const factor_view& v = views[k];
-        std::ptrdiff_t at = 0;  // of p, in v
-        std::ptrdiff_t left = inside;
-        for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
-            Real* const row = rows[p];
+        const std::ptrdiff_t q_extent = v.q_extent;
+        const std::ptrdiff_t q_stride = v.q_stride;
+        for (std::ptrdiff_t at = v.p_extent; at-- > 0;) {  // the first rows last, from which all others are made
             const Real* const f = static_cast<const Real*>(v.data) + at * v.p_stride;
-            if (length <= simd_t::width) {
-                const typename simd_t::type inner = k + 1 == members ? simd_t::broadcast(Real(1)) : simd_t::load(row);
-                for (std::ptrdiff_t j = 0; j < v.q_extent; ++j) {
-                    simd_t::store(row + j * length, inner * simd_t::broadcast(f[j * v.q_stride]));
-                }
-            } else {
-                for (std::ptrdiff_t j = v.q_extent; j-- > 0;) {  // so that row[i] is still there
-                    for (std::ptrdiff_t i = length; i-- > 0;) {
-                        row[j * length + i] = row[i] * f[j * v.q_stride];
+            for (std::ptrdiff_t r = 0; r < inside; ++r) {
+                const Real* const from = rows[r];
+                Real* const to = rows[at * inside + r];
+                if (length <= simd_t::width) {
+                    const typename simd_t::type inner =
+                        k + 1 == members ? simd_t::broadcast(Real(1)) : simd_t::load(from);
+                    Real* entry = to;
+                    const Real* value = f;
+                    for (std::ptrdiff_t j = 0; j < q_extent; ++j, entry += length, value += q_stride) {
+                        simd_t::store(entry, inner * simd_t::broadcast(*value));
+                    }
+                } else {
+                    for (std::ptrdiff_t j = q_extent; j-- > 0;) {  // so that from[i] is still there
+                        for (std::ptrdiff_t i = length; i-- > 0;) {
+                            to[j * length + i] = from[i] * f[j * q_stride];
+                        }
                     }
                 }
-            }
-            if (--left == 0) {
-                left = inside;
-                at = at + 1 == v.p_extent ? 0 : at + 1;
             }
         }
         length *= v.q_extent;
@@ -192,7 +195,7 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
     if constexpr (Components == 1) {
         if (plain && p_extent <= most_small_extent && q_extent <= most_small_extent) {
             Real rows[most_small_extent][most_small_extent + simd<Real>::width];
-            multiply_out(views, members, p_extent, rows);
+            multiply_out(views, members, rows);
             for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
                 put(p, std::ptrdiff_t{0}, q_extent, static_cast<const Real*>(rows[p]));
             }

@@ -202,7 +202,9 @@ template <class Real>
 struct tile_job {
     bool direct_in;
     bool direct_out;
-    int pair;  ///< this sweep and the next are done together by a pair kernel; -1: none are
+    int pair;   ///< this sweep and the next are done together by a pair kernel; -1: none are
+    int last;   ///< the sweep that finishes: of a pair the first
+    bool adds;  ///< it adds to the result itself
     pair_job<Real> pair_work;
     copy_job<Real> load;
     copy_job<Real> store;
@@ -361,6 +363,22 @@ bool make_pair(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exten
     return true;
 }
 
+/// Sets what the last sweep does with its sums.
+template <class Real>
+void set_scalar(tile_job<Real>& job, Real re, Real im) noexcept {
+    const epilogue finish = job.adds                   ? epilogue::scale_add
+                            : re != Real(1) || im != 0 ? epilogue::scale
+                                                       : epilogue::store;
+    sweep_job<Real>& last = job.sweeps[job.last];
+    last.alpha_re = re;
+    last.alpha_im = im;
+    last.finish = finish;
+    if (job.last == job.pair) {
+        job.pair_work.alpha = re;
+        job.pair_work.finish = finish;
+    }
+}
+
 /// Prepares a tile of `lanes` lanes and `batch` batch indices.
 template <class Real, int Components>
 void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch, tile_job<Real>& job) noexcept {
@@ -489,22 +507,50 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
         }
         extents[on] = shape.q_extent[i];
         if (end == n) {
-            const epilogue finish = shape.add && out_direct                            ? epilogue::scale_add
-                                    : shape.alpha_re != Real(1) || shape.alpha_im != 0 ? epilogue::scale
-                                                                                       : epilogue::store;
             job.direct_out = out_direct;
-            job.sweeps[i].alpha_re = shape.alpha_re;
-            job.sweeps[i].alpha_im = shape.alpha_im;
-            job.sweeps[i].finish = finish;
-            if (i == job.pair) {
-                job.pair_work.alpha = shape.alpha_re;
-                job.pair_work.finish = finish;
-            }
+            job.last = i;
+            job.adds = shape.add && out_direct;
+            set_scalar(job, shape.alpha_re, shape.alpha_im);
             if (!out_direct) {
                 make_copy(job.store, false);
             }
         }
         i = end - 1;
+    }
+}
+
+/// One tile from memory to memory. @param a, b tile buffers
+template <class Real, int Components>
+OTIMES_NOINLINE void run_tile(const tile_job<Real>& job, int sweep_count, const Real* from, Real* to, Real* a,
+                              Real* b) noexcept {
+    const Real* now = from;
+    Real* next = a;
+    Real* other = b;
+    if (!job.direct_in) {
+        load_tile<Real, Components>(job.load, from, a);
+        now = a;
+        next = b;
+        other = a;
+    }
+    for (int i = 0; i < sweep_count; ++i) {
+        const bool pair = i == job.pair;
+        if (!pair && now != from && job.sweeps[i].in_place) {  // now is a buffer, and half the cache is enough
+            run_sweep<Real, Components>(job.sweeps[i], now, other);
+            continue;
+        }
+        Real* const target = job.direct_out && i + (pair ? 1 : 0) == sweep_count - 1 ? to : next;
+        if (pair) {
+            job.pair_work.run(job.pair_work, now, target);
+            ++i;
+        } else {
+            run_sweep<Real, Components>(job.sweeps[i], now, target);
+        }
+        now = target;
+        next = other;
+        other = target;
+    }
+    if (!job.direct_out) {
+        store_tile<Real, Components>(job.store, now, to);
     }
 }
 
@@ -540,37 +586,8 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
             made[kind] = true;
         }
-        const Real* const from = x_loop + lane * shape.lanes.in + batch * shape.batch.in;
-        Real* const to = y_loop + lane * shape.lanes.out + batch * shape.batch.out;
-        const Real* now = from;
-        Real* next = a;
-        Real* other = b;
-        if (!job.direct_in) {
-            load_tile<Real, Components>(job.load, from, a);
-            now = a;
-            next = b;
-            other = a;
-        }
-        for (int i = 0; i < shape.sweep_count; ++i) {
-            const bool pair = i == job.pair;
-            if (!pair && now != from && job.sweeps[i].in_place) {  // now is a buffer, and half the cache is enough
-                run_sweep<Real, Components>(job.sweeps[i], now, other);
-                continue;
-            }
-            Real* const target = job.direct_out && i + (pair ? 1 : 0) == shape.sweep_count - 1 ? to : next;
-            if (pair) {
-                job.pair_work.run(job.pair_work, now, target);
-                ++i;
-            } else {
-                run_sweep<Real, Components>(job.sweeps[i], now, target);
-            }
-            now = target;
-            next = other;
-            other = target;
-        }
-        if (!job.direct_out) {
-            store_tile<Real, Components>(job.store, now, to);
-        }
+        run_tile<Real, Components>(job, shape.sweep_count, x_loop + lane * shape.lanes.in + batch * shape.batch.in,
+                                   y_loop + lane * shape.lanes.out + batch * shape.batch.out, a, b);
         if (++lane_block < shape.lane_blocks) {
             continue;
         }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -368,10 +369,11 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
     runner(p, one, b, buffers);
 }
 
+inline constexpr double flops_per_fork = 4e5;  ///< about two forks of 4 us
+
 /// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it.
 inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
 #if defined(_OPENMP)
-    constexpr double flops_per_fork = 4e5;  // about two forks of 4 us
     if (p.threads > 1 && static_cast<double>(p.flops) > flops_per_fork && omp_in_parallel() == 0) {
         // A worker has buffers for one slab in flight, so there are no more threads than slabs.
         return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < p.threads ? p.slab_count : p.threads);
@@ -390,10 +392,118 @@ inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
         "otimes: the cpu executor cannot run a plan that was made for a GPU. Make it for "
         "this executor's target().");
 }
-/// Runs `p` in the arithmetic of `Scalar`.
+
+/// A pass of one tile, laid out but for addresses and scalar.
+template <class Real>
+struct prepared_pass {
+    const pass* planned;
+    Real* x;  ///< in the workspace, where input_binding is -1
+    Real* y;
+    std::int32_t input_binding, output_binding;
+    int sweep_count;
+    bool as_row[most_sweeps];
+    std::int32_t factor_binding[most_sweeps];  ///< of a factor that is read as it lies; -1: it is packed
+    tile_job<Real> job;
+};
+
+/// A plan in a run_memo: this, its passes, its workspace.
+template <class Real>
+struct prepared_plan {
+    const program* source;
+    std::size_t pass_count;
+    prepared_pass<Real>* passes;
+    Real* a;  ///< tile buffers
+    Real* b;
+};
+
+/// What a run_memo calls.
+template <class Real, int Components>
+void run_prepared(void* memory, const bindings& b) {
+    const prepared_plan<Real>& whole = *static_cast<const prepared_plan<Real>*>(memory);
+    for (std::size_t k = 0; k < whole.pass_count; ++k) {
+        prepared_pass<Real>& one = whole.passes[k];
+        tile_job<Real>& job = one.job;
+        for (int i = 0; i < one.sweep_count; ++i) {
+            const std::int32_t binding = one.factor_binding[i];
+            if (binding >= 0) {
+                job.sweeps[i].factor = static_cast<const Real*>(b.pointers[static_cast<std::size_t>(binding)]);
+            } else {
+                pack_factors<Real, Components>(*whole.source, b, one.planned->sweeps[static_cast<std::size_t>(i)],
+                                               one.as_row[i], const_cast<Real*>(job.sweeps[i].factor));
+            }
+        }
+        if (job.pair >= 0) {
+            job.pair_work.first = job.sweeps[job.pair].factor;
+            job.pair_work.second = job.sweeps[job.pair + 1].factor;
+        }
+        if (one.planned->scalar >= 0) {
+            const std::complex<double>& alpha = b.scalars[static_cast<std::size_t>(one.planned->scalar)];
+            set_scalar(job, static_cast<Real>(alpha.real()),
+                       Components == 2 ? static_cast<Real>(alpha.imag()) : Real(0));
+        }
+        const auto address = [&b](std::int32_t binding, Real* buffer) {
+            return binding >= 0 ? static_cast<Real*>(b.pointers[static_cast<std::size_t>(binding)]) : buffer;
+        };
+        run_tile<Real, Components>(job, one.sweep_count, address(one.input_binding, one.x),
+                                   address(one.output_binding, one.y), whole.a, whole.b);
+    }
+}
+
+/// Prepares a small plan of tile passes, each of one tile and for one thread: between two runs of it only addresses, scalars
+/// and packed factors change. False: the plan is not of that kind. The bits are those of the ordinary run.
+template <class Real, int Components>
+bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, run_memo& memo) {
+    constexpr std::ptrdiff_t most_bytes = 64 * 1024;
+    if (static_cast<double>(p.flops) > flops_per_fork || p.slab_count > 1 || layout.total > most_bytes) {
+        return false;
+    }
+    const std::ptrdiff_t passes_at = to_lines(sizeof(prepared_plan<Real>));
+    const std::ptrdiff_t workspace_at =
+        passes_at + to_lines(static_cast<std::ptrdiff_t>(p.passes.size() * sizeof(prepared_pass<Real>)));
+    char* const memory = static_cast<char*>(memo.reserve(static_cast<std::size_t>(workspace_at + layout.total)));
+    char* const workspace = memory + workspace_at;
+    auto* const whole = ::new (static_cast<void*>(memory)) prepared_plan<Real>;
+    whole->source = &p.source;
+    whole->pass_count = p.passes.size();
+    whole->passes = reinterpret_cast<prepared_pass<Real>*>(memory + passes_at);
+    whole->a = reinterpret_cast<Real*>(workspace + layout.tiles);
+    whole->b = reinterpret_cast<Real*>(workspace + layout.tiles + layout.tile_bytes);
+    for (std::size_t k = 0; k < p.passes.size(); ++k) {
+        const pass& planned = p.passes[k];
+        prepared_pass<Real>& one = *::new (static_cast<void*>(whole->passes + k)) prepared_pass<Real>;
+        pass_shape<Real> shape;
+        make_shape<Real, Components>(p, planned, 0, layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)), 1,
+                                     shape);
+        if (shape.tile_count != 1 || shape.sweep_count == 0 || shape.empty_sum) {
+            return false;
+        }
+        bind_shape<Real, Components>(p, planned, b, workspace, shape);
+        make_job<Real, Components>(shape, shape.lane_count, shape.batch_count, one.job);
+        one.planned = &planned;
+        one.sweep_count = shape.sweep_count;
+        const auto place = [&](std::int32_t id, std::int32_t& binding, Real*& buffer) {
+            binding = id >= 0 ? p.source.at(id).binding : -1;
+            buffer = id >= 0 ? nullptr : address_of<Real>(p, b, layout, workspace, 0, id);
+        };
+        place(planned.in, one.input_binding, one.x);
+        place(planned.out, one.output_binding, one.y);
+        for (int i = 0; i < shape.sweep_count; ++i) {
+            const sweep& s = planned.sweeps[static_cast<std::size_t>(i)];
+            one.as_row[i] = shape.as_row[i];
+            one.factor_binding[i] = unpacked_factor<Real, Components>(p.source, b, s, shape.as_row[i]) != nullptr
+                                        ? p.source.at(s.factors.front()).binding
+                                        : -1;
+            one.job.sweeps[i].factor = shape.factors[i];
+        }
+    }
+    memo.set_runner(&run_prepared<Real, Components>);
+    return true;
+}
+
+/// Runs `p` in the arithmetic of `Scalar`. @param memo filled in where the plan is small; nullptr: this run is the only one
 /// @throws budget_error `given` is smaller than p.workspace_bytes
 template <class Scalar>
-void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
+void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_memo* memo) {
     using Real = decltype(std::real(Scalar()));
     constexpr int components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
     bool has_steps = false;
@@ -417,6 +527,9 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given) {
                                           p.workspace_bytes / static_cast<std::int64_t>(sizeof(Scalar)))) {
             return;
         }
+    } else if (memo != nullptr && !has_steps && prepare_plan<Real, components>(p, b, layout, *memo)) {
+        memo->run(b);
+        return;
     }
     // A plan made for another width may need more than it states: then the caller's memory is left alone.
     const bool fits = given.data != nullptr && given.bytes >= layout.total;

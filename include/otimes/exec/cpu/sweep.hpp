@@ -59,7 +59,7 @@ struct block_shapes {
         if constexpr (Components == 2) {
             return many_registers ? 4 : q_extent % 3 == 0 && q_extent % 2 != 0 ? 3 : 2;
         } else {
-            return many_registers ? 8 : q_extent == 5 || q_extent == 10 ? 5 : q_extent == 6 ? 6 : 4;
+            return many_registers ? 8 : q_extent == 5 || q_extent == 10 ? 5 : q_extent == 6 ? 6 : q_extent == 9 ? 3 : 4;
         }
     }
     /// Rows of the tile in a row block of `vectors` registers of q.
@@ -170,7 +170,9 @@ void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t
     using shapes = block_shapes<Real, Components>;
     g.b_vector = in;
     g.c_vector = out;
-    const even_split v = split_evenly(count, shapes::vectors_for(shapes::fibre_q(j.q_extent) * Components));
+    const even_split q = split_evenly(j.q_extent, shapes::fibre_q(j.q_extent));
+    const int rows = (q.big_count > 0 ? q.big() : q.small) * Components;
+    const even_split v = split_evenly(count, shapes::vectors_for(rows));
     const auto blocks = [&](int vectors, std::ptrdiff_t n) {
         if (n == 0) {
             return;

@@ -490,6 +490,53 @@ TEST_CASE_TEMPLATE("cpu: square factors of one size", Scalar, float, double, std
     }
 }
 
+// Two modes of extent 3 in one sweep, wherever they stand: with lanes and without, short of a register, in place, adding.
+TEST_CASE_TEMPLATE("cpu: two factors of 3 x 3 at once have the bits of one after the other", Scalar, float, double) {
+    std::mt19937 bits(31);
+    for (int i = 0; i < 300; ++i) {
+        const auto pick = [&](std::int64_t from, std::int64_t to) {
+            return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+        };
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.add = pick(0, 2) == 0;
+        spec.scalar = pick(0, 1) == 0;
+        spec.gap = pick(0, 2) == 0 ? pick(1, 9) : 0;
+        spec.modes.push_back(free_mode(pick(1, 41)));
+        const std::int64_t count = pick(2, 5);
+        for (std::int64_t k = 0; k < count; ++k) {
+            const std::int64_t kind = pick(0, 7);
+            spec.modes.push_back(kind == 0 ? free_mode(pick(2, 5)) : kind == 1 ? factor(3, pick(2, 4)) : factor(3, 3));
+        }
+        for (std::size_t k = 0; k < spec.modes.size(); ++k) {
+            spec.order_in.push_back(k);
+        }
+        if (pick(0, 1) == 0) {
+            std::shuffle(spec.order_in.begin(), spec.order_in.end(), bits);
+        }
+        spec.order_out = spec.order_in;
+        fixture<Scalar> f(spec, bits);
+        const otimes::machine m = random_machine(bits);
+        otimes::planning::cpu_request request;
+        request.partition = otimes::planning::partition::one_group_each;
+        f.check(otimes::planning::try_request(f.source, m.cpu, request).made);
+        const std::vector<Scalar> apart(f.result().data(), f.result().data() + f.result().size());
+        request.partition = otimes::planning::partition::one_pass;
+        otimes::plan p = otimes::planning::try_request(f.source, m.cpu, request).made;
+        for (int variant = 0; variant < 4; ++variant) {
+            const std::string text = describe(spec, p);
+            CAPTURE(text);
+            f.check(p);
+            bool equal = true;
+            for (std::size_t k = 0; k < apart.size(); ++k) {
+                equal = equal && (!f.result().reached(k) || f.result().data()[k] == apart[k]);
+            }
+            CHECK(equal);
+            bend(p, bits);
+        }
+    }
+}
+
 TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
 TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }
 TEST_CASE("cpu: random plans, complex float") { random_plans<std::complex<float>>(3, 1000, 4000); }

@@ -70,7 +70,7 @@ TEST_CASE("efficiency of a sweep: 0.85 P Q / (P Q + 4 (P + Q))") {
 TEST_CASE("vector waste, transposition and runs") {
     CHECK(vector_waste(8, 4) == 1.0);
     CHECK(vector_waste(5, 4) == doctest::Approx(1.6));
-    CHECK(vector_waste(1, 4) == doctest::Approx(7.2));  // in pieces: 1.8 times as much
+    CHECK(vector_waste(1, 4) == doctest::Approx(7.2));                // in pieces: 1.8 times as much
     CHECK(vector_waste(7, 8, true) == doctest::Approx(1.1 * 8 / 7));  // under a mask
     CHECK(vector_waste(9, 8, true) == doctest::Approx(16.0 / 9));
     CHECK(transpose_flops(4) == doctest::Approx(6.0));  // 3 log2(4)
@@ -142,6 +142,28 @@ TEST_CASE("the row kernel wastes what the last vector of a row leaves empty") {
     p.sweeps = {sweep{1, sweep_kernel::row, 5, 5, {}}};
     const double arithmetic = 2 * 5 * 50 * 1.6 / (1e9 * sweep_efficiency(5, 5));
     CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds == doctest::Approx(arithmetic + 10 * 1e-7));
+}
+
+TEST_CASE("two sweeps of 3 x 3 with a register inside are done at once, of three the last alone") {
+    pass p;
+    p.modes = {{3, 3, 72, 72}, {3, 3, 24, 24}, {3, 3, 8, 8}, {8, 8, 1, 1}};
+    p.sweeps = {sweep{0, sweep_kernel::fibre, 3, 3, {}}, sweep{1, sweep_kernel::fibre, 3, 3, {}},
+                sweep{2, sweep_kernel::fibre, 3, 3, {}}};
+    p.lane_mode = 3;
+    p.lane_count = 8;
+    otimes::cpu_description cpu = round_numbers();
+    cpu.l1_bytes = 1 << 16;
+    const double each = 2.0 * 27 * 3 * 8 / 1e9;
+    CHECK(cost_of(p, cpu, dtype::f32, {}).compute_seconds ==
+          doctest::Approx(2 * each / twin_efficiency + each / sweep_efficiency(3, 3) + 1e-7));
+    CHECK(cost_of(p, cpu, dtype::c64, {}).compute_seconds ==
+          doctest::Approx(4 * 3 * each / sweep_efficiency(3, 3) + 1e-7));
+    CHECK(begins_twin(p, 0, 8, 4));
+    CHECK(begins_twin(p, 1, 4, 4));
+    CHECK_FALSE(begins_twin(p, 1, 3, 4));  // less than a register inside
+    CHECK_FALSE(begins_twin(p, 2, 8, 4));
+    p.sweeps[1].q_extent = 4;
+    CHECK_FALSE(begins_twin(p, 0, 8, 4));
 }
 
 TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {

@@ -32,8 +32,12 @@ std::vector<chain_mode> contiguous_modes(const std::vector<factor_shape>& shapes
     return modes;
 }
 
-// Cost of the partition whose cuts are the set bits of `cuts`; infinite when a group is larger than allowed.
-double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cuts, bool outermost_first) {
+// Cost of the partition whose cuts are the set bits of `cuts`; infinite when a group is larger than allowed. With `twins`, a
+// factor of 3 x 3 that is kept apart beside another costs half of what its loads and stores alone would.
+double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cuts, bool outermost_first, bool twins) {
+    const auto three = [&shapes](std::size_t k) {
+        return k < shapes.size() && shapes[k].p_extent == 3 && shapes[k].q_extent == 3;
+    };
     double cost = 0;
     double before = 1;
     if (!outermost_first) {
@@ -54,7 +58,8 @@ double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cut
         }
         const double ratio = static_cast<double>(Q) / static_cast<double>(P);
         before = outermost_first ? before : before / ratio;
-        cost += grouped_sweep_cost(P, Q, before);
+        const bool twin = twins && end == begin + 1 && three(begin) && (three(begin - 1) || three(end));
+        cost += twin ? 2.0 * before * 3.0 / twin_efficiency : grouped_sweep_cost(P, Q, before);
         before = outermost_first ? before * ratio : before;
         begin = end;
     }
@@ -69,13 +74,14 @@ TEST_CASE("the grouping is the cheapest of all partitions") {
         std::vector<factor_shape> shapes(static_cast<std::size_t>(random.integer(1, 8)));
         for (factor_shape& s : shapes) {
             s = {random.integer(1, 6), random.integer(1, 6)};
+            s = random.integer(0, 2) == 0 ? factor_shape{3, 3} : s;
         }
         double best = std::numeric_limits<double>::infinity();
         for (std::uint32_t cuts = 0; cuts < 1u << (shapes.size() - 1); ++cuts) {
-            best = std::min(best, partition_cost(shapes, cuts, i % 2 == 0));
+            best = std::min(best, partition_cost(shapes, cuts, i % 2 == 0, i % 3 == 0));
         }
         std::vector<factor_group> groups;
-        cheapest_grouping(contiguous_modes(shapes), 0, i % 2 == 0, groups);
+        cheapest_grouping(contiguous_modes(shapes), 0, i % 2 == 0, groups, i % 3 == 0);
         std::uint32_t cuts = 0;
         std::int32_t next = 0;
         for (const factor_group& g : groups) {
@@ -84,7 +90,7 @@ TEST_CASE("the grouping is the cheapest of all partitions") {
             cuts |= next < static_cast<std::int32_t>(shapes.size()) ? 1u << (next - 1) : 0u;
         }
         REQUIRE(next == static_cast<std::int32_t>(shapes.size()));
-        REQUIRE(partition_cost(shapes, cuts, i % 2 == 0) == doctest::Approx(best).epsilon(1e-12));
+        REQUIRE(partition_cost(shapes, cuts, i % 2 == 0, i % 3 == 0) == doctest::Approx(best).epsilon(1e-12));
     }
 }
 
@@ -104,6 +110,17 @@ TEST_CASE("known groupings: 2^3 becomes 8 x 8, 8 x 8 stays apart, gaps are not g
     CHECK(groups.size() == 2);
 }
 
+TEST_CASE("two real factors of 3 x 3 are kept apart, since they are swept at once; complex ones become 9 x 9") {
+    const auto groups_of = [](dtype type, const std::vector<mode_spec>& factors) {
+        const std::vector<chain> chains = chains_of(rows_program(7, factors, type));
+        return group_factors(chains.front(), true).size();
+    };
+    CHECK(groups_of(dtype::f32, {factor(3, 3), factor(3, 3)}) == 2);
+    CHECK(groups_of(dtype::f64, {factor(3, 3), factor(3, 3), factor(3, 3)}) == 3);
+    CHECK(groups_of(dtype::c64, {factor(3, 3), factor(3, 3)}) == 1);
+    CHECK(groups_of(dtype::f32, {factor(3, 3), factor(3, 4)}) == 1);
+}
+
 TEST_CASE("grouping never costs more than keeping all factors apart") {
     support::random_stream random(9);
     for (int i = 0; i < 400; ++i) {
@@ -112,8 +129,8 @@ TEST_CASE("grouping never costs more than keeping all factors apart") {
             f = factor(random.integer(1, 6), random.integer(1, 6));
         }
         const std::vector<chain> chains = chains_of(rows_program(3, factors));
-        REQUIRE(ordered_cost(group_factors(chains.front(), true)) <=
-                ordered_cost(group_factors(chains.front(), false)));
+        REQUIRE(ordered_cost(group_factors(chains.front(), true), true) <=
+                ordered_cost(group_factors(chains.front(), false), true));
     }
 }
 

@@ -77,6 +77,9 @@ constexpr double sweep_efficiency(std::int64_t p_extent, std::int64_t q_extent) 
                : 0.85 * products / (products + 4.0 * (static_cast<double>(p_extent) + static_cast<double>(q_extent)));
 }
 
+/// The same for each of two sweeps of 3 x 3 that are done at once: nine loads and nine stores for 54 multiply-adds.
+inline constexpr double twin_efficiency = 0.5;
+
 /// How many times more vector work a run of `run` elements takes than its share: ceil(run / W) W / run. Results of less than
 /// a register are stored in pieces, which costs about as much again (measured: 7 elements of 8, 1.9 times 49 of 56), or
 /// under a mask where the processor has them.
@@ -233,6 +236,26 @@ OTIMES_COLD inline bool shares_registers(const pass& p, std::size_t i, std::int6
     return vector == 16 && p.lane_mode < 0 && (pair(i) || (i > 0 && pair(i - 1)));
 }
 
+/// True when sweep i and the next are done at once (exec/cpu/twin_kernel.hpp): both by a factor of 3 x 3, with a register or more
+/// of a tile of `lanes` lanes inside both modes.
+OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, std::int64_t vector) {
+    if (vector == 1 || i + 1 >= p.sweeps.size()) {
+        return false;
+    }
+    double run = lanes;
+    for (std::size_t k = i; k < i + 2; ++k) {
+        if (p.sweeps[k].p_extent != 3 || p.sweeps[k].q_extent != 3 || p.sweeps[k].kernel == sweep_kernel::row) {
+            return false;
+        }
+    }
+    for (std::size_t j = 0; j < p.sweeps.size(); ++j) {
+        if (p.sweeps[j].mode > (std::max)(p.sweeps[i].mode, p.sweeps[i + 1].mode)) {
+            run *= static_cast<double>(j < i ? p.sweeps[j].q_extent : p.sweeps[j].p_extent);
+        }
+    }
+    return p.sweeps[i].mode != p.sweeps[i + 1].mode && run >= static_cast<double>(vector);
+}
+
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
 OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
     const std::int64_t vector = vector_count(cpu, type);
@@ -255,8 +278,11 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
 
     pass_cost cost;
+    bool first_of_twin = false;
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         const sweep& s = p.sweeps[i];
+        const bool second_of_twin = first_of_twin;
+        first_of_twin = !second_of_twin && !is_complex(type) && begins_twin(p, i, lane_fill, vector);
         const double before = tile_stage_elements(p, i);
         const double after = tile_stage_elements(p, i + 1);
         const double multiply_adds = before * lane_fill * static_cast<double>(s.q_extent) * weight;
@@ -277,10 +303,12 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                                  ? 8.0 / static_cast<double>(s.p_extent)
                                  : vector_waste(run, vector, cpu.simd_bytes >= 64);
         const double arithmetic =
-            2.0 * multiply_adds * waste * conflicts / (peak * sweep_efficiency(s.p_extent, s.q_extent));
+            2.0 * multiply_adds * waste * conflicts /
+            (peak * (first_of_twin || second_of_twin ? twin_efficiency : sweep_efficiency(s.p_extent, s.q_extent)));
         // traffic to and from L1 is part of sweep_efficiency
-        const double traffic =
-            tile_level == level::l1 ? 0.0 : (before + after) * lane_fill * bytes_each / tile_bandwidth;
+        const double traffic = tile_level == level::l1 || second_of_twin
+                                   ? 0.0
+                                   : (before + after) * lane_fill * bytes_each / tile_bandwidth;
         cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
         cost.flops += 2.0 * multiply_adds * tiles;
     }

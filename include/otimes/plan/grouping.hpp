@@ -27,6 +27,16 @@ OTIMES_COLD inline double grouped_sweep_cost(std::int64_t p_extent, std::int64_t
     return 2.0 * elements * static_cast<double>(q_extent) / sweep_efficiency(p_extent, q_extent);
 }
 
+/// True for a factor of 3 x 3 with another one beside it: two of them are swept at once (cost.hpp), for less than their product.
+template <class Shape>
+bool has_twin(std::span<const Shape> shapes, std::size_t k) {
+    const auto is_three = [shapes](std::size_t i) { return shapes[i].p_extent == 3 && shapes[i].q_extent == 3; };
+    return is_three(k) && ((k > 0 && is_three(k - 1)) || (k + 1 < shapes.size() && is_three(k + 1)));
+}
+
+/// What grouped_sweep_cost is for one of two factors that are swept at once.
+constexpr double twin_sweep_cost(double elements) noexcept { return 2.0 * elements * 3.0 / twin_efficiency; }
+
 /// Elements before the group [begin, end) is swept, relative to those before the first: the modes on the side that is
 /// swept earlier have become Q.
 OTIMES_COLD inline double elements_before(std::span<const chain_mode> modes, std::size_t begin, std::size_t end,
@@ -40,10 +50,10 @@ OTIMES_COLD inline double elements_before(std::span<const chain_mode> modes, std
 
 /// The cheapest grouping of a run of neighbouring contracted modes, of which the first is mode `first` of the chain, if
 /// the groups were swept one after another from the outermost (or the innermost) on: a dynamic program over the
-/// contiguous partitions. Appends the groups to `result`, outermost first.
+/// contiguous partitions. Appends the groups to `result`, outermost first. `twins`: the scalars are real, so that has_twin counts.
 /// @post equals the minimum over all partitions (tests/plan/grouping.cpp).
 OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std::int32_t first, bool outermost_first,
-                                          std::vector<factor_group>& result) {
+                                          std::vector<factor_group>& result, bool twins = false) {
     const std::size_t count = modes.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
     std::vector<std::size_t> from(count + 1, 0);
@@ -62,8 +72,10 @@ OTIMES_COLD inline void cheapest_grouping(std::span<const chain_mode> modes, std
                     break;
                 }
             }
-            const double total = best[begin] + grouped_sweep_cost(p_extent, q_extent,
-                                                                  elements_before(modes, begin, end, outermost_first));
+            const double elements = elements_before(modes, begin, end, outermost_first);
+            const double total = best[begin] + (twins && end == begin + 1 && has_twin(modes, begin)
+                                                    ? twin_sweep_cost(elements)
+                                                    : grouped_sweep_cost(p_extent, q_extent, elements));
             if (total < best[end] * (1 - 1e-9)) {  // of equal ones the larger group inside, where runs are short
                 best[end] = total;
                 from[end] = begin;
@@ -94,11 +106,13 @@ OTIMES_COLD inline void order_groups(std::vector<factor_group>& groups) {
 }
 
 /// Cost of sweeping groups in their order: what grouping is decided by.
-OTIMES_COLD inline double ordered_cost(std::span<const factor_group> groups) {
+OTIMES_COLD inline double ordered_cost(std::span<const factor_group> groups, bool twins = false) {
     double cost = 0;
     double elements = 1;
-    for (const factor_group& g : groups) {
-        cost += grouped_sweep_cost(g.p_extent, g.q_extent, elements);
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+        const factor_group& g = groups[k];
+        cost += twins && has_twin(groups, k) ? twin_sweep_cost(elements)
+                                             : grouped_sweep_cost(g.p_extent, g.q_extent, elements);
         elements = elements / static_cast<double>(g.p_extent) * static_cast<double>(g.q_extent);
     }
     return cost;
@@ -109,7 +123,8 @@ OTIMES_COLD inline double ordered_cost(std::span<const factor_group> groups) {
 /// its members in the best order, which only the ordered cost sees).
 OTIMES_COLD inline std::vector<factor_group> group_factors(const chain& c, bool multiply_out) {
     enum class way : std::uint8_t { apart, from_outermost, from_innermost };
-    const auto grouped = [&c](way how) {
+    const bool twins = !is_complex(c.type);
+    const auto grouped = [&c, twins](way how) {
         std::vector<factor_group> groups;
         const std::size_t count = c.modes.size();
         for (std::size_t k = 0; k < count;) {
@@ -125,7 +140,7 @@ OTIMES_COLD inline std::vector<factor_group> group_factors(const chain& c, bool 
                 groups.push_back({static_cast<std::int32_t>(k), 1, c.modes[k].p_extent, c.modes[k].q_extent});
             } else {
                 cheapest_grouping(std::span(c.modes).subspan(k, end - k), static_cast<std::int32_t>(k),
-                                  how == way::from_outermost, groups);
+                                  how == way::from_outermost, groups, twins);
             }
             k = end;
         }
@@ -136,10 +151,10 @@ OTIMES_COLD inline std::vector<factor_group> group_factors(const chain& c, bool 
     if (!multiply_out || best.size() < 2) {
         return best;
     }
-    double least = ordered_cost(best);
+    double least = ordered_cost(best, twins);
     for (const way how : {way::from_outermost, way::from_innermost}) {
         std::vector<factor_group> other = grouped(how);
-        const double cost = ordered_cost(other);
+        const double cost = ordered_cost(other, twins);
         if (cost < least) {
             least = cost;
             best = std::move(other);

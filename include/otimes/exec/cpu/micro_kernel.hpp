@@ -121,7 +121,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     }
                 }
             }
-            for (std::ptrdiff_t p = 1; p < p_extent; ++p) {
+            for (const Real* const last = a + (p_extent - 1) * (IsRow ? Components : Rows); a != last;) {
                 a += IsRow ? Components : Rows;
                 b += b_p;
                 vec x[Vectors];

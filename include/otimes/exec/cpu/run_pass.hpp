@@ -18,6 +18,7 @@
 #include <otimes/exec/cpu/pair_kernel.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
 #include <otimes/exec/cpu/tile.hpp>
+#include <otimes/exec/cpu/twin_kernel.hpp>
 #include <otimes/plan/plan.hpp>
 
 namespace otimes {
@@ -218,9 +219,30 @@ struct stage_view {
     std::ptrdiff_t modes[most_pass_modes];
 };
 
-/// The loops of sweep i between two views; false where the views do not suit the kernels.
+/// May sweep i be done together with the next? Both replace a mode of extent 3, and between buffers a register or more is
+/// contiguous inside both. @param extents of the modes before sweep i
 template <class Real, int Components>
-bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
+bool begins_twin(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t ld) noexcept {
+    if (Components != 1 || simd<Real>::width == 1 || i + 1 >= shape.sweep_count) {
+        return false;
+    }
+    int innermost = 0;
+    for (int k = i; k < i + 2; ++k) {
+        if (shape.as_row[k] || shape.p_extent[k] != 3 || shape.q_extent[k] != 3) {
+            return false;
+        }
+        innermost = shape.sweep_mode[k] > innermost ? shape.sweep_mode[k] : innermost;
+    }
+    std::ptrdiff_t run = shape.has_lanes ? ld : 1;
+    for (int m = innermost + 1; m < shape.mode_count; ++m) {
+        run *= extents[m];
+    }
+    return shape.sweep_mode[i] != shape.sweep_mode[i + 1] && run >= simd<Real>::width;
+}
+
+/// The loops of sweep i, with `twin` also of the next, between two views; false where the views do not suit the kernels.
+template <class Real, int Components>
+bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
                 std::ptrdiff_t ld, const stage_view& in, const stage_view& out, bool direct_in, bool direct_out,
                 sweep_job<Real>& job) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
@@ -235,6 +257,10 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
     job.alpha_im = 0;
     job.stage_panels = false;
     job.in_place = false;
+    job.twin = twin;
+    const int also_on = twin ? shape.sweep_mode[i + 1] : on;
+    job.x_r = in.modes[also_on];
+    job.y_s = out.modes[also_on];
     if (shape.has_lanes && (in.lane != Components || out.lane != Components)) {
         return false;
     }
@@ -260,7 +286,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
         return true;
     };
     for (int m = shape.mode_count - 1; m >= 0; --m) {
-        if (m == on) {
+        if (m == on || m == also_on) {
             in_run = false;
             nests = false;
             continue;
@@ -297,7 +323,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exte
         }
     }
     if (run < width) {
-        return !direct_in;
+        return !direct_in && !twin;
     }
     if (direct_out && shape.add && run % width != 0) {
         return false;
@@ -471,12 +497,13 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
     job.direct_in = whole_registers && !shape.conjugate && !rows_evict(true);
     job.direct_out = whole_registers && !rows_evict(false);
     job.pair = first_of_pair<Real, Components>(shape);
-    if (shape.in_place && n == 1) {
+    if (shape.in_place && (n == 1 || (n == 2 && begins_twin<Real, Components>(shape, 0, extents, ld)))) {
         job.direct_in = false;  // it would overwrite what it still reads
     }
     for (int i = 0; i < n; ++i) {
         const int on = shape.sweep_mode[i];
-        const int end = i == job.pair ? i + 2 : i + 1;
+        const bool twin = i != job.pair && begins_twin<Real, Components>(shape, i, extents, ld);
+        const int end = i == job.pair || twin ? i + 2 : i + 1;
         bool in_direct = i == 0 && job.direct_in;
         bool out_direct = end == n && job.direct_out;
         // Try the operands themselves first, then one of them, then buffers on both sides.
@@ -491,13 +518,16 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             to_memory ? memory_view(after, false) : buffer_view(after);
             extents[on] = shape.p_extent[i];
             if ((i == job.pair ? make_pair(shape, i, extents, batch, before, after, job.pair_work)
-                               : make_sweep<Real, Components>(shape, i, extents, batch, ld, before, after, from_memory,
-                                                              to_memory, job.sweeps[i])) ||
+                               : make_sweep<Real, Components>(shape, i, twin, extents, batch, ld, before, after,
+                                                              from_memory, to_memory, job.sweeps[i])) ||
                 attempt >= 3) {
                 in_direct = from_memory;
                 out_direct = to_memory;
                 break;
             }
+        }
+        if (twin) {
+            job.sweeps[i + 1].factor = shape.factors[i + 1];
         }
         if (i == 0) {
             job.direct_in = in_direct;
@@ -533,17 +563,21 @@ OTIMES_NOINLINE void run_tile(const tile_job<Real>& job, int sweep_count, const 
         other = a;
     }
     for (int i = 0; i < sweep_count; ++i) {
+        const sweep_job<Real>& sweep = job.sweeps[i];
         const bool pair = i == job.pair;
-        if (!pair && now != from && job.sweeps[i].in_place) {  // now is a buffer, and half the cache is enough
-            run_sweep<Real, Components>(job.sweeps[i], now, other);
-            continue;
-        }
-        Real* const target = job.direct_out && i + (pair ? 1 : 0) == sweep_count - 1 ? to : next;
+        const bool twin = !pair && sweep.twin;
+        const bool in_place = !pair && now != from && sweep.in_place;  // now is a buffer, and half the cache is enough
+        i += pair || twin ? 1 : 0;
+        Real* const target = in_place ? other : job.direct_out && i == sweep_count - 1 ? to : next;
         if (pair) {
             job.pair_work.run(job.pair_work, now, target);
-            ++i;
+        } else if (Components == 1 && twin) {
+            run_twin<Real>(sweep, job.sweeps[i].factor, now, target);
         } else {
-            run_sweep<Real, Components>(job.sweeps[i], now, target);
+            run_sweep<Real, Components>(sweep, now, target);
+        }
+        if (in_place) {
+            continue;
         }
         now = target;
         next = other;

@@ -151,8 +151,24 @@ struct simd {
     static OTIMES_INLINE void interleave(type& a, type& b) noexcept {
         interleave<Block>(a, b, std::make_index_sequence<static_cast<std::size_t>(width)>());
     }
+    /// Within every 128 bits, the lower (upper) halves of a and b in turns, element by element (`Step` 1) or in pairs (`Step` 2):
+    /// one shuffle on x86. @pre elements of 4 bytes
+    template <int Step, bool Upper>
+    static OTIMES_INLINE type unpack(type a, type b) noexcept {
+        return unpack<Step, Upper>(a, b, std::make_index_sequence<static_cast<std::size_t>(width)>());
+    }
 
 private:
+    // Element i of the result: of its 128 bits in a, or in b where i / Step is odd.
+    template <int Step, bool Upper, std::size_t... Positions>
+    static OTIMES_INLINE type unpack(type a, type b, std::index_sequence<Positions...>) noexcept {
+        return __builtin_shufflevector(
+            a, b,
+            (static_cast<int>(Positions) / 4 * 4 + (Upper ? 2 : 0) +
+             (Step == 1 ? static_cast<int>(Positions) % 4 / 2 : static_cast<int>(Positions) % 2) +
+             static_cast<int>(Positions) / Step % 2 * width)...);
+    }
+
     typedef Real half __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES / 2)));
     typedef Real unaligned_half __attribute__((vector_size(OTIMES_TARGET_SIMD_BYTES / 2), aligned(4), may_alias));
 
@@ -203,7 +219,20 @@ struct simd {
 /// elements is transposed for itself; with a smaller `Block`, the first rounds are left out.
 template <class Real, int Block = simd<Real>::width / 2, int Registers = simd<Real>::width>
 OTIMES_INLINE void transpose_registers(typename simd<Real>::type* v) noexcept {
-    if constexpr (Block >= 1) {
+    if constexpr (Block == 2 && sizeof(Real) == 4) {  // the last two rounds stay inside 128 bits
+        using simd_t = simd<Real>;
+        OTIMES_UNROLL
+        for (int i = 0; i < Registers; i += 4) {
+            const typename simd_t::type low01 = simd_t::template unpack<1, false>(v[i], v[i + 1]);
+            const typename simd_t::type high01 = simd_t::template unpack<1, true>(v[i], v[i + 1]);
+            const typename simd_t::type low23 = simd_t::template unpack<1, false>(v[i + 2], v[i + 3]);
+            const typename simd_t::type high23 = simd_t::template unpack<1, true>(v[i + 2], v[i + 3]);
+            v[i] = simd_t::template unpack<2, false>(low01, low23);
+            v[i + 1] = simd_t::template unpack<2, true>(low01, low23);
+            v[i + 2] = simd_t::template unpack<2, false>(high01, high23);
+            v[i + 3] = simd_t::template unpack<2, true>(high01, high23);
+        }
+    } else if constexpr (Block >= 1) {
         OTIMES_UNROLL
         for (int i = 0; i < Registers; ++i) {
             if ((i & Block) == 0) {

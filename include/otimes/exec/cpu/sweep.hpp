@@ -121,7 +121,9 @@ struct sweep_job {
     std::ptrdiff_t run;  ///< real elements that are contiguous inside the mode in x and y; 0: row sweep
     int loop_count;
     bool stage_panels;  ///< rows p of x fall on the same few cache sets: copy them before use
-    bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
+    bool twin;          ///< done together with the next sweep (twin_kernel.hpp), whose strides are x_r and y_s
+    std::ptrdiff_t x_r, y_s;
+    bool in_place;  ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
     const Real* factor;           ///< packed

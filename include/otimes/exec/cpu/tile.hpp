@@ -67,6 +67,7 @@ void load_transposed(const Real* x, std::ptrdiff_t stride, Real* buffer, std::pt
                      std::ptrdiff_t lanes) noexcept {
     using simd_t = simd<Real>;
     constexpr std::ptrdiff_t width = simd_t::width;
+    const std::ptrdiff_t half = width / 2 * stride;
     for (std::ptrdiff_t l0 = 0; l0 < lanes; l0 += width) {
         if (l0 + width > lanes && lanes >= width) {
             l0 = lanes - width;
@@ -77,18 +78,28 @@ void load_transposed(const Real* x, std::ptrdiff_t stride, Real* buffer, std::pt
             }
             // Loading halves does the first round of butterflies without a shuffle.
             typename simd_t::type v[width];
-            OTIMES_UNROLL
-            for (int i = 0; i < width / 2; ++i) {
-                const std::ptrdiff_t low = l0 + i < lanes ? l0 + i : lanes - 1;
-                const std::ptrdiff_t high = l0 + i + width / 2 < lanes ? l0 + i + width / 2 : lanes - 1;
-                v[i] = simd_t::load_halves(x + low * stride + r0, x + high * stride + r0);
-                v[i + width / 2] =
-                    simd_t::load_halves(x + low * stride + r0 + width / 2, x + high * stride + r0 + width / 2);
+            if (lanes >= width) {
+                const Real* low = x + l0 * stride + r0;
+                const Real* high = low + half;
+                OTIMES_UNROLL
+                for (int i = 0; i < width / 2; ++i, low += stride, high += stride) {
+                    v[i] = simd_t::load_halves(low, high);
+                    v[i + width / 2] = simd_t::load_halves(low + width / 2, high + width / 2);
+                }
+            } else {
+                OTIMES_UNROLL
+                for (int i = 0; i < width / 2; ++i) {
+                    const Real* const low = x + (i < lanes ? i : lanes - 1) * stride + r0;
+                    const Real* const high = x + (i + width / 2 < lanes ? i + width / 2 : lanes - 1) * stride + r0;
+                    v[i] = simd_t::load_halves(low, high);
+                    v[i + width / 2] = simd_t::load_halves(low + width / 2, high + width / 2);
+                }
             }
             transpose_registers<Real, width / 4>(v);
+            Real* to = buffer + r0 * ld + l0;
             OTIMES_UNROLL
-            for (int i = 0; i < width; ++i) {
-                simd_t::store(buffer + (r0 + i) * ld + l0, v[i]);
+            for (int i = 0; i < width; ++i, to += ld) {
+                simd_t::store(to, v[i]);
             }
         }
     }
@@ -117,15 +128,17 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
                 l0 = lanes - width;
             }
             typename simd_t::type v[width];
+            const Unit* from = buffer + r0 * ld + l0;
             OTIMES_UNROLL
-            for (int i = 0; i < width; ++i) {
-                v[i] = simd_t::load(buffer + (r0 + i) * ld + l0);
+            for (int i = 0; i < width; ++i, from += ld) {
+                v[i] = simd_t::load(from);
             }
             transpose_registers<Unit>(v);
             if (!add && l0 + width <= lanes) {
+                Unit* to = y + l0 * stride + r0;
                 OTIMES_UNROLL
-                for (int i = 0; i < width; ++i) {
-                    simd_t::store(y + (l0 + i) * stride + r0, v[i]);
+                for (int i = 0; i < width; ++i, to += stride) {
+                    simd_t::store(to, v[i]);
                 }
                 continue;
             }

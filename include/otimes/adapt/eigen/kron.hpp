@@ -238,12 +238,12 @@ public:
     }
 
     /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
-    template <int P>
+    template <int Power>
     [[nodiscard]] RealScalar lpNorm() const {
         using std::abs;
         RealScalar result = abs(node_.alpha());
         for (const leaf& f : node_.factors()) {
-            result = result * dense_factor(f).template lpNorm<P>();
+            result = result * dense_factor(f).template lpNorm<Power>();
         }
         return result;
     }

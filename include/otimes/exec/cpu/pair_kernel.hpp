@@ -31,24 +31,24 @@ struct pair_job {
 
 #if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
 /// sum[q] = sum_p factor[p * step + q] * v[p] for P values of p and q, p ascending; the other sums are 0.
-template <class Real, int P>
+template <class Real, int Extent>
 OTIMES_INLINE void contract_halves(const Real* factor, std::ptrdiff_t step, const typename simd<Real>::type* v,
                                    typename simd<Real>::type* sum) noexcept {
     using simd_t = simd<Real>;
     OTIMES_UNROLL
     for (int q = 0; q < simd_t::width / 2; ++q) {
-        sum[q] = q < P ? simd_t::broadcast(factor[q]) * v[0] : typename simd_t::type{};
+        sum[q] = q < Extent ? simd_t::broadcast(factor[q]) * v[0] : typename simd_t::type{};
     }
     OTIMES_UNROLL
-    for (int p = 1; p < P; ++p) {
+    for (int p = 1; p < Extent; ++p) {
         OTIMES_UNROLL
-        for (int q = 0; q < P; ++q) {
+        for (int q = 0; q < Extent; ++q) {
             sum[q] = simd_t::multiply_add(simd_t::broadcast(factor[p * step + q]), v[p], sum[q]);
         }
     }
 }
 
-template <class Real, int P>
+template <class Real, int Extent>
 OTIMES_NOINLINE void pair_kernel(const pair_job<Real>& j, const Real* x, Real* y) noexcept {
     using simd_t = simd<Real>;
     using vec = typename simd_t::type;
@@ -60,42 +60,43 @@ OTIMES_NOINLINE void pair_kernel(const pair_job<Real>& j, const Real* x, Real* y
         vec v[half];
         vec sum[half];
         OTIMES_UNROLL
-        for (int p = 0; p < P; ++p) {  // what lies behind a short row is the next one, but for the last
-            v[p] = P == half || p + 1 < P ? simd_t::load_halves(x0 + p * P, x1 + p * P)
-                                          : simd_t::load_first_of_halves(x0 + p * P, x1 + p * P, P);
+        for (int p = 0; p < Extent; ++p) {  // what lies behind a short row is the next one, but for the last
+            v[p] = Extent == half || p + 1 < Extent
+                       ? simd_t::load_halves(x0 + p * Extent, x1 + p * Extent)
+                       : simd_t::load_first_of_halves(x0 + p * Extent, x1 + p * Extent, Extent);
             simd_t::pin(v[p]);
         }
-        contract_halves<Real, P>(j.first, P, v, sum);
+        contract_halves<Real, Extent>(j.first, Extent, v, sum);
         transpose_registers<Real, half / 2, half>(sum);
-        contract_halves<Real, P>(j.second, simd_t::width, sum, v);
+        contract_halves<Real, Extent>(j.second, simd_t::width, sum, v);
         transpose_registers<Real, half / 2, half>(v);
         Real* const y0 = y + o * j.y_step;
         Real* const y1 = both ? y0 + j.y_step : y0;
         if (j.finish != epilogue::store) {
             const vec alpha = simd_t::broadcast(j.alpha);
             OTIMES_UNROLL
-            for (int q = 0; q < P; ++q) {
+            for (int q = 0; q < Extent; ++q) {
                 v[q] = alpha * v[q];
                 simd_t::pin(v[q]);
                 if (j.finish == epilogue::scale_add) {
-                    v[q] += simd_t::load_first_of_halves(y0 + q * P, y1 + q * P, P);
+                    v[q] += simd_t::load_first_of_halves(y0 + q * Extent, y1 + q * Extent, Extent);
                 }
             }
         }
         OTIMES_UNROLL
-        for (int q = 0; q < P; ++q) {
-            simd_t::template store_first_of_half<false>(y0 + q * P, v[q], P);
+        for (int q = 0; q < Extent; ++q) {
+            simd_t::template store_first_of_half<false>(y0 + q * Extent, v[q], Extent);
         }
         if (both) {
             OTIMES_UNROLL
-            for (int q = 0; q < P; ++q) {
-                simd_t::template store_first_of_half<true>(y1 + q * P, v[q], P);
+            for (int q = 0; q < Extent; ++q) {
+                simd_t::template store_first_of_half<true>(y1 + q * Extent, v[q], Extent);
             }
         }
     }
 }
 
-/// The kernel for four extents P, nullptr where there is none.
+/// The kernel for four equal extents, nullptr where there is none.
 template <class Real>
 typename pair_job<Real>::kernel pair_kernel_for(std::ptrdiff_t p_extent) noexcept {
     if constexpr (simd<Real>::width == 16) {

@@ -1,11 +1,18 @@
 # Code that must not compile, with the sentence the compiler must show: one test for each .cpp file in this folder.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")
 set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include")
+
+# The library and Eigen are parsed once for all of them.
+set(front "${CMAKE_CURRENT_BINARY_DIR}/compile_fail/front.hpp")
+file(WRITE "${front}" "#include <Eigen/Dense>\n#include <otimes/otimes.hpp>\n")
+add_test(NAME compile_fail_header COMMAND "${CMAKE_CXX_COMPILER}" ${flags} -x c++-header "${front}" -o "${front}.gch")
+set_tests_properties(compile_fail_header PROPERTIES FIXTURES_SETUP compile_fail_header)
+
 foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)
   add_test(NAME compile_fail.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh" "${source}"
-                                             "${CMAKE_CXX_COMPILER}" ${flags})
-  set_tests_properties(compile_fail.${name} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
+                                             "${CMAKE_CXX_COMPILER}" ${flags} -include "${front}")
+  set_tests_properties(compile_fail.${name} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT} FIXTURES_REQUIRED compile_fail_header)
 endforeach()
 
 # The check itself must be able to fail.

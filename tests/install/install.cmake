@@ -17,6 +17,7 @@ if(OTIMES_INSTALL)
         "${CMAKE_CURRENT_SOURCE_DIR}/install/consume.cmake")
     set_tests_properties(install.${way} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
   endforeach()
+  set_tests_properties(install.package_compiled install.fetch_content PROPERTIES LABELS long TIMEOUT 900)
 endif()
 
 # Which Eigen is accepted: 3.3 is too old, 3.4 and 5 serve.

@@ -70,8 +70,7 @@ TEST_CASE("large products shrink their slabs to fit") {
 
 TEST_CASE("a GPU plan cuts rows to keep the limit") {
     // The last pass changes the shape, so that no intermediate lies in Y.
-    otimes::program p =
-        rows_program(16, {factor(60, 64), factor(64, 64), factor(64, 64), factor(64, 64)}, dtype::f32);
+    otimes::program p = rows_program(16, {factor(60, 64), factor(64, 64), factor(64, 64), factor(64, 64)}, dtype::f32);
     for (otimes::tensor& t : p.tensors) {
         t.space = otimes::memory_space::device;
     }

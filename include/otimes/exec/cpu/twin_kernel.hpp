@@ -73,8 +73,7 @@ OTIMES_NOINLINE void twin_kernel(const sweep_job<Real>& j, const Real* second, c
     }
 }
 
-/// Does two sweeps on one tile: j, and the next with the packed factor
-/// `second`.
+/// Does two sweeps on one tile: j, and the next with the packed factor `second`.
 template <class Real>
 void run_twin(const sweep_job<Real>& j, const Real* second, const Real* x, Real* y) noexcept {
     const int outer = j.loop_count > 0 ? j.loop_count - 1 : 0;

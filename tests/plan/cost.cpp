@@ -77,9 +77,14 @@ TEST_CASE("vector waste, transposition and runs") {
     CHECK(transpose_flops(16) == doctest::Approx(12.0));
     CHECK(transpose_flops(1) == 0.0);
     CHECK(gather_flops(4) == 16.0);
-    CHECK(run_efficiency(level::memory, 512) == 0.5);
-    CHECK(run_efficiency(level::l2, 1536) == 0.75);
-    CHECK(run_efficiency(level::l1, 4) == 1.0);
+    CHECK(run_efficiency(level::memory, 512, 512) == 0.5);
+    CHECK(run_efficiency(level::l2, 1536, 512) == 0.75);
+    CHECK(run_efficiency(level::l1, 4, 512) == 1.0);
+    CHECK(lost_by_run(1, false) == 512);
+    CHECK(lost_by_run(600, false) == 1200);
+    CHECK(lost_by_run(4096, false) == 2048);
+    CHECK(lost_by_run(64, true) == 256);
+    CHECK(lost_by_run(128, true) == 512);
     CHECK(busiest_share(10, 4) == doctest::Approx(0.3));
     CHECK(overlapped(4, 2) == 5.0);
     CHECK(overlapped(1, 4) == 4.0);
@@ -92,8 +97,8 @@ TEST_CASE("a direct pass, one thread") {
     // tile: 2 x 32 floats in L1, so no tile traffic; a tile costs a tenth of a dispatch
     const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
     CHECK(cost.compute_seconds == doctest::Approx(compute));
-    // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 640
-    const double traffic = 2 * 8192 / 1e9 / (128.0 / 640.0);
+    // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 640; what is written is read before
+    const double traffic = 3 * 8192 / 1e9 / (128.0 / 640.0);
     CHECK(cost.traffic_seconds == doctest::Approx(traffic));
     CHECK(cost.seconds == doctest::Approx(compute + traffic / 2 + 1e-6));
     CHECK(cost.bound_seconds == doctest::Approx(16384 / 1e9));  // flops over peak beat 16.384 us of bytes by nothing
@@ -129,6 +134,12 @@ TEST_CASE("lanes that are not contiguous transpose; nothing contiguous gathers")
     const pass_cost cost = cost_of(p, round_numbers(), dtype::f32, {level::l2, level::l2, 1, 1});
     const double sweeps = 2 * 4 * 256 / (1e9 * 0.85 / 3) + 8 * 1e-7;  // 256 elements, 8 tiles
     CHECK(cost.compute_seconds == doctest::Approx(sweeps + 512 * 6 / 1e9));
+    // the 8 lanes lie side by side: one run of 128 bytes, as long as it stays within a page; beyond L2 it loses 1024 more
+    CHECK(cost.traffic_seconds == doctest::Approx(2 * 1024 / 4e9 * (128.0 + 512) / 128));
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {level::memory, level::l2, 1, 1}).traffic_seconds ==
+          doctest::Approx(1024 / 1e9 * (128.0 + 1536) / 128 + 1024 / 4e9 * (128.0 + 512) / 128));
+    CHECK(contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, 32) == 32);
+    CHECK(contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, 31) == 4);
     p.lane_mode = -1;
     p.lane_count = 1;
     CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::direct);
@@ -178,6 +189,14 @@ TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {
     const double copies = 2.0 * 256 * tiles * 4 / 4e9;
     CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds ==
           doctest::Approx(tiles * (arithmetic + traffic / 2) + tiles * 1e-7 + copies));
+    // a tile of 256 floats is 64 runs of 16 bytes; one sweep of 64 packs them, and a transposition hides half of the copies
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {level::l3, level::l2, 1, 1}).traffic_seconds ==
+          doctest::Approx((16.0 + 256) / 16 * tiles * 1024 * (1 / 2e9 + 1 / 4e9)));
+    p.modes[1].stride_in = p.modes[1].stride_out = 1;
+    p.modes[2].stride_in = p.modes[2].stride_out = 64;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds ==
+          doctest::Approx(tiles * (arithmetic + traffic / 2) + tiles * 1e-7 +
+                          (std::max)(copies, 512 * tiles * 6 / 1e9 + copies / 2)));
 }
 
 TEST_CASE("totals of a plan: least bytes and bound") {

@@ -4,7 +4,7 @@
 /// hand-computed values (tests/plan/cost.cpp); docs/planner.md explains where the constants come from.
 ///
 ///     sweep  = overlapped(flops * waste / (peak * efficiency(P, Q)), (in + out) * bytes / bandwidth of the tile's level)
-///     pass   = overlapped(sweeps + shuffles, (in + out) * bytes / (bandwidth of the level * run efficiency))
+///     pass   = overlapped(sweeps + shuffles, (in + write * out) * bytes / (bandwidth of the level * run efficiency))
 ///              * busiest thread's share + dispatch * (1 per slab of a thread) + dispatch / 10 per tile
 ///     overlapped(compute, traffic) = max(compute + traffic / 2, traffic)
 #pragma once
@@ -99,12 +99,23 @@ inline double transpose_flops(std::int64_t vector) noexcept {
 /// Cost of one element that is moved alone (no mode of the tile is contiguous): a load and a store, one a cycle, 4 W flops.
 constexpr double gather_flops(std::int64_t vector) noexcept { return 4.0 * static_cast<double>(vector); }
 
-/// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach: bytes / (bytes + 512) beyond L1, since a run
-/// leaves partial lines at both ends, stops the prefetcher and, at large strides, competes with others for cache sets. Measured:
-/// with 512 the choice between one fused pass of short runs and two of long ones is the faster one at 8^6, 16^5 and 10^3.
-constexpr double run_efficiency(level l, double bytes) noexcept {
-    return bytes <= 0 || l <= level::l1 ? 1.0 : bytes / (bytes + 512.0);
+/// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach beyond L1, where the beginning of a run costs what
+/// `lost` bytes take.
+constexpr double run_efficiency(level l, double bytes, double lost) noexcept {
+    return bytes <= 0 || l <= level::l1 ? 1.0 : bytes / (bytes + lost);
 }
+
+/// Bytes lost at the beginning of each of the `runs` of a tile: lines that are fetched in part, and the time until the
+/// prefetcher follows. At least 512; 2 for each run where there are more than it follows and the translation of addresses
+/// remembers (measured at P = 8, 10, 16 and 32: tiles of 512 and more runs of 512 bytes take half as long again as more passes of
+/// longer runs). Half as much where a single sweep of 64 and more packs its fibres: nothing there waits for a load.
+constexpr double lost_by_run(double runs, bool packs_fibres) noexcept {
+    const double lost = packs_fibres ? (std::max)(256.0, 4.0 * runs) : (std::max)(512.0, 2.0 * runs);
+    return (std::min)(lost, 2048.0);
+}
+
+/// Lost besides where a tile is transposed on its way beyond L2: its runs are followed side by side, each in small steps.
+inline constexpr double lost_by_transposing = 1024.0;
 
 /// How a tile is moved between memory and the on-chip buffer.
 enum class movement : std::uint8_t { direct, transposing, gathering };
@@ -184,9 +195,10 @@ OTIMES_COLD inline double tile_count(const pass& p) {
     return tiles;
 }
 
-/// Longest contiguous run of a tile on one side, in elements.
+/// Longest contiguous run of a tile on one side, in elements. Of a tile that is transposed and larger than `page_elements` each
+/// lane is a run of its own, also where the lanes lie side by side: it is not walked in the order of memory.
 OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides,
-                                         std::int64_t pass_mode::*extents) {
+                                         std::int64_t pass_mode::*extents, double page_elements) {
     double run = 1;
     for (std::size_t k = p.modes.size(); k-- > 0;) {
         const pass_mode& m = p.modes[k];
@@ -194,7 +206,11 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
             break;
         }
         if (static_cast<std::int32_t>(k) == p.lane_mode) {
-            run *= static_cast<double>((std::min)(m.*extents, p.lane_count));
+            const double lanes = run * static_cast<double>((std::min)(m.*extents, p.lane_count));
+            if (run > 1 && lanes > page_elements) {
+                break;
+            }
+            run = lanes;
             if (p.lane_count < m.*extents) {
                 break;
             }
@@ -315,9 +331,6 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     cost.compute_seconds += tiles * 0.1 * cpu.dispatch_seconds;
     const double loaded = tile_stage_elements(p, 0) * lane_fill * tiles;
     const double stored = tile_stage_elements(p, p.sweeps.size()) * lane_fill * tiles;
-    if (tile_level != level::l1) {  // copied into the tile and out of it
-        cost.compute_seconds += overlapped(0.0, (loaded + stored) * bytes_each / tile_bandwidth);
-    }
     // A register of 64 bytes that starts anywhere lies in two cache lines. Measured with rows of 3^4, 5^3, 6^2, 7^2 and 10^2
     // elements: with the threefold cost the faster of row kernels and transposition is taken in each, 1.2 to 1.6 times.
     const double split_lines = cpu.simd_bytes >= 64 ? 3.0 : 1.0;
@@ -326,14 +339,14 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                : m == movement::transposing ? split_lines * transpose_flops(vector)
                                             : gather_flops(vector);
     };
-    cost.compute_seconds += (loaded * move_flops(movement_of(p, &pass_mode::stride_in)) +
-                             stored * move_flops(movement_of(p, &pass_mode::stride_out))) *
-                            real_parts / peak;
-    const double run_in = contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in) * bytes_each;
-    const double run_out = contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out) * bytes_each;
-    const double write = p.add ? 2.0 : 1.0;
+    const movement moves_in = movement_of(p, &pass_mode::stride_in);
+    const movement moves_out = movement_of(p, &pass_mode::stride_out);
+    // copied into the tile and out of it
+    const double copied = tile_level == level::l1 ? 0.0 : (loaded + stored) * bytes_each / tile_bandwidth;
+    cost.compute_seconds +=
+        overlapped((loaded * move_flops(moves_in) + stored * move_flops(moves_out)) * real_parts / peak, copied);
     const double bytes_in = loaded * bytes_each;
-    const double bytes_out = stored * bytes_each * write;
+    const double bytes_out = stored * bytes_each * (p.add ? 2.0 : 1.0);
     double factor_bytes = 0;
     for (const sweep& s : p.sweeps) {
         factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
@@ -344,8 +357,24 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
     const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
     const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
-    cost.traffic_seconds = share * (bytes_in * per_byte_in / run_efficiency(where.in, run_in) +
-                                    bytes_out * per_byte_out / run_efficiency(where.out, run_out));
+    const auto efficiency = [&](level l, movement moves, double run, double stage_elements) {
+        const double run_bytes = run * bytes_each;
+        const bool packs_fibres = p.sweeps.size() == 1 && p.sweeps.front().p_extent >= packed_fibre_extent;
+        return run_efficiency(l, run_bytes,
+                              lost_by_run(stage_elements * lanes * bytes_each / run_bytes, packs_fibres) +
+                                  (moves == movement::transposing && l >= level::l3 ? lost_by_transposing : 0.0));
+    };
+    const double page = 4096.0 / bytes_each;
+    // a line that is written is read first, unless the result is added to what is there, and so read anyway
+    const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
+    cost.traffic_seconds =
+        share *
+        (bytes_in * per_byte_in /
+             efficiency(where.in, moves_in, contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, page),
+                        tile_stage_elements(p, 0)) +
+         written * per_byte_out /
+             efficiency(where.out, moves_out, contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, page),
+                        tile_stage_elements(p, p.sweeps.size())));
     const double slabs_each = std::ceil(where.slab_count / where.threads);
     cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {

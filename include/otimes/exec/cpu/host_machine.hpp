@@ -96,7 +96,7 @@ OTIMES_COLD inline machine find_host_machine() {
     c.flops_f32 = clock * units * per_multiply_add * OTIMES_TARGET_SIMD_BYTES / 4;
     c.flops_f64 = c.flops_f32 / 2;
     c.l1_bytes_per_second = clock * 2 * OTIMES_TARGET_SIMD_BYTES;
-    c.l2_bytes_per_second = clock * 32;
+    c.l2_bytes_per_second = clock * (OTIMES_TARGET_SIMD_BYTES >= 64 ? 48 : 32);
     c.l3_bytes_per_second = clock * 10;
     c.memory_bytes_per_second = 20e9;
     return m;

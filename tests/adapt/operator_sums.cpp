@@ -258,7 +258,7 @@ TEST_CASE("sums larger than a cache are evaluated range by range") {
     const matrix_d Q = random(792, 792, 7);
     const row_major_d QR = Q;
     const auto P = kron(QR) + kron(A, B, C) + kron(A, M, C);
-    const matrix_d whole = Q * Q + Q * kron(A, B, C) + Q * kron(A, M, C);
+    const matrix_d whole = Q * kron(Q) + Q * kron(A, B, C) + Q * kron(A, M, C);
     Z.noalias() = QR * P;
     CHECK(close(Z, row_major_d(whole)));
     matrix_d X2 = X;

@@ -209,6 +209,12 @@ template <class Scalar>
 class device_sum;
 template <class Scalar>
 class device_kron;
+template <class Scalar>
+class device_operator;
+struct identity_factor;
+struct identity_operator;  // `identity()` and its multiples: adapt/eigen/kron.hpp
+template <class Scalar>
+struct scaled_identity;
 
 template <class Scalar, int Order>
 inline constexpr bool is_device_operand<DeviceMatrix<Scalar, Order>> = true;
@@ -220,6 +226,8 @@ template <class Scalar>
 inline constexpr bool is_device_operand<device_sum<Scalar>> = true;
 template <class Scalar>
 inline constexpr bool is_device_operand<device_kron<Scalar>> = true;
+template <class Scalar>
+inline constexpr bool is_device_operand<device_operator<Scalar>> = true;
 
 namespace device {
 
@@ -246,6 +254,14 @@ template <class Type>
 inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<device_kron<Scalar>> = true;
+template <class Type>
+inline constexpr bool is_operator = false;
+template <class Scalar>
+inline constexpr bool is_operator<device_operator<Scalar>> = true;
+template <class Type>
+inline constexpr bool is_shift = std::is_same_v<Type, identity_operator>;
+template <class Scalar>
+inline constexpr bool is_shift<scaled_identity<Scalar>> = true;
 
 /// What multiplies a kron: a matrix, its transpose, a scaled one.
 template <class Type>
@@ -605,6 +621,72 @@ public:
 private:
     kron_node<Scalar> node_;
     device::homes homes_;
+};
+
+/// A sum of Kronecker products with factors in device memory, lazy: `K1 + 2 * K2`, `K - s * identity()`, `kron_sum(dA, dB)`.
+/// `dX * S` and `S * dX` are sums of products (device_sum): one plan for each term, accumulated into Y. A multiple of the
+/// identity adds to Y without a copy of X. Terms that share factors do not share work, as they do on the CPU.
+template <class ScalarType>
+class device_operator {
+public:
+    using Scalar = ScalarType;
+
+    explicit device_operator(device_kron<Scalar> first) { terms_.push_back(std::move(first)); }
+
+    [[nodiscard]] std::int64_t rows() const { return terms_.front().rows(); }
+    [[nodiscard]] std::int64_t cols() const { return terms_.front().cols(); }
+    [[nodiscard]] std::size_t term_count() const noexcept { return terms_.size(); }
+    [[nodiscard]] const std::vector<device_kron<Scalar>>& terms() const noexcept { return terms_; }
+
+    /// Appends `sign` times the terms of another sum. @throws shape_error when the shapes differ.
+    void append(const device_operator& other, int sign) {
+        if (other.rows() != rows() || other.cols() != cols()) {
+            throw shape_error("otimes: sum of Kronecker products in device memory: the first term is " +
+                              detail::shape_text(rows(), cols()) + ", term " + std::to_string(terms_.size() + 1) +
+                              " is " + detail::shape_text(other.rows(), other.cols()) + "; they must be equal.");
+        }
+        for (const device_kron<Scalar>& k : other.terms_) {
+            terms_.push_back(k);
+            if (sign < 0) {
+                terms_.back().edit().set_alpha(-k.node().alpha());
+            }
+        }
+    }
+    /// Appends `amount` times the identity of this order. @throws shape_error when the operator is not square.
+    void append_identity(const Scalar& amount) {
+        if (rows() != cols()) {
+            throw shape_error("otimes: operator in device memory + s * identity(): the operator is " +
+                              detail::shape_text(rows(), cols()) + "; only a square operator can be shifted.");
+        }
+        kron_node<Scalar> node;
+        node.append(leaf::identity(rows()));
+        node.set_alpha(amount);
+        terms_.emplace_back(std::move(node), device::homes());
+    }
+    [[nodiscard]] device_operator scaled(const Scalar& amount) const {
+        return each([&amount](device_kron<Scalar> k) {
+            k.edit().set_alpha(k.node().alpha() * amount);
+            return k;
+        });
+    }
+    [[nodiscard]] device_operator transpose() const {
+        return each([](const device_kron<Scalar>& k) { return k.transpose(); });
+    }
+    [[nodiscard]] device_operator conjugate() const {
+        return each([](const device_kron<Scalar>& k) { return k.conjugate(); });
+    }
+    [[nodiscard]] device_operator adjoint() const { return transpose().conjugate(); }
+
+private:
+    template <class Change>
+    [[nodiscard]] device_operator each(const Change& change) const {
+        device_operator result(*this);
+        for (device_kron<Scalar>& k : result.terms_) {
+            k = change(k);
+        }
+        return result;
+    }
+    std::vector<device_kron<Scalar>> terms_;
 };
 
 namespace device {
@@ -1315,6 +1397,171 @@ auto operator*(const device_kron<Scalar>&, Matrix&&) {
 }
 /// @}
 
+namespace device {
+
+/// The same kron over `To`.
+template <class To, class From>
+device_kron<To> promoted_kron(const device_kron<From>& k) {
+    kron_node<To> node;
+    node.append(k.node());
+    return {std::move(node), k.homes()};
+}
+template <class To, class Kron>
+device_operator<To> to_operator(const Kron& k) {
+    if constexpr (is_kron<Kron>) {
+        return device_operator<To>(promoted_kron<To>(k));
+    } else {
+        device_operator<To> result(promoted_kron<To>(k.terms().front()));
+        for (std::size_t i = 1; i < k.terms().size(); ++i) {
+            result.append(device_operator<To>(promoted_kron<To>(k.terms()[i])), 1);
+        }
+        return result;
+    }
+}
+
+/// X * S (`from_left` false) or S * X, term by term; identities alone leave X as it is.
+template <bool FromLeft, class Matrix, class From>
+auto multiply_by_terms(Matrix&& x, const device_operator<From>& s) {
+    using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, From>::type;
+    auto value = promote<scalar>(to_product(std::forward<Matrix>(x)));
+    if (FromLeft ? value.node().has_left : value.node().has_right) {
+        value = device_product<scalar>(operand_of(DeviceMatrix<scalar>(value)));  // once, not for each term
+    }
+    const auto term = [&](const device_kron<From>& k) {
+        bool identity = true;
+        for (const leaf& f : k.node().factors()) {
+            identity = identity && f.is_identity();
+        }
+        if (!identity || k.rows() != (FromLeft ? value.rows() : value.cols())) {
+            return multiply<FromLeft>(value, k);
+        }
+        device_product<scalar> multiple = value;
+        multiple.edit().alpha = multiple.node().alpha * scalar(k.node().alpha());
+        return multiple;
+    };
+    device_sum<scalar> result(term(s.terms().front()));
+    for (std::size_t i = 1; i < s.terms().size(); ++i) {
+        result.append(device_sum<scalar>(term(s.terms()[i])), 1);
+    }
+    return result;
+}
+
+template <class First, class Second>
+auto sum_of_operators(const First& a, const Second& b, int sign) {
+    constexpr bool both = (is_kron<First> || is_operator<First>)&&(is_kron<Second> || is_operator<Second>);
+    if constexpr (both) {
+        using scalar = typename combined_scalar<typename First::Scalar, typename Second::Scalar>::type;
+        device_operator<scalar> result = to_operator<scalar>(a);
+        result.append(to_operator<scalar>(b), sign);
+        return result;
+    } else if constexpr (std::is_same_v<Second, identity_operator>) {
+        device_operator<typename First::Scalar> result = to_operator<typename First::Scalar>(a);
+        result.append_identity(scalar_from<typename First::Scalar>(sign));
+        return result;
+    } else if constexpr (is_shift<Second>) {
+        using scalar = detail::scaled_scalar<bare<decltype(b.scale)>, typename First::Scalar>;
+        device_operator<scalar> result = to_operator<scalar>(a);
+        result.append_identity(scalar_from<scalar>(b.scale) * scalar_from<scalar>(sign));
+        return result;
+    } else if constexpr (is_shift<First>) {
+        auto result = sum_of_operators(b, a, 1);
+        using scalar = typename decltype(result)::Scalar;
+        if (sign > 0) {
+            return result;
+        }
+        device_operator<scalar> difference = to_operator<scalar>(b).scaled(scalar_from<scalar>(-1));
+        difference.append(device_operator<scalar>(result.terms().back()), 1);
+        return difference;
+    } else {
+        static_assert(
+            always_false<First>,
+            "otimes: a Kronecker product in device memory plus or minus what is none. Its terms are Kronecker "
+            "products in device memory and s * identity(); for others write the sum of the products: "
+            "dX * K1 + dX * K2.");
+    }
+}
+
+/// What may stand in `K + ..`: decided here, so that anything else is refused by a sentence.
+template <class First, class Second>
+concept operator_sum =
+    is_kron<bare<First>> || is_kron<bare<Second>> || is_operator<bare<First>> || is_operator<bare<Second>>;
+
+}  // namespace device
+
+/// @name Sums of Kronecker products. @throws shape_error when the shapes differ, when what is shifted is not square
+/// @{
+template <class First, class Second>
+requires device::operator_sum<First, Second>
+[[nodiscard]] auto operator+(const First& a, const Second& b) { return device::sum_of_operators(a, b, 1); }
+template <class First, class Second>
+requires device::operator_sum<First, Second>
+[[nodiscard]] auto operator-(const First& a, const Second& b) { return device::sum_of_operators(a, b, -1); }
+template <class Scalar>
+[[nodiscard]] device_operator<Scalar> operator-(const device_operator<Scalar>& s) {
+    return s.scaled(device::scalar_from<Scalar>(-1));
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const device_operator<Scalar>& s, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    return device::to_operator<scalar>(s).scaled(device::scalar_from<scalar>(amount));
+}
+template <class Amount, class Scalar>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator*(const Amount& amount, const device_operator<Scalar>& s) { return s * amount; }
+template <class Matrix, class Scalar>
+requires device::factor_or_x<Matrix>
+[[nodiscard]] auto operator*(Matrix&& x, const device_operator<Scalar>& s) {
+    return device::multiply_by_terms<false>(std::forward<Matrix>(x), s);
+}
+template <class Scalar, class Matrix>
+requires device::factor_or_x<Matrix>
+[[nodiscard]] auto operator*(const device_operator<Scalar>& s, Matrix&& x) {
+    return device::multiply_by_terms<true>(std::forward<Matrix>(x), s);
+}
+
+/// The Kronecker sum of square matrices, at least one of them in device memory: kron(A, I, I) + kron(I, B, I) + kron(I, I, C).
+/// Applying it takes one plan, one mode product, for each factor. @throws shape_error a factor that is not square
+template <class... Factors>
+requires any_device_operand<Factors...>
+[[nodiscard]] auto kron_sum(Factors&&... factors) {
+    using scalar =
+        typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
+    const auto order_of = [](const auto& factor) -> std::int64_t {
+        if constexpr (device::is_identity_like<decltype(factor)>) {
+            return factor.order;
+        } else {
+            if (factor.rows() != factor.cols()) {
+                throw shape_error("otimes: kron_sum in device memory: a factor is " +
+                                  detail::shape_text(factor.rows(), factor.cols()) +
+                                  "; the terms of a Kronecker sum are square.");
+            }
+            return factor.rows();
+        }
+    };
+    const std::int64_t orders[] = {order_of(factors)...};
+    std::vector<device_kron<scalar>> terms;
+    const auto add_term = [&](auto&& factor) {
+        device_kron<scalar> k;
+        for (std::size_t at = 0; at < sizeof...(Factors); ++at) {
+            if (at == terms.size()) {
+                k.append(std::forward<decltype(factor)>(factor));
+            } else {
+                k.edit().append(leaf::identity(orders[at]));
+            }
+        }
+        k.node().check_extents();
+        terms.push_back(std::move(k));
+    };
+    (add_term(std::forward<Factors>(factors)), ...);
+    device_operator<scalar> result(terms.front());
+    for (std::size_t i = 1; i < terms.size(); ++i) {
+        result.append(device_operator<scalar>(terms[i]), 1);
+    }
+    return result;
+}
+/// @}
+
 /// @name Scalar multiples: kept beside the operands, no pass over memory.
 /// @{
 template <class Matrix, class Amount>
@@ -1468,21 +1715,6 @@ requires(device::is_kron<device::bare<First>>&& device::is_kron<device::bare<Sec
     static_assert(device::always_false<First>,
                   "otimes: the product of two Kronecker products in device memory. Multiply one after the other: "
                   "(dX * K1) * K2.");
-}
-template <class First, class Second>
-requires(device::is_kron<device::bare<First>> || device::is_kron<device::bare<Second>>) auto operator+(First&&,
-                                                                                                       Second&&) {
-    static_assert(device::always_false<First>,
-                  "otimes: the sum of Kronecker products in device memory. Write the sum of the products: "
-                  "dX * K1 + dX * K2.");
-}
-template <class First, class Second>
-requires(device::is_kron<device::bare<First>> || device::is_kron<device::bare<Second>>) auto operator-(First&&,
-                                                                                                       Second&&) {
-    static_assert(
-        device::always_false<First>,
-        "otimes: the difference of Kronecker products in device memory. Write the difference of the products: "
-        "dX * K1 - dX * K2.");
 }
 /// @}
 

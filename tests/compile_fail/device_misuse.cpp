@@ -7,7 +7,7 @@
 // EXPECT: the product of two device matrices
 // EXPECT: a sum in device memory times a Kronecker product. Evaluate the sum first
 // EXPECT: the product of two Kronecker products in device memory
-// EXPECT: the sum of Kronecker products in device memory. Write the sum of the products
+// EXPECT: a Kronecker product in device memory plus or minus what is none
 // EXPECT: a sum in device memory has one plan for each term
 // EXPECT: the host matrix has another scalar type
 // EXPECT: a DeviceMatrix holds float, double
@@ -34,7 +34,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(dX * A);
     static_cast<void>((dX + A) * K);
     static_cast<void>(K * K);
-    static_cast<void>(K + K);
+    static_cast<void>(K + A);
     static_cast<void>(make_plan(dX * K + dX));
     dY = X.cast<float>();
     DeviceMatrix<int> integers;

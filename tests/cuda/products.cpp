@@ -7,6 +7,7 @@
 #include <otimes/cuda.hpp>
 
 #include "cuda/device_support.hpp"
+#include "cuda/operator_checks.hpp"
 
 using otimes::device_map;
 using otimes::DeviceMatrix;
@@ -160,6 +161,10 @@ TEST_CASE("transposes of device factors, real factors on complex X, both sides a
     const matrix<complex, 0> want =
         dense_kron<complex>({L.cast<complex>(), M.cast<complex>()}) * expected_right(X, wide);
     CHECK(agrees(dY.to_host(), want, s));
+}
+
+TEST_CASE_TEMPLATE("sums of Kronecker products" * needs_gpu(), Scalar, double, std::complex<float>) {
+    check_operators<Scalar>();
 }
 
 TEST_CASE_TEMPLATE("16-bit storage is computed with in float" * needs_gpu(), Storage, otimes::half, otimes::bfloat16) {

@@ -2,6 +2,7 @@
 // DeviceMatrix, device_map and their expressions on an executor whose device memory is host memory and whose kernels are the
 // reference's loops: what the front end of otimes::cuda asks for, without a GPU.
 #include "cuda/device_support.hpp"
+#include "cuda/operator_checks.hpp"
 
 #include <doctest/doctest.h>
 
@@ -171,6 +172,37 @@ TEST_CASE_TEMPLATE("sums, differences and multiples of products in device memory
         CHECK_THROWS_WITH_AS(dY = kept, doctest::Contains("an operand was resized"), otimes::shape_error);
         CHECK(gpu.evaluations == 0);
         CHECK(dY.to_host() == before);
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar, double, std::complex<double>) {
+    const pretended_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        check_operators<Scalar>();
+        const DeviceMatrix<Scalar> A(host<Scalar>::Ones(3, 3)), B(host<Scalar>::Ones(2, 2)),
+            R(host<Scalar>::Ones(2, 3));
+        CHECK_THROWS_WITH_AS(
+            static_cast<void>(kron(A, B) + kron(A)),
+            "otimes: sum of Kronecker products in device memory: the first term is 6 x 6, term 2 is 3 x "
+            "3; they must be equal.",
+            otimes::shape_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(kron(R, B) - otimes::identity()),
+                             "otimes: operator in device memory + s * identity(): the operator is 4 x 6; only a square "
+                             "operator can be shifted.",
+                             otimes::shape_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::kron_sum(A, R)),
+                             "otimes: kron_sum in device memory: a factor is 2 x 3; the terms of a Kronecker sum are "
+                             "square.",
+                             otimes::shape_error);
+        gpu.evaluations = 0;
+        CHECK_THROWS_AS(static_cast<void>(A * (kron(A, B) + kron(B, A))), otimes::shape_error);
+        CHECK(gpu.evaluations == 0);
+        const DeviceMatrix<Scalar> dX(host<Scalar>::Ones(4, 6));
+        DeviceMatrix<Scalar> dY;
+        dY = dX * kron(A, B) * (kron(A, B) + kron(B, A) - otimes::identity());
+        CHECK(gpu.evaluations == 4);  // the first product once, then one plan a term
     }
     CHECK(gpu.in_use() == 0);
 }

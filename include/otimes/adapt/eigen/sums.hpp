@@ -552,7 +552,7 @@ std::int64_t order_of(const Argument& argument) {
 /// The Kronecker sum: kron_sum(A, B, C) = kron(A, I, I) + kron(I, B, I) + kron(I, I, C), each factor square.
 /// Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
 template <class... Factors>
-requires(sizeof...(Factors) > 0) [[nodiscard]] auto kron_sum(Factors&&... factors) {
+requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...>) [[nodiscard]] auto kron_sum(Factors&&... factors) {
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Sums of Kronecker products in device memory against dense ones: on a GPU, and on an executor that pretends to be one.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <otimes/otimes.hpp>
+
+#include "cuda/device_support.hpp"
+
+namespace device_test {
+
+template <class Scalar>
+void check_operators() {
+    using host = matrix<Scalar, 0>;
+    using otimes::DeviceMatrix;
+    using otimes::identity;
+    using otimes::kron;
+    const auto random = [](std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+        return random_matrix<host>(rows, cols, seed);
+    };
+    const auto eye = [](std::int64_t n) { return host(host::Identity(n, n)); };
+    const host a = random(3, 3, 1), b = random(4, 4, 2), c = random(2, 2, 3), m = random(3, 3, 4), n = random(4, 4, 5),
+               X = random(7, 24, 6), Z = random(24, 5, 7);
+    const DeviceMatrix<Scalar> A(a), B(b), C(c), M(m), N(n), dZ(Z);
+    const DeviceMatrix<Scalar, 1> dX(X);
+    DeviceMatrix<Scalar, 1> dY(7, 24);
+    DeviceMatrix<Scalar> dT;
+    const shapes size{7, {30}, {24}};  // for the tolerance
+    const auto check = [&](const auto& S, const host& dense) {
+        REQUIRE(S.rows() == dense.rows());
+        REQUIRE(S.cols() == dense.cols());
+        poison(dY);
+        dY = dX * S;
+        CHECK(agrees(dY.to_host(), host(X * dense), size));
+        dY -= 3 * dX * S;
+        CHECK(agrees(dY.to_host(), host(Scalar(-2) * X * dense), size));
+        dT = S * dZ;
+        CHECK(agrees(dT.to_host(), host(dense * Z), size));
+        dT = S.adjoint() * dZ;
+        CHECK(agrees(dT.to_host(), host(dense.adjoint() * Z), size));
+    };
+    const auto dense = [](const host& f, const host& g, const host& h) { return dense_kron<Scalar>({f, g, h}); };
+    const host sum = dense(a, n, c) + dense(m, b, c), one = eye(24);
+    const host laplacian = dense(a, eye(4), eye(2)) + dense(eye(3), b, eye(2)) + dense(eye(3), eye(4), c);
+    const auto S = kron(A, N, C) + kron(M, B, C);
+    CHECK(S.term_count() == 2);
+    check(S, sum);
+    check(2 * S - kron(A, B, C) / 2, host(Scalar(2) * sum - dense(a, b, c) / Scalar(2)));
+    check(-S + 0.25 * identity(), host(one * Scalar(0.25) - sum));
+    check(kron(A, B, C) - identity(), host(dense(a, b, c) - one));
+    check(3 * identity() - S, host(Scalar(3) * one - sum));
+    check(otimes::kron_sum(A, B, C), laplacian);
+    check(otimes::kron_sum(A, B, C) + 2 * identity() + kron(A, B, C),
+          host(laplacian + Scalar(2) * one + dense(a, b, c)));
+    check(otimes::kron_sum(A, identity(4), c), host(dense(a, eye(4), eye(2)) + one + dense(eye(3), eye(4), c)));
+    // Y is an operand; a kron on the other side; rectangular terms.
+    dY = dX;
+    dY = dY * S;
+    CHECK(agrees(dY.to_host(), host(X * sum), size));
+    const host l = random(6, 7, 8), F = random(24, 9, 9), G = random(24, 9, 10);
+    const DeviceMatrix<Scalar> L(l), dF(F), dG(G);
+    dT = kron(L) * dX * (S - identity());
+    CHECK(agrees(dT.to_host(), host(l * X * (sum - one)), size));
+    dT = dX * (kron(dF) - kron(dG));
+    CHECK(agrees(dT.to_host(), host(X * (F - G)), size));
+}
+
+}  // namespace device_test

@@ -14,9 +14,11 @@ __device__ __forceinline__ typename Group::scalar read_factor_element(
     const group_arguments<typename Group::scalar>& arguments, int element) {
     constexpr int pitch = Group::factor_pitch(Level);
     const int p = int(unsigned(element) / unsigned(pitch)), q = int(unsigned(element) % unsigned(pitch));
+    const int first_q =
+        Group::slices > 1 && Level == Group::modes ? int(blockIdx.x % unsigned(Group::slices)) * Group::q(Level) : 0;
     return p < Group::p(Level) && q < Group::q(Level)
-               ? arguments.factor[Level - 1]
-                                 [p * arguments.factor_p_stride[Level - 1] + q * arguments.factor_q_stride[Level - 1]]
+               ? arguments.factor[Level - 1][p * arguments.factor_p_stride[Level - 1] +
+                                             (first_q + q) * arguments.factor_q_stride[Level - 1]]
                : typename Group::scalar(0);
 }
 
@@ -150,8 +152,9 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 
     if constexpr (Group::slots == 0) {
         // The first tile is on its way while the factors are placed.
-        index_t tile = blockIdx.x / Group::cluster;
-        const index_t tile_step = gridDim.x / Group::cluster;
+        constexpr int sharing = Group::cluster * Group::slices;  // blocks that share a tile
+        index_t tile = blockIdx.x / sharing;
+        const index_t tile_step = gridDim.x / sharing;
         const int part = Group::cluster > 1 ? cluster_rank() : 0;
         if (tile >= tiles) return;
         tile_place<scalar> place = locate(tile);

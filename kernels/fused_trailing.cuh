@@ -6,9 +6,9 @@
 //
 // Requires: Group::run = 1; parts_per_line = 1 or a multiple of Group::rows; 1-D grid of any size (at most one block a tile is
 //   useful, blocks_per_multiprocessor x multiprocessors is usual); Group::threads threads; Group::shared_bytes dynamic shared memory;
-//   grid a multiple of Group::cluster.
+//   grid a multiple of Group::cluster and of Group::slices.
 // Alignment: any; 16-byte accesses where base and strides allow.
-// Aliasing: Y = X allowed when P_i = Q_i and the line strides are equal; else X, Y and factors do not overlap.
+// Aliasing: Y = X allowed when P_i = Q_i, the line strides are equal and Group::slices = 1 (slices read the whole row); else X, Y and factors do not overlap.
 // Called by: the GPU executor, for the last group of modes of a row-major operand.
 #pragma once
 #include "fused_pass.cuh"
@@ -20,7 +20,9 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
     fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
     static_assert(Group::run == 1);
-    constexpr int in = Group::count_p(), out = Group::count_q();
+    constexpr int in = Group::count_p(), out = Group::count_q() * Group::slices;
+    const index_t first_of_slice =
+        Group::slices == 1 ? 0 : index_t(blockIdx.x % Group::slices) * Group::q(Group::modes);
     const index_t rows = arguments.lines * arguments.parts_per_line;
     const index_t tiles = (rows + Group::rows - 1) / Group::rows;
     const bool y_wide =
@@ -31,7 +33,7 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         const index_t line = parts == 1 ? first : first / parts, part = first - line * parts;
         tile_place<scalar> place;
         place.x = arguments.x + line * arguments.x_line_stride + part * in;
-        place.y = arguments.y + line * arguments.y_line_stride + part * out;
+        place.y = arguments.y + line * arguments.y_line_stride + part * out + first_of_slice;
         place.x_row_stride = parts == 1 ? arguments.x_line_stride : in;
         place.y_row_stride = parts == 1 ? arguments.y_line_stride : out;
         place.x_inner = place.y_inner = 1;

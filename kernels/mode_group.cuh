@@ -47,7 +47,7 @@ struct trips {
 };
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
-          int Cluster, class P, class Q, class Trips>
+          int Cluster, int Slices, class P, class Q, class Trips>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -55,6 +55,7 @@ struct mode_group {
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
     static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
+    static constexpr int slices = Slices;  // blocks that each compute so much of the last mode's new index of a tile
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
@@ -93,9 +94,24 @@ struct mode_group {
                                         : Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1)),
                   "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair");
 
+    __host__ __device__ static constexpr bool all_multiply_adds() {
+        for (int i = 0; i < Trips::count; ++i)
+            if (Trips::unit(i) != 0) return false;
+        return true;
+    }
+    static_assert(
+        Slices == 1 || (Run == 1 && Slots == 0 && Cluster == 1 && Q::at(modes - 1) % Slices == 0 &&
+                        all_multiply_adds() && Trips::modes(Trips::of_level(modes)) == 1),
+        "slices: a trailing group by multiply-adds, its last mode in a trip of its own, loaded where it is worked on");
+
     __host__ __device__ static constexpr int max(int a, int b) { return a > b ? a : b; }
     __host__ __device__ static constexpr int p(int level) { return P::at(level - 1); }
-    __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1); }
+    // New extent in this block: of the last mode one slice.
+    __host__ __device__ static constexpr int q(int level) { return Q::at(level - 1) / (level == modes ? Slices : 1); }
+    // Offset in Y of an element of this block's slice (a row's linear index), from the slice's first.
+    __host__ __device__ static constexpr int sliced_offset(int index) {
+        return Slices == 1 ? index : index / q(modes) * Q::at(modes - 1) + index % q(modes);
+    }
     __host__ __device__ static constexpr int allotted(int level) {
         return level == 0           ? Rows
                : level == run_level ? Run
@@ -294,6 +310,22 @@ struct mode_group {
         for (int l = 0; l <= modes; ++l)
             while (w > 1 && stride(l) >= contiguous(step) && allotted(l) > 1 && stride(l) % w) w /= 2;
         return w;
+    }
+    // The same for n elements that are contiguous in the tile.
+    __host__ __device__ static constexpr int widest_stretch(int n) {
+        int w = vector;
+        while (w > 1 && n % w) w /= 2;
+        return w;
+    }
+    // Elements below `level` that are neighbours in the tile before trip `step`: a mode that became shorter leaves gaps.
+    __host__ __device__ static constexpr int stretch_below(int step, int level) {
+        int n = 1;
+        for (int l = run_level; l > level; --l) {
+            if (extent(step, l) == 1) continue;
+            if (stride(l) != n) return n;
+            n *= extent(step, l);
+        }
+        return n;
     }
     // Every level's stride at and above `level` is a multiple of the vector.
     __host__ __device__ static constexpr bool vector_strides(int level) {

@@ -80,12 +80,43 @@ __device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::s
         return (index_t(o) * fresh * below + f) * place.y_inner + s;
     } else {
         const int row = int(unsigned(o) / unsigned(outer_modes)), rest = int(unsigned(o) % unsigned(outer_modes));
-        step = below;
+        step = last == Group::modes ? 1 : Group::sliced_offset(below);
         run_left = Group::vector;
         exists = row < place.rows;
-        return row * place.y_row_stride + index_t(rest) * (fresh * below) + i;
+        return row * place.y_row_stride + Group::sliced_offset(rest * (fresh * below) + i);
     }
 }
+
+// How many fibres a thread takes at once in a trip of one mode, so that they share each read of the factor: a row of the factor costs
+// shared memory as much as two of their elements do, whether one fibre uses it or eight. 0: whole fibres in registers instead.
+// As many as its registers hold (P elements stream past Q sums each), chosen for the least reads of all rounds of a tile.
+template <class Group, int Step>
+struct fibres_together {
+    using steps = typename Group::steps;
+    static constexpr int level = steps::first(Step), N = Group::extent_product(Step, level, level), Q = Group::q(level);
+    static constexpr int words = Group::words,
+                         rows_of_four = (Q * words + 3) / 4;  // 16-byte reads of a row of the factor
+    static constexpr int registers = 65536 / (Group::threads * Group::blocks_per_multiprocessor) < 255
+                                         ? 65536 / (Group::threads * Group::blocks_per_multiprocessor) / 8 * 8
+                                         : 255;
+
+    // V: neighbouring fibres of one access; items: such accesses of the tile.
+    __host__ __device__ static constexpr int count(int V, int items) {
+        if (steps::modes(Step) != 1 || steps::split(Step) != 1 || Group::max(N, Q) * words > 64) return 0;
+        if (V > 1 && 32 / words / Q >= V) return 0;  // contract_registers lets them share already
+        const int most = (registers - 40) / (V * (Q + 2) * words + 2);
+        int best = 1, least = 0;
+        for (int k = 1; k <= most; ++k) {
+            const int rounds = (items + Group::threads * k - 1) / (Group::threads * k);
+            const int cost = rounds * (N * rows_of_four * 2 + k * V * (N + Q + N * Q * words / 4) * words);
+            if (k == 1 || cost < least) {
+                best = k;
+                least = cost;
+            }
+        }
+        return best == 1 && V == 1 ? 0 : most < 1 ? 0 : best;
+    }
+};
 
 // Contract: sTo[o, q.., i] = sum_p sFrom[o, p.., i] * prod F, over the tile's (Part = segments: one part's) outer and inner indices;
 // with ToY the result goes to Y through the epilogue (in a cluster: of this block's share of the inner indices, p from the block that holds it). sFrom = sTo is allowed. All threads call it; no barrier at either end.
@@ -105,20 +136,115 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
     constexpr int blocks = ToY ? Group::cluster : 1;  // that share this trip
     constexpr int held = N / blocks;                  // indices of the mode in one block
 
-    if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
+    // Whole fibres in registers, or several at once that stream past their sums.
+    constexpr int size = modes > 1 ? N : Group::max(N, Q);
+    constexpr bool in_vectors = !(ToY && Group::slices > 1) && Group::stretch_below(Step, last) % Group::vector == 0 &&
+                                inner % Group::vector == 0 && Group::vector_strides(last) &&
+                                Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
+                                size * Group::vector * Group::words <= 64 &&
+                                inner / Group::vector * outer >= Group::threads / 2;
+    constexpr int V = in_vectors ? Group::vector : 1;
+    constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N &&
+                              Group::vector_strides(first - 1) && fibre_stride == 1
+                          ? Group::vector
+                          : 1;
+    constexpr int together = blocks > 1 ? 0 : fibres_together<Group, Step>::count(V, outer * (inner / V));
+    if constexpr (together > 0) {
+        constexpr int items = outer * (inner / V);
+        const scalar* sF = sFactors + Group::factor_offset(first);
+#pragma unroll 1
+        for (unsigned round = threadIdx.x; round < unsigned(items); round += Group::threads * together) {
+            int offset[together], at_outer[together], at_inner[together];
+#pragma unroll
+            for (int j = 0; j < together; ++j) {
+                // What is behind the end is done like this thread's first fibre, and not written.
+                const unsigned next = round + unsigned(j) * Group::threads,
+                               item = next < unsigned(items) ? next : round;
+                at_inner[j] = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V;
+                at_outer[j] = int(item / unsigned(inner / V));
+                offset[j] = tile_offset<Group, Step, Part, 0, first - 1>(at_outer[j]) +
+                            tile_offset<Group, Step, 1, last + 1, Group::run_level>(at_inner[j]);
+            }
+            scalar rY[together][Q][V];  // (item, q, V)
+#pragma unroll
+            for (int first_p = 0; first_p < N; first_p += W) {
+                alignas(16) scalar rX[together][W * V];  // (item, p, V): one of the two is 1
+#pragma unroll
+                for (int j = 0; j < together; ++j) {
+                    if constexpr (V > 1 || W > 1)
+                        *reinterpret_cast<packet<16>*>(rX[j]) =
+                            *reinterpret_cast<const packet<16>*>(sFrom + offset[j] + first_p * fibre_stride);
+                    else
+                        rX[j][0] = sFrom[offset[j] + first_p * fibre_stride];
+                }
+#pragma unroll
+                for (int w = 0; w < W; ++w)
+#pragma unroll
+                    for (int q = 0; q < Q; q += Group::vector) {
+                        scalar rF[Group::vector];  // (q)
+                        read_factor(sF + (first_p + w) * Group::factor_pitch(first) + q, rF);
+#pragma unroll
+                        for (int e = 0; e < Group::vector; ++e)
+                            if (q + e < Q)
+#pragma unroll
+                                for (int j = 0; j < together; ++j)
+#pragma unroll
+                                    for (int v = 0; v < V; ++v)
+                                        rY[j][q + e][v] = first_p + w == 0 ? rX[j][w * V + v] * rF[e]
+                                                                           : rY[j][q + e][v] + rX[j][w * V + v] * rF[e];
+                    }
+            }
+#pragma unroll
+            for (int j = 0; j < together; ++j) {
+                if (j > 0 && round + unsigned(j) * Group::threads >= unsigned(items)) continue;
+                if constexpr (ToY) {
+                    index_t step;
+                    bool exists;
+                    int run_left;
+                    scalar* gY =
+                        place.y + place_in_y<Group, Step>(place, at_outer[j], at_inner[j], step, exists, run_left);
+                    if (exists && V == 1 && !last_step.reads_y) {  // the usual case, asked once
+#pragma unroll
+                        for (int q = 0; q < Q; ++q) gY[q * step] = last_step.alpha * rY[j][q][0];
+                    } else if (exists)
+#pragma unroll
+                        for (int q = 0; q < Q; ++q) {
+                            if (V > 1 && run_left >= V)
+                                last_step.store_vector(gY + q * step, rY[j][q], true);
+                            else
+#pragma unroll
+                                for (int v = 0; v < V; ++v)
+                                    if (V == 1 || v < run_left) last_step.store(gY + q * step + v, rY[j][q][v]);
+                        }
+                } else if constexpr (V > 1) {
+#pragma unroll
+                    for (int q = 0; q < Q; ++q) {
+                        alignas(16) scalar rOut[V];  // (V)
+#pragma unroll
+                        for (int v = 0; v < V; ++v) rOut[v] = rY[j][q][v];
+                        *reinterpret_cast<packet<16>*>(sTo + offset[j] + q * fibre_stride) =
+                            *reinterpret_cast<const packet<16>*>(rOut);
+                    }
+                } else {
+                    constexpr int wide = W > 1 && Q % W == 0 ? W : 1;
+#pragma unroll
+                    for (int q = 0; q < Q; q += wide) {
+                        if constexpr (wide > 1) {
+                            alignas(16) scalar rOut[wide];  // (q)
+#pragma unroll
+                            for (int e = 0; e < wide; ++e) rOut[e] = rY[j][q + e][0];
+                            *reinterpret_cast<packet<16>*>(sTo + offset[j] + q) =
+                                *reinterpret_cast<const packet<16>*>(rOut);
+                        } else
+                            sTo[offset[j] + q * fibre_stride] = rY[j][q][0];
+                    }
+                }
+            }
+        }
+    } else if constexpr (modes > 1 || (split == 1 && Group::max(N, Q) * Group::words <= 64)) {
         // Whole fibres in registers.
         static_assert(modes == 1 || N == Group::extent_product(Step + 1, first, last),
                       "several modes in one trip: P = Q for each");
-        constexpr int size = modes > 1 ? N : Group::max(N, Q);
-        constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(last) &&
-                                    Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
-                                    size * Group::vector * Group::words <= 64 &&
-                                    inner / Group::vector * outer >= Group::threads / 2;
-        constexpr int V = in_vectors ? Group::vector : 1;
-        constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N &&
-                                  Group::vector_strides(first - 1) && fibre_stride == 1
-                              ? Group::vector
-                              : 1;
         constexpr int items = outer * (inner / V);
         constexpr int share = (items + blocks - 1) / blocks;  // of this block
         const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * share) : 0u,
@@ -197,9 +323,9 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         constexpr int part = (Q + split - 1) / split;  // new indices of one thread
         constexpr int width = part % Group::vector == 0 ? Group::vector : 1;
         constexpr int all_items = outer * inner, items = (all_items + blocks - 1) / blocks;  // of this block
-        constexpr int at_once = Group::threads / split, rounds = (items + at_once - 1) / at_once;
+        constexpr int at_once = Group::threads / split,
+                      rounds = (items + at_once - 1) / at_once;  // threads behind them rest
         const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * items) : 0u;
-        static_assert(Group::threads % split == 0);
         const scalar* sF = sFactors + Group::factor_offset(first);
         const int q_first = int(threadIdx.x / unsigned(at_once)) * part;
 #pragma unroll 1
@@ -214,7 +340,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 #pragma unroll
             for (int q = 0; q < part; ++q) rY[q] = scalar(0);
             if (works) {
-#pragma unroll(part* Group::words <= 16 ? 8 : 2)
+#pragma unroll(part* Group::words <= 4 ? 16 : part * Group::words <= 16 ? 8 : 2)
                 for (int p = 0; p < N; ++p) {
                     scalar x;
                     if constexpr (blocks > 1)

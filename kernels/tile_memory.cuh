@@ -135,18 +135,23 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
     constexpr int row_count = Group::count_p();
     constexpr bool whole_rows = parts == 1 && Group::rows_contiguous(0);
     constexpr int stretch = Group::contiguous(0), part_count = Group::run > 1 ? stretch : row_count / parts;
-    constexpr int width = Group::widest(0, whole_rows             ? Group::rows * row_count
-                                           : stretch < part_count ? stretch
-                                                                  : part_count);
+    constexpr int width = whole_rows ? Group::widest_stretch(Group::rows * row_count)
+                                     : Group::widest(0, stretch < part_count ? stretch : part_count);
     constexpr int bytes = width * int(sizeof(scalar));
     bool wide = width > 1 && aligned_to(place.x, bytes) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)
         wide = wide && place.x_inner % width == 0;
     else if constexpr (Group::rows > 1)
         wide = wide && (whole_rows ? place.x_row_stride == row_count : place.x_row_stride % width == 0);
-    if (width > 1 && wide)
-        load_pieces<Group, parts, width>(place, sPart, part);
-    else if constexpr (sizeof(scalar) <= 16)
+    if (width > 1 && wide) {
+        if constexpr (whole_rows && !Group::swizzled) {  // one stretch on both sides: no index is taken apart
+#pragma unroll 4
+            for (unsigned element = threadIdx.x * width; element < unsigned(Group::rows * row_count);
+                 element += Group::threads * width)
+                copy_async<bytes>(sPart + element, place.x + element);
+        } else
+            load_pieces<Group, parts, width>(place, sPart, part);
+    } else if constexpr (sizeof(scalar) <= 16)
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
@@ -225,7 +230,7 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
                 exists = s < place.run;
             } else {
                 const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
-                gY = place.y + row * place.y_row_stride + rest;
+                gY = place.y + row * place.y_row_stride + Group::sliced_offset(rest);
                 exists = row < place.rows;
             }
             if (exists) {
@@ -250,17 +255,31 @@ __device__ __forceinline__ void store_tile(const tile_place<typename Group::scal
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
     constexpr bool whole_rows = Group::rows_contiguous(done);
-    constexpr int width = Group::widest(done, whole_rows ? Group::rows * row_count : Group::contiguous(done));
+    constexpr int width =
+        whole_rows ? Group::widest_stretch(Group::rows * row_count) : Group::widest(done, Group::contiguous(done));
     bool wide =
         width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)
         wide = wide && place.y_inner % width == 0;
     else if constexpr (Group::rows > 1)
         wide = wide && (whole_rows ? place.y_row_stride == row_count : place.y_row_stride % width == 0);
-    if (width > 1 && wide) {
+    if constexpr (Group::slices > 1)
+        store_pieces<Group, 1>(place, sTile, last);
+    else if (width > 1 && wide) {
         epilogue<typename Group::scalar> aligned = last;
         aligned.wide = true;
-        store_pieces<Group, width>(place, sTile, aligned);
+        if constexpr (whole_rows && !Group::swizzled) {
+            using scalar = typename Group::scalar;
+            constexpr int bytes = width * int(sizeof(scalar));
+#pragma unroll 4
+            for (unsigned element = threadIdx.x * width; element < unsigned(Group::rows * row_count);
+                 element += Group::threads * width) {
+                alignas(16) scalar rY[width];  // (width)
+                *reinterpret_cast<packet<bytes>*>(rY) = *reinterpret_cast<const packet<bytes>*>(sTile + element);
+                aligned.store_vector(place.y + element, rY, true);
+            }
+        } else
+            store_pieces<Group, width>(place, sTile, aligned);
     } else
         store_pieces<Group, 1>(place, sTile, last);
 }

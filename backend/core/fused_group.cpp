@@ -24,7 +24,7 @@ std::string type_expression(const gpu_group& g) {
             : g.type == dtype::c64 ? "otimes::kernels::complex<float>"
                                    : "otimes::kernels::complex<double>";
     for (const std::int32_t value :
-         {tile.rows, tile.run, tile.threads, tile.blocks, tile.segments, tile.slots, tile.cluster}) {
+         {tile.rows, tile.run, tile.threads, tile.blocks, tile.segments, tile.slots, tile.cluster, tile.slices}) {
         text += "," + std::to_string(value);
     }
     text += "," + list(g.p) + "," + list(g.q) + ",otimes::kernels::trips<";

@@ -362,7 +362,8 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             if (resident < 1) {
                 throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
             }
-            useful = l.fused.place.tiles(group) * group.tile.cluster;
+            useful = l.fused.place.tiles(group) * group.tile.cluster * group.tile.slices;
+            resident -= resident % group.tile.slices;  // a tile's slices are neighbouring blocks of one turn
             source = to_string(kernel->source).data();
         }
         ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));

@@ -135,12 +135,12 @@ struct runner {
                     }
                     tiles = (a.lines * a.parts_per_line + pass.tile.rows - 1) / pass.tile.rows;
                 }
-                tiles *= pass.tile.cluster;
+                tiles *= pass.tile.cluster * pass.tile.slices;
                 const std::int64_t resident = pass.tile.cluster > 1 ? std::int64_t(k.occupancy) * pass.tile.cluster
                                                                     : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident)), 1, 1, pass.tile.threads, 1, 1,
-                                  passes[n].shared, s, parameters, nullptr));
+                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident - resident % pass.tile.slices)), 1, 1,
+                                  pass.tile.threads, 1, 1, passes[n].shared, s, parameters, nullptr));
                 from = to;
                 row_in = row_out;
             }

@@ -167,7 +167,8 @@ public:
         a.y_inner = y_inner;
         const std::int64_t tiles = pass_.outer ? c.lines * parts * ((inner + pass_.tile.run - 1) / pass_.tile.run)
                                                : (c.lines * parts + pass_.tile.rows - 1) / pass_.tile.rows;
-        const unsigned grid = unsigned(std::min<std::int64_t>(tiles, c.tiles_at_once) * pass_.tile.cluster);
+        const unsigned grid =
+            unsigned(std::min<std::int64_t>(tiles, c.tiles_at_once) * pass_.tile.cluster * pass_.tile.slices);
         void* parameters[] = {&a};
         CU(cuLaunchKernel(function_, grid, 1, 1, pass_.tile.threads, 1, 1, unsigned(pass_.shared_bytes(dtype_of<T>())),
                           stream_, parameters, nullptr));
@@ -402,6 +403,24 @@ inline std::vector<check_group> check_groups() {
         {"f32", power(6, 2), power(6, 2), "O m1-2 run64 t128 b8 g1 s0 : 2f 1f"},
         {"f32", {7}, {3}, "O m1 run16 t64 b4 g1 s2 : 1f"},
         {"f32", power(13, 3), power(13, 3), "T m1-3 r1 t256 b4 g1 s0 : 3f 2f 1f"},
+        // several fibres a thread
+        {"f32", power(15, 3), power(15, 3), "T m1-3 r4 t256 b2 g1 s0 : 3f 2f 1f"},
+        {"f32", power(12, 3), power(12, 3), "T m1-3 r4 t128 b7 g1 s0 : 3f 2f 1f"},
+        {"f32", {7, 12}, {11, 10}, "T m1-2 r16 t64 b4 g1 s0 : 2f 1f"},
+        {"f32", {11}, {13}, "O m1 run36 t32 b8 g1 s0 : 1f"},
+        {"f64", power(15, 2), power(15, 2), "T m1-2 r16 t128 b4 g1 s0 : 2f 1f"},
+        {"f64", power(14, 3), power(14, 3), "T m1-3 r2 t128 b4 g1 s0 : 3f 2f 1f"},
+        {"f64", {9, 10}, {12, 7}, "T m1-2 r8 t64 b4 g1 s0 : 2f 1f"},
+        // slices of the last new index, a block each
+        {"f32", {52, 65}, {50, 20}, "T m1-2 r1 t64 b1 g1 s0 q5 : 2f 1f/13"},
+        {"f32", {5, 5, 2, 25}, {5, 5, 2, 25}, "T m1-4 r1 t64 b1 g1 s0 q5 : 4f 2+2f 1f"},
+        {"f32", {6, 5, 7}, {7, 3, 10}, "T m1-3 r4 t64 b4 g1 s0 q2 : 1f 2f 3f"},
+        {"f64", {32, 64}, {8, 128}, "T m1-2 r1 t128 b1 g1 s0 q8 : 1f/2 2f/4"},
+        {"f64", power(2, 8), power(2, 8), "T m1-8 r2 t32 b1 g1 s0 q2 : 8f 5+3f 1+4f"},
+        // a mode that leaves gaps below the next
+        {"f32", {5, 6, 10}, {5, 6, 2}, "T m1-3 r4 t64 b4 g1 s0 : 3f 2f 1f"},
+        {"f64", {4, 9, 6}, {4, 6, 3}, "T m1-3 r2 t64 b4 g1 s0 : 3f 2f 1f"},
+        {"c64", {5, 3, 8}, {4, 2, 8}, "T m1-3 r1 t64 b2 g1 s0 q4 : 3f 2f 1f"},
         // double
         {"f64", power(8, 3), power(8, 3), "T m1-3 r4 t64 b6 g1 s0 : 3m 2m 1m"},
         {"f64", power(8, 5), power(8, 5), "T m1-5 r1 t256 b4 g1 s0 c8 : 5m 4m 3m 2m 1m"},
@@ -485,7 +504,7 @@ inline std::vector<check_placement> check_placements(const fused_pass& pass) {
         c.inner = 1;
         add(c);
     }
-    if (pass.p == pass.q) {
+    if (pass.p == pass.q && pass.tile.slices == 1) {
         c = place("in place");
         c.in_place = true;
         c.tiles_at_once = 2;

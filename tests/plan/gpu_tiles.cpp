@@ -4,6 +4,7 @@
 #include "../../bench/gpu/cases.hpp"
 #include "plan/programs.hpp"
 
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/gpu_candidates.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
@@ -203,6 +204,37 @@ TEST_CASE("column-major and few rows: enough tiles for the multiprocessors, in o
                                                                      : e;
         }
         CHECK(tiles >= 50);
+    }
+}
+
+TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {
+    using namespace otimes::planning;
+    const plan p = planned(on_device(rows_program(10, {factor(52, 50), factor(65, 20)}, dtype::f32)), otimes::h200());
+    REQUIRE(p.passes.size() == 1);
+    CHECK(p.passes[0].tile.slices == 5);
+    CHECK(otimes::explain(p).find("1 segment over 5 blocks") != std::string::npos);
+    CHECK(otimes::plan_from_text(otimes::to_text(p)) == p);
+    gpu_group g = group_of(p.passes[0], dtype::f32);
+    // 65 x 4 of the second factor and 52 x 50 of the first (rows of whole 16 bytes), 52 x 65 of X.
+    CHECK(shared_bytes_of(g) == (65 * 4 + 52 * 52 + 52 * 65) * 4);
+    group_request r;
+    r.p = {52, 65};
+    r.q = {50, 20};
+    r.order = {2, 1};
+    r.groups = 10;
+    CHECK(choose_group(r, otimes::h200())->group.tile.slices == 5);
+    r.may_alias = true;  // another slice may still read what this one writes
+    CHECK(choose_group(r, otimes::h200())->group.tile.slices == 1);
+    const std::string refused = "slices: a trailing group by multiply-adds, its last mode in a trip of its own";
+    for (const char* const tile :
+         {"r1 t128 b1 g1 s0 q3 : 2f/2 1f/25", "r1 t128 b1 g1 s1 q5 : 2f/2 1f/25", "r1 t128 b1 g1 s0 c2 q5 : 2f/2 1f"}) {
+        g.tile = *read_tile(tile);
+        CHECK_MESSAGE(why_illegal(g, otimes::h200()) == refused, tile);
+    }
+    g.p = g.q = {4, 16, 16};
+    for (const char* const tile : {"r1 t64 b1 g1 s0 q2 : 3m 2m 1f", "r1 t64 b1 g1 s0 q2 : 2+2f 1f"}) {
+        g.tile = *read_tile(tile);
+        CHECK_MESSAGE(why_illegal(g, otimes::h200()) == refused, tile);
     }
 }
 

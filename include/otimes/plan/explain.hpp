@@ -227,8 +227,10 @@ inline std::string tile_text(const plan& whole, const pass& p) {
         case pass_kernel::gpu_outer: {
             const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)
                                                                         : counted(p.tile.rows, "segment");
-            return what + (p.tile.cluster > 1 ? " over " + counted(p.tile.cluster, "block") : "") + ", " +
-                   bytes_text(p.shared_bytes) + " shared";
+            return what +
+                   (p.tile.cluster * p.tile.slices > 1 ? " over " + counted(p.tile.cluster * p.tile.slices, "block")
+                                                       : "") +
+                   ", " + bytes_text(p.shared_bytes) + " shared";
         }
         case pass_kernel::cpu_tiles: break;
     }

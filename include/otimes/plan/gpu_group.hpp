@@ -89,6 +89,7 @@ struct group_request {
     std::int64_t groups = 1;          ///< rows (trailing) or tensors (outer) in all
     std::int64_t parts_per_line = 1;  ///< trailing: rows of a tile must divide it unless it is 1
     std::int64_t inner = 1;           ///< outer: extent below the group
+    bool may_alias = false;  ///< the input may lie where the output goes: no block may write what another reads
 };
 
 // --- shared memory: mode_group.cuh on the host ------------------------------------------------------------------------
@@ -106,6 +107,11 @@ OTIMES_COLD inline bool is_swizzled(const gpu_group& g) { return std::ranges::an
 /// The level that the blocks of a cluster share out.
 OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) { return is_swizzled(g) ? g.tile.trips.back().first : 1; }
 
+/// New extent of a level in one block: of the last mode one slice.
+inline std::int64_t q_in_block(const gpu_group& g, std::int32_t level) {
+    return g.q_of(level) / (level == g.modes() ? g.tile.slices : 1);
+}
+
 OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level) {
     if (level == 0) {
         return g.tile.rows;
@@ -113,7 +119,7 @@ OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level)
     if (level > g.modes()) {
         return g.tile.run;
     }
-    const std::int64_t larger = (std::max)(g.p_of(level), g.q_of(level));
+    const std::int64_t larger = (std::max)(g.p_of(level), q_in_block(g, level));
     return is_swizzled(g) && level == cut_level(g) ? larger / g.tile.cluster : larger;
 }
 
@@ -166,7 +172,7 @@ inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
     if (trip.matrix) {
         return entries * (g.type == dtype::f32 && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
-    return round_up_to(g.p_of(level) * round_up_to(g.q_of(level), vector), vector);
+    return round_up_to(g.p_of(level) * round_up_to(q_in_block(g, level), vector), vector);
 }
 
 }  // namespace group_memory
@@ -188,7 +194,7 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     const gpu_trip& last = t.trips.back();
     std::int64_t below = t.run;
     for (std::int32_t l = last.first + last.count; l <= g.modes(); ++l) {
-        below *= g.q_of(l);
+        below *= q_in_block(g, l);
     }
     const bool direct =
         is_pair(last) ? last.first + 1 == g.modes() && t.run == 1 : below * element_bytes(g.type) >= 32 || last.matrix;
@@ -216,7 +222,7 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
         return "1 to 12 modes";
     }
     if (t.threads < 32 || t.threads > 1024 || t.threads % 32 != 0 || t.rows < 1 || t.run < 1 || t.blocks < 1 ||
-        t.segments < 1 || t.slots < 0 || t.cluster < 1) {
+        t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1) {
         return "counts out of range";
     }
     if (g.outer ? t.rows != 1 || t.run < 2 : t.run != 1) {
@@ -277,6 +283,13 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
     if (t.segments > 1 && (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
         return "parts of a tile are cut along mode 1, which the first trip leaves alone";
     }
+    if (t.slices > 1) {
+        const std::size_t last = g.trip_of(g.modes());
+        if (g.outer || t.slots != 0 || t.cluster != 1 || g.q.back() % t.slices != 0 ||
+            std::ranges::any_of(t.trips, &gpu_trip::matrix) || t.trips[last].count != 1) {
+            return "slices: a trailing group by multiply-adds, its last mode in a trip of its own";
+        }
+    }
     if (t.cluster > 1) {
         if (t.cluster > gpu.cluster_blocks) {
             return "this GPU has no clusters of this size";
@@ -307,11 +320,12 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
 // --- text -------------------------------------------------------------------------------------------------------------
 
 /// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run), threads, blocks per multiprocessor, segments, slots, then the trips
-/// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster.
+/// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster, "q5": slices.
 OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
     std::string text = (outer ? "run" + std::to_string(t.run) : "r" + std::to_string(t.rows)) + " t" +
                        std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
-                       " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") + " :";
+                       " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") +
+                       (t.slices > 1 ? " q" + std::to_string(t.slices) : "") + " :";
     for (const gpu_trip& trip : t.trips) {
         text += " " + std::to_string(trip.first) + (trip.count > 1 ? "+" + std::to_string(trip.count) : "") +
                 (trip.warpgroup ? "w"
@@ -385,6 +399,7 @@ OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
                 case 'g': to = &t.segments; break;
                 case 's': to = &t.slots; break;
                 case 'c': to = &t.cluster; break;
+                case 'q': to = &t.slices; break;
                 default: return std::nullopt;
             }
             text.remove_prefix(1);

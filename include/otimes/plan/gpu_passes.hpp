@@ -181,6 +181,7 @@ OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_set
         request.groups = place->groups();
         request.parts_per_line = place->parts_per_line;
         request.inner = place->inner;
+        request.may_alias = inner_in;  // what lies between two passes may lie in Y
         std::vector<std::int32_t> level_of(p.modes.size(), 0);
         for (std::size_t k = 0; k < p.modes.size(); ++k) {
             if (contracted[k] != 0) {
@@ -208,7 +209,7 @@ OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_set
             p.tile = g.tile;
             p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(g));
             copies = chosen->copies;
-            cluster = g.tile.cluster;
+            cluster = g.tile.cluster * g.tile.slices;
             tiles = static_cast<double>(place->tiles(g));
             if (g.outer) {
                 for (std::size_t k = p.modes.size(); k-- > 0 && p.lane_mode < 0;) {

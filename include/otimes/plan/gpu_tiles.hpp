@@ -32,32 +32,32 @@ struct measured_tile {
 // clang-format off
 inline constexpr measured_tile measured_tiles[] = {
     {"f32 T 10^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.31},
-    {"f32 T 10^3", 100000, "r8 t128 b6 g1 s0 : 3f 2f 1f", 1.67},
-    {"f32 T 11^2", 100000, "r32 t128 b8 g1 s0 : 2f 1f", 1.45},
-    {"f32 T 11^3", 100000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 2.13},
+    {"f32 T 10^3", 100000, "r8 t128 b6 g1 s0 : 3f 2f 1f", 1.44},
+    {"f32 T 11^2", 100000, "r32 t96 b6 g1 s0 : 2f 1f", 1.32},
+    {"f32 T 11^3", 100000, "r4 t128 b4 g1 s0 : 3f 2f 1f", 1.58},
     {"f32 T 128", 131072, "r64 t256 b1 g1 s2 : 1w/2", 1.72},
     {"f32 T 128", 8388608, "r64 t256 b1 g1 s2 : 1w/2", 1.72},
     {"f32 T 12^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.33},
-    {"f32 T 12^3", 100000, "r4 t128 b7 g1 s0 : 3f 2f 1f", 1.55},
-    {"f32 T 13^2", 100000, "r32 t128 b8 g1 s0 : 2f 1f", 1.60},
-    {"f32 T 13^3", 100000, "r2 t128 b8 g1 s0 : 3f 2f 1f", 2.36},
-    {"f32 T 14^2", 100000, "r16 t128 b8 g1 s0 : 2f 1f", 1.59},
-    {"f32 T 14^3", 100000, "r2 t64 b9 g1 s0 : 3f 2f 1f", 2.41},
-    {"f32 T 15^2", 100000, "r32 t128 b7 g1 s0 : 2f 1f", 1.79},
-    {"f32 T 15^3", 100000, "r2 t128 b7 g1 s0 : 3f 2f 1f", 2.76},
+    {"f32 T 12^3", 100000, "r4 t128 b5 g1 s0 : 3f 2f 1f", 1.50},
+    {"f32 T 13^2", 100000, "r32 t160 b4 g1 s0 : 2f 1f", 1.50},
+    {"f32 T 13^3", 100000, "r4 t128 b4 g1 s0 : 3f 2f 1f", 1.66},
+    {"f32 T 14^2", 100000, "r32 t128 b5 g1 s0 : 2f 1f", 1.46},
+    {"f32 T 14^3", 100000, "r4 t224 b2 g1 s0 : 3f 2f 1f", 1.95},
+    {"f32 T 15^2", 100000, "r32 t128 b4 g1 s0 : 2f 1f", 1.46},
+    {"f32 T 15^3", 100000, "r4 t256 b2 g1 s0 : 3f 2f 1f", 2.07},
     {"f32 T 16^2", 100000, "r8 t128 b8 g1 s0 : 2m 1m", 1.12},
     {"f32 T 16^3", 100000, "r2 t128 b4 g1 s0 : 3m 2m 1m", 1.50},
     {"f32 T 16^3", 262144, "r1 t64 b8 g1 s0 : 1m 2+2m", 1.16},
     {"f32 T 16^4", 1024, "r1 t128 b3 g1 s0 c4 : 1+2m 3+2m", 1.66},
     {"f32 T 16^4", 4096, "r1 t128 b3 g1 s0 c4 : 1+2m 3+2m", 1.66},
     {"f32 T 2^10", 20, "r1 t128 b1 g1 s0 : 8+3f 5+3f 1+4f", 0.00},
-    {"f32 T 2^11", 1, "r1 t128 b1 g1 s0 : 8+4f 5+3f 1+4f", 0.00},
+    {"f32 T 2^11", 1, "r1 t256 b1 g1 s0 : 9+3f 5+4f 1+4f", 0.00},
     {"f32 T 2^2", 100000, "r256 t256 b4 g1 s0 : 1+2f", 0.00},
     {"f32 T 2^3", 100000, "r256 t128 b8 g1 s0 : 1+3f", 0.00},
     {"f32 T 2^7", 20, "r1 t32 b1 g1 s0 : 5+3f 3+2f 1+2f", 0.00},
     {"f32 T 2^9", 4, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
     {"f32 T 2^9", 50, "r1 t128 b1 g1 s0 : 7+3f 4+3f 1+3f", 0.00},
-    {"f32 T 32>8 64>128", 50, "r1 t512 b1 g1 s0 : 1m 2m/8", 0.00},
+    {"f32 T 32>8 64>128", 50, "r1 t256 b1 g1 s0 q2 : 1f/4 2f/32", 0.00},
     {"f32 T 32^2", 1048576, "r4 t64 b6 g1 s0 : 1+2m", 1.29},
     {"f32 T 32^2", 16777216, "r4 t64 b6 g1 s0 : 1+2m", 1.29},
     {"f32 T 32^3", 1024, "r1 t512 b1 g1 s0 : 3w 2w 1w", 1.92},
@@ -70,10 +70,10 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 T 4^6", 1526, "r1 t64 b6 g1 s1 : 4+3f 1+3f", 0.98},
     {"f32 T 4^7", 1024, "r1 t128 b2 g2 s1 : 5+3f 2+3f 1f", 1.30},
     {"f32 T 4^7", 2967, "r1 t128 b2 g2 s1 : 5+3f 2+3f 1f", 1.30},
-    {"f32 T 5 5 2 25", 1, "r1 t512 b1 g1 s0 : 4f/8 2+2f 1f", 0.00},
+    {"f32 T 5 5 2 25", 1, "r1 t256 b1 g1 s0 q5 : 4f/5 2+2f 1f", 0.00},
     {"f32 T 5 5 5 2", 1, "r1 t128 b1 g1 s0 : 3+2f 2f 1f", 0.00},
-    {"f32 T 52>50 65>20", 10, "r1 t512 b1 g1 s0 : 2f/8 1f/16", 0.00},
-    {"f32 T 52>65 50>20", 10, "r1 t256 b1 g1 s0 : 2f/4 1f/8", 0.00},
+    {"f32 T 52>50 65>20", 10, "r1 t128 b1 g1 s0 q5 : 2f/2 1f/25", 0.00},
+    {"f32 T 52>65 50>20", 10, "r1 t256 b1 g1 s0 q10 : 2f/2 1f/65", 0.00},
     {"f32 T 5^2", 100000, "r256 t256 b3 g1 s0 : 1+2f", 1.04},
     {"f32 T 5^3", 100000, "r64 t64 b6 g1 s0 : 2+2f 1f", 1.32},
     {"f32 T 64^2", 1024, "r2 t256 b1 g1 s1 : 2w 1w", 1.73},
@@ -81,8 +81,8 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 T 6^2", 100000, "r64 t128 b8 g1 s0 : 2f 1f", 0.76},
     {"f32 T 6^3", 100000, "r32 t128 b6 g1 s0 : 2+2f 1f", 1.23},
     {"f32 T 6^5", 36864, "r1 t128 b6 g1 s0 : 4+2f 2+2f 1f", 1.32},
-    {"f32 T 7^2", 100000, "r128 t256 b4 g1 s0 : 2f 1f", 1.46},
-    {"f32 T 7^3", 100000, "r16 t128 b8 g1 s0 : 3f 2f 1f", 2.13},
+    {"f32 T 7^2", 100000, "r64 t64 b8 g1 s0 : 2f 1f", 1.19},
+    {"f32 T 7^3", 100000, "r16 t128 b4 g1 s0 : 3f 2f 1f", 1.54},
     {"f32 T 8^2", 100000, "r32 t64 b16 g1 s0 : 2f 1f", 1.03},
     {"f32 T 8^3", 4, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
     {"f32 T 8^3", 156, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
@@ -90,8 +90,8 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 T 8^3", 524288, "r8 t64 b8 g1 s0 : 2+2f 1f", 1.12},
     {"f32 T 8^5", 1024, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.67},
     {"f32 T 8^5", 8192, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.67},
-    {"f32 T 9^2", 100000, "r32 t64 b16 g1 s0 : 2f 1f", 1.28},
-    {"f32 T 9^3", 100000, "r8 t128 b8 g1 s0 : 3f 2f 1f", 1.98},
+    {"f32 T 9^2", 100000, "r64 t128 b4 g1 s0 : 2f 1f", 1.28},
+    {"f32 T 9^3", 100000, "r4 t128 b6 g1 s0 : 3f 2f 1f", 1.58},
     {"f32 O 128", 131072, "run128 t512 b1 g1 s1 : 1w/2", 2.24},
     {"f32 O 128", 8388608, "run128 t512 b1 g1 s1 : 1w/2", 2.24},
     {"f32 O 16^2", 1048576, "run64 t128 b3 g1 s0 : 1+2m", 1.12},
@@ -108,26 +108,26 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 O 8^2", 4194304, "run64 t128 b8 g1 s0 : 2f 1f", 1.11},
     {"f32 O 8^3", 524288, "run32 t128 b3 g1 s0 : 3f 1+2f", 1.16},
     {"f64 T 10^2", 50000, "r16 t128 b8 g1 s0 : 2f 1f", 1.19},
-    {"f64 T 10^3", 50000, "r4 t128 b6 g1 s0 : 3f 2f 1f", 1.51},
-    {"f64 T 11^2", 50000, "r32 t256 b4 g1 s0 : 2f 1f", 1.35},
-    {"f64 T 11^3", 50000, "r4 t128 b4 g1 s0 : 3f 2f 1f", 1.95},
+    {"f64 T 10^3", 50000, "r4 t224 b3 g1 s0 : 3f 2f 1f", 1.50},
+    {"f64 T 11^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.20},
+    {"f64 T 11^3", 50000, "r4 t128 b3 g1 s0 : 3f 2f 1f", 1.39},
     {"f64 T 128", 131072, "r64 t256 b1 g1 s2 : 1m/8", 1.74},
     {"f64 T 128", 5242880, "r64 t256 b1 g1 s3 : 1m/8", 1.75},
-    {"f64 T 12^2", 50000, "r32 t128 b5 g1 s0 : 2f 1f", 1.31},
-    {"f64 T 12^3", 50000, "r4 t128 b3 g1 s0 : 3f 2f 1f", 1.69},
-    {"f64 T 13^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.47},
-    {"f64 T 13^3", 50000, "r2 t256 b4 g1 s0 : 3f 2f 1f", 2.18},
-    {"f64 T 14^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.43},
-    {"f64 T 14^3", 50000, "r2 t128 b4 g1 s0 : 3f 2f 1f", 1.78},
-    {"f64 T 15^2", 50000, "r32 t128 b3 g1 s0 : 2f 1f", 1.69},
-    {"f64 T 15^3", 50000, "r2 t128 b3 g1 s0 : 3f 2f 1f", 2.46},
+    {"f64 T 12^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.32},
+    {"f64 T 12^3", 50000, "r4 t128 b3 g1 s0 : 3f 2f 1f", 1.61},
+    {"f64 T 13^2", 50000, "r16 t128 b4 g1 s0 : 2f 1f", 1.30},
+    {"f64 T 13^3", 50000, "r2 t128 b3 g1 s0 : 3f 2f 1f", 1.77},
+    {"f64 T 14^2", 50000, "r16 t128 b4 g1 s0 : 2f 1f", 1.32},
+    {"f64 T 14^3", 50000, "r2 t128 b4 g1 s0 : 3f 2f 1f", 1.66},
+    {"f64 T 15^2", 50000, "r16 t128 b4 g1 s0 : 2f 1f", 1.29},
+    {"f64 T 15^3", 50000, "r4 t128 b2 g1 s0 : 3f 2f 1f", 1.75},
     {"f64 T 16^2", 50000, "r4 t64 b15 g1 s0 : 2m 1m", 1.08},
     {"f64 T 16^3", 50000, "r1 t128 b4 g1 s0 : 3m 2m 1m", 1.15},
     {"f64 T 16^3", 262144, "r1 t128 b4 g1 s0 : 1m 2+2m", 1.12},
     {"f64 T 16^4", 1024, "r1 t128 b3 g1 s0 c8 : 1+2m 3+2m", 1.41},
     {"f64 T 16^4", 4096, "r1 t128 b3 g1 s0 c8 : 1+2m 3+2m", 1.41},
-    {"f64 T 2^10", 20, "r1 t128 b1 g1 s0 : 8+3f 5+3f 1+4f", 0.00},
-    {"f64 T 2^11", 1, "r1 t128 b1 g1 s0 : 8+4f 5+3f 1+4f", 0.00},
+    {"f64 T 2^10", 20, "r1 t64 b1 g1 s0 : 7+4f 4+3f 1+3f", 0.00},
+    {"f64 T 2^11", 1, "r1 t128 b1 g1 s0 q2 : 11f 8+3f 5+3f 1+4f", 0.00},
     {"f64 T 2^2", 50000, "r256 t128 b8 g1 s0 : 1+2f", 0.00},
     {"f64 T 2^3", 50000, "r128 t128 b8 g1 s0 : 1+3f", 0.00},
     {"f64 T 2^7", 20, "r1 t64 b1 g1 s0 : 5+3f 3+2f 1+2f", 0.00},
@@ -145,10 +145,10 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 T 4^6", 1526, "r1 t256 b2 g1 s1 : 5+2f 3+2f 1+2f", 1.12},
     {"f64 T 4^7", 1024, "r1 t256 b1 g2 s1 : 5+3f 2+3f 1f", 1.37},
     {"f64 T 4^7", 2967, "r1 t256 b1 g2 s1 : 5+3f 2+3f 1f", 1.37},
-    {"f64 T 5 5 2 25", 1, "r1 t512 b1 g1 s0 : 4f/8 2+2f 1f", 0.00},
+    {"f64 T 5 5 2 25", 1, "r1 t128 b1 g1 s0 q25 : 4f 2+2f 1f", 0.00},
     {"f64 T 5 5 5 2", 1, "r1 t128 b1 g1 s0 : 3+2f 2f 1f", 0.00},
-    {"f64 T 52>50 65>20", 10, "r1 t256 b1 g1 s0 : 2f/4 1f/8", 0.00},
-    {"f64 T 52>65 50>20", 10, "r1 t512 b1 g1 s0 : 2f/8 1f/16", 0.00},
+    {"f64 T 52>50 65>20", 10, "r1 t256 b1 g1 s0 q10 : 2f 1f/50", 0.00},
+    {"f64 T 52>65 50>20", 10, "r1 t256 b1 g1 s0 q10 : 2f/2 1f/65", 0.00},
     {"f64 T 5^2", 50000, "r128 t64 b8 g1 s0 : 2f 1f", 0.80},
     {"f64 T 5^3", 50000, "r64 t64 b3 g1 s0 : 2+2f 1f", 1.16},
     {"f64 T 64^2", 1024, "r1 t256 b1 g1 s1 : 2m/4 1m/4", 1.67},
@@ -156,8 +156,8 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 T 6^2", 50000, "r32 t128 b8 g1 s0 : 2f 1f", 0.86},
     {"f64 T 6^3", 50000, "r8 t128 b8 g1 s0 : 3f 2f 1f", 1.25},
     {"f64 T 6^5", 36864, "r1 t128 b3 g1 s0 : 4+2f 2+2f 1f", 1.30},
-    {"f64 T 7^2", 50000, "r32 t128 b8 g1 s0 : 2f 1f", 0.86},
-    {"f64 T 7^3", 50000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 1.66},
+    {"f64 T 7^2", 50000, "r32 t64 b8 g1 s0 : 2f 1f", 1.00},
+    {"f64 T 7^3", 50000, "r8 t128 b4 g1 s0 : 3f 2f 1f", 1.43},
     {"f64 T 8^2", 50000, "r16 t64 b16 g1 s0 : 2m 1m", 0.95},
     {"f64 T 8^3", 4, "r1 t128 b1 g1 s0 : 3m 2m 1m", 0.00},
     {"f64 T 8^3", 156, "r1 t128 b1 g1 s0 : 3m 2m 1m", 0.00},
@@ -165,8 +165,8 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 T 8^4", 65536, "r1 t64 b6 g1 s0 : 1+2m 3+2m", 1.10},
     {"f64 T 8^5", 1024, "r1 t128 b3 g1 s0 c4 : 1m 2+2m 4+2m", 1.47},
     {"f64 T 8^5", 8192, "r1 t128 b3 g1 s0 c4 : 1m 2+2m 4+2m", 1.47},
-    {"f64 T 9^2", 50000, "r16 t128 b8 g1 s0 : 2f 1f", 1.11},
-    {"f64 T 9^3", 50000, "r4 t128 b8 g1 s0 : 3f 2f 1f", 1.79},
+    {"f64 T 9^2", 50000, "r32 t96 b6 g1 s0 : 2f 1f", 1.10},
+    {"f64 T 9^3", 50000, "r4 t128 b4 g1 s0 : 3f 2f 1f", 1.40},
     {"f64 O 128", 131072, "run64 t256 b1 g1 s2 : 1m/8", 1.80},
     {"f64 O 128", 5242880, "run64 t256 b1 g1 s3 : 1m/8", 1.67},
     {"f64 O 16^2", 1048576, "run32 t128 b3 g1 s0 : 1+2m", 1.09},
@@ -222,7 +222,8 @@ inline gpu_group without_tile(const group_request& r) {
 /// True when a group's tile may serve the request: rows divide a line, no matrix unit where it is forbidden.
 OTIMES_COLD inline bool may_serve(const gpu_group& g, const group_request& r) {
     return (r.may_use_unit || !std::ranges::any_of(g.tile.trips, &gpu_trip::matrix)) &&
-           (g.outer || r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0);
+           (g.outer || r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0) &&
+           (g.tile.slices == 1 || !r.may_alias);
 }
 
 /// The same, and its runs are no longer than what there is.
@@ -384,8 +385,18 @@ OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& 
     if (!choose_trips(r, gpu, few_tiles, tile_words, g, held)) {
         return false;
     }
+    // Single modes whose fibres are read element by element: a thread takes several, to share each read of the factor.
+    const bool several = !few_tiles && std::ranges::any_of(g.tile.trips, [&](const gpu_trip& trip) {
+        const std::int64_t longest = (std::max)(g.p_of(trip.first), g.q_of(trip.first)) * words;
+        std::int64_t below = g.tile.run;
+        for (std::int32_t l = trip.first + 1; l <= g.modes(); ++l) {
+            below *= g.p_of(l);
+        }
+        return !trip.matrix && trip.count == 1 && trip.split == 1 && longest >= 7 * words && longest <= 64 &&
+               below % group_memory::vector_of(g.type) != 0;
+    });
     const auto blocks_of = [&](const gpu_group& candidate) {
-        const std::int64_t registers = held > 32 ? 128 : 64;  // of a thread
+        const std::int64_t registers = held > 32 || several ? 128 : 64;  // of a thread
         const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(candidate) + 1024);
         const std::int64_t by_registers = gpu.registers_per_multiprocessor / (candidate.tile.threads * registers);
         return static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 1, 16));

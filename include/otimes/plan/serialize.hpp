@@ -43,7 +43,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 2;
+inline constexpr int text_version = 3;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 inline std::string hex_text(double value) {
@@ -349,7 +349,7 @@ void transfer(Archive& a, pass& p) {
                  p.shared_bytes, p.flops, p.bytes, p.level, p.bound_seconds, p.predicted_seconds, p.reason);
     a.line("tile");
     transfer_all(a, p.tile.rows, p.tile.run, p.tile.threads, p.tile.blocks, p.tile.segments, p.tile.slots,
-                 p.tile.cluster);
+                 p.tile.cluster, p.tile.slices);
     const std::size_t trips = a.count(p.tile.trips);
     for (std::size_t i = 0; i < trips; ++i) {
         gpu_trip& t = p.tile.trips[i];

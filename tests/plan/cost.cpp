@@ -85,6 +85,8 @@ TEST_CASE("vector waste, transposition and runs") {
     CHECK(lost_by_run(4096, false) == 2048);
     CHECK(lost_by_run(64, true) == 256);
     CHECK(lost_by_run(128, true) == 512);
+    CHECK(lost_by_transposing(16) == 1024);
+    CHECK(lost_by_transposing(48) == 1536);
     CHECK(busiest_share(10, 4) == doctest::Approx(0.3));
     CHECK(overlapped(4, 2) == 5.0);
     CHECK(overlapped(1, 4) == 4.0);

@@ -8,6 +8,7 @@
 
 #include <otimes/adapt/evaluate_product.hpp>
 #include <otimes/exec/cpu.hpp>
+#include <otimes/exec/cpu/row_steps.hpp>
 
 static_assert(
     std::string_view(OTIMES_TARGET_NAME).starts_with(OTIMES_COMPILED_EXPECTS " "),
@@ -24,6 +25,12 @@ void enable_library() noexcept {
     enable_cpu<double>();
     enable_cpu<std::complex<float>>();
     enable_cpu<std::complex<double>>();
+}
+
+void enable_row_library() noexcept;
+void enable_row_library() noexcept {
+    enable_row_steps<std::complex<float>>();  // and of their real types
+    enable_row_steps<std::complex<double>>();
 }
 
 }  // namespace cpu_detail

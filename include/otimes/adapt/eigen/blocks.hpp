@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <otimes/exec/cpu/row_steps.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/exec/plan_cache.hpp>
+#include <otimes/exec/row_hook.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -70,9 +72,11 @@ public:
         if constexpr (dtype_of<Scalar>() == dtype::other) {
             return false;
         } else {
+            enable_row_steps<Scalar>();
             return &current_executor() == &cpu() && cpu().target().cpu.threads == 1 &&
-                   cpu_detail::run_by_rows<Scalar>(scratch_.program(), scratch_.bindings(), 1,
-                                                   (std::numeric_limits<std::int64_t>::max)(), most_elements);
+                   row_steps<Scalar>::run.load(std::memory_order_relaxed)(scratch_.program(), scratch_.bindings(), 1,
+                                                                          (std::numeric_limits<std::int64_t>::max)(),
+                                                                          most_elements);
         }
     }
     [[nodiscard]] program& steps() { return scratch_.program(); }

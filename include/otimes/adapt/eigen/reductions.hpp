@@ -34,168 +34,154 @@ namespace eigen {
 
 /// x^H kron(A, B) y for single columns (or rows) x and y: with t_p = B y_p for the p-th piece of y, the sum over p and q of
 /// A(q, p) x_q^H t_p. One intermediate of size(Y) / rows(A). False where the operands do not allow it; `sum` is then unchanged.
-template <class Matrix, class Scalar>
-bool dot_by_pieces(const Matrix& x, const product_node<Scalar>& node, Scalar& sum) {
-    if constexpr (!has_direct_access<Matrix> || !std::is_same_v<typename Matrix::Scalar, Scalar>) {
+template <class Scalar>
+bool dot_by_pieces(const matrix_view& x, const product_node<Scalar>& node, Scalar& sum) {
+    const bool left = node.has_left;
+    const factor_list& factors = left ? node.left : node.right;
+    if (node.has_left == node.has_right || factors.size() < 2 || !factors[0].is_dense() ||
+        (left ? x.cols : x.rows) != 1 || x.rows * x.cols == 0) {
         return false;
-    } else {
-        const bool left = node.has_left;
-        const factor_list& factors = left ? node.left : node.right;
-        if (node.has_left == node.has_right || factors.size() < 2 || !factors[0].is_dense() ||
-            (left ? x.cols() : x.rows()) != 1 || x.size() == 0) {
-            return false;
-        }
-        const matrix_view at = view_of(x);
-        if ((left ? at.row_stride : at.col_stride) != 1) {
-            return false;
-        }
-        product_node<Scalar> rest = node;
-        factor_list others;
-        for (std::size_t k = 1; k < factors.size(); ++k) {
-            others.push_back(factors[k]);
-        }
-        (left ? rest.left : rest.right) = others;
-        const detail::side contracted = left ? detail::side::cols : detail::side::rows;
-        const detail::side produced = left ? detail::side::rows : detail::side::cols;
-        const std::int64_t length = detail::extent_product(others, contracted);
-        const auto out = static_cast<Eigen::Index>(detail::extent_product(others, produced));
-        const matrix_view first = factors[0].view();
-        const std::int64_t count = left ? first.cols : first.rows;
-        const auto images = static_cast<Eigen::Index>(left ? first.rows : first.cols);
-        const auto bytes =
-            static_cast<std::int64_t>(node.x.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
-        using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
-        const Eigen::Map<const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> pieces(x.data(), out, images);
-        vector t(out);
-        vector g(images);
-        if (count == 0) {
-            return true;
-        }
-        rest.x = part_of(node.x, !left, 0, length, bytes);
-        movable_program<Scalar> program([&](lowering<Scalar>& low) {
-            low.add_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1}, false, Scalar(1));
-        });
-        const matrix_view x_view = node.x.view();
-        const std::int64_t step = length * (left ? x_view.row_stride : x_view.col_stride) * bytes;
-        const auto* piece = static_cast<const char*>(rest.x.view().data);
-        for (std::int64_t p = 0; p < count; ++p) {
-            program.run();
-            program.move(tensor_role::input, piece, step);
-            piece += step;
-            g.noalias() = pieces.adjoint() * t;
-            for (Eigen::Index q = 0; q < images; ++q) {
-                sum += kron_node<Scalar>::element(factors[0], first, left ? q : p, left ? p : q) * g(q);
-            }
-        }
+    }
+    if ((left ? x.row_stride : x.col_stride) != 1) {
+        return false;
+    }
+    product_node<Scalar> rest = node;
+    factor_list others;
+    for (std::size_t k = 1; k < factors.size(); ++k) {
+        others.push_back(factors[k]);
+    }
+    (left ? rest.left : rest.right) = others;
+    const detail::side contracted = left ? detail::side::cols : detail::side::rows;
+    const detail::side produced = left ? detail::side::rows : detail::side::cols;
+    const std::int64_t length = detail::extent_product(others, contracted);
+    const auto out = static_cast<Eigen::Index>(detail::extent_product(others, produced));
+    const matrix_view first = factors[0].view();
+    const std::int64_t count = left ? first.cols : first.rows;
+    const auto images = static_cast<Eigen::Index>(left ? first.rows : first.cols);
+    const auto bytes =
+        static_cast<std::int64_t>(node.x.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+    using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+    const Eigen::Map<const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> pieces(
+        static_cast<const Scalar*>(x.data), out, images);
+    vector t(out);
+    vector g(images);
+    if (count == 0) {
         return true;
     }
+    rest.x = part_of(node.x, !left, 0, length, bytes);
+    movable_program<Scalar> program([&](lowering<Scalar>& low) {
+        low.add_product(rest, {t.data(), left ? out : 1, left ? 1 : out, 1, 1}, false, Scalar(1));
+    });
+    const matrix_view x_view = node.x.view();
+    const std::int64_t step = length * (left ? x_view.row_stride : x_view.col_stride) * bytes;
+    const auto* piece = static_cast<const char*>(rest.x.view().data);
+    for (std::int64_t p = 0; p < count; ++p) {
+        program.run();
+        program.move(tensor_role::input, piece, step);
+        piece += step;
+        g.noalias() = pieces.adjoint() * t;
+        for (Eigen::Index q = 0; q < images; ++q) {
+            sum += kron_node<Scalar>::element(factors[0], first, left ? q : p, left ? p : q) * g(q);
+        }
+    }
+    return true;
 }
 
 /// The same for any number of rows (columns) that lie one after another in x and in X: row by row, each reduced in cache and
 /// never stored. False where the operands, or the size of a row, do not allow it.
-template <class Matrix, class Scalar>
-bool dot_by_rows(const Matrix& x, const product_node<Scalar>& node, Scalar& sum) {
-    if constexpr (!has_direct_access<Matrix> || !std::is_same_v<typename Matrix::Scalar, Scalar>) {
-        return false;
-    } else {
-        const factor_list& factors = node.has_left ? node.left : node.right;
-        std::vector<detail::mode_parts> modes;
-        double others = 1;
-        for (const leaf& f : factors) {
-            if (!f.is_dense() && !f.is_identity()) {
-                return false;
-            }
-            modes.push_back(detail::parts_along(f, node.has_left, static_cast<std::int32_t>(modes.size())));
-            others *= f.is_identity() ? static_cast<double>(f.rows()) : 1.0;
-        }
-        if (node.has_left == node.has_right || x.size() == 0) {
+template <class Scalar>
+bool dot_by_rows(const matrix_view& x, const product_node<Scalar>& node, Scalar& sum) {
+    const std::int64_t size = x.rows * x.cols;
+    const factor_list& factors = node.has_left ? node.left : node.right;
+    std::vector<detail::mode_parts> modes;
+    double others = 1;
+    for (const leaf& f : factors) {
+        if (!f.is_dense() && !f.is_identity()) {
             return false;
         }
-        double written = 0;
-        double elements = others;
-        for (const leaf& f : factors) {
-            elements *= f.is_identity() ? 1.0 : static_cast<double>(node.has_left ? f.cols() : f.rows());
-        }
-        for (const leaf& f : factors) {  // in the order of the formula
-            if (!f.is_identity()) {
-                const auto produced = static_cast<double>(node.has_left ? f.rows() : f.cols());
-                written += elements * produced;
-                elements = elements / static_cast<double>(node.has_left ? f.cols() : f.rows()) * produced;
-            }
-        }
-        if (!(written <= 1.001 * detail::cheapest_interleaving(modes, others).cost)) {
-            return false;
-        }
-        Scalar conjugate_sum(0);
-        movable_program<Scalar> program([&](lowering<Scalar>& low) {
-            low.add_product(node, view_of(x), false, Scalar(1));  // described as an output, never written
-        });
-        otimes::program& p = program.steps();
-        if (p.steps.empty() || p.at(p.steps.back().out).type != dtype_of<Scalar>()) {
-            return false;
-        }
-        const std::int32_t y = p.steps.back().out;
-        tensor other = p.at(y);
-        const std::int32_t first = other.first_mode;
-        other.role = tensor_role::input;
-        p.tensors[static_cast<std::size_t>(y)].role = tensor_role::temporary;
-        p.tensors[static_cast<std::size_t>(y)].binding = -1;
-        const std::int32_t v = p.add_tensor(other);
-        for (std::int32_t k = 0; k < other.mode_count || k < p.at(y).mode_count; ++k) {
-            const mode m = p.modes[static_cast<std::size_t>(first + k)];
-            p.add_mode(m.extent, m.stride);
-        }
-        tensor scalar = other;
-        scalar.role = tensor_role::output;
-        scalar.binding = static_cast<std::int32_t>(program.operands().pointers.size());
-        program.operands().pointers.push_back(&conjugate_sum);
-        const std::int32_t result = p.add_tensor(scalar);
-        step reduce;
-        reduce.kind = step_kind::reduce;
-        reduce.variant = step_variant::dot;
-        reduce.in = y;
-        reduce.factor = v;
-        reduce.out = result;
-        p.steps.push_back(reduce);
-        const std::int64_t pieces = factors.empty() ? 1 : node.has_left ? factors[0].rows() : factors[0].cols();
-        const std::int64_t row = (node.has_left ? x.rows() : x.cols());
-        const std::int64_t two_rows = x.size() >= 4 * row ? 2 * row : 0;
-        if (!program.run_by_rows((std::max)(x.size() / (std::max)(pieces, std::int64_t{1}), two_rows))) {
-            return false;
-        }
-        sum = detail::conjugate_of(conjugate_sum);
-        return true;
+        modes.push_back(detail::parts_along(f, node.has_left, static_cast<std::int32_t>(modes.size())));
+        others *= f.is_identity() ? static_cast<double>(f.rows()) : 1.0;
     }
+    if (node.has_left == node.has_right || size == 0) {
+        return false;
+    }
+    double written = 0;
+    double elements = others;
+    for (const leaf& f : factors) {
+        elements *= f.is_identity() ? 1.0 : static_cast<double>(node.has_left ? f.cols() : f.rows());
+    }
+    for (const leaf& f : factors) {  // in the order of the formula
+        if (!f.is_identity()) {
+            const auto produced = static_cast<double>(node.has_left ? f.rows() : f.cols());
+            written += elements * produced;
+            elements = elements / static_cast<double>(node.has_left ? f.cols() : f.rows()) * produced;
+        }
+    }
+    if (!(written <= 1.001 * detail::cheapest_interleaving(modes, others).cost)) {
+        return false;
+    }
+    Scalar conjugate_sum(0);
+    movable_program<Scalar> program([&](lowering<Scalar>& low) {
+        low.add_product(node, x, false, Scalar(1));  // described as an output, never written
+    });
+    otimes::program& p = program.steps();
+    if (p.steps.empty() || p.at(p.steps.back().out).type != dtype_of<Scalar>()) {
+        return false;
+    }
+    const std::int32_t y = p.steps.back().out;
+    tensor other = p.at(y);
+    const std::int32_t first = other.first_mode;
+    other.role = tensor_role::input;
+    p.tensors[static_cast<std::size_t>(y)].role = tensor_role::temporary;
+    p.tensors[static_cast<std::size_t>(y)].binding = -1;
+    const std::int32_t v = p.add_tensor(other);
+    for (std::int32_t k = 0; k < other.mode_count || k < p.at(y).mode_count; ++k) {
+        const mode m = p.modes[static_cast<std::size_t>(first + k)];
+        p.add_mode(m.extent, m.stride);
+    }
+    tensor scalar = other;
+    scalar.role = tensor_role::output;
+    scalar.binding = static_cast<std::int32_t>(program.operands().pointers.size());
+    program.operands().pointers.push_back(&conjugate_sum);
+    const std::int32_t result = p.add_tensor(scalar);
+    step reduce;
+    reduce.kind = step_kind::reduce;
+    reduce.variant = step_variant::dot;
+    reduce.in = y;
+    reduce.factor = v;
+    reduce.out = result;
+    p.steps.push_back(reduce);
+    const std::int64_t pieces = factors.empty() ? 1 : node.has_left ? factors[0].rows() : factors[0].cols();
+    const std::int64_t row = (node.has_left ? x.rows : x.cols);
+    const std::int64_t two_rows = size >= 4 * row ? 2 * row : 0;
+    if (!program.run_by_rows((std::max)(size / (std::max)(pieces, std::int64_t{1}), two_rows))) {
+        return false;
+    }
+    sum = detail::conjugate_of(conjugate_sum);
+    return true;
 }
 
-/// Calls use(block, first row, first column) for blocks that together are the product.
-template <class Scalar, int Rows, int Cols, bool RowMajor, class Use>
-void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const Use& use) {
-    using block_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-    const product_node<Scalar>& node = y.node().node;
+/// Who takes the blocks, without its type: what follows is compiled once for each scalar.
+struct block_consumer {
+    const void* who;
+    void (*take)(const void* who, const matrix_view& block, std::int64_t row, std::int64_t col);
+};
+
+/// Calls `use` with blocks that together are the product, each without gaps. False, without a call, where it has to be evaluated
+/// whole.
+template <class Scalar>
+bool for_each_block(const product_node<Scalar>& node, const block_consumer& use) {
     const auto bytes_of = [](const leaf& m) {
         return static_cast<std::int64_t>(m.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
     };
-    const std::int64_t rows = y.rows();
-    const std::int64_t cols = y.cols();
+    const std::int64_t rows = node.rows();
+    const std::int64_t cols = node.cols();
     std::vector<Scalar> memory;
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // blocks are stored as X is
     const auto block_view = [&](std::int64_t block_rows, std::int64_t block_cols) {
         memory.resize((std::max)(memory.size(), static_cast<std::size_t>(block_rows * block_cols)));
         return matrix_view{memory.data(), block_rows, block_cols, by_rows ? block_cols : 1, by_rows ? 1 : block_rows};
-    };
-    const auto hand_over = [&](const matrix_view& block, std::int64_t row, std::int64_t col) {
-        const auto block_rows = static_cast<Eigen::Index>(block.rows);
-        const auto block_cols = static_cast<Eigen::Index>(block.cols);
-        if (by_rows) {
-            using row_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-            use(Eigen::Map<const row_major>(memory.data(), block_rows, block_cols), static_cast<Eigen::Index>(row),
-                static_cast<Eigen::Index>(col));
-        } else {
-            use(Eigen::Map<const block_type>(memory.data(), block_rows, block_cols), static_cast<Eigen::Index>(row),
-                static_cast<Eigen::Index>(col));
-        }
     };
     const bool cuts_columns = !node.has_right && node.has_left;  // K * X: its columns are free
     const factor_list& factors = node.has_right ? node.right : node.left;
@@ -227,14 +213,14 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
                 program.run();
                 program.move(tensor_role::input, at, bytes);
                 at += bytes;
-                hand_over(block, cuts_columns ? 0 : begin + k * width, cuts_columns ? begin + k * width : 0);
+                use.take(use.who, block, cuts_columns ? 0 : begin + k * width, cuts_columns ? begin + k * width : 0);
             }
         };
         run(0, step, whole);
         if (whole * step < free_count) {
             run(whole * step, free_count - whole * step, 1);
         }
-        return;
+        return true;
     }
     if (!both && factors.size() > 1 && factors[0].is_dense()) {
         const std::int64_t length = (cuts_columns ? rows : cols) / pieces;
@@ -246,12 +232,35 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
             movable_program<Scalar>([&](lowering<Scalar>& low) {
                 low.add_product(part, block, false, Scalar(1));
             }).run();
-            hand_over(block, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
+            use.take(use.who, block, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
         }
-        return;
+        return true;
     }
-    const block_type whole = y;
-    use(whole, 0, 0);
+    return false;
+}
+
+/// Calls use(block, first row, first column) for blocks that together are the product, Eigen maps of either order.
+template <class Scalar, int Rows, int Cols, bool RowMajor, class Use>
+void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const Use& use) {
+    using by_columns = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    using by_rows = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const auto take = [](const void* who, const matrix_view& block, std::int64_t row, std::int64_t col) {
+        const auto map = [&block](auto order) {
+            return Eigen::Map<const decltype(order)>(static_cast<const Scalar*>(block.data),
+                                                     static_cast<Eigen::Index>(block.rows),
+                                                     static_cast<Eigen::Index>(block.cols));
+        };
+        const Use& to = *static_cast<const Use*>(who);
+        if (block.row_stride > block.col_stride) {
+            to(map(by_rows()), static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
+        } else {
+            to(map(by_columns()), static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
+        }
+    };
+    if (!for_each_block(y.node().node, block_consumer{&use, take})) {
+        const by_columns whole = y;
+        take(&use, {whole.data(), y.rows(), y.cols(), 1, y.rows()}, 0, 0);
+    }
 }
 
 /// sum of conj(x) * block, vector by vector where both lie in the same order.
@@ -290,8 +299,10 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
                           detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
     }
     scalar sum(0);
-    if constexpr (std::is_same_v<scalar, typename Product::Scalar>) {
-        if (eigen::dot_by_rows(x, y.node().node, sum) || eigen::dot_by_pieces(x, y.node().node, sum)) {
+    if constexpr (std::is_same_v<scalar, typename Product::Scalar> && std::is_same_v<scalar, typename Matrix::Scalar> &&
+                  eigen::has_direct_access<Matrix>) {
+        const matrix_view at = eigen::view_of(x);
+        if (eigen::dot_by_rows(at, y.node().node, sum) || eigen::dot_by_pieces(at, y.node().node, sum)) {
             return sum;
         }
     }

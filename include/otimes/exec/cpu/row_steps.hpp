@@ -9,6 +9,32 @@
 /// to the passes of the plan. Compiled only where sums, solves and reductions are.
 #pragma once
 
+#include <otimes/exec/target.hpp>
+
+#if OTIMES_EXECUTOR_IN_LIBRARY
+
+#include <otimes/exec/cpu.hpp>
+#include <otimes/exec/row_hook.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace cpu_detail {
+/// Makes the library's row-by-row evaluation known. A name that no header defines.
+void enable_row_library() noexcept;
+}  // namespace cpu_detail
+inline namespace from_library {
+template <class Scalar>
+void enable_row_steps() noexcept {
+    if constexpr (dtype_of<Scalar>() != dtype::other) {
+        cpu_detail::enable_row_library();
+    }
+}
+}  // namespace from_library
+}  // namespace OTIMES_TARGET
+}  // namespace otimes
+
+#else
+
 #include <algorithm>
 #include <atomic>
 #include <complex>
@@ -476,3 +502,5 @@ void enable_row_steps() noexcept {
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes
+
+#endif

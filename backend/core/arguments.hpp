@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh and kernels/tile_memory.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, kernels/tile_memory.cuh and kernels/exchange_blocks.cuh field by field.
 #pragma once
 
 #include <complex>
@@ -52,7 +52,23 @@ struct group_arguments {
     long long x_inner, y_inner;
 };
 
-/// Bytes of the largest argument block.
+inline constexpr int most_moves = 32;
+
+/// kernels/exchange_blocks.cuh
+struct block_move {
+    const void* from;
+    void* to;
+    long long run;
+    long long counts[3];
+    long long from_strides[3], to_strides[3];
+};
+struct exchange_arguments {
+    block_move moves[most_moves];
+    int count;
+    int unit;
+};
+
+/// Bytes of the largest argument block of a step.
 inline constexpr std::size_t most_argument_bytes = sizeof(sliced_arguments<device_complex<double>>);
 
 /// The argument block of a launch.

@@ -24,19 +24,26 @@ inline kernel_request generic_request(const std::string& types) {
     return {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<" + types + ">", ""};
 }
 
+/// The kernel that moves blocks between GPUs.
+inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
+
 /// The core set: the generic kernel for every storage type, as machine code for the common architectures and as PTX for all
-/// others, and the fused kernels of planning::core_groups.
+/// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
     std::vector<core_request> contents;
+    std::vector<kernel_request> everywhere{exchange_request()};
     for (const char* const types :
          {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
           "otimes::kernels::complex<double>, otimes::kernels::complex<double>", "otimes::kernels::half, float",
           "otimes::kernels::bfloat16, float"}) {
-        contents.push_back({generic_request(types), {75, true}});
+        everywhere.push_back(generic_request(types));
+    }
+    for (const kernel_request& request : everywhere) {
+        contents.push_back({request, {75, true}});
         for (const int capability : {80, 90, 100, 120}) {
             if (knows(capability)) {
-                contents.push_back({generic_request(types), {capability, false}});
+                contents.push_back({request, {capability, false}});
             }
         }
     }

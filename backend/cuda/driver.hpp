@@ -12,22 +12,24 @@
 namespace otimes::backend {
 
 // Names pass through the header's own renaming (cuMemAlloc is cuMemAlloc_v2), so each is the version that it declares.
-#define OTIMES_DRIVER_FUNCTIONS(each)                                                                                  \
-    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)                \
-        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)                 \
-            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)          \
-                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuStreamCreate) each(cuStreamDestroy)                 \
-                    each(cuStreamSynchronize) each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent)   \
-                        each(cuEventCreate) each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery)                \
-                            each(cuEventSynchronize) each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost)             \
-                                each(cuMemFreeHost) each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync)                    \
-                                    each(cuMemcpyDtoDAsync) each(cuMemcpy2DAsync) each(cuMemsetD8Async)                \
-                                        each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)          \
-                                            each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
-                                                each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
-                                                    each(cuModuleGetGlobal) each(cuPointerGetAttribute)                \
-                                                        each(cuDeviceCanAccessPeer) each(cuEventElapsedTime)           \
-                                                            each(cuMemHostRegister) each(cuMemHostUnregister)
+#define OTIMES_DRIVER_FUNCTIONS(each)                                                                               \
+    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)             \
+        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)              \
+            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)       \
+                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuCtxGetStreamPriorityRange) each(cuStreamCreate)  \
+                    each(cuStreamCreateWithPriority) each(cuStreamDestroy) each(cuStreamSynchronize)                \
+                        each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent) each(cuEventCreate)  \
+                            each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)    \
+                                each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)           \
+                                    each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)         \
+                                        each(cuMemcpy2DAsync) each(cuMemsetD8Async) each(cuModuleLoadData)          \
+                                            each(cuModuleUnload) each(cuModuleGetFunction) each(cuFuncSetAttribute) \
+                                                each(cuFuncGetAttribute)                                            \
+                                                    each(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
+                                                        each(cuLaunchKernel) each(cuModuleGetGlobal)                \
+                                                            each(cuPointerGetAttribute) each(cuDeviceCanAccessPeer) \
+                                                                each(cuEventElapsedTime) each(cuMemHostRegister)    \
+                                                                    each(cuMemHostUnregister)
 /// Since 11.2; a driver without them gets plain allocations.
 #define OTIMES_POOL_FUNCTIONS(each)                                                                      \
     each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \

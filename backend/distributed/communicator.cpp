@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The ranks of otimes/distributed.hpp: agreement, planning by rank 0, and running a distributed plan.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -39,8 +41,8 @@ interconnect links_of(const transport& over, const communicator_options& how) {
     if (over.executor_of(0).where() == placement::gpu) {
         const double peer = where.gpus.front().peer_bytes_per_second;
         links.bytes_per_second = peer > 0 ? peer : where.gpus.front().host_bytes_per_second;
-        links.exchange_seconds = 25e-6;
-        links.chunks = how.links.chunks > 1 ? how.links.chunks : 4;
+        links.exchange_seconds = links.packs ? 25e-6 : 10e-6;
+        links.chunks = how.links.chunks > 1 ? how.links.chunks : 8;
     } else {
         links.bytes_per_second = where.cpu.memory_bytes_per_second / 4;  // two copies, each read and written
         links.exchange_seconds = over.size() == over.local_count() ? 0 : 5e-6;
@@ -56,8 +58,9 @@ struct communicator_state {
     communicator_options how;
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
-    /// Of each local rank: the intermediates, what it packs, what it unpacks.
-    std::vector<std::array<arena, planning::most_intermediates + 2>> arenas;
+    /// Of each local rank: the intermediates of each slab on its way, what it packs, what it unpacks.
+    std::vector<std::array<arena, planning::most_slabs_on_their_way * planning::most_intermediates + 2>> arenas;
+    std::int64_t started = 0;  ///< exchanges
 
     ~communicator_state() {
         for (std::size_t local = 0; local < arenas.size(); ++local) {
@@ -82,6 +85,9 @@ struct communicator_state {
         return static_cast<std::byte*>(a.data);
     }
 
+    static constexpr std::size_t packing = planning::most_slabs_on_their_way * planning::most_intermediates;
+    static constexpr std::size_t unpacking = packing + 1;
+
     /// Moves one chunk of all blocks. What was started is still on its way when this returns, unless it had to be packed.
     void start_exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                         std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target,
@@ -89,8 +95,25 @@ struct communicator_state {
     void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                   std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
         start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1);
-        over->finish();
+        over->finish(0);
     }
+
+    struct slab_on_its_way;
+    void advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors, std::complex<double> alpha);
+    void finish(const slab_on_its_way& at);
+};
+
+/// A plan whose stages are being done: one of several that take turns, or the only one.
+struct communicator_state::slab_on_its_way {
+    const distributed_plan* plan = nullptr;
+    std::vector<const void*> current;  ///< of each local rank: what the next stage reads
+    std::vector<void*> next;
+    std::vector<void*> y;
+    std::size_t first_arena = 0;
+    std::size_t stage = 0;       ///< that comes next
+    std::int64_t exchange = -1;  ///< that is on its way and must end before it; -1: none
+
+    [[nodiscard]] bool done() const noexcept { return stage == plan->stages.size(); }
 };
 
 namespace {
@@ -141,18 +164,11 @@ void communicator_state::start_exchange(const distribution& from, const distribu
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const std::int32_t locals = over->local_count();
-    struct pending_copy {
-        std::int32_t local_from;
-        const std::byte* from;
-        std::int32_t local_to;
-        std::byte* to;
-        strided_copy what;
-    };
     std::vector<message> sends;
     std::vector<message> receives;
     bool any_packed = false;
-    std::vector<pending_copy> direct;
-    std::vector<pending_copy> later;
+    std::vector<rank_copy> direct;
+    std::vector<rank_copy> later;
     const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + locals; };
 
     for (std::int32_t local = 0; local < locals; ++local) {
@@ -185,9 +201,8 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             unpacked_bytes = aligned(unpacked_bytes);
         }
         any_packed = any_packed || packed_bytes > 0 || unpacked_bytes > 0;
-        std::byte* pack = packed_bytes > 0 ? grown(local, planning::most_intermediates, packed_bytes) : nullptr;
-        std::byte* unpack =
-            unpacked_bytes > 0 ? grown(local, planning::most_intermediates + 1, unpacked_bytes) : nullptr;
+        std::byte* pack = packed_bytes > 0 ? grown(local, packing, packed_bytes) : nullptr;
+        std::byte* unpack = unpacked_bytes > 0 ? grown(local, unpacking, unpacked_bytes) : nullptr;
         for (std::int32_t step = 0; step < ranks; ++step) {
             // Rank r begins with its neighbour r + 1, so that not all send to the same one at once.
             const std::int32_t other = (me + step) % ranks;
@@ -210,7 +225,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
                     continue;
                 }
                 c.to_strides = packed_strides(c);
-                over->copy(local, begin, local, pack, c);
+                over->copy(local, begin, pack, c);
                 pack += m.elements() * element_bytes;
             }
             if (pack != packed) {
@@ -243,16 +258,14 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             }
         }
     }
-    over->start(sends, receives);
-    for (const pending_copy& c : direct) {
-        over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
-    }
+    over->start(sends, receives, direct);
+    ++started;
     if (!any_packed) {
         return;
     }
-    over->finish();  // the memory that was packed into is used again by the next chunk
-    for (const pending_copy& c : later) {
-        over->copy(c.local_from, c.from, c.local_to, c.to, c.what);
+    over->finish(0);  // the memory that was packed into is used again by the next chunk
+    for (const rank_copy& c : later) {
+        over->copy(c.to, c.source, c.target, c.what);
     }
 }
 
@@ -384,54 +397,36 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
     return made;
 }
 
-void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
-                       std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
-    transport& t = over();
-    const std::int32_t locals = t.local_count();
-    const std::int32_t first = t.first_rank();
+/// Does stages up to the end, or to an exchange that is then on its way.
+void communicator_state::advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors,
+                                 std::complex<double> alpha) {
+    const distributed_plan& plan = *at.plan;
+    const std::int32_t locals = over->local_count();
+    const std::int32_t first = over->first_rank();
     const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
-    if (!plan.slabs.empty()) {
-        // The rows of a part lie one after another in the blocks of X and of Y.
-        const distributed_problem& whole = plan.source;
-        std::int64_t cols[2] = {1, 1};
-        for (const distributed_factor& f : whole.factors) {
-            cols[0] *= f.p_extent;
-            cols[1] *= f.q_extent;
-        }
-        std::vector<const void*> from(x.begin(), x.end());
-        std::vector<void*> to(y.begin(), y.end());
-        for (std::int64_t s = 0; s < plan.slab_count; ++s) {
-            run(s + 1 == plan.slab_count ? plan.slabs.back() : plan.slabs.front(), from, to, factors, alpha);
-            for (std::int32_t local = 0; local < locals; ++local) {
-                const auto n = static_cast<std::size_t>(local);
-                const held_block in = block_of(whole.operand, whole.rows, cols[0], first + local);
-                const held_block out = block_of(plan.result, whole.rows, cols[1], first + local);
-                from[n] = static_cast<const std::byte*>(from[n]) +
-                          (in.elements() > 0 ? plan.slab_rows * in.cols.size() * bytes : 0);
-                to[n] = static_cast<std::byte*>(to[n]) +
-                        (out.elements() > 0 ? plan.slab_rows * out.cols.size() * bytes : 0);
-            }
-        }
-        return;
-    }
-    std::vector<const void*> current(x.begin(), x.end());
-    std::vector<void*> next(static_cast<std::size_t>(locals));
-    for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-        const distributed_stage& stage = plan.stages[i];
+    // Where the output of stage i lies.
+    const auto output_of = [&](std::size_t i, std::vector<void*>& output) {
         for (std::int32_t local = 0; local < locals; ++local) {
             const auto n = static_cast<std::size_t>(local);
             const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
-            next[n] = i + 1 == plan.stages.size() ? y[n]
-                      : wanted > 0                ? state_->grown(local, i % planning::most_intermediates, wanted)
-                                                  : nullptr;
+            output[n] = i + 1 == plan.stages.size() ? at.y[n]
+                        : wanted > 0 ? grown(local, at.first_arena + i % planning::most_intermediates, wanted)
+                                     : nullptr;
         }
+    };
+    at.exchange = -1;
+    while (!at.done()) {
+        const std::size_t i = at.stage++;
+        const distributed_stage& stage = plan.stages[i];
+        output_of(i, at.next);
         if (stage.kind == stage_kind::exchange) {
             if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
-                state_->exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
-                                 current, next);
+                start_exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
+                               at.current, at.next, 0, 1);
             }
-            current.assign(next.begin(), next.end());
-            continue;
+            at.current.assign(at.next.begin(), at.next.end());
+            at.exchange = started - 1;
+            return;
         }
         // Bytes from one index of the cut mode to the next, in the input and in the output.
         std::int64_t step_before = bytes;
@@ -458,35 +453,89 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
                 }
                 bindings b;
                 b.pointers.push_back(
-                    const_cast<std::byte*>(static_cast<const std::byte*>(current[n]) + begin * step_before));
+                    const_cast<std::byte*>(static_cast<const std::byte*>(at.current[n]) + begin * step_before));
                 for (const std::int32_t k : stage.factors) {
                     b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
                 }
-                b.pointers.push_back(static_cast<std::byte*>(next[n]) + begin * step_after);
+                b.pointers.push_back(static_cast<std::byte*>(at.next[n]) + begin * step_after);
                 if (stage.scaled) {
                     b.scalars.push_back(alpha);
                 }
-                t.executor_of(local).run(stage.plans[static_cast<std::size_t>(which)], b, {});
+                over->executor_of(local).run(stage.plans[static_cast<std::size_t>(which)], b, {});
             }
             if (stage.chunks == 1) {
                 break;
             }
             const distributed_stage& sent = plan.stages[i + 1];
-            for (std::int32_t local = 0; local < locals; ++local) {
-                const auto n = static_cast<std::size_t>(local);
-                const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
-                arrived[n] = i + 2 == plan.stages.size() ? y[n]
-                             : wanted > 0 ? state_->grown(local, (i + 1) % planning::most_intermediates, wanted)
-                                          : nullptr;
+            output_of(i + 1, arrived);
+            const std::vector<const void*> from(at.next.begin(), at.next.end());
+            start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes, from,
+                           arrived, chunk, stage.chunks);
+        }
+        at.current.assign(at.next.begin(), at.next.end());
+    }
+}
+
+/// Ends the exchange that a slab waits for, and those before it.
+void communicator_state::finish(const slab_on_its_way& at) {
+    if (at.exchange >= 0) {
+        over->finish(static_cast<std::int32_t>(started - 1 - at.exchange));
+    }
+}
+
+void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
+                       std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
+    const transport& t = over();
+    const std::int32_t locals = t.local_count();
+    const std::int32_t first = t.first_rank();
+    const distributed_problem& whole = plan.source;
+    const auto bytes = static_cast<std::int64_t>(element_bytes(whole.type));
+    std::int64_t cols[2] = {1, 1};
+    for (const distributed_factor& f : whole.factors) {
+        cols[0] *= f.p_extent;
+        cols[1] *= f.q_extent;
+    }
+    using slab_on_its_way = communicator_state::slab_on_its_way;
+    const auto begin = [&](std::int64_t s) {
+        slab_on_its_way slab;
+        slab.plan = plan.slabs.empty() ? &plan : s + 1 == plan.slab_count ? &plan.slabs.back() : &plan.slabs.front();
+        slab.current.assign(x.begin(), x.end());
+        slab.y.assign(y.begin(), y.end());
+        slab.next.resize(static_cast<std::size_t>(locals));
+        slab.first_arena = static_cast<std::size_t>(plan.overlapped ? s % planning::most_slabs_on_their_way : 0) *
+                           planning::most_intermediates;
+        // The rows of a part lie one after another in the blocks of X and of Y.
+        for (std::int32_t local = 0; s > 0 && local < locals; ++local) {
+            const auto n = static_cast<std::size_t>(local);
+            const held_block in = block_of(whole.operand, whole.rows, cols[0], first + local);
+            const held_block out = block_of(plan.result, whole.rows, cols[1], first + local);
+            if (in.elements() > 0) {
+                slab.current[n] =
+                    static_cast<const std::byte*>(slab.current[n]) + s * plan.slab_rows * in.cols.size() * bytes;
             }
-            const std::vector<const void*> from(next.begin(), next.end());
-            state_->start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes,
-                                   from, arrived, chunk, stage.chunks);
+            if (out.elements() > 0) {
+                slab.y[n] = static_cast<std::byte*>(slab.y[n]) + s * plan.slab_rows * out.cols.size() * bytes;
+            }
         }
-        if (stage.chunks > 1) {
-            t.finish();
+        return slab;
+    };
+    // One slab after another; or two by turns, so that one's exchange goes on while the other is computed.
+    const std::int64_t slabs = plan.slabs.empty() ? 1 : plan.slab_count;
+    const std::size_t by_turns = plan.overlapped ? planning::most_slabs_on_their_way : 1;
+    std::deque<slab_on_its_way> on_their_way;
+    for (std::int64_t s = 0; s < slabs || !on_their_way.empty();) {
+        slab_on_its_way slab;
+        if (s < slabs && on_their_way.size() < by_turns) {
+            slab = begin(s++);
+        } else {
+            slab = std::move(on_their_way.front());
+            on_their_way.pop_front();
+            state_->finish(slab);
         }
-        current.assign(next.begin(), next.end());
+        state_->advance(slab, factors, alpha);
+        if (!slab.done() || slab.exchange >= 0) {
+            on_their_way.push_back(std::move(slab));
+        }
     }
 }
 

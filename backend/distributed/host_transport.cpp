@@ -35,7 +35,7 @@ void host_transport::release(std::int32_t, void* memory, std::int64_t) noexcept 
     ::operator delete(memory, block_alignment);
 }
 
-void host_transport::copy(std::int32_t, const void* from, std::int32_t, void* to, const strided_copy& what) {
+void host_transport::copy(std::int32_t, const void* from, void* to, const strided_copy& what) {
     copy_on_host(from, to, what);
 }
 
@@ -47,9 +47,13 @@ void host_transport::download(std::int32_t, void* to, const void* from, std::int
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-void in_process_transport::start(std::span<const message> sends, std::span<const message> receives) {
+void in_process_transport::start(std::span<const message> sends, std::span<const message> receives,
+                                 std::span<const rank_copy> copies) {
     if (!sends.empty() || !receives.empty()) {
         throw unsupported_error("otimes: ranks of one process reach each other's memory; nothing is sent.");
+    }
+    for (const rank_copy& c : copies) {
+        copy_on_host(c.source, c.target, c.what);
     }
 }
 

@@ -32,8 +32,7 @@ public:
     [[nodiscard]] const executor& executor_of(std::int32_t) const override { return where_; }
     [[nodiscard]] void* allocate(std::int32_t local, std::int64_t bytes) override;
     void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept override;
-    void copy(std::int32_t local_from, const void* from, std::int32_t local_to, void* to,
-              const strided_copy& what) override;
+    void copy(std::int32_t local, const void* from, void* to, const strided_copy& what) override;
     [[nodiscard]] bool reaches(std::int32_t, std::int32_t) const noexcept override { return true; }
     void upload(std::int32_t local, void* to, const void* from, std::int64_t bytes) override;
     void download(std::int32_t local, void* to, const void* from, std::int64_t bytes) override;
@@ -52,8 +51,9 @@ public:
     [[nodiscard]] std::int32_t size() const noexcept override { return ranks_; }
     [[nodiscard]] std::int32_t first_rank() const noexcept override { return 0; }
     [[nodiscard]] std::int32_t local_count() const noexcept override { return ranks_; }
-    void start(std::span<const message> sends, std::span<const message> receives) override;
-    void finish() override {}
+    void start(std::span<const message> sends, std::span<const message> receives,
+               std::span<const rank_copy> copies) override;
+    void finish(std::int32_t) override {}
     void maximum(std::span<std::uint64_t>) override {}
     void broadcast(std::string&) override {}
     void collect(std::span<double>) override {}

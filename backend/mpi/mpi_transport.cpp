@@ -86,7 +86,8 @@ public:
     [[nodiscard]] std::int32_t first_rank() const noexcept override { return rank_; }
     [[nodiscard]] std::int32_t local_count() const noexcept override { return 1; }
 
-    void start(std::span<const message> sends, std::span<const message> receives) override {
+    void start(std::span<const message> sends, std::span<const message> receives,
+               std::span<const rank_copy> copies) override {
         require_whole();
         for (const message& m : receives) {
             for_each_part(m, [&](void* data, int bytes) {
@@ -98,8 +99,11 @@ public:
                 check(MPI_Isend(data, bytes, MPI_BYTE, m.to, message_tag, ranks_, &added()), "MPI_Isend");
             });
         }
+        for (const rank_copy& c : copies) {
+            copy_on_host(c.source, c.target, c.what);
+        }
     }
-    void finish() override {
+    void finish(std::int32_t) override {
         wait(requests_, "the messages of an exchange");
         requests_.clear();
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Ranks on GPUs: all of one process, or one for each process with agreements over another transport. Blocks go by grouped NCCL
-// messages on a stream of their own, or, between GPUs of one process that reach each other's memory, by copies.
+// messages, or, between GPUs of one process that reach each other's memory, by one kernel on each GPU that stores into all others.
+// Both on a stream of their own, of high priority.
 #include <cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -11,6 +13,8 @@
 #include <otimes/cuda.hpp>
 #include <otimes/program/errors.hpp>
 
+#include "../core/arguments.hpp"
+#include "../cuda/core_set.hpp"
 #include "../cuda/device.hpp"
 #include "../cuda/driver.hpp"
 #include "../distributed/host_transport.hpp"
@@ -21,7 +25,12 @@ namespace otimes::backend {
 
 namespace {
 
-constexpr std::int64_t most_pitch = (std::int64_t{1} << 31) - 1;
+/// Exchanges whose ends are told apart.
+constexpr std::int64_t most_on_their_way = 4;
+/// Threads that a kernel of an exchange has in all: enough to keep all links of a GPU busy, few enough to leave it to the steps
+/// that are computed meanwhile.
+constexpr unsigned exchange_threads = 256;
+constexpr unsigned exchange_blocks = 128;
 
 /// One GPU of this process.
 struct gpu_rank {
@@ -29,13 +38,11 @@ struct gpu_rank {
     CUcontext context = nullptr;
     const device_executor* executor = nullptr;
     nccl_communicator* nccl = nullptr;
-    CUstream messages = nullptr;   ///< for NCCL
-    CUevent ready = nullptr;       ///< what was queued before the messages
-    CUevent arrived = nullptr;     ///< the messages
-    CUevent waited_for = nullptr;  ///< for synchronize
-    std::vector<CUstream> copies;  ///< to each local rank
-    std::vector<CUevent> copied;
-    std::vector<char> copy_used;  ///< since the last finish
+    CUstream exchange = nullptr;                       ///< for NCCL's messages and for the kernel
+    CUevent ready = nullptr;                           ///< what was queued before the exchange
+    std::array<CUevent, most_on_their_way> arrived{};  ///< the exchanges, by number
+    CUevent waited_for = nullptr;                      ///< for synchronize
+    CUfunction kernel = nullptr;                       ///< kernels/exchange_blocks.cuh
 };
 
 class gpu_transport final : public transport {
@@ -50,9 +57,14 @@ public:
             OTIMES_CUDA_CALL(cuDevicePrimaryCtxRetain(&g.context, g.device));
             const context_scope scope(g.context);
             g.executor = &gpu();
-            OTIMES_CUDA_CALL(cuStreamCreate(&g.messages, CU_STREAM_NON_BLOCKING));
-            for (CUevent* const event : {&g.ready, &g.arrived, &g.waited_for}) {
-                OTIMES_CUDA_CALL(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
+            int lowest = 0;
+            int highest = 0;
+            OTIMES_CUDA_CALL(cuCtxGetStreamPriorityRange(&lowest, &highest));
+            OTIMES_CUDA_CALL(cuStreamCreateWithPriority(&g.exchange, CU_STREAM_NON_BLOCKING, highest));
+            OTIMES_CUDA_CALL(cuEventCreate(&g.ready, CU_EVENT_DISABLE_TIMING));
+            OTIMES_CUDA_CALL(cuEventCreate(&g.waited_for, CU_EVENT_DISABLE_TIMING));
+            for (CUevent& event : g.arrived) {
+                OTIMES_CUDA_CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
             }
         }
         copies_ = control_ == nullptr && by_copies && let_reach();
@@ -72,7 +84,7 @@ public:
     }
 
     [[nodiscard]] std::string_view name() const noexcept override {
-        return size() == 1 ? "one GPU" : copies_ ? "copies between GPUs" : control_ ? "nccl and mpi" : "nccl";
+        return size() == 1 ? "one GPU" : copies_ ? "stores between GPUs" : control_ ? "nccl and mpi" : "nccl";
     }
     [[nodiscard]] std::int32_t size() const noexcept override {
         return control_ ? control_->size() : static_cast<std::int32_t>(gpus_.size());
@@ -91,17 +103,11 @@ public:
         return from == to || copies_;
     }
 
-    void copy(std::int32_t local_from, const void* from, std::int32_t local_to, void* to,
-              const strided_copy& what) override {
-        gpu_rank& g = at(local_from);
+    void copy(std::int32_t local, const void* from, void* to, const strided_copy& what) override {
+        gpu_rank& g = at(local);
         const context_scope scope(g.context);
-        CUstream stream = g.executor->stream();
-        if (local_from != local_to) {
-            const auto n = static_cast<std::size_t>(local_to);
-            stream = g.copies[n];
-            g.copy_used[n] = 1;
-        }
-        copy_runs(reinterpret_cast<CUdeviceptr>(from), reinterpret_cast<CUdeviceptr>(to), what, stream);
+        const rank_copy one{local, from, local, to, what};
+        launch_copies(g, {&one, 1}, g.executor->stream());
     }
 
     void upload(std::int32_t local, void* to, const void* from, std::int64_t bytes) override {
@@ -116,69 +122,76 @@ public:
         }
     }
 
-    void start(std::span<const message> sends, std::span<const message> receives) override {
+    void start(std::span<const message> sends, std::span<const message> receives,
+               std::span<const rank_copy> copies) override {
         require_whole();
+        const auto slot = static_cast<std::size_t>(started_ % most_on_their_way);
+        if (size() == 1) {
+            launch_copies(gpus_.front(), copies, gpus_.front().executor->stream());
+            return;
+        }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
             OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
         }
-        if (copies_) {
-            for (gpu_rank& g : gpus_) {
-                const context_scope scope(g.context);
-                for (std::size_t to = 0; to < gpus_.size(); ++to) {
-                    if (g.copies[to] != nullptr) {
-                        OTIMES_CUDA_CALL(cuStreamWaitEvent(g.copies[to], g.ready, 0));
-                        OTIMES_CUDA_CALL(cuStreamWaitEvent(g.copies[to], gpus_[to].ready, 0));
-                    }
+        for (gpu_rank& g : gpus_) {
+            const context_scope scope(g.context);
+            for (const gpu_rank& other : gpus_) {
+                if (&other == &g || copies_) {  // a copy must not meet what its target's GPU still does there
+                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.exchange, other.ready, 0));
                 }
             }
-            return;
         }
-        if (size() == 1) {
-            return;
+        if (!copies.empty()) {
+            std::vector<rank_copy> of_one;
+            for (std::size_t local = 0; local < gpus_.size(); ++local) {
+                of_one.clear();
+                for (const rank_copy& c : copies) {
+                    if (c.from == static_cast<std::int32_t>(local)) {
+                        of_one.push_back(c);
+                    }
+                }
+                const context_scope scope(gpus_[local].context);
+                launch_copies(gpus_[local], of_one, gpus_[local].exchange);
+            }
+        }
+        if (!copies_) {
+            const nccl_functions& f = *find_nccl(nullptr);
+            check(f.group_start(), "ncclGroupStart");
+            for (const message& m : sends) {
+                gpu_rank& g = at(m.from - first_rank());
+                check(f.send(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.to, g.nccl, g.exchange),
+                      "ncclSend");
+            }
+            for (const message& m : receives) {
+                gpu_rank& g = at(m.to - first_rank());
+                check(f.receive(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.from, g.nccl, g.exchange),
+                      "ncclRecv");
+            }
+            check(f.group_end(), "ncclGroupEnd");
+            settle("the start of an exchange");
         }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
-            OTIMES_CUDA_CALL(cuStreamWaitEvent(g.messages, g.ready, 0));
+            OTIMES_CUDA_CALL(cuEventRecord(g.arrived[slot], g.exchange));
         }
-        const nccl_functions& f = *find_nccl(nullptr);
-        check(f.group_start(), "ncclGroupStart");
-        for (const message& m : sends) {
-            gpu_rank& g = at(m.from - first_rank());
-            check(f.send(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.to, g.nccl, g.messages), "ncclSend");
-        }
-        for (const message& m : receives) {
-            gpu_rank& g = at(m.to - first_rank());
-            check(f.receive(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.from, g.nccl, g.messages),
-                  "ncclRecv");
-        }
-        check(f.group_end(), "ncclGroupEnd");
-        settle("the start of an exchange");
+        ++started_;
     }
 
-    void finish() override {
-        if (copies_) {
-            for (gpu_rank& g : gpus_) {
-                const context_scope scope(g.context);
-                for (std::size_t to = 0; to < gpus_.size(); ++to) {
-                    if (g.copy_used.empty() || g.copy_used[to] == 0) {
-                        continue;
-                    }
-                    OTIMES_CUDA_CALL(cuEventRecord(g.copied[to], g.copies[to]));
-                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), g.copied[to], 0));
-                    OTIMES_CUDA_CALL(cuStreamWaitEvent(gpus_[to].executor->stream(), g.copied[to], 0));
-                    g.copy_used[to] = 0;
-                }
-            }
+    void finish(std::int32_t leave) override {
+        const std::int64_t last = started_ - leave;
+        if (last <= finished_) {
             return;
         }
-        if (size() == 1) {
-            return;
-        }
+        finished_ = last;
+        const auto slot = static_cast<std::size_t>((last - 1) % most_on_their_way);  // the streams keep the order
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
-            OTIMES_CUDA_CALL(cuEventRecord(g.arrived, g.messages));
-            OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), g.arrived, 0));
+            for (const gpu_rank& other : gpus_) {
+                if (&other == &g || copies_) {
+                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), other.arrived[slot], 0));
+                }
+            }
         }
     }
 
@@ -239,41 +252,65 @@ private:
         return t;
     }
 
-    /// One copy where the runs lie behind each other, one 2-D copy for each index of the other two levels otherwise.
-    static void copy_runs(CUdeviceptr from, CUdeviceptr to, const strided_copy& c, CUstream stream) {
-        std::size_t flat = 2;  // the level that the 2-D copies do
-        for (std::size_t level = 0; level < 3; ++level) {
-            flat = c.counts[level] > c.counts[flat] ? level : flat;
+    /// Queues copies from one GPU, by one kernel for every `most_moves` of them. Its context is current.
+    static void launch_copies(gpu_rank& g, std::span<const rank_copy> copies, CUstream stream) {
+        if (!copies.empty() && g.kernel == nullptr) {
+            std::string why;
+            const loaded_kernel* const found = device_context::current().kernels().get(exchange_request(), &why);
+            if (found == nullptr) {
+                throw device_error("otimes: the kernel that copies between GPUs could not be had: " + why + ".");
+            }
+            g.kernel = found->function;
         }
-        const std::size_t first = flat == 0 ? 1 : 0;
-        const std::size_t second = flat == 2 ? 1 : 2;
-        const bool pitched =
-            c.counts[flat] > 1 && c.from_strides[flat] <= most_pitch && c.to_strides[flat] <= most_pitch;
-        const std::int64_t single = pitched ? 1 : c.counts[flat];
-        for (std::int64_t i = 0; i < c.counts[first]; ++i) {
-            for (std::int64_t j = 0; j < c.counts[second]; ++j) {
-                const std::int64_t at = i * c.from_strides[first] + j * c.from_strides[second];
-                const std::int64_t there = i * c.to_strides[first] + j * c.to_strides[second];
-                for (std::int64_t k = 0; k < single; ++k) {
-                    const CUdeviceptr source = from + static_cast<CUdeviceptr>(at + k * c.from_strides[flat]);
-                    const CUdeviceptr target = to + static_cast<CUdeviceptr>(there + k * c.to_strides[flat]);
-                    if (!pitched) {
-                        OTIMES_CUDA_CALL(cuMemcpyDtoDAsync(target, source, static_cast<std::size_t>(c.run), stream));
-                        continue;
-                    }
-                    CUDA_MEMCPY2D rectangle{};
-                    rectangle.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-                    rectangle.srcDevice = source;
-                    rectangle.srcPitch = static_cast<std::size_t>(c.from_strides[flat]);
-                    rectangle.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-                    rectangle.dstDevice = target;
-                    rectangle.dstPitch = static_cast<std::size_t>(c.to_strides[flat]);
-                    rectangle.WidthInBytes = static_cast<std::size_t>(c.run);
-                    rectangle.Height = static_cast<std::size_t>(c.counts[flat]);
-                    OTIMES_CUDA_CALL(cuMemcpy2DAsync(&rectangle, stream));
-                }
+        exchange_arguments arguments{};
+        std::int64_t units = 0;
+        const auto launch = [&] {
+            if (arguments.count == 0) {
+                return;
+            }
+            const auto count = static_cast<unsigned>(arguments.count);
+            const std::int64_t needed = (units / arguments.unit + exchange_threads - 1) / exchange_threads;
+            const auto blocks =
+                static_cast<unsigned>(std::clamp<std::int64_t>(needed, count, std::max(exchange_blocks, count)));
+            void* parameters[] = {&arguments};
+            OTIMES_CUDA_CALL(
+                cuLaunchKernel(g.kernel, blocks, 1, 1, exchange_threads, 1, 1, 0, stream, parameters, nullptr));
+            arguments = {};
+            units = 0;
+        };
+        for (const rank_copy& c : copies) {
+            if (c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2] == 0) {
+                continue;
+            }
+            const int unit = widest_unit(c);
+            if (arguments.count == most_moves || (arguments.count > 0 && unit != arguments.unit)) {
+                launch();
+            }
+            arguments.unit = unit;
+            block_move& m = arguments.moves[static_cast<std::size_t>(arguments.count++)];
+            m.from = c.source;
+            m.to = c.target;
+            m.run = c.what.run;
+            for (std::size_t level = 0; level < 3; ++level) {
+                m.counts[level] = c.what.counts[level];
+                m.from_strides[level] = c.what.from_strides[level];
+                m.to_strides[level] = c.what.to_strides[level];
+            }
+            units += c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2];
+        }
+        launch();
+    }
+    /// The widest access that divides a copy's run, addresses and strides.
+    static int widest_unit(const rank_copy& c) {
+        auto all = static_cast<std::uint64_t>(c.what.run) | reinterpret_cast<std::uintptr_t>(c.source) |
+                   reinterpret_cast<std::uintptr_t>(c.target);
+        for (std::size_t level = 0; level < 3; ++level) {
+            if (c.what.counts[level] > 1) {
+                all |= static_cast<std::uint64_t>(c.what.from_strides[level]) |
+                       static_cast<std::uint64_t>(c.what.to_strides[level]);
             }
         }
+        return static_cast<int>(std::min<std::uint64_t>(all & (~all + 1), 16));
     }
 
     /// Lets all GPUs of this process reach each other's matrices. False where one cannot.
@@ -287,18 +324,10 @@ private:
         }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
-            g.copies.assign(gpus_.size(), nullptr);
-            g.copied.assign(gpus_.size(), nullptr);
-            g.copy_used.assign(gpus_.size(), 0);
-            for (std::size_t to = 0; to < gpus_.size(); ++to) {
-                if (gpus_[to].device == g.device) {
-                    continue;
-                }
-                if (!device_context::current().share_memory_with(gpus_[to].device)) {
+            for (const gpu_rank& to : gpus_) {
+                if (to.device != g.device && !device_context::current().share_memory_with(to.device)) {
                     return false;
                 }
-                OTIMES_CUDA_CALL(cuStreamCreate(&g.copies[to], CU_STREAM_NON_BLOCKING));
-                OTIMES_CUDA_CALL(cuEventCreate(&g.copied[to], CU_EVENT_DISABLE_TIMING));
             }
         }
         return true;
@@ -400,6 +429,8 @@ private:
     std::chrono::milliseconds deadline_;
     std::vector<gpu_rank> gpus_;
     bool copies_ = false;
+    std::int64_t started_ = 0;   ///< exchanges
+    std::int64_t finished_ = 0;  ///< of those, the first ones
     std::string broken_;
 };
 

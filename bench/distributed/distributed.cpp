@@ -175,7 +175,7 @@ void measure(const communicator& ranks, const communicator& whole, const problem
     for (int k = 0; k < c.n; ++k) {
         factors.push_back(K.addresses(static_cast<std::size_t>(k)));
     }
-    std::int32_t chunks = 1;
+    auto chunks = static_cast<std::int32_t>(plan->slab_count);
     for (const otimes::distributed_stage& s : plan->stages) {
         chunks = std::max(chunks, s.chunks);
     }
@@ -185,7 +185,7 @@ void measure(const communicator& ranks, const communicator& whole, const problem
         // The yardstick is not cut into chunks: `whole` has the same ranks and plans without them.
         const auto in_one = whole.plan_for((dX * K).problem(false, &dY.layout(), {}));
         local = stage_seconds(ranks, *in_one, dX.sources(), factors, otimes::stage_kind::local);
-        exchange = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::exchange);
+        exchange = stage_seconds(ranks, *in_one, dX.sources(), factors, otimes::stage_kind::exchange);
     }
     if (!by_columns && ranks.size() == 1) {
         one_gpu_ms = seconds * 1e3;

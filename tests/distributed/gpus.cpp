@@ -109,8 +109,8 @@ TEST_CASE("a message that does not come ends in an error in time [gpus]") {
     const auto began = std::chrono::steady_clock::now();
     CHECK_THROWS_AS(
         [&] {
-            ranks.over().start({}, {&alone, 1});
-            ranks.over().finish();
+            ranks.over().start({}, {&alone, 1}, {});
+            ranks.over().finish(0);
             ranks.over().synchronize();
         }(),
         otimes::device_error);

@@ -199,6 +199,52 @@ TEST_CASE("what is sent is what the plan says, and half of Algorithm 2") {
     CHECK(support::close(dY.to_host(), want, 16));
 }
 
+TEST_CASE("slabs of rows by turns: the exchange of one is on its way while the next is computed") {
+    const problem<double> p = made<double>(7, {{4, 6}, {6, 4}, {16, 16}}, 15);
+    const matrix<double> want = p.x * kron(p.factors);
+    const otimes::interconnect links{
+        .bytes_per_second = 1e9, .exchange_seconds = 1e-9, .chunks = 3, .least_chunk_bytes = 1};
+    for (const bool keeps_the_cut : {false, true}) {  // one exchange, two
+        matrix<double> at_once;
+        for (const bool by_turns : {false, true}) {
+            auto [ranks, link] = looped(2, {.links = by_turns ? links : otimes::interconnect{.bytes_per_second = 1e9}});
+            const distribution from = otimes::cut_mode(1, 2, p.before, 0);
+            const distribution to =
+                keeps_the_cut ? otimes::cut_mode(1, 2, p.after, 0) : otimes::cut_mode(1, 2, p.after, 2);
+            DistributedMatrix<double> dX(ranks, 7, p.x.cols(), from);
+            dX.from_host(p.x);
+            DistributedMatrix<double> dY(ranks, 7, want.cols(), to);
+            dY.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+            const auto plan = ranks.plan_for((dX * kron(p.factors)).problem(false, &to, ranks.wishes()));
+            REQUIRE(plan->overlapped == by_turns);
+            CHECK(plan->slab_count == (by_turns ? 3 : 1));
+            link->bytes_sent = 0;
+            link->most_on_their_way = 0;
+            dY = dX * kron(p.factors);
+            CHECK(link->bytes_sent == plan->bytes_on_wire);
+            CHECK(support::close(dY.to_host(), want, 384));
+            dY += 2 * dX * kron(p.factors);
+            CHECK(support::close(dY.to_host(), matrix<double>(3 * want), 384));
+            if (!by_turns) {
+                at_once = dY.to_host();
+                continue;
+            }
+            CHECK((dY.to_host().array() == at_once.array()).all());  // bit by bit
+        }
+    }
+    // Runs that are long enough to go without packing are left on their way.
+    auto [ranks, link] = looped(2, {.links = links});
+    const problem<double> q = made<double>(6, {{4, 4}, {4, 4}, {96, 96}, {96, 96}}, 16);
+    DistributedMatrix<double> dX(ranks, 6, q.x.cols(), otimes::cut_columns(2));
+    dX.from_host(q.x);
+    DistributedMatrix<double> dY(ranks, 6, q.x.cols(), otimes::cut_mode(1, 2, q.before, 1));
+    link->most_on_their_way = 0;
+    dY = dX * kron(q.factors[0], q.factors[1], otimes::identity(96), otimes::identity(96));
+    CHECK(link->most_on_their_way == 2);
+    const matrix<double> given = q.x * kron(q.factors[0], q.factors[1], otimes::identity(96), otimes::identity(96));
+    CHECK(support::close(dY.to_host(), given, 16));
+}
+
 TEST_CASE("a workspace limit bounds what a column cut takes beside X and Y, from the least up") {
     const problem<double> p = made<double>(7, {{4, 6}, {6, 4}, {5, 5}}, 14);
     const matrix<double> want = p.x * kron(p.factors);

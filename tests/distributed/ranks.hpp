@@ -19,7 +19,8 @@
 
 namespace ranks_test {
 
-// Ranks of one process that send messages all the same: counts what is sent, and fails or loses messages on request.
+// Ranks of one process that send messages all the same, as late as they may: what is sent arrives when its exchange is finished.
+// Counts what is sent, and fails or loses messages on request.
 class loopback final : public otimes::transport {
 public:
     explicit loopback(std::int32_t ranks) : ranks_(ranks) {}
@@ -39,11 +40,7 @@ public:
         held[rank].first -= bytes;
         ::operator delete(memory);
     }
-    void copy(std::int32_t from_rank, const void* from, std::int32_t to_rank, void* to,
-              const otimes::strided_copy& c) override {
-        if (from_rank != to_rank) {
-            throw otimes::device_error("loopback: a copy between ranks");
-        }
+    void copy(std::int32_t, const void* from, void* to, const otimes::strided_copy& c) override {
         for (std::int64_t i = 0; i < c.counts[0]; ++i) {
             for (std::int64_t j = 0; j < c.counts[1]; ++j) {
                 for (std::int64_t k = 0; k < c.counts[2]; ++k) {
@@ -63,8 +60,18 @@ public:
     void download(std::int32_t, void* to, const void* from, std::int64_t bytes) override {
         std::memcpy(to, from, std::size_t(bytes));
     }
-    void start(std::span<const otimes::message> sends, std::span<const otimes::message> receives) override {
+    void start(std::span<const otimes::message> sends, std::span<const otimes::message> receives,
+               std::span<const otimes::rank_copy> copies) override {
         ++starts;
+        for (const otimes::rank_copy& c : copies) {
+            if (c.from != c.to) {
+                throw otimes::device_error("loopback: a copy between ranks");
+            }
+        }
+        on_their_way.emplace_back();
+        exchange& now = on_their_way.back();
+        now.copies.assign(copies.begin(), copies.end());
+        most_on_their_way = std::max(most_on_their_way, on_their_way.size());
         if (starts == fail_at) {
             throw otimes::device_error("loopback: the link failed");
         }
@@ -79,7 +86,7 @@ public:
             if (box.empty() || box.front().bytes != m.bytes) {
                 throw otimes::device_error("loopback: a message of another length, or none");
             }
-            std::memcpy(m.data, box.front().data, std::size_t(m.bytes));
+            now.deliveries.push_back({box.front().data, m.data, std::size_t(m.bytes)});
             box.pop_front();
         }
         for (const auto& [who, box] : mail) {
@@ -88,9 +95,17 @@ public:
             }
         }
     }
-    void finish() override {
+    void finish(std::int32_t leave) override {
         if (starts == lose_at) {
             throw otimes::device_error("loopback: waited in vain");
+        }
+        for (; on_their_way.size() > std::size_t(leave); on_their_way.pop_front()) {
+            for (const delivery& d : on_their_way.front().deliveries) {
+                std::memcpy(d.to, d.from, d.bytes);
+            }
+            for (const otimes::rank_copy& c : on_their_way.front().copies) {
+                copy(c.from, c.source, c.target, c.what);
+            }
         }
     }
     void maximum(std::span<std::uint64_t>) override {}
@@ -98,6 +113,7 @@ public:
     void collect(std::span<double>) override {}
     void synchronize() override {}
 
+    std::size_t most_on_their_way = 0;
     int starts = 0;
     int messages = 0;
     int fail_at = -1;
@@ -106,6 +122,16 @@ public:
     std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> held;  // for each rank: bytes now, most so far
 
 private:
+    struct delivery {
+        const void* from;
+        void* to;
+        std::size_t bytes;
+    };
+    struct exchange {
+        std::vector<delivery> deliveries;
+        std::vector<otimes::rank_copy> copies;
+    };
+    std::deque<exchange> on_their_way;
     std::int32_t ranks_;
 };
 

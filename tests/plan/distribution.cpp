@@ -239,6 +239,51 @@ TEST_CASE("the plan that is chosen sends as little as any, and says how much") {
     CHECK(planned(flat).stages.front().kind == otimes::stage_kind::exchange);
 }
 
+TEST_CASE("slabs of rows hide exchanges where there are rows, bytes and memory enough") {
+    otimes::distributed_problem p = power(10, 8, 8, 3, 2);
+    p.operand = otimes::cut_mode(1, 2, extents{8, 8, 8}, 0);
+    otimes::interconnect links = net;
+    links.exchange_seconds = 1e-9;
+    const auto planned_with = [&](std::int32_t chunks, std::int64_t least_bytes) {
+        links.chunks = chunks;
+        links.least_chunk_bytes = least_bytes;
+        return otimes::make_distributed_plan(p, where, links);
+    };
+    const auto at_once = planned_with(1, 1);
+    CHECK(!at_once.overlapped);
+    const auto plan = planned_with(4, 1);
+    REQUIRE(plan.overlapped);
+    CHECK(plan.slab_rows == 3);
+    CHECK(plan.slab_count == 4);
+    REQUIRE(plan.slabs.size() == 2);
+    CHECK(plan.slabs[1].source.rows == 1);
+    CHECK(plan.bytes_on_wire == at_once.bytes_on_wire);
+    CHECK(plan.most_bytes_sent == at_once.most_bytes_sent);
+    CHECK(plan.predicted_seconds < at_once.predicted_seconds);
+    CHECK(otimes::distributed_plan_from_text(otimes::to_text(plan)) == plan);
+    CHECK(otimes::explain(plan).find(
+              "  4 slabs of at most 3 rows of each part, by turns: a slab is sent while the next is "
+              "computed; each:\n  1. local: F2, F3; 1 plan\n") != std::string::npos);
+    // A message is 10 * 512 / 2 / 2 elements: each slab's keeps the least size.
+    CHECK(planned_with(4, 10 * 128 * 8 / 3).slab_count == 3);
+    CHECK(!planned_with(4, 10 * 128 * 8 / 2 + 1).overlapped);
+    // Two slabs are on their way, so there are twice the intermediates of one; where that is too much, all goes at once or in
+    // slabs one after another.
+    p.wishes.workspace_limit_bytes = plan.workspace_bytes;
+    CHECK(planned_with(4, 1).overlapped);
+    p.wishes.workspace_limit_bytes = plan.slabs[1].workspace_bytes / 2;
+    const auto tight = planned_with(4, 1);
+    CHECK(!tight.overlapped);
+    CHECK(tight.workspace_bytes <= p.wishes.workspace_limit_bytes);
+    p.wishes = {};
+    p.rows = 1;
+    CHECK(!planned_with(4, 1).overlapped);
+    p.rows = 10;
+    p.result_is_fixed = true;
+    p.result = otimes::cut_rows(2);  // other rows on each rank than X has
+    CHECK(!planned_with(4, 1).overlapped);
+}
+
 TEST_CASE("a thousand ranks are planned as quickly as four") {
     const auto plan = otimes::make_distributed_plan(
         power(1, 64, 64, 4, 1024), otimes::gpu_machine(otimes::h200(), 8),

@@ -245,6 +245,7 @@ TEST_CASE("the core set has what plans without a compiler ask for, on every arch
         CAPTURE(capability);
         CHECK(serves(generic_request("otimes::kernels::bfloat16, float"), capability));
         CHECK(serves(generic_request("double, double"), capability));
+        CHECK(serves(exchange_request(), capability));
         const gpu_description gpu = otimes::gpu_of_capability(capability);
         std::size_t fused = 0;
         for (const gpu_group& g : otimes::planning::core_groups(capability)) {

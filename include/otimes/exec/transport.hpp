@@ -36,6 +36,15 @@ struct message {
     std::int64_t bytes = 0;
 };
 
+/// A copy from the memory of local rank `from` to that of `to`, which it reaches.
+struct rank_copy {
+    std::int32_t from = 0;
+    const void* source = nullptr;
+    std::int32_t to = 0;
+    void* target = nullptr;
+    strided_copy what;
+};
+
 /// See the file comment.
 class transport {
 public:
@@ -57,23 +66,24 @@ public:
     /// @{
     [[nodiscard]] virtual void* allocate(std::int32_t local, std::int64_t bytes) = 0;
     virtual void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept = 0;
-    /// Inside one rank's memory, in the order of its work; or between two local ranks if `reaches` says so, between `start` and
-    /// `finish`.
-    virtual void copy(std::int32_t local_from, const void* from, std::int32_t local_to, void* to,
-                      const strided_copy& what) = 0;
+    /// Inside one rank's memory, in the order of its work.
+    virtual void copy(std::int32_t local, const void* from, void* to, const strided_copy& what) = 0;
+    /// Whether a local rank writes into another's memory (or its own) without messages.
     [[nodiscard]] virtual bool reaches(std::int32_t local_from, std::int32_t local_to) const noexcept = 0;
     /// Between host memory and a local rank's; the host memory may be used again when the call returns.
     virtual void upload(std::int32_t local, void* to, const void* from, std::int64_t bytes) = 0;
     virtual void download(std::int32_t local, void* to, const void* from, std::int64_t bytes) = 0;
     /// @}
 
-    /// Starts all messages of this process's ranks. Between two ranks messages arrive in the order in which both list them. What
-    /// is sent must not change, and what is received must not be used, before `finish`.
+    /// Starts an exchange: all messages of this process's ranks, and copies between those that reach each other, after the work
+    /// that their executors have now. Between two ranks messages arrive in the order in which both list them. What is sent must
+    /// not change, and what is received must not be used, before `finish`. Several exchanges may be on their way.
     /// @throws device_error a send or receive that fails at once
-    virtual void start(std::span<const message> sends, std::span<const message> receives) = 0;
-    /// Ends what `start` began: on a stream, later work of each rank's executor comes after its messages; else waits.
-    /// @throws device_error a rank or link that failed, or the deadline
-    virtual void finish() = 0;
+    virtual void start(std::span<const message> sends, std::span<const message> receives,
+                       std::span<const rank_copy> copies) = 0;
+    /// Ends all exchanges that were started, but (if the transport can tell) the last `leave`, at most one: on a stream, later
+    /// work of each rank's executor comes after them; else waits. @throws device_error a rank or link that failed, or the deadline
+    virtual void finish(std::int32_t leave) = 0;
 
     /// Replaces each word by the largest that any process gave. @throws device_error
     virtual void maximum(std::span<std::uint64_t> words) = 0;

@@ -73,10 +73,10 @@ struct interconnect {
     double network_bytes_per_second = 0;  ///< between hosts; 0: there is one host
     std::int32_t ranks_per_host = 0;      ///< 0: all
     double exchange_seconds = 20e-6;      ///< fixed cost of an exchange
-    /// Parts into which a local stage and the exchange after it are cut, so that a part is sent while the next is computed. A
-    /// part's messages have at least `least_chunk_bytes`.
+    /// Parts into which the rows, or else the cut mode of a local stage and the exchange after it, are cut, so that a part is sent
+    /// while the next is computed. A part's messages have at least `least_chunk_bytes`.
     std::int32_t chunks = 1;
-    std::int64_t least_chunk_bytes = 16 << 20;
+    std::int64_t least_chunk_bytes = 4 << 20;
     bool packs = true;  ///< short runs are copied into one message; false: all ranks reach each other's memory
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
@@ -123,10 +123,11 @@ struct distributed_plan {
     /// The most that a rank takes beside X, Y and the factors: intermediates, packed messages, the workspace of its steps.
     std::int64_t workspace_bytes = 0;
     double predicted_seconds = 0;
-    /// Where `workspace_limit_bytes` asks for it, the rows are done in slabs: `slab_rows` rows of each part of rows at a time,
-    /// by slabs[0], the last ones by slabs[1] where they are fewer. Then there are no `stages`.
+    /// Where `workspace_limit_bytes` asks for it, or to hide exchanges, the rows are done in slabs: `slab_rows` rows of each part of
+    /// rows at a time, by slabs[0], the last ones by slabs[1] where they are fewer. Then there are no `stages`.
     std::int64_t slab_rows = 0;
     std::int64_t slab_count = 1;
+    bool overlapped = false;  ///< two slabs by turns: one's exchange goes on while the other is computed
     std::vector<distributed_plan> slabs;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;
@@ -554,6 +555,8 @@ OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
 /// How many intermediate buffers the stages take turns in: three, so that while chunks of a stage arrive in one, later chunks
 /// still read another and write a third.
 inline constexpr std::size_t most_intermediates = 3;
+/// Slabs that are done by turns, each with intermediates of its own.
+inline constexpr std::size_t most_slabs_on_their_way = 2;
 /// Packed messages to different ranks begin at multiples of this.
 inline constexpr std::int64_t packing_alignment = 256;
 
@@ -759,16 +762,18 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     return result;
 }
 
-/// The same rows in slabs of `slab_rows` rows of each part. X and Y have the same parts of rows on the same ranks.
+/// The same rows in slabs of `slab_rows` rows of each part, one after another or overlapped. X and Y have the same parts of rows
+/// on the same ranks.
 OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& problem, const distribution& result_layout,
-                                                  std::int64_t slab_rows, const machine& where, const interconnect& net,
-                                                  bool with_local_plans, std::int64_t& least) {
+                                                  std::int64_t slab_rows, bool overlapped, const machine& where,
+                                                  const interconnect& net, bool with_local_plans, std::int64_t& least) {
     const std::int32_t parts = problem.operand.row_parts;
     const std::int64_t longest = part_of(problem.rows, parts, 0).size();
     distributed_plan result;
     result.source = problem;
     result.result = result_layout;
     result.slab_rows = slab_rows;
+    result.overlapped = overlapped;
     result.slab_count = (longest + slab_rows - 1) / slab_rows;
     distributed_problem slab = problem;
     slab.result_is_fixed = true;
@@ -789,7 +794,9 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
         std::int64_t ignored = 0;
         held.join(held_by(plan_at_once(slab, where, net, false, ignored), net));
     }
+    held.buffers *= overlapped ? static_cast<std::int64_t>(most_slabs_on_their_way) : 1;
     least = 0;
+    double seen = 0;  // of a slab whose exchanges, or whose local stages, nothing hides
     for (std::size_t i = 0; i < kinds.size(); ++i) {
         slab.rows = kinds[i];
         std::int64_t needed = 0;
@@ -798,11 +805,43 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
         const std::int64_t count = i == 1 ? 1 : result.slab_count - static_cast<std::int64_t>(kinds.size()) + 1;
         result.bytes_on_wire += count * one.bytes_on_wire;
         result.most_bytes_sent += count * one.most_bytes_sent;
-        result.predicted_seconds += static_cast<double>(count) * one.predicted_seconds;
+        double exchanges = 0;
+        for (const distributed_stage& s : one.stages) {
+            exchanges += s.kind == stage_kind::exchange ? s.predicted_seconds : 0.0;
+        }
+        const double local = one.predicted_seconds - exchanges;
+        seen = (std::max)(seen, (std::min)(local, exchanges));
+        result.predicted_seconds +=
+            static_cast<double>(count) * (overlapped ? (std::max)(local, exchanges) : one.predicted_seconds);
         result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
         result.slabs.push_back(std::move(one));
     }
+    result.predicted_seconds += overlapped ? seen : 0.0;
     return result;
+}
+
+/// True where a rank has the same rows of X and of Y.
+OTIMES_COLD inline bool same_rows(const distribution& x, const distribution& y) {
+    return y.row_parts == x.row_parts && y.col_parts == x.col_parts && y.first_rank == x.first_rank;
+}
+
+/// How many slabs of rows hide the exchanges of a plan: as many as `chunks` allows and leave each message its least size; 1 where
+/// nothing is to be hidden or rows are too few.
+OTIMES_COLD inline std::int64_t slabs_that_overlap(const distributed_plan& p, const interconnect& net) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
+    std::int64_t count =
+        same_rows(p.source.operand, p.result)
+            ? (std::min)(part_of(p.source.rows, p.source.operand.row_parts, 0).size(), std::int64_t{net.chunks})
+            : 1;
+    bool any = false;
+    for (const distributed_stage& s : p.stages) {
+        if (s.kind == stage_kind::exchange && s.moved.total > 0) {
+            any = true;
+            const std::int64_t message = s.moved.most_sent * bytes / (std::max)(1, p.source.ranks - 1);
+            count = (std::min)(count, message / (std::max)(net.least_chunk_bytes, std::int64_t{1}));
+        }
+    }
+    return any ? (std::max)(count, std::int64_t{1}) : 1;
 }
 
 }  // namespace planning
@@ -820,15 +859,24 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     const std::int64_t limit = problem.wishes.workspace_limit_bytes;
     std::int64_t least = 0;
     distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
+    const distribution& x = problem.operand;
+    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
+    if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
+        interconnect whole_slabs = net;
+        whole_slabs.chunks = 1;
+        std::int64_t needed = 0;
+        distributed_plan slabs = plan_in_slabs(problem, result.result, (longest + count - 1) / count, true, where,
+                                               whole_slabs, with_local_plans, needed);
+        if (needed <= limit && slabs.predicted_seconds < result.predicted_seconds) {
+            slabs.rejected = std::move(result.rejected);
+            return slabs;
+        }
+    }
     if (least <= limit) {
         return result;
     }
-    const distribution& x = problem.operand;
-    const auto same_rows = [&x](const distribution& y) {
-        return y.row_parts == x.row_parts && y.col_parts == x.col_parts && y.first_rank == x.first_rank;
-    };
     distribution y = result.result;
-    if (!problem.result_is_fixed && !same_rows(y)) {  // as X, with the factors' columns
+    if (!problem.result_is_fixed && !same_rows(x, y)) {  // as X, with the factors' columns
         std::vector<std::int64_t> before;
         std::vector<std::int64_t> after;
         for (const distributed_factor& f : problem.factors) {
@@ -839,10 +887,9 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         y = {.row_parts = x.row_parts, .col_parts = x.col_parts, .first_rank = x.first_rank};
         y = mode >= 0 ? layout_choice{y, mode}.with(after) : y;
     }
-    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
-    for (std::int64_t rows = longest; same_rows(y) && rows > 0; rows = rows > 1 ? (rows + 1) / 2 : 0) {
+    for (std::int64_t rows = longest; same_rows(x, y) && rows > 0; rows = rows > 1 ? (rows + 1) / 2 : 0) {
         std::int64_t needed = 0;
-        distributed_plan slabs = plan_in_slabs(problem, y, rows, where, net, with_local_plans, needed);
+        distributed_plan slabs = plan_in_slabs(problem, y, rows, false, where, net, with_local_plans, needed);
         if (needed <= limit) {
             slabs.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(slabs.workspace_bytes)) +
                                   " a rank instead of " + bytes_text(static_cast<double>(least)));
@@ -850,12 +897,13 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         }
         least = (std::min)(least, needed);
     }
-    throw budget_error("otimes: the distributed product needs a workspace of at least " + std::to_string(least) +
-                           " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
-                           (same_rows(y) ? ". Raise the limit to that or more."
-                                         : ". Raise the limit to that or more, or give X and Y the same parts of rows, "
-                                           "which can then be done in slabs."),
-                       least);
+    throw budget_error(
+        "otimes: the distributed product needs a workspace of at least " + std::to_string(least) +
+            " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
+            (same_rows(x, y) ? ". Raise the limit to that or more."
+                             : ". Raise the limit to that or more, or give X and Y the same parts of rows, "
+                               "which can then be done in slabs."),
+        least);
 }
 
 /// What FastKron's Algorithm 2 sends for the same product (A. Jangda, M. Yadav: Fast Kronecker matrix-matrix multiplication on
@@ -956,7 +1004,7 @@ template <class Archive>
 void transfer(Archive& a, distributed_plan& p) {
     transfer(a, p.source);
     a.line("distributed");
-    transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.workspace_bytes, p.slab_rows, p.slab_count,
+    transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.workspace_bytes, p.slab_rows, p.slab_count, p.overlapped,
                  p.predicted_seconds);
     transfer(a, p.result);
     transfer_numbers(a, "buffers", p.buffer_elements);
@@ -1049,7 +1097,9 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     std::size_t number = 0;
     if (!p.slabs.empty()) {
         text += "  " + counted(p.slab_count, "slab") + " of at most " + counted(p.slab_rows, "row") +
-                " of each part, one after another; each:\n";
+                " of each part, " +
+                (p.overlapped ? "by turns: a slab is sent while the next is computed; each:\n"
+                              : "one after another; each:\n");
     }
     for (const distributed_stage& s : p.slabs.empty() ? p.stages : p.slabs.front().stages) {
         text += "  " + std::to_string(++number) + ". ";

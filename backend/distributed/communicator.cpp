@@ -91,10 +91,10 @@ struct communicator_state {
     /// Moves one chunk of all blocks. What was started is still on its way when this returns, unless it had to be packed.
     void start_exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                         std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target,
-                        std::int32_t chunk, std::int32_t chunks);
+                        std::int32_t chunk, std::int32_t chunks, bool beside_work);
     void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                   std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
-        start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1);
+        start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1, false);
         over->finish(0);
     }
 
@@ -110,6 +110,7 @@ struct communicator_state::slab_on_its_way {
     std::vector<void*> next;
     std::vector<void*> y;
     std::size_t first_arena = 0;
+    bool by_turns = false;       ///< with another slab, which is computed while this one's exchange goes on
     std::size_t stage = 0;       ///< that comes next
     std::int64_t exchange = -1;  ///< that is on its way and must end before it; -1: none
 
@@ -160,7 +161,7 @@ std::int64_t aligned(std::int64_t bytes) {
 void communicator_state::start_exchange(const distribution& from, const distribution& to, std::int64_t rows,
                                         std::int64_t cols, std::int64_t element_bytes,
                                         std::span<const void* const> source, std::span<void* const> target,
-                                        std::int32_t chunk, std::int32_t chunks) {
+                                        std::int32_t chunk, std::int32_t chunks, bool beside_work) {
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const std::int32_t locals = over->local_count();
@@ -258,7 +259,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             }
         }
     }
-    over->start(sends, receives, direct);
+    over->start(sends, receives, direct, beside_work);
     ++started;
     if (!any_packed) {
         return;
@@ -422,7 +423,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
         if (stage.kind == stage_kind::exchange) {
             if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
                 start_exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
-                               at.current, at.next, 0, 1);
+                               at.current, at.next, 0, 1, at.by_turns);
             }
             at.current.assign(at.next.begin(), at.next.end());
             at.exchange = started - 1;
@@ -470,7 +471,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             output_of(i + 1, arrived);
             const std::vector<const void*> from(at.next.begin(), at.next.end());
             start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes, from,
-                           arrived, chunk, stage.chunks);
+                           arrived, chunk, stage.chunks, chunk + 1 < stage.chunks);
         }
         at.current.assign(at.next.begin(), at.next.end());
     }
@@ -499,6 +500,7 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
     const auto begin = [&](std::int64_t s) {
         slab_on_its_way slab;
         slab.plan = plan.slabs.empty() ? &plan : s + 1 == plan.slab_count ? &plan.slabs.back() : &plan.slabs.front();
+        slab.by_turns = plan.overlapped;
         slab.current.assign(x.begin(), x.end());
         slab.y.assign(y.begin(), y.end());
         slab.next.resize(static_cast<std::size_t>(locals));

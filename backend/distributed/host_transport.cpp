@@ -48,7 +48,7 @@ void host_transport::download(std::int32_t, void* to, const void* from, std::int
 }
 
 void in_process_transport::start(std::span<const message> sends, std::span<const message> receives,
-                                 std::span<const rank_copy> copies) {
+                                 std::span<const rank_copy> copies, bool) {
     if (!sends.empty() || !receives.empty()) {
         throw unsupported_error("otimes: ranks of one process reach each other's memory; nothing is sent.");
     }

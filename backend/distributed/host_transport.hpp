@@ -51,8 +51,8 @@ public:
     [[nodiscard]] std::int32_t size() const noexcept override { return ranks_; }
     [[nodiscard]] std::int32_t first_rank() const noexcept override { return 0; }
     [[nodiscard]] std::int32_t local_count() const noexcept override { return ranks_; }
-    void start(std::span<const message> sends, std::span<const message> receives,
-               std::span<const rank_copy> copies) override;
+    void start(std::span<const message> sends, std::span<const message> receives, std::span<const rank_copy> copies,
+               bool) override;
     void finish(std::int32_t) override {}
     void maximum(std::span<std::uint64_t>) override {}
     void broadcast(std::string&) override {}

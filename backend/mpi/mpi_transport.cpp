@@ -86,8 +86,8 @@ public:
     [[nodiscard]] std::int32_t first_rank() const noexcept override { return rank_; }
     [[nodiscard]] std::int32_t local_count() const noexcept override { return 1; }
 
-    void start(std::span<const message> sends, std::span<const message> receives,
-               std::span<const rank_copy> copies) override {
+    void start(std::span<const message> sends, std::span<const message> receives, std::span<const rank_copy> copies,
+               bool) override {
         require_whole();
         for (const message& m : receives) {
             for_each_part(m, [&](void* data, int bytes) {

@@ -31,6 +31,12 @@ constexpr std::int64_t most_on_their_way = 4;
 /// that are computed meanwhile.
 constexpr unsigned exchange_threads = 256;
 constexpr unsigned exchange_blocks = 128;
+/// From this size on a rank's part of an exchange that goes on beside work is left to a copy engine: one takes no multiprocessor,
+/// but is told of every block by itself.
+constexpr std::int64_t least_engine_bytes = 16 << 20;
+constexpr std::int64_t least_engine_run = 32 << 10;
+constexpr std::int64_t most_engine_copies = 8;  ///< for one block
+constexpr std::int64_t most_pitch = (std::int64_t{1} << 31) - 1;
 
 /// One GPU of this process.
 struct gpu_rank {
@@ -122,8 +128,8 @@ public:
         }
     }
 
-    void start(std::span<const message> sends, std::span<const message> receives,
-               std::span<const rank_copy> copies) override {
+    void start(std::span<const message> sends, std::span<const message> receives, std::span<const rank_copy> copies,
+               bool beside_work) override {
         require_whole();
         const auto slot = static_cast<std::size_t>(started_ % most_on_their_way);
         if (size() == 1) {
@@ -146,13 +152,21 @@ public:
             std::vector<rank_copy> of_one;
             for (std::size_t local = 0; local < gpus_.size(); ++local) {
                 of_one.clear();
+                std::int64_t bytes = 0;
+                bool by_engine = beside_work;
                 for (const rank_copy& c : copies) {
                     if (c.from == static_cast<std::int32_t>(local)) {
                         of_one.push_back(c);
+                        bytes += bytes_of(c);
+                        by_engine = by_engine && (c.to == c.from || suits_engine(c.what));
                     }
                 }
                 const context_scope scope(gpus_[local].context);
-                launch_copies(gpus_[local], of_one, gpus_[local].exchange);
+                if (by_engine && bytes >= least_engine_bytes) {
+                    copy_by_engine(gpus_[local], of_one);
+                } else {
+                    launch_copies(gpus_[local], of_one, gpus_[local].exchange);
+                }
             }
         }
         if (!copies_) {
@@ -252,6 +266,59 @@ private:
         return t;
     }
 
+    static std::int64_t bytes_of(const rank_copy& c) {
+        return c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2];
+    }
+
+    /// The level of runs that a 2-D copy takes at once.
+    static std::size_t flat_level(const strided_copy& c) {
+        std::size_t flat = 2;
+        for (std::size_t level = 0; level < 3; ++level) {
+            flat = c.counts[level] > c.counts[flat] ? level : flat;
+        }
+        return flat;
+    }
+    static bool suits_engine(const strided_copy& c) {
+        const std::size_t flat = flat_level(c);
+        return c.run >= least_engine_run && c.from_strides[flat] <= most_pitch && c.to_strides[flat] <= most_pitch &&
+               c.counts[0] * c.counts[1] * c.counts[2] <= most_engine_copies * c.counts[flat];
+    }
+
+    /// Queues what one GPU sends as 2-D copies, one receiver after another: a copy engine fills all links by one copy, and ranks
+    /// begin with different receivers. What stays is copied by the kernel, among the GPU's own work. Its context is current.
+    static void copy_by_engine(gpu_rank& g, std::span<const rank_copy> copies) {
+        std::vector<rank_copy> own;
+        for (const rank_copy& one : copies) {
+            if (one.to == one.from) {
+                own.push_back(one);
+                continue;
+            }
+            const strided_copy& c = one.what;
+            const std::size_t flat = flat_level(c);
+            const std::size_t first = flat == 0 ? 1 : 0;
+            const std::size_t second = flat == 2 ? 1 : 2;
+            for (std::int64_t i = 0; i < c.counts[first]; ++i) {
+                for (std::int64_t j = 0; j < c.counts[second]; ++j) {
+                    CUDA_MEMCPY2D rectangle{};
+                    rectangle.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+                    rectangle.srcDevice =
+                        reinterpret_cast<CUdeviceptr>(one.source) +
+                        static_cast<CUdeviceptr>(i * c.from_strides[first] + j * c.from_strides[second]);
+                    rectangle.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+                    rectangle.dstDevice = reinterpret_cast<CUdeviceptr>(one.target) +
+                                          static_cast<CUdeviceptr>(i * c.to_strides[first] + j * c.to_strides[second]);
+                    const bool pitched = c.counts[flat] > 1;
+                    rectangle.srcPitch = static_cast<std::size_t>(pitched ? c.from_strides[flat] : c.run);
+                    rectangle.dstPitch = static_cast<std::size_t>(pitched ? c.to_strides[flat] : c.run);
+                    rectangle.WidthInBytes = static_cast<std::size_t>(c.run);
+                    rectangle.Height = static_cast<std::size_t>(c.counts[flat]);
+                    OTIMES_CUDA_CALL(cuMemcpy2DAsync(&rectangle, g.exchange));
+                }
+            }
+        }
+        launch_copies(g, own, g.executor->stream());
+    }
+
     /// Queues copies from one GPU, by one kernel for every `most_moves` of them. Its context is current.
     static void launch_copies(gpu_rank& g, std::span<const rank_copy> copies, CUstream stream) {
         if (!copies.empty() && g.kernel == nullptr) {
@@ -263,23 +330,23 @@ private:
             g.kernel = found->function;
         }
         exchange_arguments arguments{};
-        std::int64_t units = 0;
+        std::int64_t bytes = 0;
         const auto launch = [&] {
             if (arguments.count == 0) {
                 return;
             }
             const auto count = static_cast<unsigned>(arguments.count);
-            const std::int64_t needed = (units / arguments.unit + exchange_threads - 1) / exchange_threads;
+            const std::int64_t needed = (bytes / arguments.unit + exchange_threads - 1) / exchange_threads;
             const auto blocks =
                 static_cast<unsigned>(std::clamp<std::int64_t>(needed, count, std::max(exchange_blocks, count)));
             void* parameters[] = {&arguments};
             OTIMES_CUDA_CALL(
                 cuLaunchKernel(g.kernel, blocks, 1, 1, exchange_threads, 1, 1, 0, stream, parameters, nullptr));
             arguments = {};
-            units = 0;
+            bytes = 0;
         };
         for (const rank_copy& c : copies) {
-            if (c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2] == 0) {
+            if (bytes_of(c) == 0) {
                 continue;
             }
             const int unit = widest_unit(c);
@@ -296,7 +363,7 @@ private:
                 m.from_strides[level] = c.what.from_strides[level];
                 m.to_strides[level] = c.what.to_strides[level];
             }
-            units += c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2];
+            bytes += bytes_of(c);
         }
         launch();
     }

@@ -109,7 +109,7 @@ TEST_CASE("a message that does not come ends in an error in time [gpus]") {
     const auto began = std::chrono::steady_clock::now();
     CHECK_THROWS_AS(
         [&] {
-            ranks.over().start({}, {&alone, 1}, {});
+            ranks.over().start({}, {&alone, 1}, {}, false);
             ranks.over().finish(0);
             ranks.over().synchronize();
         }(),

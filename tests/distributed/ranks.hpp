@@ -61,7 +61,7 @@ public:
         std::memcpy(to, from, std::size_t(bytes));
     }
     void start(std::span<const otimes::message> sends, std::span<const otimes::message> receives,
-               std::span<const otimes::rank_copy> copies) override {
+               std::span<const otimes::rank_copy> copies, bool) override {
         ++starts;
         for (const otimes::rank_copy& c : copies) {
             if (c.from != c.to) {

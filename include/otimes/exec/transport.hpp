@@ -78,9 +78,10 @@ public:
     /// Starts an exchange: all messages of this process's ranks, and copies between those that reach each other, after the work
     /// that their executors have now. Between two ranks messages arrive in the order in which both list them. What is sent must
     /// not change, and what is received must not be used, before `finish`. Several exchanges may be on their way.
+    /// @param beside_work the executors get more work before `finish`: their processors are left to it where that is possible
     /// @throws device_error a send or receive that fails at once
     virtual void start(std::span<const message> sends, std::span<const message> receives,
-                       std::span<const rank_copy> copies) = 0;
+                       std::span<const rank_copy> copies, bool beside_work) = 0;
     /// Ends all exchanges that were started, but (if the transport can tell) the last `leave`, at most one: on a stream, later
     /// work of each rank's executor comes after them; else waits. @throws device_error a rank or link that failed, or the deadline
     virtual void finish(std::int32_t leave) = 0;

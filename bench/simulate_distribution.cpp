@@ -69,10 +69,22 @@ struct prediction {
     double exchange = 0;  ///< the exchanges alone
 };
 
-/// A stage in chunks is sent while the next chunk is computed: of the shorter
-/// of the two, one chunk is seen.
+/// A stage in chunks is sent while the next chunk is computed: of the shorter of the two, one chunk is seen. So too with slabs by
+/// turns.
 prediction predicted(const distributed_plan& plan) {
     prediction p;
+    double seen = 0;
+    for (std::size_t i = 0; i < plan.slabs.size(); ++i) {
+        const auto kinds = static_cast<std::int64_t>(plan.slabs.size());
+        const auto count =
+            static_cast<double>(i + 1 == plan.slabs.size() && kinds > 1 ? 1 : plan.slab_count - kinds + 1);
+        const prediction one = predicted(plan.slabs[i]);
+        p.local += count * one.local;
+        p.exchange += count * one.exchange;
+        p.seconds += count * (plan.overlapped ? std::max(one.local, one.exchange) : one.seconds);
+        seen = std::max(seen, plan.overlapped ? std::min(one.local, one.exchange) : 0.0);
+    }
+    p.seconds += seen;
     double waiting = 0;  // the local stage whose chunks the next exchange sends
     std::int32_t chunks = 1;
     for (const otimes::distributed_stage& stage : plan.stages) {
@@ -106,7 +118,7 @@ double simulate(const setting& s, const char* split, distributed_problem problem
     const double seconds = seen.seconds;
     const double local = seen.local;
     std::string stages;
-    for (const otimes::distributed_stage& stage : plan.stages) {
+    for (const otimes::distributed_stage& stage : (plan.slabs.empty() ? plan : plan.slabs.front()).stages) {
         stages += stages.empty() ? "" : " ";
         stages += stage.kind == otimes::stage_kind::exchange ? "exchange" : std::to_string(stage.factors.size());
     }
@@ -158,10 +170,15 @@ int compare(const char* path) {
         const prediction p = predicted(plan);
         // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.
         const double ms = std::atof(cells[6].c_str());
-        for (otimes::distributed_stage& stage : plan.stages) {
-            const bool local = stage.kind == otimes::stage_kind::local;
-            stage.predicted_seconds *= std::atof(cells[local ? 8 : 9].c_str()) * 1e-3 / (local ? p.local : p.exchange);
-        }
+        const auto scale = [&](distributed_plan& part) {
+            for (otimes::distributed_stage& stage : part.stages) {
+                const bool local = stage.kind == otimes::stage_kind::local;
+                stage.predicted_seconds *=
+                    std::atof(cells[local ? 8 : 9].c_str()) * 1e-3 / (local ? p.local : p.exchange);
+            }
+        };
+        scale(plan);
+        std::ranges::for_each(plan.slabs, scale);
         const double parts_ms = predicted(plan).seconds * 1e3;
         std::printf("%s,%s,%s,%d,%s,%s,%.4f,%s,%.4f,%.4f,%.4f,%.4f,%.2f\n", cells[0].c_str(), cells[1].c_str(),
                     cells[2].c_str(), gpus, cells[5].c_str(), cells[8].c_str(), p.local * 1e3, cells[9].c_str(),

@@ -41,7 +41,7 @@ interconnect links_of(const transport& over, const communicator_options& how) {
     if (over.executor_of(0).where() == placement::gpu) {
         const double peer = where.gpus.front().peer_bytes_per_second;
         links.bytes_per_second = peer > 0 ? peer : where.gpus.front().host_bytes_per_second;
-        links.exchange_seconds = links.packs ? 25e-6 : 10e-6;
+        links.exchange_seconds = links.packs ? 25e-6 : 20e-6;
         links.chunks = how.links.chunks > 1 ? how.links.chunks : 8;
     } else {
         links.bytes_per_second = where.cpu.memory_bytes_per_second / 4;  // two copies, each read and written

@@ -49,8 +49,8 @@ struct communicator_options {
     bool use_gpus = true;
     /// Of how many GPUs a communicator inside one process consists; 0: all.
     std::int32_t gpu_count = 0;
-    /// GPUs of one process exchange by copies into each other's memory (by their copy engines, so that all multiprocessors go on
-    /// computing) where they reach it; false: by NCCL's messages.
+    /// GPUs of one process that reach each other's memory store into it (large blocks beside other work go by their copy
+    /// engines, so that the multiprocessors go on with the steps); false: NCCL's messages.
     bool exchange_by_copies = true;
     /// What the planner assumes of the links; 0 rates: from the machine.
     interconnect links{.bytes_per_second = 0};

@@ -504,8 +504,9 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         slab.current.assign(x.begin(), x.end());
         slab.y.assign(y.begin(), y.end());
         slab.next.resize(static_cast<std::size_t>(locals));
-        slab.first_arena = static_cast<std::size_t>(plan.overlapped ? s % planning::most_slabs_on_their_way : 0) *
-                           planning::most_intermediates;
+        slab.first_arena = plan.overlapped ? static_cast<std::size_t>(s) % planning::most_slabs_on_their_way *
+                                                 planning::most_intermediates
+                                           : 0;
         // The rows of a part lie one after another in the blocks of X and of Y.
         for (std::int32_t local = 0; s > 0 && local < locals; ++local) {
             const auto n = static_cast<std::size_t>(local);

@@ -363,7 +363,10 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
                 throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
             }
             useful = l.fused.place.tiles(group) * group.tile.cluster * group.tile.slices;
-            resident -= resident % group.tile.slices;  // a tile's slices are neighbouring blocks of one turn
+            // A tile's slices are neighbouring blocks of one turn. They do not wait for each other, so that on a small device
+            // some may come after the others; fewer blocks than slices would leave a part of Y unwritten.
+            const std::int64_t slices = group.tile.slices;
+            resident = std::max(resident - resident % slices, slices);
             source = to_string(kernel->source).data();
         }
         ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));

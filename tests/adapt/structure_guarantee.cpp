@@ -181,7 +181,9 @@ TEST_CASE("no expression takes memory of the size of the product") {
         CHECK(otimes::plan_from_text(otimes::to_text(p)) == p);
     });
     add("the reference executor", [&] { otimes::on(otimes::reference(), Y) = X * kron(A, otimes::identity(n * n)); });
-    for (const auto& [name, what] : surface) {
+    for (const auto& entry : surface) {
+        const std::string& name = entry.first;  // clang++ captures no structured binding
+        const auto& what = entry.second;
         CAPTURE(name);
         bool refused = false;
         {

@@ -37,6 +37,8 @@ using otimes::distributed_problem;
 /// Sent by one GPU to the others of its host at once: 320 to 350 GB/s of
 /// NVLink's 394 is what large messages reach.
 constexpr double nvlink_bytes_per_second = 335e9;
+/// By the last pass of a stage.
+constexpr double store_bytes_per_second = 165e9;
 
 struct setting {
     otimes::machine where;
@@ -69,7 +71,7 @@ struct prediction {
     double exchange = 0;  ///< the exchanges alone
 };
 
-/// A stage in chunks is sent while the next chunk is computed: of the shorter of the two, one chunk is seen. So too with slabs by
+/// A stage in chunks is sent while the next chunk is computed: of the shorter of the two, the last chunk is seen. So too with slabs by
 /// turns.
 prediction predicted(const distributed_plan& plan) {
     prediction p;
@@ -89,7 +91,7 @@ prediction predicted(const distributed_plan& plan) {
     std::int32_t chunks = 1;
     for (const otimes::distributed_stage& stage : plan.stages) {
         const double seconds = stage.predicted_seconds;
-        if (stage.kind == otimes::stage_kind::local) {
+        if (stage.kind != otimes::stage_kind::exchange) {
             p.local += seconds;
             p.seconds += seconds;
             waiting = seconds;
@@ -97,7 +99,7 @@ prediction predicted(const distributed_plan& plan) {
             continue;
         }
         p.exchange += seconds;
-        p.seconds += seconds - std::min(waiting, seconds) * (1.0 - 1.0 / chunks);
+        p.seconds += seconds - std::min(waiting, seconds) * (1.0 - otimes::last_chunk_share(chunks));
         waiting = 0;
         chunks = 1;
     }
@@ -166,13 +168,16 @@ int compare(const char* path) {
         otimes::interconnect net{.bytes_per_second = nvlink_bytes_per_second, .exchange_seconds = 25e-6};
         net.chunks = static_cast<std::int32_t>(std::atoi(cells[5].c_str()));
         net.least_chunk_bytes = 1;
+        net.packs = false;
+        net.store_bytes_per_second = store_bytes_per_second;
+        net.stores = cells.size() > 15 && cells[15] == "stores into peers";
         distributed_plan plan = otimes::make_distributed_plan(problem, where, net);
         const prediction p = predicted(plan);
         // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.
         const double ms = std::atof(cells[6].c_str());
         const auto scale = [&](distributed_plan& part) {
             for (otimes::distributed_stage& stage : part.stages) {
-                const bool local = stage.kind == otimes::stage_kind::local;
+                const bool local = stage.kind != otimes::stage_kind::exchange;
                 stage.predicted_seconds *=
                     std::atof(cells[local ? 8 : 9].c_str()) * 1e-3 / (local ? p.local : p.exchange);
             }

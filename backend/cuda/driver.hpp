@@ -22,9 +22,9 @@ namespace otimes::backend {
                             each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)    \
                                 each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)           \
                                     each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)         \
-                                        each(cuMemcpy2DAsync) each(cuMemsetD8Async) each(cuModuleLoadData)          \
-                                            each(cuModuleUnload) each(cuModuleGetFunction) each(cuFuncSetAttribute) \
-                                                each(cuFuncGetAttribute)                                            \
+                                        each(cuMemcpy2DAsync) each(cuMemcpy3DAsync) each(cuMemsetD8Async)           \
+                                            each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)   \
+                                                each(cuFuncSetAttribute) each(cuFuncGetAttribute)                   \
                                                     each(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
                                                         each(cuLaunchKernel) each(cuModuleGetGlobal)                \
                                                             each(cuPointerGetAttribute) each(cuDeviceCanAccessPeer) \

@@ -430,8 +430,10 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const
         const plan* address = nullptr;
         std::shared_ptr<const prepared_plan> ready;
     };
-    thread_local std::array<recent_plan, 16> recent;
-    recent_plan& entry = recent[(reinterpret_cast<std::uintptr_t>(&p) >> 6) % recent.size()];
+    thread_local std::array<recent_plan, 64> recent;
+    // Ranks on several GPUs run the same plan by turns.
+    const std::uint64_t where = (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull;
+    recent_plan& entry = recent[(where * 0x9e3779b97f4a7c15ull) >> 58];
     if (entry.executor_id == id() && entry.address == &p && same_work(entry.ready->made_for, p)) {
         return entry.ready;
     }

@@ -16,8 +16,6 @@ namespace otimes {
 
 namespace {
 
-/// Runs at least this long go as messages of their own; shorter ones are packed.
-constexpr std::int64_t least_direct_bytes = 64 * 1024;
 constexpr std::int64_t most_direct_runs = 4096;
 constexpr std::size_t most_plans = 256;
 using planning::packing_alignment;
@@ -34,15 +32,21 @@ interconnect links_of(const transport& over, const communicator_options& how) {
     for (std::int32_t other = 1; other < over.local_count(); ++other) {
         links.packs = links.packs || !over.reaches(0, other) || !over.reaches(other, 0);
     }
+    const machine& where = over.executor_of(0).target();
+    const bool gpus = over.executor_of(0).where() == placement::gpu;
+    if (gpus && links.store_bytes_per_second == 0) {
+        // A pass stores runs of a sector and more: measured on H200 at 148 to 184 GB/s.
+        links.store_bytes_per_second = 165e9;
+    }
     if (links.bytes_per_second > 0) {
         return links;
     }
-    const machine& where = over.executor_of(0).target();
-    if (over.executor_of(0).where() == placement::gpu) {
+    if (gpus) {
         const double peer = where.gpus.front().peer_bytes_per_second;
         links.bytes_per_second = peer > 0 ? peer : where.gpus.front().host_bytes_per_second;
         links.exchange_seconds = links.packs ? 25e-6 : 20e-6;
-        links.chunks = how.links.chunks > 1 ? how.links.chunks : 8;
+        // What was packed is waited for, so that nothing of it goes on beside work.
+        links.chunks = how.links.chunks > 1 || links.packs ? how.links.chunks : 6;
     } else {
         links.bytes_per_second = where.cpu.memory_bytes_per_second / 4;  // two copies, each read and written
         links.exchange_seconds = over.size() == over.local_count() ? 0 : 5e-6;
@@ -58,6 +62,7 @@ struct communicator_state {
     communicator_options how;
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
+    std::shared_ptr<const distributed_plan> last_plan;
     /// Of each local rank: the intermediates of each slab on its way, what it packs, what it unpacks.
     std::vector<std::array<arena, planning::most_slabs_on_their_way * planning::most_intermediates + 2>> arenas;
     std::int64_t started = 0;  ///< exchanges
@@ -100,6 +105,8 @@ struct communicator_state {
 
     struct slab_on_its_way;
     void advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors, std::complex<double> alpha);
+    void store(const slab_on_its_way& at, const distributed_stage& stage,
+               std::span<const std::vector<const void*>> factors);
     void finish(const slab_on_its_way& at);
 };
 
@@ -136,9 +143,9 @@ std::array<std::int64_t, 3> packed_strides(const strided_copy& c) {
 }
 
 /// Both sides decide by the same values, so they list the same messages.
-bool goes_directly(const strided_copy& c) {
+bool goes_directly(const strided_copy& c, const transport& over) {
     const std::int64_t runs = c.counts[0] * c.counts[1] * c.counts[2];
-    return runs == 1 || (c.run >= least_direct_bytes && runs <= most_direct_runs);
+    return runs == 1 || (c.run >= over.least_message_bytes() && runs <= most_direct_runs);
 }
 
 template <class Use>
@@ -191,11 +198,11 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             const bool from_here = is_local(other) && over->reaches(local, other - first);
             const bool to_here = is_local(other) && over->reaches(other - first, local);
             for (const moved_runs& m : out[n]) {
-                const bool direct_run = from_here || goes_directly(in_bytes(m, element_bytes));
+                const bool direct_run = from_here || goes_directly(in_bytes(m, element_bytes), *over);
                 packed_bytes += direct_run ? 0 : m.elements() * element_bytes;
             }
             for (const moved_runs& m : in[n]) {
-                const bool direct_run = to_here || goes_directly(in_bytes(m, element_bytes));
+                const bool direct_run = to_here || goes_directly(in_bytes(m, element_bytes), *over);
                 unpacked_bytes += direct_run ? 0 : m.elements() * element_bytes;
             }
             packed_bytes = aligned(packed_bytes);
@@ -219,7 +226,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             for (const moved_runs& m : out[static_cast<std::size_t>(other)]) {
                 strided_copy c = in_bytes(m, element_bytes);
                 const std::byte* const begin = base + m.from_start * element_bytes;
-                if (goes_directly(c)) {
+                if (goes_directly(c, *over)) {
                     for_each_run(c, c.from_strides, [&](std::int64_t at) {
                         sends.push_back({me, other, const_cast<std::byte*>(begin + at), c.run});
                     });
@@ -243,7 +250,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             for (const moved_runs& m : in[static_cast<std::size_t>(other)]) {
                 strided_copy c = in_bytes(m, element_bytes);
                 std::byte* const begin = end + m.to_start * element_bytes;
-                if (goes_directly(c)) {
+                if (goes_directly(c, *over)) {
                     for_each_run(c, c.to_strides, [&](std::int64_t at) {
                         receives.push_back({other, me, begin + at, c.run});
                     });
@@ -335,9 +342,12 @@ void communicator::refuse(const std::string&) const noexcept {
 
 std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed_problem& problem) const {
     transport& t = over();
+    const bool alone = t.local_count() == t.size();
+    if (alone && state_->last_plan && state_->last_plan->source == problem) {
+        return state_->last_plan;
+    }
     const std::string text = to_text(problem);
     const std::uint64_t hash = planning::checksum_of(text);
-    const bool alone = t.local_count() == t.size();
     if (!alone) {
         std::array<std::uint64_t, 3> words{hash, ~hash, 0};
         t.maximum(words);
@@ -360,6 +370,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
         }
     }
     if (const auto known = state_->plans.find(text); known != state_->plans.end()) {
+        state_->last_plan = known->second;
         return known->second;
     }
     // Rank 0 plans for all: hosts, tuning tables and compilers may differ. A plan that cannot be made is an error for all.
@@ -395,7 +406,64 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
         state_->plans.clear();
     }
     state_->plans.emplace(text, made);
+    state_->last_plan = made;
     return made;
+}
+
+/// Every rank computes what each receiver takes, straight into its memory; all ranks are in this process.
+void communicator_state::store(const slab_on_its_way& at, const distributed_stage& stage,
+                               std::span<const std::vector<const void*>> factors) {
+    const distributed_problem& whole = at.plan->source;
+    const auto bytes = static_cast<std::int64_t>(element_bytes(whole.type));
+    const std::int32_t ranks = over->size();
+    const std::int32_t parts = stage.where.col_parts;
+    const auto part_begin = [&](std::int32_t mode, std::int32_t rank) {
+        return part_of(stage.extents[static_cast<std::size_t>(mode)], parts, (rank - stage.where.first_rank) % parts)
+            .begin;
+    };
+    const std::vector<std::int64_t> after = planning::extents_after(whole, stage);
+    // Bytes from one index of a mode to the next, in a rank's block of these extents.
+    const auto step_of = [&](const std::vector<std::int64_t>& extents, std::int32_t mode) {
+        std::int64_t step = bytes;
+        for (auto k = static_cast<std::size_t>(mode) + 1; k < extents.size(); ++k) {
+            step *= extents[k];
+        }
+        return step;
+    };
+    over->fence();  // the receivers may still read what was there before
+    for (std::int32_t turn = 1; turn <= ranks; ++turn) {
+        // Rank r begins with its neighbour r + 1, so that not all store into the same one at once.
+        for (std::int32_t rank = 0; rank < ranks; ++rank) {
+            const std::int32_t receiver = (rank + turn) % ranks;
+            const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank * ranks + receiver)];
+            if (which < 0) {
+                continue;
+            }
+            std::vector<std::int64_t> mine = stage.extents;
+            std::vector<std::int64_t> theirs = after;
+            const auto cut = static_cast<std::size_t>(stage.mode);
+            const auto taken = static_cast<std::size_t>(stage.receiver_mode);
+            mine[cut] = part_of(mine[cut], parts, (rank - stage.where.first_rank) % parts).size();
+            theirs[taken] = part_of(theirs[taken], parts, (receiver - stage.where.first_rank) % parts).size();
+            const auto n = static_cast<std::size_t>(rank);
+            const auto* const from = static_cast<const std::byte*>(at.current[n]) +
+                                     part_begin(stage.receiver_mode, receiver) * step_of(mine, stage.receiver_mode);
+            auto* const to = static_cast<std::byte*>(at.next[static_cast<std::size_t>(receiver)]) +
+                             part_begin(stage.mode, rank) * step_of(theirs, stage.mode);
+            const std::int64_t rows =
+                part_of(whole.rows, stage.where.row_parts, (rank - stage.where.first_rank) / parts).size();
+            for (std::int64_t row = 0; row < rows; ++row) {
+                bindings b;
+                b.pointers.push_back(const_cast<std::byte*>(from) + row * planning::product_of(mine) * bytes);
+                for (const std::int32_t k : stage.factors) {
+                    b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
+                }
+                b.pointers.push_back(to + row * planning::product_of(theirs) * bytes);
+                over->executor_of(rank).run(stage.plans[static_cast<std::size_t>(which)], b, {});
+            }
+        }
+    }
+    over->fence();
 }
 
 /// Does stages up to the end, or to an exchange that is then on its way.
@@ -429,6 +497,11 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             at.exchange = started - 1;
             return;
         }
+        if (stage.kind == stage_kind::store) {
+            store(at, stage, factors);
+            at.current.assign(at.next.begin(), at.next.end());
+            continue;
+        }
         // Bytes from one index of the cut mode to the next, in the input and in the output.
         std::int64_t step_before = bytes;
         std::int64_t step_after = bytes;
@@ -450,7 +523,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
                 if (stage.chunks > 1) {
                     const std::int32_t part = (rank - stage.where.first_rank) % stage.where.col_parts;
                     const std::int64_t own = part_of(stage.where.extent, stage.where.col_parts, part).size();
-                    begin = part_of(own, stage.chunks, chunk).begin;
+                    begin = chunk_range(own, stage.chunks, chunk).begin;
                 }
                 bindings b;
                 b.pointers.push_back(

@@ -32,10 +32,10 @@ constexpr std::int64_t most_on_their_way = 4;
 constexpr unsigned exchange_threads = 256;
 constexpr unsigned exchange_blocks = 128;
 /// From this size on a rank's part of an exchange that goes on beside work is left to a copy engine: one takes no multiprocessor,
-/// but is told of every block by itself.
+/// but is told of every block by itself, so that the copies must be large.
 constexpr std::int64_t least_engine_bytes = 16 << 20;
 constexpr std::int64_t least_engine_run = 32 << 10;
-constexpr std::int64_t most_engine_copies = 8;  ///< for one block
+constexpr std::int64_t least_engine_copy = 2 << 20;
 constexpr std::int64_t most_pitch = (std::int64_t{1} << 31) - 1;
 
 /// One GPU of this process.
@@ -45,6 +45,8 @@ struct gpu_rank {
     const device_executor* executor = nullptr;
     nccl_communicator* nccl = nullptr;
     CUstream exchange = nullptr;                       ///< for NCCL's messages and for the kernel
+    CUstream own = nullptr;                            ///< for what stays on the GPU, where copy engines do the rest
+    CUevent stayed = nullptr;                          ///< its end
     CUevent ready = nullptr;                           ///< what was queued before the exchange
     std::array<CUevent, most_on_their_way> arrived{};  ///< the exchanges, by number
     CUevent waited_for = nullptr;                      ///< for synchronize
@@ -67,6 +69,8 @@ public:
             int highest = 0;
             OTIMES_CUDA_CALL(cuCtxGetStreamPriorityRange(&lowest, &highest));
             OTIMES_CUDA_CALL(cuStreamCreateWithPriority(&g.exchange, CU_STREAM_NON_BLOCKING, highest));
+            OTIMES_CUDA_CALL(cuStreamCreate(&g.own, CU_STREAM_NON_BLOCKING));
+            OTIMES_CUDA_CALL(cuEventCreate(&g.stayed, CU_EVENT_DISABLE_TIMING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.ready, CU_EVENT_DISABLE_TIMING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.waited_for, CU_EVENT_DISABLE_TIMING));
             for (CUevent& event : g.arrived) {
@@ -105,6 +109,8 @@ public:
     void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept override {
         at(local).executor->release(memory, std::max<std::int64_t>(bytes, 1));
     }
+    /// NCCL takes messages to one rank one after another, each at a fixed cost, and copies within a GPU are quick.
+    [[nodiscard]] std::int64_t least_message_bytes() const noexcept override { return 16 << 20; }
     [[nodiscard]] bool reaches(std::int32_t from, std::int32_t to) const noexcept override {
         return from == to || copies_;
     }
@@ -158,7 +164,7 @@ public:
                     if (c.from == static_cast<std::int32_t>(local)) {
                         of_one.push_back(c);
                         bytes += bytes_of(c);
-                        by_engine = by_engine && (c.to == c.from || suits_engine(c.what));
+                        by_engine = by_engine && (c.to == c.from || suits_engine(c));
                     }
                 }
                 const context_scope scope(gpus_[local].context);
@@ -204,6 +210,22 @@ public:
             for (const gpu_rank& other : gpus_) {
                 if (&other == &g || copies_) {
                     OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), other.arrived[slot], 0));
+                }
+            }
+        }
+    }
+
+    void fence() override {
+        require_whole();
+        for (gpu_rank& g : gpus_) {
+            const context_scope scope(g.context);
+            OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
+        }
+        for (gpu_rank& g : gpus_) {
+            const context_scope scope(g.context);
+            for (const gpu_rank& other : gpus_) {
+                if (&other != &g) {
+                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), other.ready, 0));
                 }
             }
         }
@@ -270,53 +292,82 @@ private:
         return c.what.run * c.what.counts[0] * c.what.counts[1] * c.what.counts[2];
     }
 
-    /// The level of runs that a 2-D copy takes at once.
-    static std::size_t flat_level(const strided_copy& c) {
-        std::size_t flat = 2;
-        for (std::size_t level = 0; level < 3; ++level) {
-            flat = c.counts[level] > c.counts[flat] ? level : flat;
+    /// How copy engines take a block: the runs of one level, or of two, by each copy.
+    struct engine_copies {
+        std::array<std::size_t, 3> levels{2, 1, 0};  ///< innermost first
+        std::int64_t from_height = 1;  ///< runs from one index of the second level to the next; with `to_height`
+        std::int64_t to_height = 1;
+        std::int64_t deep = 1;  ///< indices of the second level that a copy takes
+        std::int64_t count = 1;
+    };
+    static engine_copies engine_copies_of(const strided_copy& c) {
+        engine_copies e;
+        std::ranges::sort(e.levels, [&](std::size_t a, std::size_t b) { return c.counts[a] > c.counts[b]; });
+        const auto [first, second, third] = e.levels;
+        // A 3-D copy has whole rows between its planes.
+        if (c.counts[second] > 1 && c.from_strides[first] > 0 && c.to_strides[first] > 0 &&
+            c.from_strides[second] % c.from_strides[first] == 0 && c.to_strides[second] % c.to_strides[first] == 0) {
+            e.from_height = c.from_strides[second] / c.from_strides[first];
+            e.to_height = c.to_strides[second] / c.to_strides[first];
+            if (e.from_height >= c.counts[first] && e.to_height >= c.counts[first]) {
+                e.deep = c.counts[second];
+            }
         }
-        return flat;
+        e.count = c.counts[third] * (e.deep > 1 ? 1 : c.counts[second]);
+        return e;
     }
-    static bool suits_engine(const strided_copy& c) {
-        const std::size_t flat = flat_level(c);
-        return c.run >= least_engine_run && c.from_strides[flat] <= most_pitch && c.to_strides[flat] <= most_pitch &&
-               c.counts[0] * c.counts[1] * c.counts[2] <= most_engine_copies * c.counts[flat];
+    static bool suits_engine(const rank_copy& one) {
+        const strided_copy& c = one.what;
+        const engine_copies e = engine_copies_of(c);
+        return c.run >= least_engine_run && c.from_strides[e.levels[0]] <= most_pitch &&
+               c.to_strides[e.levels[0]] <= most_pitch && bytes_of(one) >= e.count * least_engine_copy;
     }
 
-    /// Queues what one GPU sends as 2-D copies, one receiver after another: a copy engine fills all links by one copy, and ranks
-    /// begin with different receivers. What stays is copied by the kernel, among the GPU's own work. Its context is current.
+    /// Queues what one GPU sends as 3-D copies, one receiver after another: a copy engine fills all links by one copy, and ranks
+    /// begin with different receivers. What stays is copied meanwhile, on a stream of its own; where that is as much as is sent (two
+    /// ranks) an engine would take longer for it than the kernel takes of the GPU's own work. Its context is current.
     static void copy_by_engine(gpu_rank& g, std::span<const rank_copy> copies) {
-        std::vector<rank_copy> own;
+        std::int64_t stays = 0;
+        std::int64_t sent = 0;
         for (const rank_copy& one : copies) {
-            if (one.to == one.from) {
+            (one.to == one.from ? stays : sent) += bytes_of(one);
+        }
+        const bool by_kernel = 2 * stays > sent;
+        std::vector<rank_copy> own;
+        OTIMES_CUDA_CALL(cuStreamWaitEvent(g.own, g.ready, 0));
+        for (const rank_copy& one : copies) {
+            if (one.to == one.from && (by_kernel || !suits_engine(one))) {
                 own.push_back(one);
                 continue;
             }
+            const CUstream stream = one.to == one.from ? g.own : g.exchange;
             const strided_copy& c = one.what;
-            const std::size_t flat = flat_level(c);
-            const std::size_t first = flat == 0 ? 1 : 0;
-            const std::size_t second = flat == 2 ? 1 : 2;
-            for (std::int64_t i = 0; i < c.counts[first]; ++i) {
-                for (std::int64_t j = 0; j < c.counts[second]; ++j) {
-                    CUDA_MEMCPY2D rectangle{};
-                    rectangle.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-                    rectangle.srcDevice =
-                        reinterpret_cast<CUdeviceptr>(one.source) +
-                        static_cast<CUdeviceptr>(i * c.from_strides[first] + j * c.from_strides[second]);
-                    rectangle.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-                    rectangle.dstDevice = reinterpret_cast<CUdeviceptr>(one.target) +
-                                          static_cast<CUdeviceptr>(i * c.to_strides[first] + j * c.to_strides[second]);
-                    const bool pitched = c.counts[flat] > 1;
-                    rectangle.srcPitch = static_cast<std::size_t>(pitched ? c.from_strides[flat] : c.run);
-                    rectangle.dstPitch = static_cast<std::size_t>(pitched ? c.to_strides[flat] : c.run);
-                    rectangle.WidthInBytes = static_cast<std::size_t>(c.run);
-                    rectangle.Height = static_cast<std::size_t>(c.counts[flat]);
-                    OTIMES_CUDA_CALL(cuMemcpy2DAsync(&rectangle, g.exchange));
+            const engine_copies e = engine_copies_of(c);
+            const auto [first, second, third] = e.levels;
+            for (std::int64_t i = 0; i < c.counts[third]; ++i) {
+                for (std::int64_t j = 0; j < c.counts[second]; j += e.deep) {
+                    CUDA_MEMCPY3D box{};
+                    box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+                    box.srcDevice = reinterpret_cast<CUdeviceptr>(one.source) +
+                                    static_cast<CUdeviceptr>(i * c.from_strides[third] + j * c.from_strides[second]);
+                    box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+                    box.dstDevice = reinterpret_cast<CUdeviceptr>(one.target) +
+                                    static_cast<CUdeviceptr>(i * c.to_strides[third] + j * c.to_strides[second]);
+                    const bool pitched = c.counts[first] > 1;
+                    box.srcPitch = static_cast<std::size_t>(pitched ? c.from_strides[first] : c.run);
+                    box.dstPitch = static_cast<std::size_t>(pitched ? c.to_strides[first] : c.run);
+                    box.srcHeight = static_cast<std::size_t>(e.deep > 1 ? e.from_height : c.counts[first]);
+                    box.dstHeight = static_cast<std::size_t>(e.deep > 1 ? e.to_height : c.counts[first]);
+                    box.WidthInBytes = static_cast<std::size_t>(c.run);
+                    box.Height = static_cast<std::size_t>(c.counts[first]);
+                    box.Depth = static_cast<std::size_t>(e.deep);
+                    OTIMES_CUDA_CALL(cuMemcpy3DAsync(&box, stream));
                 }
             }
         }
         launch_copies(g, own, g.executor->stream());
+        OTIMES_CUDA_CALL(cuEventRecord(g.stayed, g.own));
+        OTIMES_CUDA_CALL(cuStreamWaitEvent(g.exchange, g.stayed, 0));
     }
 
     /// Queues copies from one GPU, by one kernel for every `most_moves` of them. Its context is current.

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Distributed products on the GPUs of one host: weak scaling by rows, and columns cut along a mode.
 //
-//   bench_distributed > results.csv        one line for each case, number of GPUs and way to exchange
-//   mpirun -np 4 bench_distributed         one process for each GPU
+//   bench_distributed [GPUS...] > results.csv    one line for each case, number of GPUs and way to exchange
+//   mpirun -np 4 bench_distributed               one process for each GPU
 //
 // X = s * (x1 (x) x2 (x) ...) row by row, so that a projection of Y is known in closed form: it is checked before the clock
 // runs. Each time is the median of 7 repetitions; a repetition queues several evaluations and waits once. `local_ms`: the plan's
-// local stages alone, in one piece; `exchange_ms`: its exchanges alone; `share`: max(local, exchange) / ms.
+// local stages alone, in one piece; `exchange_ms`: its exchanges alone; `share`: max(local, exchange) / ms. `way`: how the plan hides
+// exchanges; `issue_ms`: what the host takes to queue an evaluation.
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <Eigen/Core>
@@ -32,24 +36,41 @@ using otimes::kron;
 
 double seconds_of(const communicator& ranks, const std::function<void()>& once) {
     using clock = std::chrono::steady_clock;
-    const auto repeat = [&](int count) {
+    const auto repeat = [&](std::uint64_t count) {
         ranks.over().synchronize();
         const auto begin = clock::now();
-        for (int i = 0; i < count; ++i) {
+        for (std::uint64_t i = 0; i < count; ++i) {
             once();
         }
         ranks.over().synchronize();
-        return std::chrono::duration<double>(clock::now() - begin).count() / count;
+        return std::chrono::duration<double>(clock::now() - begin).count() / static_cast<double>(count);
     };
     repeat(2);
     const double first = repeat(1);
-    const int count = static_cast<int>(std::clamp(0.02 / std::max(first, 1e-6), 2.0, 100.0));
+    auto count = static_cast<std::uint64_t>(std::clamp(0.02 / std::max(first, 1e-6), 2.0, 100.0));
+    ranks.over().maximum({&count, 1});  // the same on all ranks
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) {
         times.push_back(repeat(count));
     }
     std::nth_element(times.begin(), times.begin() + 3, times.end());
     return times[3];
+}
+
+// The host's time for one evaluation while the devices are free to take all that it queues.
+double issue_seconds_of(const communicator& ranks, const std::function<void()>& once) {
+    std::vector<double> times;
+    for (int i = 0; i < 9; ++i) {
+        ranks.over().synchronize();
+        const auto begin = std::chrono::steady_clock::now();
+        for (int k = 0; k < 8; ++k) {
+            once();
+        }
+        times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 8);
+    }
+    ranks.over().synchronize();
+    std::nth_element(times.begin(), times.begin() + 4, times.end());
+    return times[4];
 }
 
 struct problem {
@@ -127,7 +148,27 @@ double stage_seconds(const communicator& ranks, const otimes::distributed_plan& 
 
 double one_gpu_ms = 0;  // of the row case that was measured last on one GPU
 
-void measure(const communicator& ranks, const communicator& whole, const problem& c, bool by_columns) {
+// The parts of a case alone, measured once for all ways to hide exchanges.
+struct yardsticks {
+    double local = 0;
+    double exchange = 0;
+};
+
+std::string way_of(const otimes::distributed_plan& plan) {
+    if (plan.slab_count > 1) {
+        return std::to_string(plan.slab_count) + (plan.overlapped ? " slabs by turns" : " slabs");
+    }
+    std::int32_t chunks = 1;
+    for (const otimes::distributed_stage& s : plan.stages) {
+        if (s.kind == otimes::stage_kind::store) {
+            return "stores into peers";
+        }
+        chunks = std::max(chunks, s.chunks);
+    }
+    return chunks > 1 ? std::to_string(chunks) + " chunks" : "one piece";
+}
+
+void measure(const communicator& ranks, const problem& c, bool by_columns, yardsticks& parts) {
     std::vector<matrix> F;
     std::vector<matrix> x;
     std::vector<matrix> y;
@@ -179,14 +220,14 @@ void measure(const communicator& ranks, const communicator& whole, const problem
     for (const otimes::distributed_stage& s : plan->stages) {
         chunks = std::max(chunks, s.chunks);
     }
-    double local = seconds;
-    double exchange = 0;
-    if (ranks.size() > 1 && by_columns && ranks.local_count() == ranks.size()) {
-        // The yardstick is not cut into chunks: `whole` has the same ranks and plans without them.
-        const auto in_one = whole.plan_for((dX * K).problem(false, &dY.layout(), {}));
-        local = stage_seconds(ranks, *in_one, dX.sources(), factors, otimes::stage_kind::local);
-        exchange = stage_seconds(ranks, *in_one, dX.sources(), factors, otimes::stage_kind::exchange);
+    const double issue = issue_seconds_of(ranks, [&] { dY = dX * K; });
+    if (by_columns && ranks.size() > 1 && parts.local == 0 && way_of(*plan) == "one piece" &&
+        ranks.local_count() == ranks.size()) {
+        parts.local = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::local);
+        parts.exchange = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::exchange);
     }
+    const double local = parts.local > 0 ? parts.local : seconds;
+    const double exchange = parts.exchange;
     if (!by_columns && ranks.size() == 1) {
         one_gpu_ms = seconds * 1e3;
     }
@@ -195,61 +236,76 @@ void measure(const communicator& ranks, const communicator& whole, const problem
     if (ranks.rank() != 0) {
         return;
     }
-    std::printf("%s,%d^%d,%lld,%d,%s,%d,%.4f,%.0f,%.4f,%.4f,%.1f,%.3f,%lld,%lld,%.1e\n",
+    std::printf("%s,%d^%d,%lld,%d,%s,%d,%.4f,%.0f,%.4f,%.4f,%.1f,%.3f,%lld,%lld,%.1e,%s,%.4f\n",
                 by_columns ? "columns" : "rows", c.p, c.n, static_cast<long long>(c.rows),
                 static_cast<int>(ranks.size()), std::string(ranks.over().name()).c_str(), static_cast<int>(chunks),
                 seconds * 1e3, flops / seconds / 1e9, local * 1e3, exchange * 1e3,
                 exchange > 0 ? static_cast<double>(plan->most_bytes_sent) / exchange / 1e9 : 0.0,
-                by_columns ? std::max(local, exchange) / seconds : one_gpu_ms / (seconds * 1e3),
+                by_columns       ? std::max(local, exchange) / seconds
+                : one_gpu_ms > 0 ? one_gpu_ms / (seconds * 1e3)
+                                 : 0.0,
                 static_cast<long long>(plan->bytes_on_wire),
-                by_columns && ranks.size() > 1 ? static_cast<long long>(theirs) : 0LL, error);
+                by_columns && ranks.size() > 1 ? static_cast<long long>(theirs) : 0LL, error, way_of(*plan).c_str(),
+                issue * 1e3);
     std::fflush(stdout);
 }
 
 }  // namespace
 
-int main() {
-    std::printf(
-        "cut,factors,m,gpus,exchange,chunks,ms,gflops,local_ms,exchange_ms,gbps_sent_per_gpu,share,bytes_on_wire,"
-        "algorithm_2_bytes,relerr\n");
+int main(int count, char** arguments) {
+    // Arguments: numbers of GPUs to take; none: 1, 2 and 4.
+    std::vector<int> gpu_counts;
+    for (int i = 1; i < count; ++i) {
+        gpu_counts.push_back(std::atoi(arguments[i]));
+    }
+    if (gpu_counts.empty()) {
+        gpu_counts = {1, 2, 4};
+    }
+    const auto head = [] {
+        std::printf(
+            "cut,factors,m,gpus,exchange,chunks,ms,gflops,local_ms,exchange_ms,gbps_sent_per_gpu,share,bytes_on_wire,"
+            "algorithm_2_bytes,relerr,way,issue_ms\n");
+    };
     try {
-        if (!otimes::started_by_mpi()) {
-            for (const int gpus : {1, 2, 4}) {
-                const communicator ranks = otimes::gpu_communicator({.gpu_count = gpus});
-                measure(ranks, ranks, {128, 4, 4 * gpus}, false);
-            }
-            one_gpu_ms = 0;
-        }
+        yardsticks none;
         if (otimes::started_by_mpi()) {  // one rank for each GPU; without the yardsticks of the parts
             const communicator ranks = otimes::make_communicator();
-            for (const std::int64_t rows : {1, 2}) {
-                measure(ranks, ranks, {64, 4, rows}, true);
-                measure(ranks, ranks, {128, 4, rows}, true);
+            if (ranks.rank() == 0) {
+                head();
+            }
+            for (const std::int64_t rows : {1, 2, 16}) {
+                measure(ranks, {64, 4, rows}, true, none);
+                measure(ranks, {128, 4, rows}, true, none);
             }
             return 0;
         }
-        for (const int gpus : {1, 2, 4}) {
-            for (const bool copies : {true, false}) {
-                for (const int chunks : {1, 4}) {
-                    if (gpus == 1 && (!copies || chunks > 1)) {
-                        continue;
-                    }
-                    otimes::interconnect links{.bytes_per_second = 330e9, .exchange_seconds = 25e-6, .chunks = chunks};
-                    const communicator ranks =
-                        otimes::gpu_communicator({.gpu_count = gpus, .exchange_by_copies = copies, .links = links});
-                    links.chunks = 1;
-                    const communicator whole = otimes::gpu_communicator({.gpu_count = gpus, .links = links});
-                    if (copies && chunks == 1) {
-                        measure(ranks, whole, {64, 4, 16 * gpus}, false);
-                    }
-                    if (gpus > 1) {
-                        for (const std::int64_t rows : {1, 2, 16 * gpus}) {
-                            measure(ranks, whole, {64, 4, rows}, true);
-                        }
-                        for (const std::int64_t rows : {1, 2, 4 * gpus}) {
-                            measure(ranks, whole, {128, 4, rows}, true);
-                        }
-                    }
+        head();
+        for (const int p : {128, 64}) {
+            one_gpu_ms = 0;
+            for (const int gpus : gpu_counts) {
+                const communicator ranks = otimes::gpu_communicator({.gpu_count = gpus});
+                measure(ranks, {p, 4, (p == 64 ? 16 : 4) * gpus}, false, none);
+            }
+        }
+        for (const int gpus : gpu_counts) {
+            if (gpus == 1) {
+                continue;
+            }
+            // In one piece (the yardstick), in chunks or slabs, and as the planner chooses.
+            std::vector<communicator> ways;
+            for (const auto& [copies, chunks, stores] :
+                 {std::tuple(true, 1, false), {true, 4, false}, {true, 6, false}, {true, 4, true}, {false, 1, false}}) {
+                ways.push_back(otimes::gpu_communicator(
+                    {.gpu_count = gpus,
+                     .exchange_by_copies = copies,
+                     .links = {
+                         .bytes_per_second = 330e9, .exchange_seconds = 25e-6, .chunks = chunks, .stores = stores}}));
+            }
+            for (const problem& c : {problem{64, 4, 1}, problem{64, 4, 2}, problem{64, 4, 16 * gpus},
+                                     problem{128, 4, 1}, problem{128, 4, 2}, problem{128, 4, 4 * gpus}}) {
+                yardsticks parts;
+                for (const communicator& ranks : ways) {
+                    measure(ranks, c, true, parts);
                 }
             }
         }

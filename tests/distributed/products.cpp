@@ -245,6 +245,31 @@ TEST_CASE("slabs of rows by turns: the exchange of one is on its way while the n
     CHECK(support::close(dY.to_host(), given, 16));
 }
 
+TEST_CASE("the last pass stores into the ranks that take its output [alone]") {
+    const problem<double> p = made<double>(3, {{5, 4}, {6, 7}, {4, 3}, {5, 4}}, 17);
+    const matrix<double> want = p.x * kron(p.factors);
+    for (const auto& [row_parts, col_parts] : {std::pair{1, 2}, {1, 3}, {2, 2}, {1, 6}}) {
+        for (const bool stores : {false, true}) {
+            const otimes::communicator ranks =
+                otimes::in_process(row_parts * col_parts,
+                                   {.links = {.bytes_per_second = 1e8, .exchange_seconds = 1e-6, .stores = stores}});
+            DistributedMatrix<double> dX(ranks, 3, p.x.cols(), otimes::cut_mode(row_parts, col_parts, p.before, 0));
+            dX.from_host(p.x);
+            const distribution to = otimes::cut_mode(row_parts, col_parts, p.after, 1);
+            DistributedMatrix<double> dY(ranks, 3, want.cols(), to);
+            dY.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+            const auto plan = ranks.plan_for((dX * kron(p.factors)).problem(false, &to, ranks.wishes()));
+            CHECK(std::ranges::any_of(plan->stages, [](const otimes::distributed_stage& s) {
+                      return s.kind == otimes::stage_kind::store;
+                  }) == stores);
+            dY = dX * kron(p.factors);
+            CHECK(support::close(dY.to_host(), want, 420));
+            dY -= 3 * dX * kron(p.factors);
+            CHECK(support::close(dY.to_host(), matrix<double>(-2 * want), 420));
+        }
+    }
+}
+
 TEST_CASE("a workspace limit bounds what a column cut takes beside X and Y, from the least up") {
     const problem<double> p = made<double>(7, {{4, 6}, {6, 4}, {5, 5}}, 14);
     const matrix<double> want = p.x * kron(p.factors);

@@ -284,6 +284,60 @@ TEST_CASE("slabs of rows hide exchanges where there are rows, bytes and memory e
     CHECK(!planned_with(4, 1).overlapped);
 }
 
+TEST_CASE("the last pass stores into the receivers where they can be reached and that hides more than chunks") {
+    otimes::distributed_problem p = power(3, 8, 8, 4, 2);
+    p.operand = otimes::cut_mode(1, 2, extents{8, 8, 8, 8}, 0);
+    p.result_is_fixed = true;
+    p.result = otimes::cut_mode(1, 2, extents{8, 8, 8, 8}, 1);
+    otimes::interconnect links = net;
+    const auto planned_with = [&](bool stores, bool packs) {
+        links.stores = stores;
+        links.packs = packs;
+        return otimes::make_distributed_plan(p, where, links);
+    };
+    const auto plan = planned_with(true, false);
+    REQUIRE(plan.stages.size() == 3);
+    CHECK(plan.stages[0].factors == std::vector<std::int32_t>{1});  // the mode that receivers cut comes before
+    CHECK(plan.stages[1].kind == otimes::stage_kind::store);
+    CHECK(plan.stages[1].factors == std::vector<std::int32_t>{2, 3});
+    CHECK(plan.stages[1].plan_of_rank == std::vector<std::int32_t>(4, 0));
+    REQUIRE(plan.stages[1].plans.size() == 1);
+    CHECK(plan.stages[1].plans[0].passes.size() == 1);
+    CHECK(plan.stages[2].factors == std::vector<std::int32_t>{0});
+    CHECK(plan.bytes_on_wire == planned_with(false, false).bytes_on_wire);
+    CHECK(plan.predicted_seconds < planned_with(false, false).predicted_seconds);
+    CHECK(planned_with(true, true).stages[1].kind == otimes::stage_kind::exchange);
+    CHECK(otimes::distributed_plan_from_text(otimes::to_text(plan)) == plan);
+    CHECK(otimes::explain(plan).find(
+              "  2. stores into peers in the last pass: F3, F4, to columns along 8 * [8] * 64 over "
+              "2; 48.0 KiB on the wire, at most 24.0 KiB from one rank; 1 plan\n") != std::string::npos);
+    // Passes that store more slowly than the exchange takes, and more rows than are stored one by one.
+    links.store_bytes_per_second = 1e8;
+    CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
+    links.store_bytes_per_second = 0;
+    p.rows = 5;
+    CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
+}
+
+TEST_CASE("chunks cover an extent, and become shorter") {
+    for (const std::int32_t chunks : {1, 2, 3, 4, 6}) {
+        for (const std::int64_t extent : {0, 1, 5, 32, 97}) {
+            std::int64_t end = 0;
+            for (std::int32_t chunk = 0; chunk < chunks; ++chunk) {
+                const otimes::index_range r = otimes::chunk_range(extent, chunks, chunk);
+                CHECK(r.begin == end);
+                CHECK(r.end >= r.begin);
+                end = r.end;
+            }
+            CHECK(end == extent);
+        }
+    }
+    CHECK(otimes::chunk_range(32, 4, 0).size() == 11);
+    CHECK(otimes::chunk_range(32, 4, 3).size() == 5);
+    CHECK(otimes::last_chunk_share(4) == doctest::Approx(2.0 / 14));
+    CHECK(otimes::last_chunk_share(1) == 1);
+}
+
 TEST_CASE("a thousand ranks are planned as quickly as four") {
     const auto plan = otimes::make_distributed_plan(
         power(1, 64, 64, 4, 1024), otimes::gpu_machine(otimes::h200(), 8),

@@ -68,6 +68,8 @@ public:
     virtual void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept = 0;
     /// Inside one rank's memory, in the order of its work.
     virtual void copy(std::int32_t local, const void* from, void* to, const strided_copy& what) = 0;
+    /// Runs of at least this many bytes are messages of their own; shorter ones are packed into one. The same on all ranks.
+    [[nodiscard]] virtual std::int64_t least_message_bytes() const noexcept { return 64 << 10; }
     /// Whether a local rank writes into another's memory (or its own) without messages.
     [[nodiscard]] virtual bool reaches(std::int32_t local_from, std::int32_t local_to) const noexcept = 0;
     /// Between host memory and a local rank's; the host memory may be used again when the call returns.
@@ -85,6 +87,9 @@ public:
     /// Ends all exchanges that were started, but (if the transport can tell) the last `leave`, at most one: on a stream, later
     /// work of each rank's executor comes after them; else waits. @throws device_error a rank or link that failed, or the deadline
     virtual void finish(std::int32_t leave) = 0;
+    /// Work that any local rank's executor gets from now on comes after all work that the local ranks' executors have now. For
+    /// ranks that write into each other's memory. Nothing to do where executors work while they are called.
+    virtual void fence() {}
 
     /// Replaces each word by the largest that any process gave. @throws device_error
     virtual void maximum(std::span<std::uint64_t> words) = 0;

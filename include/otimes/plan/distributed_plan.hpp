@@ -74,34 +74,41 @@ struct interconnect {
     std::int32_t ranks_per_host = 0;      ///< 0: all
     double exchange_seconds = 20e-6;      ///< fixed cost of an exchange
     /// Parts into which the rows, or else the cut mode of a local stage and the exchange after it, are cut, so that a part is sent
-    /// while the next is computed. A part's messages have at least `least_chunk_bytes`.
+    /// while the next is computed. Of each part a rank sends at least `least_chunk_bytes`: less does not go on beside work.
     std::int32_t chunks = 1;
-    std::int64_t least_chunk_bytes = 4 << 20;
+    std::int64_t least_chunk_bytes = 16 << 20;
     bool packs = true;  ///< short runs are copied into one message; false: all ranks reach each other's memory
+    /// Where they do: the last pass of a local stage may store straight into the memory of the ranks that take its output next.
+    bool stores = true;
+    double store_bytes_per_second = 0;  ///< at which a pass does so; 0: as an exchange
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 
-enum class stage_kind : std::uint8_t { local, exchange };
+/// store: a local stage of one pass and the exchange after it at once: for each receiver the pass is launched over the range that the
+/// receiver takes, and stores into its memory.
+enum class stage_kind : std::uint8_t { local, exchange, store };
 
-/// One stage: either steps on each rank's own block, or a change of distribution.
+/// One stage: steps on each rank's own block, or a change of distribution, or one pass that does both.
 struct distributed_stage {
     stage_kind kind = stage_kind::local;
     /// Extents of the columns' modes before the stage.
     std::vector<std::int64_t> extents;
 
-    /// @name local
+    /// @name local, store
     /// @{
-    std::vector<std::int32_t> factors;       ///< which are applied, from 0; none: a copy or a sum
-    distribution where;                      ///< of input and output
-    std::int32_t mode = -1;                  ///< that `where` cuts; -1: none, -2: flat ranges that follow no mode
-    bool scaled = false;                     ///< by alpha
-    bool add = false;                        ///< to Y
-    std::int32_t chunks = 1;                 ///< ranges of the cut mode that are computed, and sent, one after another
-    std::vector<plan> plans;                 ///< one for each shape of block
-    std::vector<std::int32_t> plan_of_rank;  ///< [rank * chunks + chunk]: index into `plans`; -1: nothing to do
+    std::vector<std::int32_t> factors;  ///< which are applied, from 0; none: a copy or a sum
+    distribution where;                 ///< of input and (local) output
+    std::int32_t mode = -1;             ///< that `where` cuts; -1: none, -2: flat ranges that follow no mode
+    bool scaled = false;                ///< by alpha
+    bool add = false;                   ///< to Y
+    std::int32_t chunks = 1;            ///< ranges of the cut mode that are computed, and sent, one after another
+    std::vector<plan> plans;            ///< one for each shape of block
+    /// [rank * chunks + chunk], of a store [rank * ranks + receiver]: index into `plans`; -1: nothing to do
+    std::vector<std::int32_t> plan_of_rank;
+    std::int32_t receiver_mode = -1;  ///< store: that `to` cuts
     /// @}
 
-    /// @name exchange
+    /// @name exchange, store
     /// @{
     distribution from;
     distribution to;
@@ -183,11 +190,15 @@ struct layout_choice {
 };
 
 /// The local program of a stage for a block of `rows` rows whose columns have these extents (the cut mode's is the rank's own):
-/// in (binding 0), the stage's factors, out (last binding). Blocks are row-major and contiguous; of a chunk, mode `cut` has
-/// `cut_extent` indices in memory.
+/// in (binding 0), the stage's factors, out (last binding). Blocks are row-major and contiguous, but for one mode of which in, or
+/// out, has more indices in memory.
+struct extent_in_memory {
+    std::int32_t mode = -1;
+    std::int64_t extent = 0;
+};
 OTIMES_COLD inline program local_program(const distributed_problem& problem, const std::vector<std::int32_t>& factors,
                                          std::int64_t rows, std::vector<std::int64_t> extents, bool scaled, bool add,
-                                         std::int32_t cut = -1, std::int64_t cut_extent = 0) {
+                                         extent_in_memory in_memory, extent_in_memory out_memory) {
     program p;
     std::int32_t bindings = 0;
     const auto make = [&](dtype type, tensor_role role, memory_space space) {
@@ -203,6 +214,7 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
         return p.add_tensor(t);
     };
     const auto add_block = [&](tensor_role role) {
+        const extent_in_memory& wider = role == tensor_role::input ? in_memory : out_memory;
         const std::int32_t id = make(problem.type, role, problem.space);
         if (role == tensor_role::temporary) {
             p.add_mode(rows, 0);
@@ -215,7 +227,7 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
         std::int64_t stride = 1;
         for (std::size_t k = extents.size(); k-- > 0;) {
             steps[k] = stride;
-            stride *= static_cast<std::int32_t>(k) == cut ? cut_extent : extents[k];
+            stride *= static_cast<std::int32_t>(k) == wider.mode ? wider.extent : extents[k];
         }
         p.add_mode(rows, stride);
         for (std::size_t k = 0; k < extents.size(); ++k) {
@@ -331,6 +343,7 @@ public:
     }
 
     [[nodiscard]] const std::vector<std::int64_t>& extents_before() const noexcept { return before_; }
+    [[nodiscard]] double launch_seconds() const noexcept { return rates_.launch_seconds; }
 
     /// The cheapest sequence; the best of each other kind goes to `losers`.
     OTIMES_COLD distribution_candidate best(std::vector<distribution_candidate>& losers) {
@@ -399,6 +412,34 @@ public:
                ", " + counted(c.exchanges, "exchange");
     }
 
+    /// One stage on the rank with the largest block: the multiply-adds in the order of least work, or one trip to memory.
+    OTIMES_COLD double local_seconds(const distribution& where, const std::vector<std::int32_t>& factors,
+                                     const std::vector<std::int64_t>& extents) const {
+        const std::int64_t cols = product_of(extents);
+        double elements = 0;
+        for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
+            elements = (std::max)(elements, static_cast<double>(block_of(where, problem_.rows, cols, rank).elements()));
+        }
+        std::vector<std::int32_t> order = factors;
+        std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+            const distributed_factor& x = problem_.factors[static_cast<std::size_t>(a)];
+            const distributed_factor& y = problem_.factors[static_cast<std::size_t>(b)];
+            return contracts_before({x.p_extent, x.q_extent}, {y.p_extent, y.q_extent});
+        });
+        const auto weight = static_cast<double>(multiply_add_weight(problem_.type));
+        double flops = 0;
+        double moved = elements;
+        for (const std::int32_t k : order) {
+            const distributed_factor& f = problem_.factors[static_cast<std::size_t>(k)];
+            flops += 2.0 * weight * elements * static_cast<double>(f.q_extent);
+            elements =
+                f.p_extent == 0 ? 0 : elements / static_cast<double>(f.p_extent) * static_cast<double>(f.q_extent);
+        }
+        moved += elements;
+        return (std::max)(flops / rates_.flops_per_second,
+                          moved * element_bytes(problem_.type) / rates_.bytes_per_second) +
+               rates_.launch_seconds;
+    }
     /// The distribution of the result that a candidate leaves.
     [[nodiscard]] distribution result_of(const distribution_candidate& c) const {
         return problem_.result_is_fixed ? problem_.result : c.layouts.back().with(after_);
@@ -485,35 +526,6 @@ private:
         }
     }
 
-    /// One stage on the rank with the largest block: the multiply-adds in the order of least work, or one trip to memory.
-    OTIMES_COLD double local_seconds(const distribution& where, const std::vector<std::int32_t>& factors,
-                                     const std::vector<std::int64_t>& extents) const {
-        const std::int64_t cols = product_of(extents);
-        double elements = 0;
-        for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
-            elements = (std::max)(elements, static_cast<double>(block_of(where, problem_.rows, cols, rank).elements()));
-        }
-        std::vector<std::int32_t> order = factors;
-        std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-            const distributed_factor& x = problem_.factors[static_cast<std::size_t>(a)];
-            const distributed_factor& y = problem_.factors[static_cast<std::size_t>(b)];
-            return contracts_before({x.p_extent, x.q_extent}, {y.p_extent, y.q_extent});
-        });
-        const auto weight = static_cast<double>(multiply_add_weight(problem_.type));
-        double flops = 0;
-        double moved = elements;
-        for (const std::int32_t k : order) {
-            const distributed_factor& f = problem_.factors[static_cast<std::size_t>(k)];
-            flops += 2.0 * weight * elements * static_cast<double>(f.q_extent);
-            elements =
-                f.p_extent == 0 ? 0 : elements / static_cast<double>(f.p_extent) * static_cast<double>(f.q_extent);
-        }
-        moved += elements;
-        return (std::max)(flops / rates_.flops_per_second,
-                          moved * element_bytes(problem_.type) / rates_.bytes_per_second) +
-               rates_.launch_seconds;
-    }
-
     /// Less time; at equal time fewer exchanges, then fewer elements moved. Earlier candidates win ties.
     static bool better(const distribution_candidate& a, const distribution_candidate& b) {
         const double close = 1e-9 * (std::max)(a.seconds, b.seconds);
@@ -595,6 +607,147 @@ OTIMES_COLD inline held_between held_by(const distributed_plan& p, const interco
     return held;
 }
 
+/// The extents of the columns' modes behind a stage.
+OTIMES_COLD inline std::vector<std::int64_t> extents_after(const distributed_problem& problem,
+                                                           const distributed_stage& stage) {
+    std::vector<std::int64_t> after = stage.extents;
+    for (const std::int32_t k : stage.factors) {
+        after[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
+    }
+    return after;
+}
+
+/// As many chunks of a local stage as leave each part of the exchange behind it its least size.
+OTIMES_COLD inline std::int32_t chunks_of(const distributed_stage& local, const distributed_stage& exchange,
+                                          std::int64_t bytes, const interconnect& net) {
+    const std::int64_t extent = local.extents[static_cast<std::size_t>(local.mode)] / local.where.col_parts;
+    const std::int64_t fit =
+        (std::min)(exchange.moved.most_sent * bytes / (std::max)(net.least_chunk_bytes, std::int64_t{1}), extent);
+    return static_cast<std::int32_t>(
+        std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
+}
+
+/// Rows of a part that a store does at most: it launches its pass for each row, so that what it stores has as few strides as a
+/// tile takes. More rows are done in slabs by turns.
+inline constexpr std::int64_t most_rows_stored = 4;
+
+/// The program by which `rank` computes one row of what `receiver` takes of a store's output; no steps where that is nothing.
+OTIMES_COLD inline program store_program(const distributed_stage& stage, const distributed_problem& problem,
+                                         std::int32_t rank, std::int32_t receiver) {
+    const std::int32_t parts = stage.where.col_parts;
+    const std::int32_t from = rank - stage.where.first_rank;
+    const std::int32_t to = receiver - stage.where.first_rank;
+    const std::int32_t all = stage.where.row_parts * parts;
+    if (from < 0 || from >= all || to < 0 || to >= all || from / parts != to / parts) {
+        return {};
+    }
+    std::vector<std::int64_t> extents = stage.extents;
+    const auto cut = static_cast<std::size_t>(stage.mode);
+    const auto taken = static_cast<std::size_t>(stage.receiver_mode);
+    extents[cut] = part_of(stage.extents[cut], parts, from % parts).size();
+    extents[taken] = part_of(stage.extents[taken], parts, to % parts).size();
+    if (part_of(problem.rows, stage.where.row_parts, from / parts).size() == 0 || product_of(extents) == 0) {
+        return {};
+    }
+    return local_program(problem, stage.factors, 1, extents, false, false, {stage.receiver_mode, stage.extents[taken]},
+                         {stage.mode, stage.extents[cut]});
+}
+
+/// The plans of a store, one for each pair of ranks.
+template <class Planned>
+OTIMES_COLD inline void plan_stores(distributed_stage& stage, const distributed_problem& problem, bool with_local_plans,
+                                    const Planned& planned) {
+    if (!with_local_plans) {
+        return;
+    }
+    for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+        double seconds = 0;
+        for (std::int32_t receiver = 0; receiver < problem.ranks; ++receiver) {
+            const program source = store_program(stage, problem, rank, receiver);
+            stage.plan_of_rank.push_back(source.steps.empty() ? -1 : planned(stage, source));
+            if (!source.steps.empty()) {
+                seconds += stage.plans[static_cast<std::size_t>(stage.plan_of_rank.back())].predicted_seconds;
+            }
+        }
+        const auto rows = static_cast<double>(part_of(problem.rows, stage.where.row_parts, 0).size());
+        stage.predicted_seconds = (std::max)(stage.predicted_seconds, rows * seconds);
+    }
+}
+
+/// Replaces the end of local stages, and the exchanges behind them, by stores where that hides more of an exchange than chunks
+/// do. One pass must do what is stored; the mode that the receivers cut is applied before. @returns the seconds that stores
+/// hide
+OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine& where, const interconnect& net,
+                                              const distribution_search& search) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
+    double hidden = 0;
+    for (std::size_t i = 0; i + 1 < p.stages.size(); ++i) {
+        const distributed_stage& local = p.stages[i];
+        const distributed_stage& exchange = p.stages[i + 1];
+        if (local.kind != stage_kind::local || exchange.kind != stage_kind::exchange || local.mode < 0) {
+            continue;
+        }
+        const double whole = search.local_seconds(local.where, local.factors, local.extents);
+        const std::int32_t chunks = chunks_of(local, exchange, bytes, net);
+        const double by_chunks = (std::min)(whole, exchange.predicted_seconds) * (1 - last_chunk_share(chunks)) -
+                                 (chunks > 1 ? net.exchange_seconds + (chunks - 1) * search.launch_seconds() : 0.0);
+        const std::int32_t taken = cut_mode_of(exchange.to, p.source.rows, exchange.extents, p.source.ranks);
+        const bool same_grid = exchange.to.row_parts == local.where.row_parts &&
+                               exchange.to.col_parts == local.where.col_parts &&
+                               exchange.to.first_rank == local.where.first_rank;
+        if (!net.stores || net.packs || !same_grid || taken < 0 || taken == local.mode || local.scaled ||
+            i + 2 == p.stages.size() || part_of(p.source.rows, local.where.row_parts, 0).size() > most_rows_stored) {
+            continue;
+        }
+        // What is stored: the last factors, as many as one pass takes.
+        distributed_stage store;
+        store.kind = stage_kind::store;
+        store.mode = local.mode;
+        store.receiver_mode = taken;
+        store.from = exchange.from;
+        store.to = exchange.to;
+        store.moved = exchange.moved;
+        std::vector<std::int32_t> before;
+        for (const std::int32_t k : local.factors) {
+            (k == taken ? before : store.factors).push_back(k);
+        }
+        options wishes = p.source.wishes;
+        wishes.placement = p.source.space == memory_space::device ? placement::gpu : placement::cpu;
+        wishes.workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
+        for (; !store.factors.empty();
+             before.push_back(store.factors.front()), store.factors.erase(store.factors.begin())) {
+            store.extents = local.extents;
+            for (const std::int32_t k : before) {
+                store.extents[static_cast<std::size_t>(k)] = p.source.factors[static_cast<std::size_t>(k)].q_extent;
+            }
+            store.where = layout_choice{local.where, local.mode}.with(store.extents);
+            const program one = store_program(store, p.source, local.where.first_rank, local.where.first_rank);
+            if (one.steps.empty() || make_plan(one, where, wishes).passes.size() == 1) {
+                break;
+            }
+        }
+        if (store.factors.empty()) {
+            continue;
+        }
+        const double computed = search.local_seconds(store.where, store.factors, store.extents);
+        const double stored = net.store_bytes_per_second > 0
+                                  ? static_cast<double>(exchange.moved.most_sent * bytes) / net.store_bytes_per_second
+                                  : exchange.predicted_seconds;
+        const double by_stores = computed + exchange.predicted_seconds - (std::max)(computed, stored);
+        if (by_stores <= (std::max)(by_chunks, 0.0)) {
+            continue;
+        }
+        store.predicted_seconds = stored;
+        hidden += by_stores;
+        p.stages[i].factors = before;
+        p.stages[i + 1] = std::move(store);
+        if (before.empty()) {
+            p.stages.erase(p.stages.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+    return hidden;
+}
+
 /// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
 /// that is more than the limit, the plan is not complete
 /// @param held what is held already, by plans that run before or after it
@@ -654,18 +807,13 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     result.stages.back().add = problem.add;
 
+    const double hidden = store_where_it_pays(result, where, net, search);
     result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
-    const auto extents_behind = [&problem](const distributed_stage& stage) {
-        std::vector<std::int64_t> after = stage.extents;
-        for (const std::int32_t k : stage.factors) {
-            after[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
-        }
-        return after;
-    };
+    const auto extents_behind = [&problem](const distributed_stage& stage) { return extents_after(problem, stage); };
     const auto behind = [](const distributed_stage& stage, const std::vector<std::int64_t>& after) {
-        return stage.kind == stage_kind::exchange ? stage.to
-               : stage.mode >= 0                  ? layout_choice{stage.where, stage.mode}.with(after)
-                                                  : stage.where;
+        return stage.kind != stage_kind::local ? stage.to
+               : stage.mode >= 0               ? layout_choice{stage.where, stage.mode}.with(after)
+                                               : stage.where;
     };
     for (std::size_t i = 0; i + 1 < result.stages.size(); ++i) {
         const std::vector<std::int64_t> after = extents_behind(result.stages[i]);
@@ -683,18 +831,33 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
     std::int64_t steps_take = 0;
+    const auto planned = [&](distributed_stage& stage, const program& source) {
+        for (std::size_t n = 0; n < stage.plans.size(); ++n) {
+            if (stage.plans[n].source == source) {
+                return static_cast<std::int32_t>(n);
+            }
+        }
+        try {
+            stage.plans.push_back(make_plan(source, where, wishes));
+        } catch (const budget_error& refused) {
+            steps_need = (std::max)(steps_need, refused.least_bytes());
+            stage.plans.emplace_back();
+            stage.plans.back().source = source;
+        }
+        steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
+        return static_cast<std::int32_t>(stage.plans.size()) - 1;
+    };
     for (std::size_t i = 0; i < result.stages.size(); ++i) {
         distributed_stage& stage = result.stages[i];
+        if (stage.kind == stage_kind::store) {
+            plan_stores(stage, problem, with_local_plans, planned);
+            continue;
+        }
         const std::vector<std::int64_t> after = extents_behind(stage);
         const bool local = stage.kind == stage_kind::local;
-        if (local && stage.mode >= 0 && i + 1 < result.stages.size()) {
-            // As many chunks as leave each message its least size: a rank sends most_sent over the others.
-            const std::int64_t largest =
-                result.stages[i + 1].moved.most_sent * bytes / (std::max)(1, problem.ranks - 1);
-            const std::int64_t extent = stage.extents[static_cast<std::size_t>(stage.mode)] / stage.where.col_parts;
-            const std::int64_t fit = (std::min)(largest / (std::max)(net.least_chunk_bytes, std::int64_t{1}), extent);
-            stage.chunks = static_cast<std::int32_t>(
-                std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
+        if (local && stage.mode >= 0 && i + 1 < result.stages.size() &&
+            result.stages[i + 1].kind == stage_kind::exchange) {
+            stage.chunks = chunks_of(stage, result.stages[i + 1], bytes, net);
         }
         const std::int32_t mode = local ? stage.mode : -1;
         const distribution out = behind(stage, after);
@@ -712,30 +875,15 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
             const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
             for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
                 if (stage.chunks > 1) {
-                    own[static_cast<std::size_t>(mode)] = part_of(whole, stage.chunks, chunk).size();
+                    own[static_cast<std::size_t>(mode)] = chunk_range(whole, stage.chunks, chunk).size();
                     if (own[static_cast<std::size_t>(mode)] == 0) {
                         stage.plan_of_rank.push_back(-1);
                         continue;
                     }
                 }
-                const program source =
-                    local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add, mode, whole);
-                std::int32_t which = -1;
-                for (std::size_t n = 0; n < stage.plans.size(); ++n) {
-                    which = stage.plans[n].source == source ? static_cast<std::int32_t>(n) : which;
-                }
-                if (which < 0) {
-                    which = static_cast<std::int32_t>(stage.plans.size());
-                    try {
-                        stage.plans.push_back(make_plan(source, where, wishes));
-                    } catch (const budget_error& refused) {
-                        steps_need = (std::max)(steps_need, refused.least_bytes());
-                        stage.plans.emplace_back();
-                        stage.plans.back().source = source;
-                    }
-                    steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
-                }
-                stage.plan_of_rank.push_back(which);
+                stage.plan_of_rank.push_back(
+                    planned(stage, local_program(problem, stage.factors, block.rows.size(), own, stage.scaled,
+                                                 stage.add, {mode, whole}, {mode, whole})));
             }
         }
         if (local) {
@@ -752,7 +900,7 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     least = held.total() + steps_need;
     result.workspace_bytes = held.total() + steps_take;
-    result.predicted_seconds = chosen.seconds;
+    result.predicted_seconds = chosen.seconds - hidden;
     for (const distribution_candidate& loser : losers) {
         result.rejected.push_back({distribution_search::kind_of(loser),
                                    three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
@@ -825,7 +973,7 @@ OTIMES_COLD inline bool same_rows(const distribution& x, const distribution& y) 
     return y.row_parts == x.row_parts && y.col_parts == x.col_parts && y.first_rank == x.first_rank;
 }
 
-/// How many slabs of rows hide the exchanges of a plan: as many as `chunks` allows and leave each message its least size; 1 where
+/// How many slabs of rows hide the exchanges of a plan: as many as `chunks` allows and leave a rank its least bytes to send; 1 where
 /// nothing is to be hidden or rows are too few.
 OTIMES_COLD inline std::int64_t slabs_that_overlap(const distributed_plan& p, const interconnect& net) {
     const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
@@ -835,10 +983,9 @@ OTIMES_COLD inline std::int64_t slabs_that_overlap(const distributed_plan& p, co
             : 1;
     bool any = false;
     for (const distributed_stage& s : p.stages) {
-        if (s.kind == stage_kind::exchange && s.moved.total > 0) {
+        if (s.kind != stage_kind::local && s.moved.total > 0) {
             any = true;
-            const std::int64_t message = s.moved.most_sent * bytes / (std::max)(1, p.source.ranks - 1);
-            count = (std::min)(count, message / (std::max)(net.least_chunk_bytes, std::int64_t{1}));
+            count = (std::min)(count, s.moved.most_sent * bytes / (std::max)(net.least_chunk_bytes, std::int64_t{1}));
         }
     }
     return any ? (std::max)(count, std::int64_t{1}) : 1;
@@ -864,6 +1011,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
         interconnect whole_slabs = net;
         whole_slabs.chunks = 1;
+        whole_slabs.stores = false;
         std::int64_t needed = 0;
         distributed_plan slabs = plan_in_slabs(problem, result.result, (longest + count - 1) / count, true, where,
                                                whole_slabs, with_local_plans, needed);
@@ -977,9 +1125,9 @@ void transfer(Archive& a, distributed_problem& p) {
 template <class Archive>
 void transfer(Archive& a, distributed_stage& s) {
     a.line("stage");
-    a.choice(s.kind, stage_kind::exchange);
-    transfer_all(a, s.mode, s.chunks, s.scaled, s.add, s.moved.total, s.moved.most_sent, s.moved.most_received,
-                 s.predicted_seconds);
+    a.choice(s.kind, stage_kind::store);
+    transfer_all(a, s.mode, s.chunks, s.receiver_mode, s.scaled, s.add, s.moved.total, s.moved.most_sent,
+                 s.moved.most_received, s.predicted_seconds);
     transfer_numbers(a, "extents", s.extents);
     transfer_numbers(a, "applied", s.factors);
     transfer_numbers(a, "plan_of_rank", s.plan_of_rank);
@@ -1109,9 +1257,14 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
                     " from one rank\n";
             continue;
         }
-        text += "local: ";
+        text += s.kind == stage_kind::store ? "stores into peers in the last pass: " : "local: ";
         for (std::size_t i = 0; i < s.factors.size(); ++i) {
             text += (i == 0 ? "F" : ", F") + std::to_string(s.factors[i] + 1);
+        }
+        if (s.kind == stage_kind::store) {
+            text += ", to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
+                    " on the wire, at most " + bytes_text(static_cast<double>(s.moved.most_sent) * bytes) +
+                    " from one rank";
         }
         text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") +
                 (s.chunks > 1 ? ", in " + std::to_string(s.chunks) + " chunks that are sent while the next is computed"

@@ -43,6 +43,18 @@ constexpr index_range part_of(std::int64_t extent, std::int32_t parts, std::int3
     return {begin, begin + least + (part < longer ? 1 : 0)};
 }
 
+/// Chunk `chunk` of `chunks` of an extent that is computed and sent chunk by chunk. Of the exchange only the last chunk's part is
+/// seen, so chunks become shorter: they are as chunks + 1 to ... to 3 to 2.
+constexpr index_range chunk_range(std::int64_t extent, std::int32_t chunks, std::int32_t chunk) noexcept {
+    const std::int64_t total = std::int64_t{chunks} * (chunks + 3) / 2;
+    const auto begin = [&](std::int64_t k) { return extent * (k * (2 * chunks + 3 - k) / 2) / total; };
+    return {begin(chunk), begin(chunk + 1)};
+}
+/// The last chunk's part of the whole.
+constexpr double last_chunk_share(std::int32_t chunks) noexcept {
+    return chunks == 1 ? 1.0 : 4.0 / (static_cast<double>(chunks) * (chunks + 3));
+}
+
 /// How a matrix is cut; see the file comment.
 struct distribution {
     std::int32_t row_parts = 1;
@@ -290,7 +302,7 @@ OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from,
 OTIMES_COLD inline planning::column_set chunk_of(const held_block& block, const distribution& d, std::int32_t chunk,
                                                  std::int32_t chunks) {
     const std::int64_t inner = d.extent == 0 || d.col_parts == 1 ? 1 : d.inner;
-    const index_range range = part_of(block.cols.length / inner, chunks, chunk);
+    const index_range range = chunk_range(block.cols.length / inner, chunks, chunk);
     planning::column_set part = block.cols;
     part.start += range.begin * inner;
     part.length = range.size() * inner;

@@ -25,7 +25,12 @@ std::vector<otimes::communicator> gpu_sets() {
                     {.deadline = std::chrono::seconds(30),
                      .gpu_count = count,
                      .exchange_by_copies = copies,
-                     .links = {.bytes_per_second = 3e11, .chunks = 2, .least_chunk_bytes = 1}}));
+                     .links = {.bytes_per_second = 3e11,
+                               .chunks = 2,
+                               .least_chunk_bytes = 1,
+                               // GPUs of this process: last passes store (two GPUs), or blocks are exchanged (three).
+                               .stores = count == 2,
+                               .store_bytes_per_second = 1e15}}));
             } catch (const otimes::device_error& failure) {
                 MESSAGE(std::string(failure.what()));
                 return sets;

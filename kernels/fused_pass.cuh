@@ -103,11 +103,25 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
     if constexpr (Group::any_warpgroup()) fence_for_unit();
 }
 
+// The arguments with a term's factors in front.
+template <class Group>
+__device__ __forceinline__ group_arguments<typename Group::scalar> arguments_of_term(
+    const group_arguments<typename Group::scalar>& arguments, int term) {
+    group_arguments<typename Group::scalar> now = arguments;
+#pragma unroll
+    for (int i = 0; i < Group::modes; ++i) {
+        now.factor[i] = arguments.factor[term * Group::modes + i];
+        now.factor_p_stride[i] = arguments.factor_p_stride[term * Group::modes + i];
+        now.factor_q_stride[i] = arguments.factor_q_stride[term * Group::modes + i];
+    }
+    return now;
+}
+
 template <class Group, int Step, int Part, bool ToY>
 __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                          const typename Group::scalar* sFactors,
                                          const tile_place<typename Group::scalar>& place,
-                                         const epilogue<typename Group::scalar>& last_step,
+                                         const typename Group::last_step& last_step,
                                          const group_arguments<typename Group::scalar>& arguments) {
     if constexpr (Group::is_pair_of_eights(Step))
         pair_trip_of_eights<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step);
@@ -133,8 +147,10 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     constexpr bool direct = Group::direct;
     static_assert(direct || Group::cluster == 1);
 
-    const epilogue<scalar> epilogue_step{arguments.alpha, arguments.beta, !(arguments.beta == scalar(0)), y_wide};
-    const auto middle_and_last = [&](auto from, const tile_place<scalar>& place) {
+    using last_step_type = typename Group::last_step;
+    const last_step_type epilogue_step(arguments.alpha, arguments.beta, y_wide, arguments.c_offset);
+    const auto steps_of = [&](auto from, const tile_place<scalar>& place, const scalar* sF,
+                              const last_step_type& last_step, const group_arguments<scalar>& now) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
             constexpr int step = decltype(s)::value;
             if constexpr (step == last && Group::cluster > 1)
@@ -142,12 +158,15 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             else
                 __syncthreads();
             run_trip<Group, step, step == last || Group::swizzled ? 1 : Group::cluster, step == last && direct>(
-                sMain, sMain, sFactors, place, epilogue_step, arguments);
+                sMain, sMain, sF, place, last_step, now);
         });
         if constexpr (!direct) {
             __syncthreads();
-            store_tile<Group>(place, sMain, epilogue_step);
+            store_tile<Group>(place, sMain, last_step);
         }
+    };
+    const auto middle_and_last = [&](auto from, const tile_place<scalar>& place) {
+        steps_of(from, place, sFactors, epilogue_step, arguments);
     };
 
     if constexpr (Group::slots == 0) {
@@ -160,18 +179,53 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         tile_place<scalar> place = locate(tile);
         load_part<Group>(place, sMain, part);
         commit_copies();
-        place_factors<Group>(arguments, sFactors);
+        if constexpr (Group::terms == 1) {
+            place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
-        while (true) {
-            wait_for_copies<0>();
-            middle_and_last(constant<0>{}, place);
-            tile += tile_step;
-            if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
-            if (tile >= tiles) break;
-            if constexpr (Group::cluster == 1) __syncthreads();
-            place = locate(tile);
-            load_part<Group>(place, sMain, part);
-            commit_copies();
+            while (true) {
+                wait_for_copies<0>();
+                middle_and_last(constant<0>{}, place);
+                tile += tile_step;
+                if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
+                if (tile >= tiles) break;
+                if constexpr (Group::cluster == 1) __syncthreads();
+                place = locate(tile);
+                load_part<Group>(place, sMain, part);
+                commit_copies();
+            }
+        } else {
+            // Each tile once for every term: X comes from memory for the first one and from L2 for the others, which add to what they
+            // find in Y there: every thread its own elements.
+#pragma unroll 1
+            for (int t = 0; t < (Group::factors_stay ? Group::terms : 1); ++t)
+                place_factors<Group>(arguments_of_term<Group>(arguments, t), sFactors + t * Group::factors_each);
+            int term = 0;
+#pragma unroll 1
+            while (true) {
+                wait_for_copies<0>();
+                last_step_type last_step = epilogue_step;
+                if (term > 0) {
+                    last_step.alpha = arguments.more_alpha[term - 1];
+                    last_step.beta = scalar(1);
+                    last_step.reads_y = true;
+                    if constexpr (Group::addend) last_step.c_offset = 0;
+                }
+                const group_arguments<scalar> now = arguments_of_term<Group>(arguments, term);
+                steps_of(constant<0>{}, place, sFactors + (Group::factors_stay ? term * Group::factors_each : 0),
+                         last_step, now);
+                if (++term == Group::terms) {
+                    term = 0;
+                    tile += tile_step;
+                }
+                if constexpr (Group::cluster > 1) cluster_barrier();
+                if (tile >= tiles) break;
+                if constexpr (Group::cluster == 1) __syncthreads();
+                if (term == 0) place = locate(tile);
+                load_part<Group>(place, sMain, part);
+                commit_copies();
+                if constexpr (!Group::factors_stay)
+                    place_factors<Group>(arguments_of_term<Group>(arguments, term), sFactors);
+            }
         }
     } else {
         // Parts of this block's tiles in one sequence; `slots` of them are on their way at any time.

@@ -25,8 +25,8 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         Group::slices == 1 ? 0 : index_t(blockIdx.x % Group::slices) * Group::q(Group::modes);
     const index_t rows = arguments.lines * arguments.parts_per_line;
     const index_t tiles = (rows + Group::rows - 1) / Group::rows;
-    const bool y_wide =
-        aligned_to(arguments.y, 16) && arguments.y_line_stride % Group::vector == 0 && out % Group::vector == 0;
+    const bool y_wide = aligned_to(arguments.y, 16) && (!Group::addend || arguments.c_offset % Group::vector == 0) &&
+                        arguments.y_line_stride % Group::vector == 0 && out % Group::vector == 0;
     const index_t parts = arguments.parts_per_line;
     fused_pass<Group>(arguments, tiles, y_wide, [&](index_t tile) {
         const index_t first = tile * Group::rows;

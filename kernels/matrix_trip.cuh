@@ -239,7 +239,7 @@ template <class Group, int Step, int Part, bool ToY, class Held>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                             const typename Group::scalar* sFactors,
                                             const tile_place<typename Group::scalar>& place,
-                                            const epilogue<typename Group::scalar>& last_step,
+                                            const typename Group::last_step& last_step,
                                             const group_arguments<typename Group::scalar>& arguments,
                                             const Held& held_factor) {
     using scalar = typename Group::scalar;

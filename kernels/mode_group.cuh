@@ -46,8 +46,11 @@ struct trips {
     }
 };
 
+template <class Scalar, bool Addend>
+struct epilogue;  // tile_memory.cuh
+
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
-          int Cluster, int Slices, class P, class Q, class Trips>
+          int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -55,7 +58,10 @@ struct mode_group {
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
     static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
-    static constexpr int slices = Slices;  // blocks that each compute so much of the last mode's new index of a tile
+    static constexpr int slices = Slices;   // blocks that each compute so much of the last mode's new index of a tile
+    static constexpr bool addend = Addend;  // what is added stands elsewhere than Y
+    using last_step = epilogue<Scalar, Addend>;
+    static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
@@ -288,10 +294,17 @@ struct mode_group {
                                          BlocksPerMultiprocessor* Threads*(held_words + 96) <= 65536;
 
     // Stages follow the factors and the tile; when the factor lives in registers they take its place.
-    static constexpr int main_offset = factor_offset(modes + 1);
+    // The factors of all terms where they take little room, else those of the term at work.
+    static constexpr int factors_each = factor_offset(modes + 1);
+    static constexpr bool factors_stay = Terms == 1 || Terms * factors_each * int(sizeof(Scalar)) <= 24576;
+    static_assert(Terms == 1 || (Slots == 0 && Slices == 1), "terms: a tile that is loaded where it is worked on");
+    static constexpr int main_offset = (factors_stay ? Terms : 1) * factors_each;
     static constexpr int stage_offset = holds_factor ? 0 : main_offset + (only_staged ? 0 : main_count);
     static constexpr int shared_bytes =
         max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
+
+    // Of fused_sum: the factors, X and the sum.
+    static constexpr int sum_bytes = (main_offset + 2 * main_count) * int(sizeof(Scalar));
 
     // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
     __host__ __device__ static constexpr int contiguous(int step) {

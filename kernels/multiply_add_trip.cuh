@@ -124,7 +124,7 @@ template <class Group, int Step, int Part, bool ToY>
 __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                                   const typename Group::scalar* sFactors,
                                                   const tile_place<typename Group::scalar>& place,
-                                                  const epilogue<typename Group::scalar>& last_step) {
+                                                  const typename Group::last_step& last_step) {
     using scalar = typename Group::scalar;
     using steps = typename Group::steps;
     constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1,

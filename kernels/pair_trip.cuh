@@ -166,7 +166,7 @@ struct pair_words<double> {
 template <class Group, int Step, bool ToY>
 __device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double* sTo, const double* sFactors,
                                                     const tile_place<double>& place,
-                                                    const epilogue<double>& last_step) {
+                                                    const typename Group::last_step& last_step) {
     using shape = pair_trip_shape<Group, Step>;
     constexpr bool last_modes = shape::last_modes;
     constexpr int a_stride = Group::stride(shape::lower), b_stride = Group::stride(shape::upper);
@@ -264,7 +264,7 @@ template <class Group, int Step, bool ToY>
 __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                           const typename Group::scalar* sFactors,
                                           const tile_place<typename Group::scalar>& place,
-                                          const epilogue<typename Group::scalar>& last_step,
+                                          const typename Group::last_step& last_step,
                                           const group_arguments<typename Group::scalar>& arguments) {
     using scalar = typename Group::scalar;
     using shape = pair_trip_shape<Group, Step>;

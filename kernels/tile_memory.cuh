@@ -6,12 +6,15 @@
 
 namespace otimes::kernels {
 
-constexpr int max_modes = 12;  // of one group
+constexpr int max_modes = 12;  // of one group, over all its terms
+constexpr int max_terms = 4;
 
 // Contract of a fused pass, for every row r of the tensor and every run index s:
 //   Y[r, q_1 .. q_n, s] = alpha * sum_{p_1 .. p_n} X[r, p_1 .. p_n, s] * prod_i F_i[p_i, q_i] + beta * Y[r, q_1 .. q_n, s]
 // F_i[p, q] = factor[i][p * factor_p_stride[i] + q * factor_q_stride[i]] (a transposed factor has its strides exchanged).
-// beta = 0: Y is not read. Y may be X when every P_i = Q_i and both are placed alike; no other overlap.
+// beta = 0: Y is not read. Y may be X when every P_i = Q_i and both are placed alike; no other overlap. c_offset != 0: beta * C instead of
+// beta * Y, where C is placed like Y (it may be X); groups with `addend`. Terms > 1: the sum over the terms t of alpha_t * X * prod_i F_(t, i), of which each has
+// its own factors, term after term in `factor`; Y is not X.
 template <class Scalar>
 struct group_arguments {
     const Scalar* x;
@@ -25,6 +28,8 @@ struct group_arguments {
     index_t x_line_stride, y_line_stride;
     index_t inner;             // outer groups: elements below the group's modes
     index_t x_inner, y_inner;  // outer groups: stride of the group's linear index (inner, when nothing is skipped)
+    index_t c_offset;          // where C stands from Y, elements; 0: C is Y
+    Scalar more_alpha[max_terms - 1];  // of the terms after the first
 };
 
 // Where one tile lies in device memory.
@@ -155,15 +160,31 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
-template <class Scalar>
-struct epilogue {
+// Where the matrix stands that is added: at c_offset from Y, or (not Addend) it is Y.
+template <bool Addend>
+struct addend_place {
+    index_t c_offset;
+};
+template <>
+struct addend_place<false> {
+    static constexpr index_t c_offset = 0;
+};
+
+template <class Scalar, bool Addend>
+struct epilogue : addend_place<Addend> {
+    using addend_place<Addend>::c_offset;
     Scalar alpha, beta;
     bool reads_y;  // beta != 0
-    bool wide;     // 16-byte stores allowed: Y's base and strides are multiples of 16 bytes
+    bool wide;     // 16-byte stores allowed: Y's base and strides, and C's, are multiples of 16 bytes
+
+    __device__ __forceinline__ epilogue(Scalar alpha_, Scalar beta_, bool wide_, index_t offset)
+        : alpha(alpha_), beta(beta_), reads_y(!(beta_ == Scalar(0))), wide(wide_) {
+        if constexpr (Addend) this->c_offset = offset;
+    }
 
     __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
         value = alpha * value;
-        if (reads_y) value += beta * *gY;
+        if (reads_y) value += beta * gY[c_offset];
         *gY = value;
     }
     // Count neighbouring elements; 8 or 16 bytes at once where that is allowed.
@@ -177,7 +198,7 @@ struct epilogue {
                     Scalar element[Count];
                 } out;
                 if (reads_y) {
-                    out.bits = *reinterpret_cast<const packet<size>*>(gY);
+                    out.bits = *reinterpret_cast<const packet<size>*>(gY + c_offset);
 #pragma unroll
                     for (int e = 0; e < Count; ++e) out.element[e] = alpha * values[e] + beta * out.element[e];
                 } else {
@@ -197,7 +218,7 @@ struct epilogue {
 template <class Group, int Width>
 __device__ __forceinline__ void store_pieces(const tile_place<typename Group::scalar>& place,
                                              const typename Group::scalar* sTile,
-                                             const epilogue<typename Group::scalar>& last) {
+                                             const typename Group::last_step& last) {
     using scalar = typename Group::scalar;
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
@@ -250,15 +271,14 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
 
 template <class Group>
 __device__ __forceinline__ void store_tile(const tile_place<typename Group::scalar>& place,
-                                           const typename Group::scalar* sTile,
-                                           const epilogue<typename Group::scalar>& last) {
+                                           const typename Group::scalar* sTile, const typename Group::last_step& last) {
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
     constexpr bool whole_rows = Group::rows_contiguous(done);
     constexpr int width =
         whole_rows ? Group::widest_stretch(Group::rows * row_count) : Group::widest(done, Group::contiguous(done));
-    bool wide =
-        width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows && place.run == Group::run;
+    bool wide = width == Group::vector && aligned_to(place.y, 16) && place.rows == Group::rows &&
+                place.run == Group::run && last.c_offset % Group::vector == 0;
     if constexpr (Group::run > 1)
         wide = wide && place.y_inner % width == 0;
     else if constexpr (Group::rows > 1)
@@ -266,7 +286,7 @@ __device__ __forceinline__ void store_tile(const tile_place<typename Group::scal
     if constexpr (Group::slices > 1)
         store_pieces<Group, 1>(place, sTile, last);
     else if (width > 1 && wide) {
-        epilogue<typename Group::scalar> aligned = last;
+        typename Group::last_step aligned = last;
         aligned.wide = true;
         if constexpr (whole_rows && !Group::swizzled) {
             using scalar = typename Group::scalar;

@@ -2,6 +2,7 @@
 #include "arguments.hpp"
 
 #include <cstring>
+#include <optional>
 
 #include <otimes/program/errors.hpp>
 
@@ -21,7 +22,30 @@ void finish(argument_block& block, const Arguments& arguments) {
 }
 
 template <class Accumulator>
+argument_block copy_block(const launch& l, const copy_shape& copy, Accumulator one, Accumulator zero) {
+    using arguments = copy_arguments<Accumulator>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.lines = copy.lines;
+    a.count = copy.count;
+    a.x_line_stride = copy.x_line;
+    a.y_line_stride = copy.y_line;
+    a.conjugate_x = l.sliced.conjugate_x;
+    argument_block block;
+    finish(block, a);
+    block.addresses.push_back({offsetof(arguments, x), l.x});
+    block.addresses.push_back({offsetof(arguments, y), l.y});
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
+template <class Accumulator>
 argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) {
+    if (const std::optional<copy_shape> copy = copy_of(l)) {
+        return copy_block(l, *copy, one, zero);
+    }
     using arguments = sliced_arguments<Accumulator>;
     arguments a;
     std::memset(static_cast<void*>(&a), 0, sizeof(a));
@@ -72,10 +96,27 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     a.inner = s.place.inner;
     a.x_inner = s.place.x_inner;
     a.y_inner = s.place.y_inner;
+    for (Scalar& alpha : a.more_alpha) {
+        alpha = one;
+    }
     argument_block block;
     finish(block, a);
     block.addresses.push_back({offsetof(arguments, x), l.x});
     block.addresses.push_back({offsetof(arguments, y), l.y});
+    for (std::size_t i = 0; i < l.more_scalars.size(); ++i) {
+        if (l.more_scalars[i] >= 0) {
+            block.more_scalars.push_back({offsetof(arguments, more_alpha) + i * sizeof(Scalar), l.more_scalars[i]});
+        }
+    }
+    if (l.addend.where != memory_reference::place::none) {
+        if (l.addend_scalar >= 0) {
+            block.more_scalars.push_back({offsetof(arguments, beta), l.addend_scalar});
+        }
+        block.addend_offset = offsetof(arguments, c_offset);
+        block.addend_bytes = static_cast<std::int64_t>(sizeof(Scalar));
+        block.addend = l.addend;
+        block.y = l.y;
+    }
     for (std::size_t i = 0; i < l.factors.size(); ++i) {
         block.addresses.push_back({offsetof(arguments, factor) + i * sizeof(void*), l.factors[i]});
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, kernels/tile_memory.cuh and kernels/exchange_blocks.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
 #pragma once
 
 #include <complex>
@@ -35,6 +35,17 @@ struct sliced_arguments {
     bool conjugate_x, conjugate_f;
 };
 
+/// kernels/scaled_copy.cuh
+template <class Accumulator>
+struct copy_arguments {
+    const void* x;
+    void* y;
+    Accumulator alpha, beta;
+    long long lines, count;
+    long long x_line_stride, y_line_stride;
+    bool conjugate_x;
+};
+
 inline constexpr std::size_t most_group_modes = 12;
 
 template <class Scalar>
@@ -50,6 +61,8 @@ struct group_arguments {
     long long x_line_stride, y_line_stride;
     long long inner;
     long long x_inner, y_inner;
+    long long c_offset;
+    Scalar more_alpha[3];
 };
 
 inline constexpr int most_moves = 32;
@@ -80,6 +93,17 @@ struct argument_block {
     std::vector<std::byte> bytes;  ///< alpha = 1; beta = 1 or 0
     std::vector<hole> addresses;
     std::size_t alpha_offset = 0;
+    /// Further scalars: of the addend and of terms.
+    struct scalar_hole {
+        std::size_t offset = 0;
+        std::int32_t scalar = -1;
+    };
+    std::vector<scalar_hole> more_scalars;
+    /// The addend's address goes here as its distance from Y's in elements of `addend_bytes`; 0: there is none.
+    std::size_t addend_offset = 0;
+    std::int64_t addend_bytes = 1;
+    memory_reference addend;
+    memory_reference y;
     dtype accumulator = dtype::f32;
     std::int32_t scalar = -1;
 };

@@ -7,7 +7,7 @@
 
 namespace otimes::backend {
 
-std::string kernel_of(const gpu_group& g) { return g.outer ? "fused_outer" : "fused_trailing"; }
+std::string kernel_of(const gpu_group& g) { return g.sum ? "fused_sum" : g.outer ? "fused_outer" : "fused_trailing"; }
 
 std::string type_expression(const gpu_group& g) {
     const auto list = [](const std::vector<std::int32_t>& values) {
@@ -37,7 +37,11 @@ std::string type_expression(const gpu_group& g) {
                              : "0") +
                 "," + std::to_string(t.split) + ">";
     }
-    return text + ">>";
+    text += ">";
+    if (g.terms > 1 || g.addend) {
+        text += "," + std::to_string(g.terms) + (g.addend ? ",true" : "");
+    }
+    return text + ">";
 }
 
 gpu_group group_of(const pass& p, dtype type) {

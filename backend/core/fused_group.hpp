@@ -11,7 +11,7 @@ namespace otimes::backend {
 
 using planning::gpu_group;
 
-/// "fused_trailing" or "fused_outer": the kernel and, with ".cuh", its file.
+/// "fused_trailing", "fused_outer" or "fused_sum": the kernel and, with ".cuh", its file.
 std::string kernel_of(const gpu_group& g);
 
 /// "otimes::kernels::mode_group<...>"

@@ -2,12 +2,14 @@
 #include "launch_list.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -94,6 +96,11 @@ public:
             lower_passes(result_.rest, total % plan_.slab_extent);
         }
         result_.scratch_bytes = scratch_;
+        if (result_.slab_count == 1) {
+            join_mode_products(result_.slab);
+            join_terms(result_.slab);
+            join_addends(result_.slab);
+        }
         return std::move(result_);
     }
 
@@ -499,12 +506,15 @@ private:
         for (std::size_t k = 0; k < in.size(); ++k) {
             modes.push_back({in[k].extent, out[k].extent, in[k].stride, out[k].stride});
         }
-        const std::optional<planning::group_place> place = planning::place_of_group(modes, contracted);
+        std::optional<planning::group_place> place = planning::place_of_group(modes, contracted);
         fused_shape shape;
         shape.group = group_of(p, l.type);
         const gpu_tile& tile = p.tile;
+        if (place && place->inner > 1 && tile.rows > 1) {
+            place = place->with_lines_joined(shape.group.count_p(), shape.group.count_q());
+        }
         if (!place || (place->inner > 1) != shape.group.outer ||
-            (place->parts_per_line > 1 && place->parts_per_line % tile.rows != 0) ||
+            ((shape.group.outer || place->parts_per_line > 1) && place->parts_per_line % tile.rows != 0) ||
             !planning::why_illegal(shape.group, gpu_).empty()) {
             return false;
         }
@@ -550,6 +560,168 @@ private:
         return plain;
     }
 
+    // --- sums -------------------------------------------------------------------------------------------------------
+
+    /// Makes one launch of neighbouring ones that add products of the same X to the same Y, by kernels with the same tile: X and Y then
+    /// go through memory once instead of once for each.
+    void join_terms(std::vector<launch>& list) const {
+        if (!gpu_.compiles) {
+            return;  // these kernels are not among those that are compiled ahead of time
+        }
+        std::vector<launch> joined;
+        for (launch& next : list) {
+            if (!joined.empty() && next.kind == launch_kind::fused && next.add) {
+                launch& sum = joined.back();
+                gpu_group group = next.fused.group;
+                group.terms = sum.fused.group.terms;
+                if (sum.kind == launch_kind::fused && sum.type == next.type && sum.x == next.x && sum.y == next.y &&
+                    !(sum.x == sum.y) && sum.fused.place == next.fused.place && sum.fused.group == group) {
+                    ++group.terms;
+                    if (planning::why_illegal(group, gpu_).empty()) {
+                        sum.fused.group = group;
+                        sum.more_scalars.push_back(next.scalar);
+                        const auto append = [](auto& to, const auto& from) {
+                            to.insert(to.end(), from.begin(), from.end());
+                        };
+                        append(sum.factors, next.factors);
+                        append(sum.fused.factor_p, next.fused.factor_p);
+                        append(sum.fused.factor_q, next.fused.factor_q);
+                        continue;
+                    }
+                }
+            }
+            joined.push_back(std::move(next));
+        }
+        list = std::move(joined);
+    }
+
+    /// Makes one launch of neighbouring ones that add products of the same X with one mode each, where the modes follow each other up
+    /// to the innermost: X and Y go through memory once. The launches that do not fit come after it.
+    void join_mode_products(std::vector<launch>& list) const {
+        if (!gpu_.compiles) {
+            return;
+        }
+        const auto is_one_mode = [](const launch& l) {
+            const fused_shape& s = l.fused;
+            return l.kind == launch_kind::fused && s.group.modes() == 1 && s.group.is_square() && s.group.terms == 1 &&
+                   !is_complex(l.type) && !(l.x == l.y) && s.place.x_inner == s.place.inner &&
+                   s.place.y_inner == s.place.inner;
+        };
+        for (std::size_t begin = 0; begin < list.size(); ++begin) {
+            if (!is_one_mode(list[begin])) {
+                continue;
+            }
+            std::size_t end = begin + 1;
+            while (end < list.size() && is_one_mode(list[end]) && list[end].add && list[end].x == list[begin].x &&
+                   list[end].y == list[begin].y && list[end].type == list[begin].type) {
+                ++end;
+            }
+            // The levels from the innermost outwards, as far as there is one below the other.
+            std::vector<std::size_t> levels;
+            const auto next_level = [&] {
+                const std::int64_t inner =
+                    levels.empty() ? 1
+                                   : list[levels.back()].fused.place.inner * list[levels.back()].fused.group.count_p();
+                for (std::size_t i = begin; i < end; ++i) {
+                    if (list[i].fused.place.inner == inner && std::ranges::find(levels, i) == levels.end() &&
+                        (levels.empty() || lie_alike(list[levels.back()].fused, list[i].fused))) {
+                        return i;
+                    }
+                }
+                return end;
+            };
+            for (std::size_t i = next_level(); i != end; i = next_level()) {
+                levels.push_back(i);
+            }
+            for (; levels.size() > 1; levels.pop_back()) {
+                const launch& outermost = list[levels.back()];
+                std::vector<std::int64_t> p;
+                for (std::size_t i = levels.size(); i-- > 0;) {
+                    p.push_back(list[levels[i]].fused.group.count_p());
+                }
+                const planning::group_place& around = outermost.fused.place;
+                const std::optional<gpu_group> group =
+                    planning::sum_group(outermost.type, p, around.groups(), around.parts_per_line, gpu_);
+                if (!group) {
+                    continue;
+                }
+                launch sum = outermost;
+                sum.add = list[begin].add;
+                sum.factors.clear();
+                sum.fused = {};
+                sum.fused.group = *group;
+                sum.fused.place = around;
+                sum.fused.place.inner = sum.fused.place.x_inner = sum.fused.place.y_inner = 1;
+                for (std::size_t i = levels.size(); i-- > 0;) {
+                    const launch& one = list[levels[i]];
+                    sum.factors.push_back(one.factors.front());
+                    sum.fused.factor_p.push_back(one.fused.factor_p.front());
+                    sum.fused.factor_q.push_back(one.fused.factor_q.front());
+                    if (i + 1 < levels.size()) {
+                        sum.more_scalars.push_back(one.scalar);
+                    }
+                }
+                std::vector<launch> changed(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(begin));
+                changed.push_back(std::move(sum));
+                for (std::size_t i = begin; i < list.size(); ++i) {
+                    if (std::ranges::find(levels, i) == levels.end()) {
+                        changed.push_back(list[i]);
+                        changed.back().add = list[i].add || i < end;
+                    }
+                }
+                list = std::move(changed);
+                break;
+            }
+        }
+    }
+
+    /// True when a mode and the next one outside it belong to the same view of X and Y: the same number of elements, and the same lines
+    /// around them unless these follow each other without a gap.
+    static bool lie_alike(const fused_shape& inside, const fused_shape& outside) {
+        const auto elements = [](const fused_shape& s) { return s.place.groups() * s.place.inner * s.group.count_p(); };
+        const auto lines = [](const fused_shape& s) {
+            const std::int64_t length = s.place.parts_per_line * s.place.inner * s.group.count_p();
+            const bool whole = s.place.lines == 1 || (s.place.x_line == length && s.place.y_line == length);
+            return whole ? std::array<std::int64_t, 3>{1, 0, 0}
+                         : std::array<std::int64_t, 3>{s.place.lines, s.place.x_line, s.place.y_line};
+        };
+        return elements(inside) == elements(outside) && lines(inside) == lines(outside);
+    }
+
+    /// A matrix that is copied to Y and to which a fused kernel adds: the kernel reads it instead of Y, and nothing is copied.
+    void join_addends(std::vector<launch>& list) const {
+        if (!gpu_.compiles) {
+            return;
+        }
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            const launch& copy = list[i];
+            const auto stays = [](const free_mode& m) { return m.x == m.y; };
+            if (copy.kind != launch_kind::sliced || copy.add || !copy_of(copy) || copy.sliced.conjugate_x ||
+                !std::ranges::all_of(copy.sliced.free, stays)) {
+                continue;
+            }
+            std::size_t at = i + 1;
+            while (at < list.size() && !(list[at].y == copy.y) && !(list[at].x == copy.y)) {
+                ++at;
+            }
+            if (at == list.size()) {
+                continue;
+            }
+            launch& sum = list[at];
+            if (sum.kind != launch_kind::fused || !sum.add || sum.type != copy.type || !(sum.y == copy.y) ||
+                sum.x == copy.y || sum.addend.where != memory_reference::place::none ||
+                sum.fused.place.groups() * sum.fused.place.inner * sum.fused.group.count_q() !=
+                    copy_of(copy)->lines * copy_of(copy)->count) {
+                continue;
+            }
+            sum.fused.group.addend = true;
+            sum.addend = copy.x;
+            sum.addend_scalar = copy.scalar;
+            list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+            --i;
+        }
+    }
+
     struct combined {
         std::vector<std::int32_t> ids;
         placed_factor where;
@@ -568,6 +740,28 @@ private:
 };
 
 }  // namespace
+
+std::optional<copy_shape> copy_of(const launch& l) {
+    const sliced_shape& s = l.sliced;
+    if (l.kind != launch_kind::sliced || s.p_extent != 1 || s.q_extent != 1 || s.conjugate_f || s.free.size() > 2 ||
+        l.factors.size() != 1 || l.factors.front().where != memory_reference::place::one) {
+        return std::nullopt;
+    }
+    copy_shape copy;
+    if (!s.free.empty()) {
+        const free_mode& inner = s.free.back();
+        if (inner.x != 1 || inner.y != 1) {
+            return std::nullopt;
+        }
+        copy.count = inner.extent;
+    }
+    if (s.free.size() == 2) {
+        copy.lines = s.free.front().extent;
+        copy.x_line = s.free.front().x;
+        copy.y_line = s.free.front().y;
+    }
+    return copy;
+}
 
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
     return lowering_to_launches(p, gpu, allow_fused).run();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,7 @@ struct sliced_shape {
 struct fused_shape {
     gpu_group group;
     planning::group_place place;
-    std::vector<std::int64_t> factor_p;  ///< strides of the factors
+    std::vector<std::int64_t> factor_p;  ///< strides of the factors, term by term
     std::vector<std::int64_t> factor_q;
     friend bool operator==(const fused_shape&, const fused_shape&) = default;
 };
@@ -76,11 +77,26 @@ struct launch {
     std::vector<memory_reference> factors;
     std::int32_t scalar = -1;  ///< alpha: position in `bindings::scalars`; -1: 1
     bool add = false;
+    memory_reference addend;  ///< with `add`: what is added instead of Y, a matrix that is laid out like Y; fused
+    std::int32_t addend_scalar = -1;         ///< times this scalar
+    std::vector<std::int32_t> more_scalars;  ///< alpha of the terms after the first; `factors` holds theirs too
     sliced_shape sliced;
     fused_shape fused;
     std::int32_t pass = -1;  ///< of the plan, for traces
     friend bool operator==(const launch&, const launch&) = default;
 };
+
+/// A sliced launch that only scales and adds stretches that are contiguous on both sides, by kernels/scaled_copy.cuh: how many, of
+/// how many elements, and their strides.
+struct copy_shape {
+    std::int64_t lines = 1;
+    std::int64_t count = 1;
+    std::int64_t x_line = 0;
+    std::int64_t y_line = 0;
+};
+
+/// The copy that a launch is; nothing for any other launch.
+std::optional<copy_shape> copy_of(const launch& l);
 
 /// A factor in host memory, copied in its modes' order before the first launch.
 struct staged_factor {

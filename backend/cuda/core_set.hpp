@@ -24,10 +24,15 @@ inline kernel_request generic_request(const std::string& types) {
     return {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<" + types + ">", ""};
 }
 
+/// The kernel of copies, multiples and sums of matrices, likewise.
+inline kernel_request copy_request(const std::string& types) {
+    return {"scaled_copy.cuh", "otimes::kernels::scaled_copy<" + types + ">", ""};
+}
+
 /// The kernel that moves blocks between GPUs.
 inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
 
-/// The core set: the generic kernel for every storage type, as machine code for the common architectures and as PTX for all
+/// The core set: the generic kernel and that of copies for every storage type, as machine code for the common architectures and as PTX for all
 /// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
@@ -38,6 +43,7 @@ inline std::vector<core_request> core_set_contents(const runtime_compiler& compi
           "otimes::kernels::complex<double>, otimes::kernels::complex<double>", "otimes::kernels::half, float",
           "otimes::kernels::bfloat16, float"}) {
         everywhere.push_back(generic_request(types));
+        everywhere.push_back(copy_request(types));
     }
     for (const kernel_request& request : everywhere) {
         contents.push_back({request, {75, true}});

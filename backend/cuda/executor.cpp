@@ -24,9 +24,11 @@ namespace otimes::backend {
 namespace {
 
 constexpr unsigned sliced_threads = 256;
+constexpr std::int64_t copied_together = 4;  // accesses of a thread: kernels/scaled_copy.cuh
 constexpr std::size_t most_prepared_plans = 512;
 
-std::string generic_expression(dtype type) {
+/// "otimes::kernels::KERNEL<storage, accumulator>"
+std::string expression_of(const char* kernel, dtype type) {
     const char* names = nullptr;
     switch (type) {
         case dtype::f16: names = "otimes::kernels::half, float"; break;
@@ -40,12 +42,13 @@ std::string generic_expression(dtype type) {
     if (names == nullptr) {
         throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
     }
-    return std::string("otimes::kernels::generic_sliced_multiply<") + names + ">";
+    return std::string("otimes::kernels::") + kernel + "<" + names + ">";
 }
 
 kernel_request request_of(const launch& l) {
     if (l.kind == launch_kind::sliced) {
-        return {"generic_sliced_multiply.cuh", generic_expression(l.type), ""};
+        const char* const kernel = copy_of(l) ? "scaled_copy" : "generic_sliced_multiply";
+        return {std::string(kernel) + ".cuh", expression_of(kernel, l.type), ""};
     }
     return backend::request_of(l.fused.group);
 }
@@ -344,9 +347,11 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
                 continue;
             }
             ready.threads = sliced_threads;
-            useful = (outputs + sliced_threads - 1) / sliced_threads;
+            const bool copies = copy_of(l).has_value();
+            const std::int64_t each = sliced_threads * (copies ? copied_together : 1);  // outputs of a block's turn
+            useful = (outputs + each - 1) / each;
             resident = std::int64_t{32} * gpu.multiprocessors;
-            source = "generic";
+            source = copies ? "copy" : "generic";
         } else {
             const gpu_group& group = l.fused.group;
             ready.threads = static_cast<unsigned>(group.tile.threads);
@@ -517,30 +522,41 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                                            static_cast<std::size_t>(f.bytes), stream_));
         pinned_.give_back(block, stream_);
     }
+    const auto address_of = [&](const memory_reference& at, std::int64_t slab) {
+        std::byte* base = nullptr;
+        switch (at.where) {
+            case memory_reference::place::none: break;
+            case memory_reference::place::operand:
+                base = static_cast<std::byte*>(b.pointers[static_cast<std::size_t>(at.index)]);
+                break;
+            case memory_reference::place::buffer:
+                base = buffers + list.buffer_bytes[static_cast<std::size_t>(at.index)];
+                break;
+            case memory_reference::place::scratch: base = scratch; break;
+            case memory_reference::place::one:
+                // Half-precision storage is read as stored.
+                base = reinterpret_cast<std::byte*>(device_.one(static_cast<dtype>(at.index)));
+                break;
+        }
+        return base == nullptr ? base : base + at.offset_bytes + slab * at.slab_bytes;
+    };
     const auto launch_all = [&](const std::vector<prepared_launch>& launches, std::int64_t slab) {
         for (const prepared_launch& l : launches) {
             alignas(16) std::array<std::byte, most_argument_bytes> arguments;
             std::memcpy(arguments.data(), l.arguments.bytes.data(), l.arguments.bytes.size());
             for (const argument_block::hole& hole : l.arguments.addresses) {
-                std::byte* base = nullptr;
-                switch (hole.at.where) {
-                    case memory_reference::place::none: break;
-                    case memory_reference::place::operand:
-                        base = static_cast<std::byte*>(b.pointers[static_cast<std::size_t>(hole.at.index)]);
-                        break;
-                    case memory_reference::place::buffer:
-                        base = buffers + list.buffer_bytes[static_cast<std::size_t>(hole.at.index)];
-                        break;
-                    case memory_reference::place::scratch: base = scratch; break;
-                    case memory_reference::place::one:
-                        // Half-precision storage is read as stored.
-                        base = reinterpret_cast<std::byte*>(device_.one(static_cast<dtype>(hole.at.index)));
-                        break;
-                }
-                if (base != nullptr) {
-                    base += hole.at.offset_bytes + slab * hole.at.slab_bytes;
-                }
+                std::byte* const base = address_of(hole.at, slab);
                 std::memcpy(arguments.data() + hole.offset, &base, sizeof(base));
+            }
+            if (l.arguments.addend_offset > 0) {
+                const long long distance = (reinterpret_cast<std::intptr_t>(address_of(l.arguments.addend, slab)) -
+                                            reinterpret_cast<std::intptr_t>(address_of(l.arguments.y, slab))) /
+                                           l.arguments.addend_bytes;
+                std::memcpy(arguments.data() + l.arguments.addend_offset, &distance, sizeof(distance));
+            }
+            for (const argument_block::scalar_hole& hole : l.arguments.more_scalars) {
+                write_scalar(arguments.data() + hole.offset, l.arguments.accumulator,
+                             b.scalars[static_cast<std::size_t>(hole.scalar)]);
             }
             if (l.arguments.scalar >= 0) {
                 write_scalar(arguments.data() + l.arguments.alpha_offset, l.arguments.accumulator,

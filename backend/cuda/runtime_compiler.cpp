@@ -67,7 +67,8 @@ const std::string& kernel_sources_hash() {
 kernel_request request_of(const planning::gpu_group& group) {
     const std::string type = type_expression(group);
     const std::string kernel = kernel_of(group);
-    return {kernel + ".cuh", "otimes::kernels::" + kernel + "<" + type + ">", type + "::shared_bytes"};
+    return {kernel + ".cuh", "otimes::kernels::" + kernel + "<" + type + ">",
+            type + (group.sum ? "::sum_bytes" : "::shared_bytes")};
 }
 
 std::string key_of(const kernel_request& request, const target_architecture& architecture) {

@@ -124,7 +124,11 @@ struct runner {
                     for (int i = pass.first_mode + pass.modes(); i < int(pl.c->p.size()); ++i) inner *= pl.c->p[i];
                     a.inner = a.x_inner = a.y_inner = inner;
                     a.parts_per_line = row_in / (in * inner);
-                    tiles = count * a.parts_per_line * ((inner + pass.tile.run - 1) / pass.tile.run);
+                    if (pass.tile.rows > 1) {  // rows follow each other: one line of parts
+                        a.parts_per_line *= count;
+                        a.lines = 1;
+                    }
+                    tiles = a.lines * a.parts_per_line / pass.tile.rows * ((inner + pass.tile.run - 1) / pass.tile.run);
                 } else {
                     a.parts_per_line = row_in / in;
                     if (a.parts_per_line > 1 && a.parts_per_line % pass.tile.rows) {

@@ -73,7 +73,7 @@ public:
     void run(const check_placement& c) {
         const std::int64_t in = pass_.count_p(), out = pass_.count_q();
         const std::int64_t inner = pass_.outer ? c.inner : 1,
-                           parts = c.parts * (pass_.outer || c.parts == 1 ? 1 : pass_.tile.rows);
+                           parts = c.parts * (!pass_.outer && c.parts == 1 ? 1 : pass_.tile.rows);
         const std::int64_t x_inner = pass_.outer ? inner + c.inner_pad : 1, y_inner = c.in_place ? x_inner
                                                                                       : pass_.outer
                                                                                           ? inner + 2 * c.inner_pad
@@ -165,8 +165,8 @@ public:
         a.inner = inner;
         a.x_inner = x_inner;
         a.y_inner = y_inner;
-        const std::int64_t tiles = pass_.outer ? c.lines * parts * ((inner + pass_.tile.run - 1) / pass_.tile.run)
-                                               : (c.lines * parts + pass_.tile.rows - 1) / pass_.tile.rows;
+        const std::int64_t tiles = (c.lines * parts + pass_.tile.rows - 1) / pass_.tile.rows *
+                                   (pass_.outer ? (inner + pass_.tile.run - 1) / pass_.tile.run : 1);
         const unsigned grid =
             unsigned(std::min<std::int64_t>(tiles, c.tiles_at_once) * pass_.tile.cluster * pass_.tile.slices);
         void* parameters[] = {&a};

@@ -94,6 +94,8 @@ struct group_arguments {  // as in kernels/tile_memory.cuh
     alignas(sizeof(T)) T alpha;
     alignas(sizeof(T)) T beta;
     long long lines, parts_per_line, x_line_stride, y_line_stride, inner, x_inner, y_inner;
+    long long c_offset;
+    alignas(sizeof(T)) T more_alpha[3];
 };
 
 struct job {

@@ -9,6 +9,7 @@
 /// executor of its destination.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <concepts>
 #include <cstddef>
@@ -30,6 +31,7 @@
 #include <otimes/plan/explain.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/half.hpp>
 #include <otimes/program/overlap.hpp>
@@ -483,9 +485,9 @@ private:
     device::homes homes_;
 };
 
-/// A sum of products and matrices in device memory, lazy: `dX * K1 + 2 * dZ - dX * K2`. Its terms are evaluated one after the other
-/// into the destination, the first assigned and the others added, so that each is one plan and nothing but Y is written; where Y is
-/// an operand of any term, into a temporary. Storage of 16 bits is rounded after every term.
+/// A sum of products and matrices in device memory, lazy: `dX * K1 + 2 * dZ - dX * K2`. Float and double: one program, whose launches share
+/// reads and writes of the same X and Y where they can; other types: one plan a term. The first is assigned, the others are added, and
+/// matrices come first. Where Y is an operand of any term, into a temporary. Storage of 16 bits is rounded after every term.
 template <class ScalarType>
 class device_sum {
 public:
@@ -624,8 +626,8 @@ private:
 };
 
 /// A sum of Kronecker products with factors in device memory, lazy: `K1 + 2 * K2`, `K - s * identity()`, `kron_sum(dA, dB)`.
-/// `dX * S` and `S * dX` are sums of products (device_sum): one plan for each term, accumulated into Y. A multiple of the
-/// identity adds to Y without a copy of X. Terms that share factors do not share work, as they do on the CPU.
+/// `dX * S` and `S * dX` are sums of products (device_sum). A multiple of the identity adds to Y without a copy of X. Factors that
+/// several terms share are applied in each of them.
 template <class ScalarType>
 class device_operator {
 public:
@@ -691,6 +693,27 @@ private:
 
 namespace device {
 
+/// `use(scratch)` after the work that `others` have queued; they wait for it in turn.
+template <class Use>
+void run_on(const device_executor& where, const homes& others, const Use& use) {
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            where.wait_for(*other);
+        }
+    }
+    scratch& s = thread_scratch();
+    struct clear_at_end {
+        scratch& kept;
+        ~clear_at_end() { kept.bindings.clear(); }
+    } const clear{s};
+    use(s);
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            other->wait_for(where);
+        }
+    }
+}
+
 /// Assignment shared by matrices and maps: shapes have been made equal, `y` is the destination's memory.
 template <class Scalar>
 void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
@@ -700,35 +723,69 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
                                                                         : value.homes()[0]);
     device::homes others = value.homes();
     add_home(others, home);
-    for (const device_executor* const other : others) {
-        if (other != &where) {
-            where.wait_for(*other);
-        }
-    }
-    scratch& s = thread_scratch();
-    lowering<Scalar> low(s.program, s.bindings);
-    low.add_product(value.node(), y, add, scale);
-    mark_result_on_device(s.program);
-    struct clear_at_end {
-        scratch& kept;
-        ~clear_at_end() { kept.bindings.clear(); }
-    } const clear{s};
-    where.evaluate(s.program, s.bindings);
-    for (const device_executor* const other : others) {
-        if (other != &where) {
-            other->wait_for(where);
+    run_on(where, others, [&](scratch& s) {
+        lowering<Scalar> low(s.program, s.bindings);
+        low.add_product(value.node(), y, add, scale);
+        mark_result_on_device(s.program);
+        where.evaluate(s.program, s.bindings);
+    });
+}
+
+/// One binding for each operand that several terms read or write, so that the executor sees what they share.
+OTIMES_COLD inline void share_bindings(program& p, const bindings& b) {
+    for (std::size_t i = 0; i < p.tensors.size(); ++i) {
+        tensor& t = p.tensors[i];
+        for (std::size_t j = 0; j < i && t.binding >= 0 && t.role != tensor_role::factor; ++j) {
+            const tensor& known = p.tensors[j];
+            if (known.role == t.role && known.binding >= 0 &&
+                b.pointers[static_cast<std::size_t>(known.binding)] ==
+                    b.pointers[static_cast<std::size_t>(t.binding)]) {
+                t.binding = known.binding;
+                break;
+            }
         }
     }
 }
 
-/// The terms one after the other. @pre Y is no operand of any of them.
+/// Matrices first, then products, each added to those before. float and double: as one program, whose launches share reads and writes
+/// of what they have in common; other types: one program for each term. @pre Y is no operand of any of them.
 template <class Scalar>
 void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
               const device_executor* home) {
-    for (const device_product<Scalar>& term : value.terms()) {
-        evaluate(term, y, add, scale, home);
-        add = true;
+    inline_vector<const device_product<Scalar>*, 8> order;
+    for (const bool matrices : {true, false}) {
+        for (const device_product<Scalar>& term : value.terms()) {
+            if (term.is_matrix() == matrices) {
+                order.push_back(&term);
+            }
+        }
     }
+    constexpr bool together = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
+    if (!together || order.size() > 8) {
+        for (const device_product<Scalar>* const term : order) {
+            evaluate(*term, y, add, scale, home);
+            add = true;
+        }
+        return;
+    }
+    const device_executor& where = executor_for(home != nullptr ? home : value.home());
+    device::homes others;
+    add_home(others, home);
+    for (const device_product<Scalar>* const term : order) {
+        for (const device_executor* const other : term->homes()) {
+            add_home(others, other);
+        }
+    }
+    run_on(where, others, [&](scratch& s) {
+        lowering<Scalar> low(s.program, s.bindings);
+        for (const device_product<Scalar>* const term : order) {
+            low.add_product(term->node(), y, add, scale);
+            add = true;
+        }
+        share_bindings(s.program, s.bindings);
+        mark_result_on_device(s.program);
+        where.evaluate(s.program, s.bindings);
+    });
 }
 
 template <class Scalar>
@@ -1274,14 +1331,110 @@ const homes* homes_of(const Kron& k) {
     }
 }
 
-/// X * K (`from_left` false) or K * X.
+/// A product's value in memory of its own, by rows where its X is: an intermediate that is laid out otherwise would be transposed
+/// twice, by kernels that do not read whole lines.
+template <class Scalar>
+operand evaluated(const device_product<Scalar>& value) {
+    const matrix_view x = value.node().x.view();
+    return x.row_stride > x.col_stride || (x.row_stride == x.col_stride && x.rows == 1)
+               ? operand_of(DeviceMatrix<Scalar, 1>(value))
+               : operand_of(DeviceMatrix<Scalar, 0>(value));
+}
+
+/// True when F * G can be formed factor by factor in device memory: as many of both, inner extents equal, all dense and there.
+inline bool multiply_by_factors(const factor_list& first, const factor_list& second) {
+    const auto usable = [](const leaf& f) {
+        return f.is_identity() || (f.is_dense() && f.space() == memory_space::device && !f.real_elements());
+    };
+    bool all = first.size() == second.size();
+    for (std::size_t i = 0; all && i < first.size(); ++i) {
+        all = usable(first[i]) && usable(second[i]) && first[i].cols() == second[i].rows();
+    }
+    return all;
+}
+
+/// F_i * G_i for each i: the factors of kron(F..) * kron(G..). @pre multiply_by_factors
+template <class Scalar>
+factor_list products_of_factors(const factor_list& first, const factor_list& second, const homes& where) {
+    factor_list result;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        if (first[i].is_identity() || second[i].is_identity()) {
+            result.push_back(first[i].is_identity() ? second[i] : first[i]);
+            continue;
+        }
+        product_node<Scalar> node;
+        node.x = first[i];
+        node.right.push_back(second[i]);
+        node.has_right = true;
+        result.push_back(evaluated(device_product<Scalar>(std::move(node), where)).matrix);
+    }
+    return result;
+}
+
+/// Multiply-adds of a chain over `others` indices that no factor touches.
+inline double multiply_adds(const factor_list& factors, bool from_left, double others) {
+    double elements = others;
+    for (const leaf& f : factors) {
+        elements *= static_cast<double>(from_left ? f.cols() : f.rows());
+    }
+    double sum = 0;
+    for (const leaf& f : factors) {
+        const auto p = static_cast<double>((std::max)(std::int64_t{1}, from_left ? f.cols() : f.rows()));
+        const auto q = static_cast<double>(from_left ? f.rows() : f.cols());
+        sum += f.is_identity() ? 0 : elements * q;
+        elements = elements / p * q;
+    }
+    return sum;
+}
+
+/// Whether X * kron(F..) * kron(G..) takes fewer multiply-adds as X * kron(F * G..). It then also goes over X once instead of twice.
+inline bool pays_by_factors(const factor_list& first, const factor_list& second, bool from_left, double others) {
+    double products = 0;
+    double elements = others;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        elements *= static_cast<double>(from_left ? second[i].cols() : first[i].rows());
+    }
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        const auto r = static_cast<double>(first[i].rows());
+        const auto c = static_cast<double>(second[i].cols());
+        const double p = (std::max)(1.0, from_left ? c : r);
+        const double q = from_left ? r : c;
+        products +=
+            first[i].is_identity() || second[i].is_identity() ? 0 : r * static_cast<double>(first[i].cols()) * c;
+        products += first[i].is_identity() && second[i].is_identity() ? 0 : elements * q;
+        elements = elements / p * q;
+    }
+    const factor_list& inner = from_left ? second : first;  // is applied to X first
+    const factor_list& outer = from_left ? first : second;
+    return products <= multiply_adds(inner, from_left, others) + multiply_adds(outer, from_left, others);
+}
+
+/// X * K (`from_left` false) or K * X. A second kron on the same side is multiplied into the first one factor by factor where that
+/// costs less, else the first product is evaluated.
 template <bool FromLeft, class Matrix, class Kron>
 auto multiply(Matrix&& x, const Kron& k) {
     using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, typename Kron::Scalar>::type;
     auto result = promote<scalar>(to_product(std::forward<Matrix>(x)));
     if (FromLeft ? result.node().has_left : result.node().has_right) {
-        // a second kron on the same side: the first product is evaluated
-        result = device_product<scalar>(operand_of(DeviceMatrix<scalar>(result)));
+        if constexpr (is_kron<Kron> && std::is_same_v<typename Kron::Scalar, scalar>) {
+            const factor_list& known = FromLeft ? result.node().left : result.node().right;
+            const factor_list& first = FromLeft ? k.node().factors() : known;
+            const factor_list& second = FromLeft ? known : k.node().factors();
+            const auto others = static_cast<double>(FromLeft ? result.cols() : result.rows());
+            if (multiply_by_factors(first, second) && pays_by_factors(first, second, FromLeft, others)) {
+                homes where = result.homes();
+                for (const device_executor* const home : k.homes()) {
+                    add_home(where, home);
+                }
+                factor_list merged = products_of_factors<scalar>(first, second, where);
+                (FromLeft ? result.edit().left : result.edit().right) = std::move(merged);
+                result.edit().alpha = result.node().alpha * k.node().alpha();
+                result.edit_homes() = where;
+                result.node().check();
+                return result;
+            }
+        }
+        result = device_product<scalar>(evaluated(result));
     }
     kron_node<scalar> converted;
     converted.append(k.node());
@@ -1425,7 +1578,7 @@ auto multiply_by_terms(Matrix&& x, const device_operator<From>& s) {
     using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, From>::type;
     auto value = promote<scalar>(to_product(std::forward<Matrix>(x)));
     if (FromLeft ? value.node().has_left : value.node().has_right) {
-        value = device_product<scalar>(operand_of(DeviceMatrix<scalar>(value)));  // once, not for each term
+        value = device_product<scalar>(evaluated(value));  // once, not for each term
     }
     const auto term = [&](const device_kron<From>& k) {
         bool identity = true;
@@ -1488,6 +1641,41 @@ concept operator_sum =
 
 }  // namespace device
 
+/// kron(A, B) * kron(C, D) = kron(A * C, B * D), formed at once: as many small products as there are factors. Cost: those of the
+/// factors alone. @throws shape_error the inner extents differ, unsupported_error they agree as a whole but not factor by factor
+template <class First, class Second>
+requires(std::is_same_v<First, Second>) [[nodiscard]] device_kron<First> operator*(const device_kron<First>& a,
+                                                                                   const device_kron<Second>& b) {
+    const auto text = [](const device_kron<First>& k) {
+        std::string parts;
+        for (const leaf& f : k.node().factors()) {
+            parts += (parts.empty() ? "" : ", ") + detail::shape_text(f.rows(), f.cols());
+        }
+        return "kron of " + parts;
+    };
+    if (a.cols() != b.rows()) {
+        throw shape_error("otimes: K1 * K2 in device memory: K1 is " + detail::shape_text(a.rows(), a.cols()) +
+                          ", K2 is " + detail::shape_text(b.rows(), b.cols()) +
+                          "; the columns of K1 must equal the rows of K2.");
+    }
+    if (!device::multiply_by_factors(a.node().factors(), b.node().factors())) {
+        throw unsupported_error("otimes: K1 * K2 in device memory is formed factor by factor; K1 is a " + text(a) +
+                                ", K2 a " + text(b) +
+                                ". Give them factors that match, all in device memory, or multiply one after the "
+                                "other: (dX * K1) * K2.");
+    }
+    device::homes where = a.homes();
+    for (const device_executor* const home : b.homes()) {
+        device::add_home(where, home);
+    }
+    kron_node<First> node;
+    for (const leaf& f : device::products_of_factors<First>(a.node().factors(), b.node().factors(), where)) {
+        node.append(f);
+    }
+    node.set_alpha(a.node().alpha() * b.node().alpha());
+    return {std::move(node), where};
+}
+
 /// @name Sums of Kronecker products. @throws shape_error when the shapes differ, when what is shifted is not square
 /// @{
 template <class First, class Second>
@@ -1521,7 +1709,7 @@ requires device::factor_or_x<Matrix>
 }
 
 /// The Kronecker sum of square matrices, at least one of them in device memory: kron(A, I, I) + kron(I, B, I) + kron(I, I, C).
-/// Applying it takes one plan, one mode product, for each factor. @throws shape_error a factor that is not square
+/// Applying it takes one mode product for each factor. @throws shape_error a factor that is not square
 template <class... Factors>
 requires any_device_operand<Factors...>
 [[nodiscard]] auto kron_sum(Factors&&... factors) {
@@ -1708,13 +1896,6 @@ requires(device::is_kron<device::bare<First>>&& device::is_sum<device::bare<Seco
     static_assert(device::always_false<First>,
                   "otimes: a Kronecker product times a sum in device memory. Evaluate the sum first: "
                   "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; K * dZ.");
-}
-template <class First, class Second>
-requires(device::is_kron<device::bare<First>>&& device::is_kron<device::bare<Second>>) auto operator*(First&&,
-                                                                                                      Second&&) {
-    static_assert(device::always_false<First>,
-                  "otimes: the product of two Kronecker products in device memory. Multiply one after the other: "
-                  "(dX * K1) * K2.");
 }
 /// @}
 

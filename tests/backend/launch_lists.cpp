@@ -54,6 +54,10 @@ public:
     int fused = 0;
     int sliced = 0;
     int in_place = 0;
+    int mode_sums = 0;  ///< modes of fused sums
+    int summed = 0;     ///< fused launches of several terms
+    int added = 0;      ///< fused launches that read another matrix than Y
+    int several = 0;    ///< fused launches whose tiles hold runs of several tensors
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -82,10 +86,10 @@ private:
         }
         return reinterpret_cast<Scalar*>(base + r.offset_bytes + slab * r.slab_bytes);
     }
-    Scalar alpha(const launch& l) const {
-        return l.scalar < 0 ? Scalar(1)
-                            : static_cast<Scalar>(bindings_.scalars[static_cast<std::size_t>(l.scalar)].real());
+    Scalar scalar(std::int32_t number) const {
+        return number < 0 ? Scalar(1) : static_cast<Scalar>(bindings_.scalars[static_cast<std::size_t>(number)].real());
     }
+    Scalar alpha(const launch& l) const { return scalar(l.scalar); }
     static void store(Scalar& y, Scalar value, bool add) { y = add ? y + value : value; }
 
     void run_sliced(const launch& l, std::int64_t slab) {
@@ -119,8 +123,21 @@ private:
         const fused_shape& s = l.fused;
         const gpu_group& g = s.group;
         const planning::group_place& place = s.place;
-        REQUIRE(g.p.size() == l.factors.size());
-        REQUIRE((place.parts_per_line == 1 || place.parts_per_line % g.tile.rows == 0));
+        const std::size_t modes = g.p.size(), terms = static_cast<std::size_t>(g.terms);
+        if (g.sum) {
+            run_sum(l, slab);
+            return;
+        }
+        REQUIRE(modes * terms == l.factors.size());
+        REQUIRE(l.factors.size() == s.factor_p.size());
+        REQUIRE(l.more_scalars.size() + 1 == terms);
+        summed += g.terms > 1 ? 1 : 0;
+        const bool has_addend = l.addend.where != memory_reference::place::none;
+        added += has_addend ? 1 : 0;
+        REQUIRE((!has_addend || l.add));
+        REQUIRE((terms == 1 || !(l.x == l.y)));
+        several += g.outer && g.tile.rows > 1 ? 1 : 0;
+        REQUIRE(((!g.outer && place.parts_per_line == 1) || place.parts_per_line % g.tile.rows == 0));
         REQUIRE(g.outer == (place.inner > 1));
         REQUIRE(planning::why_illegal(g, gpu_) == "");
         // In place only where the kernels allow it: every element is read and written by one tile.
@@ -143,22 +160,69 @@ private:
                     std::vector<Scalar> x(
                         static_cast<std::size_t>(P));  // in place: all is read before anything is written
                     for (std::int64_t p = 0; p < P; ++p) x[static_cast<std::size_t>(p)] = from[p * place.x_inner];
-                    for (std::int64_t q = 0; q < Q; ++q) {
+                    const Scalar* c = has_addend ? at(l.addend, slab) + (y - at(l.y, slab)) : y;
+                    for (std::int64_t q = 0; q < Q * static_cast<std::int64_t>(terms); ++q) {
+                        const auto term = static_cast<std::size_t>(q / Q);
                         Scalar sum(0);
                         for (std::int64_t p = 0; p < P; ++p) {
                             Scalar product = x[static_cast<std::size_t>(p)];
-                            std::int64_t rest_p = p, rest_q = q;
+                            std::int64_t rest_p = p, rest_q = q % Q;
                             for (std::size_t k = g.p.size(); k-- > 0;) {
-                                product *= at(l.factors[k],
-                                              slab)[rest_p % g.p[k] * s.factor_p[k] + rest_q % g.q[k] * s.factor_q[k]];
+                                const std::size_t f = term * modes + k;
+                                product *= at(l.factors[f],
+                                              slab)[rest_p % g.p[k] * s.factor_p[f] + rest_q % g.q[k] * s.factor_q[f]];
                                 rest_p /= g.p[k];
                                 rest_q /= g.q[k];
                             }
                             sum += product;
                         }
-                        store(y[q * place.y_inner], alpha(l) * sum, l.add);
+                        Scalar& to = y[q % Q * place.y_inner];
+                        if (term > 0)
+                            to += scalar(l.more_scalars[term - 1]) * sum;
+                        else if (l.add)
+                            to = scalar(l.addend_scalar) * c[q * place.y_inner] + alpha(l) * sum;
+                        else
+                            to = alpha(l) * sum;
                     }
                 }
+    }
+
+    // kernels/fused_sum.cuh by its contract.
+    void run_sum(const launch& l, std::int64_t slab) {
+        const fused_shape& s = l.fused;
+        const gpu_group& g = s.group;
+        const planning::group_place& place = s.place;
+        const std::size_t modes = g.p.size();
+        REQUIRE(planning::why_illegal(g, gpu_) == "");
+        REQUIRE(modes == l.factors.size());
+        REQUIRE(modes == l.more_scalars.size() + 1);
+        REQUIRE(place.inner == 1);
+        REQUIRE(!(l.x == l.y));
+        REQUIRE((place.parts_per_line == 1 || place.parts_per_line % g.tile.rows == 0));
+        const bool has_addend = l.addend.where != memory_reference::place::none;
+        mode_sums += static_cast<int>(modes);
+        added += has_addend ? 1 : 0;
+        const std::int64_t P = g.count_p();
+        for (std::int64_t row = 0; row < place.groups(); ++row) {
+            const std::int64_t line = row / place.parts_per_line, part = row % place.parts_per_line;
+            const Scalar* x = at(l.x, slab) + line * place.x_line + part * P;
+            Scalar* y = at(l.y, slab) + line * place.y_line + part * P;
+            const Scalar* c = has_addend ? at(l.addend, slab) + (y - at(l.y, slab)) : y;
+            for (std::int64_t i = 0; i < P; ++i) {
+                Scalar sum(0);
+                std::int64_t below = P;
+                for (std::size_t k = 0; k < modes; ++k) {
+                    below /= g.p[k];
+                    const std::int64_t q = i / below % g.p[k];
+                    Scalar product(0);
+                    for (std::int64_t p = 0; p < g.p[k]; ++p)
+                        product +=
+                            x[i + (p - q) * below] * at(l.factors[k], slab)[p * s.factor_p[k] + q * s.factor_q[k]];
+                    sum += scalar(k == 0 ? l.scalar : l.more_scalars[k - 1]) * product;
+                }
+                y[i] = l.add ? scalar(l.addend_scalar) * c[i] + sum : sum;
+            }
+        }
     }
 
     const plan& plan_;
@@ -183,7 +247,7 @@ struct test_case {
 
 template <class Scalar>
 void check(const test_case& t, const options& wishes, const gpu_description& gpu, bool allow_fused,
-           int* fused = nullptr, int* in_place = nullptr) {
+           int* fused = nullptr, int* in_place = nullptr, int* several = nullptr) {
     std::int64_t in = 1, out = 1;
     for (const auto& [p, q] : t.factors) {
         in *= p;
@@ -239,6 +303,7 @@ void check(const test_case& t, const options& wishes, const gpu_description& gpu
     CHECK(y == want);  // powers of two: exact, gaps included
     if (fused != nullptr) *fused += run.fused;
     if (in_place != nullptr) *in_place += run.in_place;
+    if (several != nullptr) *several += run.several;
 }
 
 std::vector<test_case> cases() {
@@ -317,6 +382,195 @@ TEST_CASE("intermediates of square passes lie in Y, fused and one mode at a time
         }
     }
     CHECK(in_place > 10);
+}
+
+TEST_CASE("small tensors share a tile where their number allows it; slabs of any size stay right") {
+    gpu_description small = h200();
+    small.multiprocessors = 1;
+    small.shared_bytes_per_block = 1536;
+    small.cluster_blocks = 1;
+    int several = 0;
+    for (int bits = 0; bits < 16; ++bits)
+        for (const std::int64_t rows : {1, 12, 32}) {
+            const test_case t{rows,
+                              {{4, 4}, {6, 2}, {4, 4}, {4, 8}},
+                              (bits & 1) != 0,
+                              (bits & 1) != 0,
+                              (bits & 2) != 0 ? 3 : 0,
+                              (bits & 4) != 0,
+                              (bits & 8) != 0,
+                              false};
+            check<double>(t, {}, small, true, nullptr, nullptr, &several);
+            options limited;
+            limited.workspace_limit_bytes = 20000;
+            try {
+                check<float>(t, limited, small, true);
+            } catch (const budget_error&) {
+            }
+        }
+    CHECK(several >= 4);
+}
+
+TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is added") {
+    // Y (+)= [2 Z or X] + K1 + K2 + K3, one program; X and Y are bound once, as the front end does it.
+    const auto run = [](const std::vector<std::vector<std::int64_t>>& terms, std::int64_t rows, std::int64_t pad,
+                        int matrix, bool add, const gpu_description& gpu, bool allow_fused, int& summed, int& added,
+                        int* mode_sums = nullptr) {
+        std::int64_t n = 1;
+        for (const std::int64_t e : terms.front()) n *= std::abs(e);
+        support::random_stream random(static_cast<std::uint64_t>(rows * 7 + n));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const std::int64_t ld = n + pad;
+        const std::vector<double> x = fill(rows * ld), z = fill(rows * ld);
+        std::vector<double> y = fill(rows * ld), want = y;
+        std::vector<std::vector<double>> data;
+        std::vector<product_node<double>> nodes;
+        const auto operand = [&](const std::vector<double>& m) {
+            leaf l = leaf::borrowed({m.data(), rows, n, ld, 1});
+            l.set_space(memory_space::device);
+            return l;
+        };
+        if (matrix > 0) {
+            nodes.emplace_back();
+            nodes.back().x = operand(matrix == 1 ? z : x);
+            nodes.back().alpha = 2;
+        }
+        for (const std::vector<std::int64_t>& term : terms) {
+            nodes.emplace_back();
+            nodes.back().x = operand(x);
+            nodes.back().has_right = true;
+            nodes.back().alpha = 0.5 * static_cast<double>(nodes.size());
+            for (const std::int64_t signed_extent : term) {
+                const std::int64_t e = std::abs(signed_extent);
+                if (signed_extent < 0) {
+                    nodes.back().right.push_back(leaf::identity(e));
+                    continue;
+                }
+                data.push_back(fill(e * e));
+                leaf f = leaf::borrowed({data.back().data(), e, e, 1, e});
+                f.set_space(memory_space::device);
+                nodes.back().right.push_back(f);
+            }
+        }
+        const auto write = [&](program& p, bindings& b, std::vector<double>& to) {
+            lowering<double> low(p, b);
+            bool adds = add;
+            for (const product_node<double>& node : nodes) {
+                low.add_product(node, {to.data(), rows, n, ld, 1}, adds);
+                adds = true;
+            }
+        };
+        program p, given;
+        bindings b, bound;
+        write(p, b, want);
+        reference_run<double>(p, b);
+        write(given, bound, y);
+        for (std::size_t i = 0; i < given.tensors.size(); ++i) {
+            tensor& t = given.tensors[i];
+            if (t.binding < 0 || t.role == tensor_role::factor) continue;
+            t.space = memory_space::device;
+            for (std::size_t j = 0; j < i; ++j)
+                if (given.tensors[j].binding >= 0 &&
+                    bound.pointers[static_cast<std::size_t>(given.tensors[j].binding)] ==
+                        bound.pointers[static_cast<std::size_t>(t.binding)])
+                    t.binding = given.tensors[j].binding;
+        }
+        machine m;
+        m.gpus = {gpu};
+        options decided;
+        decided.placement = placement::gpu;
+        const plan made = make_plan(given, m, decided);
+        const launch_list list = lower_to_launches(made, gpu, allow_fused);
+        interpreter<double> device(made, list, bound, gpu);
+        device.run();
+        CHECK(y == want);
+        summed += device.summed;
+        added += device.added;
+        if (mode_sums != nullptr) *mode_sums = device.mode_sums;
+    };
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 1200;  // several passes
+    small.cluster_blocks = 1;
+    for (int bits = 0; bits < 12; ++bits) {
+        CAPTURE(bits);
+        const int matrix = bits % 3;
+        const bool add = (bits & 4) != 0;
+        const std::int64_t pad = bits % 2 * 3;
+        int summed = 0, added = 0;
+        run({{4, 3, 2}, {4, 3, 2}, {4, 3, 2}}, 5, pad, matrix, add, h200(), true, summed, added);
+        CHECK(summed == 1);
+        CHECK(added == (matrix > 0 && !add ? 1 : 0));
+        summed = added = 0;
+        run({{4, 3, 2}, {6, 4}, {6, 4}, {4, 3, 2}}, 3, pad, matrix, add, h200(), true, summed, added);
+        CHECK(summed == 1);  // the two in the middle
+        CHECK(added == (matrix > 0 && !add ? 1 : 0));
+        run({{4, 3, 2}, {4, 3, 2}}, 3, pad, matrix, add, h200(), false, summed, added);
+        summed = added = 0;
+        run({{4, 4, 4, 4}, {4, 4, 4, 4}}, 7, pad, matrix, add, small, true, summed, added);
+        CHECK(added == 0);  // several passes: through Y, then the matrix
+        // One mode each: as far as they follow each other up to the innermost. Negative: an identity.
+        int sums = 0;
+        added = 0;
+        run({{4, -3, -5}, {-4, 3, -5}, {-4, -3, 5}}, 5, pad, matrix, add, h200(), true, summed, added, &sums);
+        CHECK(sums == 3);
+        CHECK(added == (matrix > 0 && !add ? 1 : 0));
+        run({{4, -3, -4}, {-4, -3, 4}, {-4, 3, -4}, {-4, -3, 4}}, 600, pad, matrix, add, h200(), true, summed, added,
+            &sums);
+        CHECK(sums == 3);
+        run({{-4, -3, 4}, {4, -3, -4}}, 5, pad, matrix, add, h200(), true, summed, added, &sums);
+        CHECK(sums == 0);  // a gap
+        run({{40, -3, -4}, {-40, -3, 4}, {-40, 3, -4}}, 5, pad, matrix, add, h200(), true, summed, added, &sums);
+        CHECK(sums == 2);  // fibres of 40 are too long
+        run({{2, -3, -4}, {-2, 3, 4}, {-2, -3, 4}}, 5, pad, matrix, add, h200(), true, summed, added, &sums);
+        CHECK(sums == 0);
+        gpu_description ahead = h200();
+        ahead.compiles = false;
+        summed = 0;
+        run({{4, -3, -4}, {-4, 3, -4}, {-4, -3, 4}}, 5, pad, matrix, add, ahead, true, summed, added, &sums);
+        CHECK(sums == 0);
+        summed = 0;
+        run({{4, 4, 4}, {4, 4, 4}}, 300, pad, matrix, add, ahead, true, summed, added);
+        CHECK(summed == 0);
+    }
+}
+
+TEST_CASE("which launches are copies") {
+    launch l;
+    memory_reference one;
+    one.where = memory_reference::place::one;
+    l.factors = {one};
+    l.sliced.free = {{3, 10, 20, 0}, {7, 1, 1, 0}};
+    REQUIRE(copy_of(l));
+    CHECK(copy_of(l)->lines == 3);
+    CHECK(copy_of(l)->count == 7);
+    CHECK(copy_of(l)->x_line == 10);
+    CHECK(copy_of(l)->y_line == 20);
+    l.type = dtype::f64;
+    l.scalar = 0;
+    const argument_block block = make_arguments(l);
+    REQUIRE(block.bytes.size() == sizeof(copy_arguments<double>));
+    CHECK(block.addresses.size() == 2);
+    CHECK(block.alpha_offset == offsetof(copy_arguments<double>, alpha));
+    launch other = l;
+    other.sliced.free[1].x = 2;
+    CHECK(!copy_of(other));
+    other = l;
+    other.sliced.free.push_back({2, 1, 1, 0});
+    CHECK(!copy_of(other));
+    other = l;
+    other.sliced.p_extent = 0;  // an empty sum
+    CHECK(!copy_of(other));
+    other = l;
+    other.factors.front().where = memory_reference::place::scratch;
+    CHECK(!copy_of(other));
+    other = l;
+    other.sliced.free.clear();
+    REQUIRE(copy_of(other));
+    CHECK(copy_of(other)->count == 1);
 }
 
 TEST_CASE("zero extents launch nothing that reads or writes outside") {

@@ -64,6 +64,39 @@ void check_operators() {
     CHECK(agrees(dT.to_host(), host(l * X * (sum - one)), size));
     dT = dX * (kron(dF) - kron(dG));
     CHECK(agrees(dT.to_host(), host(X * (F - G)), size));
+
+    // Products of krons: factor by factor where that costs less, else one after the other; from both sides.
+    const host p = random(3, 5, 11), q = random(4, 2, 12), r = random(5, 2, 13), t = random(2, 7, 14),
+               u = random(3, 1, 15), v = random(1, 2, 16);
+    const DeviceMatrix<Scalar> P(p), Q(q), T(t), U(u), V(v);
+    const DeviceMatrix<Scalar, 1> R(r);
+    const host full = dense(p, q, c) * dense(r, t, c);
+    const shapes wide{7, {120}, {28}};
+    dY = 2 * dX * kron(P, Q, C) * kron(R, T, C);
+    CHECK(agrees(host(dY.to_host()), host(Scalar(2) * X * full), wide));
+    dY = dX * ((2 * kron(P, Q, C)) * (kron(R, T, C) / 4));
+    CHECK(agrees(host(dY.to_host()), host(X * full / Scalar(2)), wide));
+    dT = kron(R, T, C).adjoint() * (kron(P, Q, C).adjoint() * dZ);
+    CHECK(agrees(dT.to_host(), host(full.adjoint() * Z), wide));
+    dT = dX * kron(A, identity(4), C).conjugate() * kron(identity(3), B.transpose(), C);
+    CHECK(
+        agrees(dT.to_host(), host(X * dense(host(a.conjugate()), host(b.transpose()), host(c.conjugate() * c))), wide));
+    dY = dX * kron(U, B, C) * kron(V, N, C);  // 3 -> 1 -> 2: one after the other
+    CHECK(agrees(host(dY.to_host()), host(X * dense(host(u * v), host(b * n), host(c * c))), wide));
+    dY = dX * kron(A, B, C) * kron(dF);  // other splits
+    CHECK(agrees(host(dY.to_host()), host(X * dense(a, b, c) * F), wide));
+    dY = dX * kron(A, B, C) * kron(M, n, C);  // a factor in host memory
+    CHECK(agrees(host(dY.to_host()), host(X * dense(host(a * m), host(b * n), host(c * c))), wide));
+    CHECK_THROWS_WITH_AS(static_cast<void>(kron(P, Q) * kron(A, C)),
+                         "otimes: K1 * K2 in device memory: K1 is 12 x 10, K2 is 6 x 6; the columns of K1 must equal "
+                         "the rows of K2.",
+                         otimes::shape_error);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(kron(A, B) * kron(B, A)),
+        "otimes: K1 * K2 in device memory is formed factor by factor; K1 is a kron of 3 x 3, 4 x 4, K2 "
+        "a kron of 4 x 4, 3 x 3. Give them factors that match, all in device memory, or multiply one "
+        "after the other: (dX * K1) * K2.",
+        otimes::unsupported_error);
 }
 
 }  // namespace device_test

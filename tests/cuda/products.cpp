@@ -163,7 +163,55 @@ TEST_CASE("transposes of device factors, real factors on complex X, both sides a
     CHECK(agrees(dY.to_host(), want, s));
 }
 
-TEST_CASE_TEMPLATE("sums of Kronecker products" * needs_gpu(), Scalar, double, std::complex<float>) {
+TEST_CASE_TEMPLATE("one mode between identities: tiles of several tensors" * needs_gpu(), Scalar, float, double,
+                   std::complex<float>) {
+    struct between {
+        std::int64_t outer, p, q, inner;
+    };
+    for (const between& b : {between{8, 8, 8, 8}, between{3, 5, 3, 8}, between{4, 16, 16, 16}, between{6, 7, 9, 4}}) {
+        CAPTURE(b.p);
+        const shapes s{400, {b.outer, b.p, b.inner}, {b.outer, b.q, b.inner}};
+        auto factors = random_factors<Scalar>(s);
+        factors[0].setIdentity();
+        factors[2].setIdentity();
+        using host = matrix<Scalar, 1>;
+        const host X = random_matrix<host>(s.rows, s.inputs(), 21);
+        const DeviceMatrix<Scalar, 1> dF{host(factors[1])}, dX(X);
+        DeviceMatrix<Scalar, 1> dY(s.rows, s.outputs());
+        poison(dY);
+        dY = dX * kron(otimes::identity(b.outer), dF, otimes::identity(b.inner));
+        const host want = expected_right(X, factors);
+        CHECK(agrees(dY.to_host(), want, s));
+        dY -= 3 * dX * kron(otimes::identity(b.outer), dF, otimes::identity(b.inner));
+        CHECK(agrees(dY.to_host(), host(Scalar(-2) * want), s));
+    }
+}
+
+TEST_CASE_TEMPLATE("copies, multiples and sums of matrices of any stride and alignment" * needs_gpu(), Scalar, float,
+                   double, std::complex<float>, std::complex<double>) {
+    using host = matrix<Scalar, 1>;
+    for (const auto& [rows, cols] : {std::pair{37, 64}, std::pair{5, 1003}, std::pair{1, 70001}, std::pair{300, 1}}) {
+        for (const int offset : {0, 1, 4}) {
+            CAPTURE(rows);
+            CAPTURE(offset);
+            const host X = random_matrix<host>(rows, cols + 8, 31), Y = random_matrix<host>(rows, cols + 4, 32);
+            DeviceMatrix<Scalar, 1> dX(X), dY(Y);
+            const auto x = device_map<Scalar, 1>(dX.data() + offset, rows, cols, cols + 8);
+            const auto y = device_map<Scalar, 1>(dY.data() + offset % 4, rows, cols, cols + 4);
+            host want = Y;
+            want.block(0, offset % 4, rows, cols) = X.block(0, offset, rows, cols);
+            y = x;
+            CHECK(host(dY.to_host()) == want);  // the padding too
+            y -= Scalar(2) * x.conjugate();
+            want.block(0, offset % 4, rows, cols) -= Scalar(2) * X.block(0, offset, rows, cols).conjugate();
+            CHECK(host(dY.to_host()) == want);
+            const DeviceMatrix<Scalar, 0> other(x.expression());  // the other order: not a copy of stretches
+            CHECK(host(other.to_host()) == host(X.block(0, offset, rows, cols)));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("sums of Kronecker products" * needs_gpu(), Scalar, float, double, std::complex<float>) {
     check_operators<Scalar>();
 }
 

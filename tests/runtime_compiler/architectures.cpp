@@ -171,6 +171,43 @@ TEST_CASE("every kernel of the case table compiles for 9.0") {
                         << " spill a few words");
 }
 
+TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is added") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    const gpu_description gpu = otimes::h200();
+    std::vector<gpu_group> groups;
+    for (const auto& [type, n] : {std::pair{dtype::f32, 8}, std::pair{dtype::f64, 16}}) {
+        const std::vector<std::int64_t> p(3, n);
+        groups.push_back(*otimes::planning::sum_group(type, p, 100000, 1, gpu));
+        otimes::planning::group_request r;
+        r.type = type;
+        r.p = r.q = p;
+        r.order = {3, 2, 1};
+        r.groups = 100000;
+        groups.push_back(otimes::planning::choose_group(r, gpu)->group);
+        groups.back().terms = 3;
+    }
+    groups[0].addend = groups[3].addend = true;
+    CHECK(!otimes::planning::sum_group(dtype::f32, {4, 33}, 100, 1, gpu));
+    gpu_group large;  // the factors of one term at a time
+    large.type = dtype::f64;
+    large.p = large.q = {32, 32};
+    large.tile = *otimes::planning::read_tile("r1 t128 b1 g1 s0 : 2f 1f");
+    large.terms = 2;
+    groups.push_back(large);
+    std::vector<job> jobs;
+    for (const gpu_group& g : groups) {
+        REQUIRE(otimes::planning::why_illegal(g, gpu) == "");
+        jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), compiler.architecture_for(90), g});
+    }
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+}
+
 TEST_CASE("samples compile for the other architectures, from Turing to the newest") {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {
@@ -191,12 +228,13 @@ TEST_CASE("samples compile for the other architectures, from Turing to the newes
             }
         }
         jobs.push_back({generic_request("otimes::kernels::half, float"), architecture, {}});
+        jobs.push_back({copy_request("otimes::kernels::half, float"), architecture, {}});
     }
     compile_all(jobs);
     for (const job& j : jobs) {
         check_compiled(j);
     }
-    CHECK(jobs.size() - 4 > static_cast<std::size_t>(generic));
+    CHECK(jobs.size() - 8 > static_cast<std::size_t>(generic));
     CHECK(jobs.size() >= 16);
 }
 
@@ -245,6 +283,7 @@ TEST_CASE("the core set has what plans without a compiler ask for, on every arch
         CAPTURE(capability);
         CHECK(serves(generic_request("otimes::kernels::bfloat16, float"), capability));
         CHECK(serves(generic_request("double, double"), capability));
+        CHECK(serves(copy_request("otimes::kernels::half, float"), capability));
         CHECK(serves(exchange_request(), capability));
         const gpu_description gpu = otimes::gpu_of_capability(capability);
         std::size_t fused = 0;

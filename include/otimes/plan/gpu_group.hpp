@@ -23,6 +23,9 @@ namespace otimes::planning {
 
 /// Modes that one kernel replaces together at most (kernels/tile_memory.cuh).
 inline constexpr std::int64_t most_group_modes = 12;
+/// Terms that one kernel adds up at most, and the bytes up to which the factors of all of them stay in shared memory.
+inline constexpr std::int32_t most_group_terms = 4;
+inline constexpr std::int64_t most_staying_factor_bytes = 24576;
 
 /// One instantiation of fused_trailing or fused_outer.
 struct gpu_group {
@@ -31,6 +34,9 @@ struct gpu_group {
     std::vector<std::int32_t> p;  ///< extents of the group's modes before
     std::vector<std::int32_t> q;  ///< and after
     gpu_tile tile;
+    bool sum = false;        ///< fused_sum: the modes' products are added up instead of following each other; trailing
+    bool addend = false;     ///< adds to another matrix than it writes
+    std::int32_t terms = 1;  ///< products of the same input that are added up, each with factors of its own
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -71,10 +77,18 @@ struct group_place {
     std::int64_t y_inner = 1;
     friend bool operator==(const group_place&, const group_place&) = default;
     [[nodiscard]] std::int64_t groups() const { return lines * parts_per_line; }
+    /// The same place with lines that follow each other without a gap as the parts of one line; @pre outer
+    [[nodiscard]] group_place with_lines_joined(std::int64_t count_p, std::int64_t count_q) const {
+        group_place joined = *this;
+        if (parts_per_line == 1 && x_line == count_p * x_inner && y_line == count_q * y_inner) {
+            std::swap(joined.lines, joined.parts_per_line);
+        }
+        return joined;
+    }
     /// Tiles of a launch.
     [[nodiscard]] std::int64_t tiles(const gpu_group& g) const {
-        return g.outer ? groups() * ((inner + g.tile.run - 1) / g.tile.run)
-                       : (groups() + g.tile.rows - 1) / g.tile.rows;
+        return (groups() + g.tile.rows - 1) / g.tile.rows *
+               (g.outer ? (inner + g.tile.run - 1) / g.tile.run : std::int64_t{1});
     }
 };
 
@@ -87,7 +101,7 @@ struct group_request {
     std::vector<std::int32_t> order;  ///< levels (from 1) in the order in which they are best contracted
     bool may_use_unit = true;         ///< the matrix unit is allowed
     std::int64_t groups = 1;          ///< rows (trailing) or tensors (outer) in all
-    std::int64_t parts_per_line = 1;  ///< trailing: rows of a tile must divide it unless it is 1
+    std::int64_t parts_per_line = 1;  ///< rows of a tile must divide it (trailing: unless it is 1)
     std::int64_t inner = 1;           ///< outer: extent below the group
     bool may_alias = false;  ///< the input may lie where the output goes: no block may write what another reads
 };
@@ -186,9 +200,15 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     for (std::int32_t level = 1; level <= g.modes(); ++level) {
         factors += factor_elements(g, level);
     }
+    if (g.terms * factors * element_bytes(g.type) <= most_staying_factor_bytes) {
+        factors *= g.terms;
+    }
     const std::int64_t main = t.cluster == 1 || is_swizzled(g)
                                   ? round_up_to(t.rows * stride(g, 0), vector)
                                   : round_up_to(g.p_of(1) / t.cluster * stride(g, 1), vector);
+    if (g.sum) {
+        return (factors + 2 * main) * element_bytes(g.type);
+    }
     const std::int64_t slot = t.segments == 1 ? main : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
     // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
     const gpu_trip& last = t.trips.back();
@@ -225,8 +245,19 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
         t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1) {
         return "counts out of range";
     }
-    if (g.outer ? t.rows != 1 || t.run < 2 : t.run != 1) {
-        return "outer groups have runs, trailing ones rows";
+    if (g.terms < 1 || g.terms > most_group_terms || g.terms * g.modes() > most_group_modes ||
+        (g.terms > 1 && (t.slots != 0 || t.slices != 1))) {
+        return "terms: few, and a tile that is loaded where it is worked on";
+    }
+    if (g.sum && (g.outer || !g.is_square() || g.terms != 1 || g.modes() > most_group_terms || is_complex(g.type) ||
+                  t.segments != 1 || t.slots != 0 || t.cluster != 1 || t.slices != 1 ||
+                  !std::ranges::all_of(t.trips, [](const gpu_trip& trip) {
+                      return !trip.matrix && trip.count == 1 && trip.split == 1;
+                  }))) {
+        return "a sum of mode products: square, single modes by multiply-adds, loaded where they are worked on";
+    }
+    if (g.outer ? t.run < 2 : t.run != 1) {
+        return "outer groups have runs, trailing ones none";
     }
     std::vector<std::int32_t> covered(g.p.size() + 1, 0);
     for (const gpu_trip& trip : t.trips) {
@@ -279,6 +310,9 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
             !std::ranges::all_of(t.trips, &gpu_trip::matrix)) {
             return "a pair wants square modes, powers of two, all by the matrix unit";
         }
+        if (g.outer && t.rows != 1) {
+            return "outer groups with a pair have one row";
+        }
     }
     if (t.segments > 1 && (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
         return "parts of a tile are cut along mode 1, which the first trip leaves alone";
@@ -319,10 +353,11 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
 
 // --- text -------------------------------------------------------------------------------------------------------------
 
-/// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run), threads, blocks per multiprocessor, segments, slots, then the trips
+/// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run, and rows where they are several), threads, blocks per multiprocessor, segments, slots, then the trips
 /// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster, "q5": slices.
 OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
-    std::string text = (outer ? "run" + std::to_string(t.run) : "r" + std::to_string(t.rows)) + " t" +
+    std::string text = (outer ? "run" + std::to_string(t.run) : std::string()) + (outer && t.rows > 1 ? " " : "") +
+                       (!outer || t.rows > 1 ? "r" + std::to_string(t.rows) : std::string()) + " t" +
                        std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
                        " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") +
                        (t.slices > 1 ? " q" + std::to_string(t.slices) : "") + " :";

@@ -190,6 +190,12 @@ OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_set
                 level_of[k] = static_cast<std::int32_t>(request.p.size());
             }
         }
+        if (request.outer) {
+            // A tile of several tensors: their number is the same in every launch of the pass.
+            const gpu_group g = without_tile(request);
+            request.parts_per_line =
+                f.slab.count > 1 ? 1 : place->with_lines_joined(g.count_p(), g.count_q()).parts_per_line;
+        }
         for (const sweep& s : p.sweeps) {
             request.order.push_back(level_of[static_cast<std::size_t>(s.mode)]);
         }
@@ -370,6 +376,32 @@ private:
     strides out_;
 };
 
+/// Y = Z, Y += X * K..: the product first where it takes several passes, since its intermediates may lie in Y as long as nothing else
+/// does. A product of one pass reads Z while it is stored (backend/core/launch_list.cpp).
+OTIMES_COLD inline void products_before_matrices(const program& source, std::vector<chain>& chains,
+                                                 const gpu_description& gpu, const options& wishes) {
+    for (std::size_t i = 0; i + 1 < chains.size(); ++i) {
+        chain& matrix = chains[i];
+        chain& product = chains[i + 1];
+        const auto is_free = [](const chain_mode& m) { return !m.contracted(); };
+        if (matrix.step_count == 0 || product.step_count == 0 || matrix.add || !product.add ||
+            !std::ranges::all_of(matrix.modes, is_free) || std::ranges::all_of(product.modes, is_free) ||
+            source.at(matrix.out).binding < 0 || source.at(matrix.out).binding != source.at(product.out).binding ||
+            source.at(product.in).binding < 0 || source.at(product.in).binding == source.at(product.out).binding) {
+            continue;
+        }
+        chain tried = product;
+        sort_by_memory(tried.modes);
+        std::vector<factor_group> groups = group_factors(tried, false);
+        double seconds = 0;
+        gpu_chain_planner planner(tried, groups, gpu, wishes, slab_choice{});
+        if (planner.cheapest(seconds).size() > 1) {
+            std::swap(matrix, product);
+            std::swap(matrix.add, product.add);
+        }
+    }
+}
+
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
 /// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
@@ -402,6 +434,7 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
         }
         buffers[static_cast<std::size_t>(id)] = pool.take(next);
     };
+    products_before_matrices(source, chains, gpu, wishes);
     for (chain& c : chains) {
         if (c.step_count == 0) {
             const step& s = source.steps[static_cast<std::size_t>(c.first_step)];

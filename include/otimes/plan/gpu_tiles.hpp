@@ -222,7 +222,7 @@ inline gpu_group without_tile(const group_request& r) {
 /// True when a group's tile may serve the request: rows divide a line, no matrix unit where it is forbidden.
 OTIMES_COLD inline bool may_serve(const gpu_group& g, const group_request& r) {
     return (r.may_use_unit || !std::ranges::any_of(g.tile.trips, &gpu_trip::matrix)) &&
-           (g.outer || r.parts_per_line == 1 || r.parts_per_line % g.tile.rows == 0) &&
+           ((!g.outer && r.parts_per_line == 1) || r.parts_per_line % g.tile.rows == 0) &&
            (g.tile.slices == 1 || !r.may_alias);
 }
 
@@ -374,7 +374,7 @@ OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& 
     }
     const std::int64_t tile_words = tile * g.tile.rows * g.tile.run * words / g.tile.cluster;
     const std::int64_t tiles =
-        g.outer ? r.groups * ((r.inner + g.tile.run - 1) / g.tile.run) : (r.groups + g.tile.rows - 1) / g.tile.rows;
+        (r.groups + g.tile.rows - 1) / g.tile.rows * (g.outer ? (r.inner + g.tile.run - 1) / g.tile.run : 1);
     const bool few_tiles = tiles <= (std::max)(1, gpu.multiprocessors);
     const bool large_unit = r.may_use_unit && tile_words >= 4096 && *std::ranges::max_element(g.q) >= 64;
     g.tile.threads = tile_words <= 128                                        ? 64
@@ -459,9 +459,19 @@ OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const
         }
         for (; run >= 2 && (run >= sector || run >= r.inner); run /= 2) {
             g.tile.run = static_cast<std::int32_t>(run);
-            if (complete(r, gpu, g)) {
-                return g;
+            g.tile.rows = 1;
+            if (!complete(r, gpu, g)) {
+                continue;
             }
+            // Small tensors: several neighbours in one tile, so that its threads have work and its loads are many.
+            std::int64_t rows = 1;
+            while (run == r.inner && tile * run * rows * 2 * words <= 2304 && r.parts_per_line % (2 * rows) == 0 &&
+                   r.groups / (2 * rows) >= 2 * multiprocessors) {
+                rows *= 2;
+            }
+            gpu_group several = g;
+            several.tile.rows = static_cast<std::int32_t>(rows);
+            return rows > 1 && complete(r, gpu, several) ? several : g;
         }
         return std::nullopt;  // runs below a sector waste more than another pass costs
     }
@@ -512,6 +522,41 @@ OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r,
         return chosen_group{std::move(*g), 0};
     }
     return std::nullopt;
+}
+
+/// The group that adds up the products of `groups` trailing tensors [p..] with each of their modes, first mode outermost; nothing where it
+/// does not fit or would hold fibres that are too long.
+OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vector<std::int64_t>& p,
+                                                      std::int64_t groups, std::int64_t parts_per_line,
+                                                      const gpu_description& gpu) {
+    group_request r;
+    r.type = type;
+    r.p = r.q = p;
+    gpu_group g = without_tile(r);
+    g.sum = true;
+    const std::int64_t words = group_memory::words_of(type);
+    std::int64_t tile = 1;
+    for (const std::int64_t e : p) {
+        tile *= e;
+        if (e > 32 || tile > (std::int64_t{1} << 16)) {  // longer fibres are for the matrix unit
+            return std::nullopt;
+        }
+    }
+    for (std::int32_t level = g.modes(); level >= 1; --level) {
+        g.tile.trips.push_back({level});
+    }
+    while (tile * g.tile.rows * 2 * words <= 4096 &&
+           groups / (2 * g.tile.rows) >= 2 * (std::max)(1, gpu.multiprocessors) &&
+           (parts_per_line == 1 || parts_per_line % (2 * g.tile.rows) == 0)) {
+        g.tile.rows *= 2;
+    }
+    // As many threads as there are fibres, of about 32 words each.
+    g.tile.threads =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(tile * g.tile.rows * words / 32 / 32 * 32, 64, 256));
+    const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
+    const std::int64_t by_registers = gpu.registers_per_multiprocessor / (g.tile.threads * std::int64_t{104});
+    g.tile.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 1, 16));
+    return why_illegal(g, gpu).empty() ? std::optional(g) : std::nullopt;
 }
 
 /// The fused kernels of the core set for a compute capability: powers of the common sizes, for many rows, without clusters. Made

@@ -628,6 +628,52 @@ const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource
     return backend::executor_of(backend::device_context::of(stream), stream, false, &resource);
 }
 
+namespace {
+
+/// The executor on a stream of its own on GPU `number`, in its primary context.
+const executor& executor_of_gpu(std::size_t number) {
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    OTIMES_CUDA_CALL(cuDeviceGet(&device, static_cast<int>(number)));
+    OTIMES_CUDA_CALL(cuDevicePrimaryCtxRetain(&context, device));
+    const backend::context_scope scope(context);
+    return gpu();
+}
+
+/// How many GPUs the process sees; 0 without a driver.
+int visible_gpus() {
+    const backend::driver_functions* const f = backend::find_driver(nullptr);
+    int count = 0;
+    return f != nullptr && f->cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+/// A launcher has started this process as one of several.
+bool is_one_rank_of_several() {
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
+        const char* const value = std::getenv(name);
+        if (value != nullptr && std::atoi(value) > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+const executor& gpus() {
+    static const spreading_executor* const all = [] {
+        const executor& first = executor_of_gpu(0);  // throws what gpu() would
+        machine target = first.target();
+        const auto count = static_cast<std::size_t>(std::max(visible_gpus(), 1));
+        target.gpus.assign(count, target.gpus.front());
+        return new spreading_executor(std::to_string(count) + " of " + std::string(first.name()), std::move(target),
+                                      executor_of_gpu);  // as long as the process
+    }();
+    return *all;
+}
+
+const executor* find_gpus() { return visible_gpus() > 1 && !is_one_rank_of_several() ? &gpus() : nullptr; }
+
 const device_executor* find_gpu(std::string* why) {
     if (backend::find_driver(why) == nullptr) {
         return nullptr;

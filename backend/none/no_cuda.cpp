@@ -20,6 +20,9 @@ const device_executor& gpu() { refuse(); }
 const device_executor& gpu(CUstream_st*) { refuse(); }
 const device_executor& gpu(CUstream_st*, device_memory_resource&) { refuse(); }
 
+const executor& gpus() { refuse(); }
+const executor* find_gpus() { return nullptr; }
+
 pinned_scope::pinned_scope(const void*, std::int64_t) { refuse(); }
 pinned_scope::~pinned_scope() = default;
 

@@ -14,7 +14,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -132,6 +134,43 @@ public:
 /// gpu(), or nullptr where there is none; `why` receives the reason.
 [[nodiscard]] const device_executor* find_gpu(std::string* why = nullptr);
 
+/// Evaluates products of host operands on several executors at once: an index that runs through all steps (the rows) is cut
+/// evenly, each executor has a part, nothing is exchanged. Each part is planned by itself: with options{.deterministic = true}
+/// the bits of a row depend on neither the number of parts nor on the part it is in.
+/// Cost: a thread for each part of each run. A failure on one executor is thrown when all have stopped; Y then holds what the
+/// others wrote.
+class spreading_executor final : public executor {
+public:
+    /// @param target a machine with as many GPUs as there are parts, for which plans are made.
+    /// @param part gives executor i; called from the thread that runs part i, first when it is needed. All that it gives must
+    ///        outlive this, and all must plan for host operands.
+    spreading_executor(std::string name, machine target, std::function<const executor&(std::size_t)> part);
+    ~spreading_executor() override;
+    [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+    [[nodiscard]] const machine& target() const noexcept override { return machine_; }
+    [[nodiscard]] placement where() const noexcept override { return placement::gpus; }
+    /// @throws unsupported_error operands in device memory: they belong to one GPU (a DistributedMatrix to all).
+    [[nodiscard]] plan plan_for(const program& p) const override;
+    /// The workspace is not used: each part has its own. Returns when Y is written.
+    void run(const plan& p, const bindings& b, workspace_view workspace) const override;
+
+private:
+    struct prepared;
+    [[nodiscard]] std::shared_ptr<const prepared> prepare(const plan& p) const;
+
+    std::string name_;
+    machine machine_;
+    std::function<const executor&(std::size_t)> part_;
+    mutable std::mutex mutex_;
+    mutable std::vector<std::shared_ptr<const prepared>> known_;  ///< the last ones that were run
+};
+
+/// The executor over all GPUs that this process sees, for operands in host memory; with one GPU it is as gpu().
+/// @throws device_error there is no usable GPU; the text says why and what to do.
+[[nodiscard]] const executor& gpus();
+/// gpus() where a process that is no rank of several sees at least two GPUs, else nullptr: ranks share the GPUs of a host.
+[[nodiscard]] const executor* find_gpus();
+
 /// Pins host memory as long as it lives: operands in it are copied to and from GPUs at the full rate of the link and without the
 /// help of the CPU. Without it they pass through pinned blocks of the library, which costs nothing to set up. Pinning takes
 /// about as long as three products, so it is worth it for memory that is used often.
@@ -159,13 +198,17 @@ private:
 /// The plan that costs least on a machine, transfers included.
 [[nodiscard]] plan plan_by_cost(const program& p, const machine& where);
 
-/// Places each expression by cost between a CPU executor and a GPU executor.
+/// Places each expression by cost between a CPU executor, a GPU and, for operands in host memory, all GPUs.
 class placing_executor final : public executor {
 public:
-    placing_executor(const executor& host, const device_executor& device)
-        : host_(host), device_(device), machine_(host.target()) {
-        machine_.gpus = device.target().gpus;
+    /// @param several an executor of placement::gpus, or nullptr
+    placing_executor(const executor& host, const device_executor& device, const executor* several = nullptr)
+        : host_(host), device_(device), several_(several), machine_(host.target()) {
+        machine_.gpus = several != nullptr ? several->target().gpus : device.target().gpus;
         name_ = std::string(host.name()) + " or " + std::string(device.name());
+        if (several != nullptr) {
+            name_ += " or " + std::string(several->name());
+        }
     }
     [[nodiscard]] std::string_view name() const noexcept override { return name_; }
     [[nodiscard]] const machine& target() const noexcept override { return machine_; }
@@ -174,6 +217,8 @@ public:
     void run(const plan& p, const bindings& b, workspace_view workspace) const override {
         if (p.where == placement::cpu) {
             host_.run(p, b, workspace);
+        } else if (p.where == placement::gpus && several_ != nullptr) {
+            several_->run(p, b, workspace);
         } else {
             device_.run(p, b, workspace);
         }
@@ -183,18 +228,23 @@ public:
 private:
     const executor& host_;
     const device_executor& device_;
+    const executor* several_;
     machine machine_;
     std::string name_;
 };
 
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
 inline namespace OTIMES_TARGET {
-/// What this machine has: an executor that places each expression by cost when there is a GPU, else `cpu()`. Use:
+/// What this machine has: an executor that places each expression by cost when there is a GPU (products of large host operands
+/// on all GPUs by rows, where there are several), else `cpu()`. Use:
 /// `otimes::set_default_executor(otimes::make_executor());`
 [[nodiscard]] inline const executor& make_executor() {
     static const executor* const chosen = []() -> const executor* {
         const device_executor* const device = find_gpu();
-        return device == nullptr ? &cpu() : new placing_executor(cpu(), *device);  // as long as the process
+        if (device == nullptr) {
+            return &cpu();
+        }
+        return new placing_executor(cpu(), *device, find_gpus());  // as long as the process
     }();
     return *chosen;
 }

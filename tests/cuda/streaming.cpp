@@ -166,6 +166,43 @@ TEST_CASE("streaming: threads stream through one executor at once" * needs_gpu()
     CHECK(wrong == 0);
 }
 
+TEST_CASE("all GPUs of the process: parts of the rows, the bits of one GPU" * needs_gpu()) {
+    const otimes::executor& all = otimes::gpus();
+    CHECK(all.target().gpus.size() >= 1);
+    const Eigen::MatrixXf A = Eigen::MatrixXf::Random(32, 32), B = Eigen::MatrixXf::Random(16, 31),
+                          C = Eigen::MatrixXf::Random(8, 9);
+    for (const Eigen::Index rows : {1, 3, 1001}) {
+        const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> X =
+            Eigen::MatrixXf::Random(rows, 4096);
+        Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> one, Y(rows, 32 * 31 * 9);
+        otimes::options wishes{.deterministic = true};
+        {
+            const otimes::scoped_executor scope(otimes::gpu());
+            otimes::make_plan(one, X * kron(A, B, C), wishes).run(one, X * kron(A, B, C));
+        }
+        Y.setConstant(std::numeric_limits<float>::quiet_NaN());
+        const otimes::scoped_executor scope(all);
+        const otimes::plan p = otimes::make_plan(Y, X * kron(A, B, C), wishes);
+        CHECK(p.where == otimes::placement::gpus);
+        p.run(Y, X * kron(A, B, C));
+        CHECK((Y.array() == one.array()).all());
+        Y.noalias() -= X * kron(A, B, C);
+        CHECK(Y.norm() <= 1e-6f * one.norm());
+    }
+    {
+        const otimes::scoped_executor scope(otimes::make_executor());  // whichever place is chosen, its plan runs
+        const Eigen::MatrixXf X = Eigen::MatrixXf::Random(300, 4096);
+        Eigen::MatrixXf Y, Z;
+        const otimes::plan p = otimes::make_plan(X * kron(A, B, C));
+        p.run(Y, X * kron(A, B, C));
+        otimes::on(otimes::cpu(), Z) = X * kron(A, B, C);
+        CHECK((Y - Z).norm() <= 1e-5f * Z.norm());
+    }
+    const otimes::DeviceMatrix<float> dX(Eigen::MatrixXf::Random(4, 32)), dA(A);
+    otimes::DeviceMatrix<float> dY;
+    CHECK_THROWS_AS(otimes::on(all, dY) = dX * kron(dA), otimes::unsupported_error);
+}
+
 TEST_CASE("streaming: make_executor() streams a large host product" * needs_gpu()) {
     const otimes::scoped_executor scope(otimes::make_executor());
     const shapes s{20000, {32, 32}, {32, 32}};

@@ -128,6 +128,25 @@ TEST_CASE("several GPUs: rows are cut, or the request is refused") {
                     otimes::unsupported_error);
 }
 
+TEST_CASE("operands in host memory: all GPUs where the product is large, one or the CPU where it is not") {
+    const otimes::machine four = otimes::gpu_machine(otimes::h200(), 4);
+    const otimes::machine single = otimes::gpu_machine(otimes::h200());
+    const otimes::plan large = otimes::make_plan(rows_power(1000, 64, 3), four);
+    CHECK(large.where == placement::gpus);
+    const otimes::plan on_one = otimes::make_plan(rows_power(1000, 64, 3), single, {.placement = placement::gpu});
+    CHECK(large.predicted_seconds > on_one.predicted_seconds / 4);
+    CHECK(large.predicted_seconds < on_one.predicted_seconds / 3);
+    CHECK(large.notes.back() == "an index of extent 1000 is cut into 4 parts of at most 250, one per GPU; no exchange");
+    CHECK(otimes::make_plan(rows_power(2, 8, 2), four).where == placement::cpu);
+    // a row for each, or fewer parts
+    const otimes::options all{.placement = placement::gpus};
+    CHECK(otimes::make_plan(rows_power(3, 64, 3), four, all).notes.back() ==
+          "an index of extent 3 is cut into 3 parts of at most 1, one per GPU; no exchange");
+    CHECK(otimes::make_plan(rows_power(1, 64, 3), four, all).notes.back() ==
+          "no index runs through all steps: one GPU does all of it");
+    CHECK(otimes::make_plan(rows_power(1, 64, 3), four).where != placement::gpus);
+}
+
 TEST_CASE("threads: as many as asked for, one where starting them costs more than they bring") {
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()).threads == 2);
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 7}).threads == 7);

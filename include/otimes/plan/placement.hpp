@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include <otimes/plan/cut.hpp>
 #include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
@@ -151,13 +152,66 @@ inline plan place_on_gpu(const program& source, const machine& target, const opt
     return result;
 }
 
+/// Seconds to start the parts of a product on several GPUs and to wait for them.
+inline constexpr double spreading_seconds = 60e-6;
+
+/// Where a program on host operands is cut to be done by `count` executors at the same time: along the index whose parts lie
+/// farthest apart, if all of them get one, else along the longest. Extent 0: nowhere.
+inline program_cut spreading_cut(const program& source, std::int64_t count) {
+    program_cut best;
+    for (program_cut& cut : cuts_of(source)) {
+        // One address for an operand that moves from part to part and for one that does not: they cannot both be right.
+        bool consistent = true;
+        for (std::size_t a = 0; a < source.tensors.size(); ++a) {
+            for (std::size_t b = 0; b < a; ++b) {
+                const auto step = [&](std::size_t id) {
+                    const std::int32_t k = cut.mode[id];
+                    return k < 0 ? 0 : source.modes_of(source.tensors[id])[static_cast<std::size_t>(k)].stride;
+                };
+                const std::int32_t binding = source.tensors[a].binding;
+                consistent = consistent && (binding < 0 || binding != source.tensors[b].binding || step(a) == step(b));
+            }
+        }
+        if (consistent && cut.extent > best.extent && best.extent < count) {
+            best = std::move(cut);
+        }
+    }
+    return best;
+}
+
+/// The plan for all GPUs of a machine and operands in host memory: each GPU streams a part of them (exec/executor.hpp's
+/// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all.
+inline plan spread_from_host(const program& source, const machine& target, const options& wishes) {
+    const auto count = static_cast<std::int64_t>(target.gpus.size());
+    const program_cut cut = spreading_cut(source, count);
+    plan result = place_on_gpu(source, target, wishes);
+    result.where = placement::gpus;
+    const std::int64_t parts = (std::max)(std::int64_t{1}, (std::min)(count, cut.extent));
+    if (parts < 2) {
+        result.notes.push_back("no index runs through all steps: one GPU does all of it");
+        return result;
+    }
+    const std::int64_t share = (cut.extent + parts - 1) / parts;
+    const plan part = place_on_gpu(slice_of(source, cut, share), target, wishes);
+    result.predicted_seconds = part.predicted_seconds + spreading_seconds;
+    result.workspace_bytes = part.workspace_bytes;
+    result.notes.push_back("an index of extent " + std::to_string(cut.extent) + " is cut into " +
+                           std::to_string(parts) + " parts of at most " + std::to_string(share) +
+                           ", one per GPU; no exchange");
+    return result;
+}
+
 /// The plan for all GPUs of a machine: the longest free mode (the rows) is cut evenly, so nothing is exchanged.
-/// @throws unsupported_error fewer than two GPUs, or no free mode with an index for each of them.
+/// @throws unsupported_error no GPU; for operands in device memory: fewer than two, or no free mode with an index for each.
 inline plan place_on_gpus(const program& source, const machine& target, const options& wishes) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
-    if (count < 2) {
+    const bool on_host = !residency_of(source).any_on_device;
+    if (count < (on_host ? 1 : 2)) {
         throw unsupported_error("otimes: a plan for several GPUs was asked for, but machine '" + target.cpu.name +
                                 "' has " + std::to_string(count) + ". Use placement::gpu or placement::automatic.");
+    }
+    if (on_host) {
+        return spread_from_host(source, target, wishes);
     }
     const std::vector<chain> chains = chains_of(source);
     const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;

@@ -427,6 +427,15 @@ OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, 
         std::optional<plan> other;
         if (chosen == placement::automatic && !target.gpus.empty()) {
             other = gpu_plan_if_it_fits(source, target, wishes);
+            if (other && target.gpus.size() > 1) {
+                plan spread = spread_from_host(source, target, wishes);
+                if (spread.predicted_seconds < other->predicted_seconds) {
+                    spread.rejected.push_back(
+                        {"on one GPU", three_digits(other->predicted_seconds / spread.predicted_seconds) + "x the time",
+                         other->predicted_seconds});
+                    other = std::move(spread);
+                }
+            }
         }
         try {
             result = place_on_cpu(source, target, wishes);
@@ -447,7 +456,9 @@ OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, 
                 std::swap(*other, result);
                 result.rejected.push_back(lost(*other, result, "on the CPU"));
             } else {
-                result.rejected.push_back(lost(*other, result, "on the GPU, transfers included"));
+                result.rejected.push_back(lost(*other, result,
+                                               other->where == placement::gpus ? "on all GPUs, transfers included"
+                                                                               : "on the GPU, transfers included"));
             }
         }
     }

@@ -125,8 +125,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         }
     };
     const executor& chosen = current_executor();
-    const executor& e = chosen.where() == p.where ? chosen : cpu();
-    if (e.where() != p.where) {
+    const bool any_place = chosen.where() == placement::automatic;  // it takes plans for each of its places
+    const executor& e = any_place || chosen.where() == p.where ? chosen : cpu();
+    if (!any_place && e.where() != p.where) {
         throw unsupported_error(
             "otimes: plan::run: the plan is not for the CPU and no executor of its kind is the "
             "default; see otimes::set_default_executor.");

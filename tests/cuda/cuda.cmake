@@ -26,7 +26,7 @@ endif()
 # And what the front end asks of a device, by one whose memory is the host's.
 add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
                             "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
-target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support)
+target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support Threads::Threads)
 target_compile_options(test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 otimes_warnings(test_no_cuda)
 otimes_register_room(test_no_cuda no_cuda)

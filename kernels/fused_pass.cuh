@@ -4,6 +4,7 @@
 // and replaces the other modes there; then each replaces that mode (and, in a pair trip, the next) for its share of the other
 // indices, reading the others' shared memory.
 #pragma once
+#include "launch_order.cuh"
 #include "pair_trip.cuh"
 
 namespace otimes::kernels {

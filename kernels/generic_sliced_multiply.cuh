@@ -9,6 +9,7 @@
 // Alignment: that of the scalar. Aliasing: Y overlaps neither X nor F.
 // Called by: the GPU executor, for whatever no other kernel takes; the check of every other kernel.
 #pragma once
+#include "launch_order.cuh"
 #include "scalars.cuh"
 
 namespace otimes::kernels {
@@ -33,6 +34,7 @@ struct sliced_multiply_arguments {
 template <class Storage, class Accumulator>
 __global__ void __launch_bounds__(256)
     generic_sliced_multiply(const __grid_constant__ sliced_multiply_arguments<Storage, Accumulator> arguments) {
+    after_earlier_launches();
     index_t count = arguments.q_extent;
     for (int i = 0; i < arguments.free_count; ++i) count *= arguments.free_extent[i];
     for (index_t linear = index_t(blockIdx.x) * blockDim.x + threadIdx.x; linear < count;

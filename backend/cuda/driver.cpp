@@ -54,6 +54,11 @@ loaded_driver load_driver() {
 #define OTIMES_LOAD(name) f.has_clusters = load(library, OTIMES_NAME_OF(name), f.name) && f.has_clusters;
     OTIMES_CLUSTER_FUNCTIONS(OTIMES_LOAD)
 #undef OTIMES_LOAD
+    int version = 0;
+    f.has_early_launch = f.cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= 12030;
+#define OTIMES_LOAD(name) f.has_early_launch = load(library, OTIMES_NAME_OF(name), f.name) && f.has_early_launch;
+    OTIMES_LAUNCH_FUNCTIONS(OTIMES_LOAD)
+#undef OTIMES_LOAD
     const CUresult code = f.cuInit(0);
     if (code != CUDA_SUCCESS) {
         const char* name = nullptr;

@@ -38,14 +38,19 @@ namespace otimes::backend {
 /// Since 11.8; a driver without it has no device with clusters.
 #define OTIMES_CLUSTER_FUNCTIONS(each) each(cuOccupancyMaxActiveClusters)
 
+/// Since 11.8; used from 12.3 on, which captures a launch that may begin early into a graph as such.
+#define OTIMES_LAUNCH_FUNCTIONS(each) each(cuLaunchKernelEx)
+
 struct driver_functions {
 #define OTIMES_MEMBER(name) decltype(&::name) name = nullptr;
     OTIMES_DRIVER_FUNCTIONS(OTIMES_MEMBER)
     OTIMES_POOL_FUNCTIONS(OTIMES_MEMBER)
     OTIMES_CLUSTER_FUNCTIONS(OTIMES_MEMBER)
+    OTIMES_LAUNCH_FUNCTIONS(OTIMES_MEMBER)
 #undef OTIMES_MEMBER
     bool has_pools = false;
     bool has_clusters = false;
+    bool has_early_launch = false;  ///< a kernel may be launched before the one in front of it has ended
 };
 
 /// The loaded driver, or nullptr with the reason in `why`. Thread-safe, tried once.

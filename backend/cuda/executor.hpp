@@ -28,6 +28,7 @@ struct prepared_launch {
     unsigned grid = 1;
     unsigned threads = 1;
     unsigned shared_bytes = 0;
+    bool early = false;  ///< launched before the one in front has ended; the kernel waits for it itself
     argument_block arguments;
     std::int32_t pass = -1;
     std::string trace;  ///< "fused_trailing<...>, source: cache"

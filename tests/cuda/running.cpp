@@ -107,6 +107,51 @@ TEST_CASE("a captured expression replays with new contents" * needs_gpu()) {
     }
 }
 
+// A kernel may be launched before the one in front of it has ended: it must wait for its operand and for its factor. Permutations are exact.
+TEST_CASE("each of many launches sees what the one before it wrote, in a stream and in a graph" * needs_gpu()) {
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream);
+    const auto shift = [](int n) {
+        Eigen::MatrixXf m = Eigen::MatrixXf::Zero(n, n);
+        for (int i = 0; i < n; ++i) m(i, (i + 1) % n) = 1;
+        return m;
+    };
+    const Eigen::MatrixXf P = shift(2), Q = shift(3), R = shift(5);
+    for (const int rows : {7, 40000}) {
+        CAPTURE(rows);
+        const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(rows, 30, 1);
+        Eigen::MatrixXf all = Eigen::MatrixXf::Identity(30, 30), F = shift(6);  // what X has been multiplied by
+        const DeviceMatrix<float> dP(P, e), dQ(Q, e), dR(R, e);
+        DeviceMatrix<float> dX(X, e), dY(rows, 30, e), dF(F, e), dG(6, 6, e);
+        const auto turn = [&] {
+            dG.noalias() = dF * kron(dP, dQ);
+            dY.noalias() = dX * kron(dG, dR);
+            dF.noalias() = dG * kron(dP, dQ);
+            dX.noalias() = dY * kron(dF, dR);
+        };
+        const auto require_turns = [&](int turns) {
+            for (int i = 0; i < 2 * turns; ++i) {
+                F = expected_right(F, std::vector<Eigen::MatrixXf>{P, Q});
+                all = expected_right(all, std::vector<Eigen::MatrixXf>{F, R});
+            }
+            CHECK(dF.to_host() == F);
+            CHECK(dX.to_host() == X * all);
+        };
+        for (int i = 0; i < 50; ++i) turn();
+        require_turns(50);
+        REQUIRE(cuda.begin_capture(stream, 2) == 0);
+        for (int i = 0; i < 10; ++i) turn();
+        void* graph = nullptr;
+        void* executable = nullptr;
+        REQUIRE(cuda.end_capture(stream, &graph) == 0);
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        for (int i = 0; i < 5; ++i) REQUIRE(cuda.graph_launch(executable, stream) == 0);
+        require_turns(50);
+    }
+}
+
 TEST_CASE("capture refuses host operands and host factors by a typed error" * needs_gpu()) {
     driver cuda;
     CUstream_st* stream = nullptr;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// A kernel that may be placed on the multiprocessors while the one before it still runs (programmatic dependent launch).
+//
+// Contract: after after_earlier_launches() everything that was launched before this kernel on its stream is done and visible to
+// it; the blocks of the next such kernel may take what room this one leaves.
+// Requires: every thread calls it before its first access to device memory; arguments may be read earlier.
+// Below compute capability 9.0 empty: there a kernel never begins before the one in front of it has ended.
+#pragma once
+#include "device_language.cuh"
+
+namespace otimes::kernels {
+
+__device__ __forceinline__ void after_earlier_launches() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace otimes::kernels

@@ -244,9 +244,13 @@ public:
         const std::int32_t first = program_.at(like).first_mode;
         const std::int32_t count = program_.at(like).mode_count;
         const std::int32_t id = program_.add_tensor(make_tensor(type, tensor_role::temporary));
+        const std::size_t at = program_.modes.size();
+        program_.modes.resize(at + static_cast<std::size_t>(count));
+        program_.tensors.back().mode_count = count;
+        const mode* const from = program_.modes.data() + first;
+        mode* const to = program_.modes.data() + at;
         for (std::int32_t k = 0; k < count; ++k) {
-            const std::int64_t old = program_.modes[static_cast<std::size_t>(first + k)].extent;
-            program_.add_mode(k == position ? extent : old, 0);
+            to[k].extent = k == position ? extent : from[k].extent;
         }
         return id;
     }

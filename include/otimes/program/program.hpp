@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <otimes/program/dtype.hpp>
@@ -128,7 +129,12 @@ struct program {
     rewrites rewritten;  ///< how it came about; not compared, not hashed, not written by to_text
 
     friend bool operator==(const program& a, const program& b) {
-        return a.tensors == b.tensors && a.modes == b.modes && a.steps == b.steps && a.scalar_count == b.scalar_count;
+        // Every run of a plan asks this: modes and steps, which have no padding, compare as bytes.
+        static_assert(std::has_unique_object_representations_v<mode> && std::has_unique_object_representations_v<step>);
+        return a.scalar_count == b.scalar_count && a.modes.size() == b.modes.size() &&
+               a.steps.size() == b.steps.size() && a.tensors == b.tensors &&
+               (a.modes.empty() || std::memcmp(a.modes.data(), b.modes.data(), a.modes.size() * sizeof(mode)) == 0) &&
+               (a.steps.empty() || std::memcmp(a.steps.data(), b.steps.data(), a.steps.size() * sizeof(step)) == 0);
     }
 
     /// The modes of a tensor, in the order of their names.

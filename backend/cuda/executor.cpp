@@ -79,9 +79,11 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 }
 
 /// True where a kernel of kernels/ was compiled with the wait of launch_order.cuh, and the driver can launch it so.
-bool waits_for_earlier_launches(CUfunction function) {
+bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
     int architecture = 0;
-    return driver().has_early_launch &&
+    const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
+                       request.file == "generic_sliced_multiply.cuh";
+    return waits && driver().has_early_launch &&
            driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
            architecture >= 90;
 }
@@ -400,7 +402,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         const bool few = useful <= std::min<std::int64_t>(resident, 2 * gpu.multiprocessors);
         const bool large = l.kind == launch_kind::fused && l.fused.group.tile.cluster == 1 &&
                            resident <= std::int64_t{4} * gpu.multiprocessors;
-        ready.early = (few || large) && waits_for_earlier_launches(kernel->function);
+        ready.early = (few || large) && waits_for_earlier_launches(request, kernel->function);
         ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));
         std::string name = request.expression;
         for (std::size_t at = name.find("otimes::kernels::"); at != std::string::npos;

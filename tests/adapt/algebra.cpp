@@ -39,7 +39,7 @@ bool near(const Got& got, const Want& want, double tolerance = 1e-10) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = well_conditioned<Scalar>(3, 1);
     const auto B = well_conditioned<Scalar>(4, 2);
     const auto d = random<vector<Scalar>>(2, 1, 3);
@@ -77,7 +77,7 @@ TEST_CASE("an ill-conditioned solve is refined") {
     CHECK((k * x - b).norm() <= 1e-13 * k.norm() * x.norm());
 }
 
-TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(3, 3, 1);
     const auto B = random<matrix<Scalar>>(2, 2, 2);
     const auto K = Scalar(-2) * kron(A, B, otimes::identity(2));
@@ -125,7 +125,8 @@ TEST_CASE("logAbsDeterminant and determinant at the ends of the range") {
           doctest::Approx(1.0));
 }
 
-TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = positive<Scalar>(3, 1);
     const auto B = positive<Scalar>(4, 2);
     const auto K = 2.0 * kron(A, B);
@@ -154,7 +155,7 @@ TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, double,
              r));
 }
 
-TEST_CASE_TEMPLATE("solving with sums", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = positive<Scalar>(3, 1);
     const auto B = positive<Scalar>(4, 2);
     const auto C = positive<Scalar>(2, 3);
@@ -285,7 +286,7 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     solves(Eigen::BiCGSTAB<kron_d, otimes::DiagonalPreconditioner<double>>(), K);
 }
 
-TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto B = random<matrix<Scalar>>(3, 2, 1);
     const auto C = random<matrix<Scalar>>(2, 4, 2);
     const matrix<Scalar> exact = kron(B, C).toDenseMatrix();

@@ -266,7 +266,8 @@ TEST_CASE("sums larger than a cache are evaluated range by range") {
     CHECK(close(X2, want));
 }
 
-TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(3, 3, 1);
     const auto B = random<matrix<Scalar>>(4, 4, 2);
     const auto K = kron(A, B);

@@ -12,7 +12,7 @@
 using namespace adapt;
 using otimes::kron;
 
-TEST_CASE_TEMPLATE("dot, norms and traces without the product", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("dot, norms and traces without the product", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(3, 4, 1);
     const auto B = random<matrix<Scalar>>(5, 2, 2);
     const auto K = Scalar(2) * kron(A, B);  // 15 x 8
@@ -42,7 +42,7 @@ TEST_CASE_TEMPLATE("dot, norms and traces without the product", Scalar, double, 
     CHECK_THROWS_AS((void)otimes::dot(w, K * y), otimes::shape_error);
 }
 
-TEST_CASE_TEMPLATE("dot and trace as Eigen writes them", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("dot and trace as Eigen writes them", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = random<matrix<Scalar>>(3, 4, 1);
     const auto B = random<matrix<Scalar>>(5, 2, 2);
     const auto K = Scalar(2) * kron(A, B);  // 15 x 8
@@ -164,8 +164,8 @@ TEST_CASE("vec by columns and by rows") {
     CHECK_THROWS_AS((void)otimes::unvec(y, 5, 3), otimes::shape_error);
 }
 
-TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns", Scalar, double,
-                   std::complex<double>) {
+TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(6, 3, 1);
     const auto B = random<matrix<Scalar>>(6, 2, 2);
     const auto C = random<matrix<Scalar>>(6, 4, 3);

@@ -69,7 +69,8 @@ otimes::plan plan_of(const Expression& e) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = random<matrix<Scalar>>(3, 2, 1);
     const auto B = random<matrix<Scalar>>(2, 4, 2);
     const auto d = random<vector<Scalar>>(5, 1, 3);

@@ -24,9 +24,15 @@ endif()
 
 # A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.
 # And what the front end asks of a device, by one whose memory is the host's.
-add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
-                            "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
-target_link_libraries(test_no_cuda PRIVATE otimes::otimes otimes_test_support Threads::Threads)
+add_library(otimes_test_no_cuda STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
+                                       "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
+target_link_libraries(otimes_test_no_cuda PUBLIC otimes::otimes Threads::Threads)
+target_compile_options(otimes_test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
+add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp)
+target_link_libraries(test_no_cuda PRIVATE otimes_test_no_cuda otimes_test_support)
+if(TARGET otimes_test_compiled)
+  target_link_libraries(test_no_cuda PRIVATE otimes_test_compiled)
+endif()
 target_compile_options(test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 otimes_warnings(test_no_cuda)
 otimes_register_room(test_no_cuda no_cuda)

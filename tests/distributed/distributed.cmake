@@ -7,16 +7,19 @@ if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_se
 else() # the same library without GPUs: building those takes a minute, and nothing here would use them
   set(backend "${PROJECT_SOURCE_DIR}/backend")
   add_library(otimes_test_distributed STATIC EXCLUDE_FROM_ALL "${backend}/distributed/communicator.cpp"
-              "${backend}/distributed/host_transport.cpp" "${backend}/none/no_nccl.cpp" "${backend}/none/no_cuda.cpp"
-              "${backend}/make_executor.cpp")
+              "${backend}/distributed/host_transport.cpp" "${backend}/none/no_nccl.cpp")
   if(OTIMES_MPI_FOUND)
     target_sources(otimes_test_distributed PRIVATE "${backend}/mpi/mpi_transport.cpp")
     target_link_libraries(otimes_test_distributed PRIVATE MPI::MPI_CXX)
   else()
     target_sources(otimes_test_distributed PRIVATE "${backend}/none/no_mpi.cpp")
   endif()
-  target_link_libraries(otimes_test_distributed PUBLIC otimes::otimes Threads::Threads)
+  target_link_libraries(otimes_test_distributed PUBLIC otimes_test_no_cuda)
+  target_compile_options(otimes_test_distributed PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
   target_link_libraries(test_distributed PRIVATE otimes_test_distributed)
+  if(TARGET otimes_test_compiled)
+    target_link_libraries(test_distributed PRIVATE otimes_test_compiled)
+  endif()
 endif()
 
 if(OTIMES_MPI_FOUND)

@@ -5,6 +5,7 @@
 #include <otimes/otimes.hpp>
 
 #include <otimes/cuda.hpp>
+#include <otimes/plan/machine_table.hpp>
 
 #include <atomic>
 #include <cmath>

@@ -24,11 +24,13 @@
 
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/distribution.hpp>
+#include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
+#include <otimes/plan/ordering.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/plan_text.hpp>
 #include <otimes/plan/planner.hpp>
-#include <otimes/plan/serialize.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>

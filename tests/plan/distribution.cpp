@@ -2,6 +2,7 @@
 // Distributions as values: who holds what, what moves, which plan is chosen; against plain enumeration.
 #include <otimes/plan/distributed_plan.hpp>
 #include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/serialize.hpp>
 
 #include <doctest/doctest.h>
 

@@ -697,6 +697,7 @@ private:
             const launch& copy = list[i];
             const auto stays = [](const free_mode& m) { return m.x == m.y; };
             if (copy.kind != launch_kind::sliced || copy.add || !copy_of(copy) || copy.sliced.conjugate_x ||
+                copy.x.where != memory_reference::place::operand ||  // a buffer may hold something else by then
                 !std::ranges::all_of(copy.sliced.free, stays)) {
                 continue;
             }

@@ -1163,12 +1163,7 @@ void transfer(Archive& a, distributed_plan& p) {
     for (std::size_t i = 0; i < stages; ++i) {
         transfer(a, p.stages[i]);
     }
-    a.line("rejected");
-    const std::size_t rejected = a.count(p.rejected);
-    for (std::size_t i = 0; i < rejected; ++i) {
-        a.line("candidate");
-        transfer_all(a, p.rejected[i].what, p.rejected[i].reason, p.rejected[i].predicted_seconds);
-    }
+    transfer_rejected(a, p.rejected);
     transfer_numbers(a, "notes", p.notes);
     a.line("slabs");
     const std::size_t slabs = a.count(p.slabs);

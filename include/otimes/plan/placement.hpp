@@ -180,11 +180,11 @@ inline program_cut spreading_cut(const program& source, std::int64_t count) {
 }
 
 /// The plan for all GPUs of a machine and operands in host memory: each GPU streams a part of them (exec/executor.hpp's
-/// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all.
-inline plan spread_from_host(const program& source, const machine& target, const options& wishes) {
+/// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all. `whole`: the plan for one GPU.
+inline plan spread_from_host(const program& source, const machine& target, const options& wishes, const plan& whole) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const program_cut cut = spreading_cut(source, count);
-    plan result = place_on_gpu(source, target, wishes);
+    plan result = whole;
     result.where = placement::gpus;
     const std::int64_t parts = (std::max)(std::int64_t{1}, (std::min)(count, cut.extent));
     if (parts < 2) {
@@ -211,7 +211,7 @@ inline plan place_on_gpus(const program& source, const machine& target, const op
                                 "' has " + std::to_string(count) + ". Use placement::gpu or placement::automatic.");
     }
     if (on_host) {
-        return spread_from_host(source, target, wishes);
+        return spread_from_host(source, target, wishes, place_on_gpu(source, target, wishes));
     }
     const std::vector<chain> chains = chains_of(source);
     const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;

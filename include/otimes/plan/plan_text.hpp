@@ -356,6 +356,16 @@ void transfer(Archive& a, pass& p) {
     }
 }
 
+template <class Archive, class Candidates>
+void transfer_rejected(Archive& a, Candidates& rejected) {
+    a.line("rejected");
+    const std::size_t count = a.count(rejected);
+    for (std::size_t i = 0; i < count; ++i) {
+        a.line("candidate");
+        transfer_all(a, rejected[i].what, rejected[i].reason, rejected[i].predicted_seconds);
+    }
+}
+
 template <class Archive>
 void transfer(Archive& a, plan& p) {
     transfer(a, p.source);
@@ -376,12 +386,7 @@ void transfer(Archive& a, plan& p) {
     for (std::size_t i = 0; i < passes; ++i) {
         transfer(a, p.passes[i]);
     }
-    a.line("rejected");
-    const std::size_t rejected = a.count(p.rejected);
-    for (std::size_t i = 0; i < rejected; ++i) {
-        a.line("candidate");
-        transfer_all(a, p.rejected[i].what, p.rejected[i].reason, p.rejected[i].predicted_seconds);
-    }
+    transfer_rejected(a, p.rejected);
     transfer_numbers(a, "notes", p.notes);
 }
 

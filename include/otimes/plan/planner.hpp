@@ -428,7 +428,7 @@ OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, 
         if (chosen == placement::automatic && !target.gpus.empty()) {
             other = gpu_plan_if_it_fits(source, target, wishes);
             if (other && target.gpus.size() > 1) {
-                plan spread = spread_from_host(source, target, wishes);
+                plan spread = spread_from_host(source, target, wishes, *other);
                 if (spread.predicted_seconds < other->predicted_seconds) {
                     spread.rejected.push_back(
                         {"on one GPU", three_digits(other->predicted_seconds / spread.predicted_seconds) + "x the time",

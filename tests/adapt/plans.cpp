@@ -69,6 +69,18 @@ TEST_CASE("a plan for a destination") {
     const otimes::plan t = otimes::make_plan(turned.transpose(), e);
     t.run(turned.transpose(), e);
     CHECK(support::close(turned, oracle::transpose(xk), 144));
+    for (const Eigen::Index rows : {0, 7}) {  // of another shape: planned for as it will be resized
+        row_major_d later(rows, 3);
+        const otimes::plan r = otimes::make_plan(later, e);
+        CHECK(r == p);
+        CHECK(later.rows() == rows);
+        r.run(later, e);
+        CHECK(support::close(matrix_d(later), xk, 144));
+    }
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(otimes::make_plan(big.topRows(3), e)),
+        "otimes: make_plan: the destination is 3 x 150 and cannot be resized, the expression is 40 x 140.",
+        otimes::shape_error);
 }
 
 TEST_CASE("plans of sums, scaled sums and vectors") {

@@ -62,6 +62,22 @@ matrix_view plain_destination(const lazy<Node>& expression) {
     return packed_view<typename lazy<Node>::PlainObject>(expression.rows(), expression.cols());
 }
 
+/// The destination as it is when the expression is evaluated into it: one of another shape is resized then.
+/// @throws shape_error it cannot be.
+template <class Destination, class Node>
+matrix_view resized_destination(const char* caller, const Destination& destination, const lazy<Node>& expression) {
+    if (destination.rows() == expression.rows() && destination.cols() == expression.cols()) {
+        return view_of(destination);
+    }
+    if (!takes_shape<bare<Destination>>(expression.rows(), expression.cols())) {
+        throw shape_error("otimes: " + std::string(caller) + ": the destination is " +
+                          detail::shape_text(destination.rows(), destination.cols()) +
+                          " and cannot be resized, the expression is " +
+                          detail::shape_text(expression.rows(), expression.cols()) + ".");
+    }
+    return packed_view<bare<Destination>>(expression.rows(), expression.cols());
+}
+
 }  // namespace eigen
 
 /// The plan for evaluating `expression` into the plain matrix of its type, for the machine of the current executor.
@@ -81,8 +97,10 @@ template <class Node>
     }
     return make_plan(expression, decided, current_executor().target());
 }
-/// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for. `X, X * K` with square
-/// factors gives, on the CPU, a plan that overwrites X; with workspace_limit_bytes = 0 it needs no other memory at all.
+/// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for; a matrix of another
+/// shape is planned for as `run` will resize it. `X, X * K` with square factors gives, on the CPU, a plan that overwrites X; with
+/// workspace_limit_bytes = 0 it needs no other memory at all.
+/// @throws shape_error a destination of another shape that cannot be resized; budget_error.
 template <class Destination, class Node>
 requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[nodiscard]] plan
     make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
@@ -91,10 +109,11 @@ requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[no
         decided.placement = current_executor().where();
     }
     plan result;
+    const matrix_view planned = eigen::resized_destination("make_plan", destination, expression);
     eigen::with_program(
-        expression, eigen::view_of(destination),
+        expression, planned,
         [&](const program& p, const bindings&) { result = make_plan(p, current_executor().target(), decided); },
-        decided.placement == placement::cpu && eigen::runs_in_place(expression, eigen::view_of(destination)));
+        decided.placement == placement::cpu && eigen::runs_in_place(expression, planned));
     return result;
 }
 
@@ -136,12 +155,7 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         detail::throw_small_workspace(available_bytes, p.workspace_bytes);
     }
     if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
-        if (!eigen::takes_shape<eigen::bare<Destination>>(expression.rows(), expression.cols())) {
-            throw shape_error("otimes: plan::run: the destination is " +
-                              detail::shape_text(destination.rows(), destination.cols()) +
-                              " and cannot be resized, the expression is " +
-                              detail::shape_text(expression.rows(), expression.cols()) + ".");
-        }
+        [[maybe_unused]] const matrix_view resized = eigen::resized_destination("plan::run", destination, expression);
         if constexpr (eigen::is_resizable<eigen::bare<Destination>>) {
             if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
                 throw alias_error(
@@ -149,8 +163,7 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                     "Run into another matrix, or write Y = expression.");
             }
             // A plan that refuses the expression leaves the destination as it was.
-            eigen::with_program(expression,
-                                eigen::packed_view<eigen::bare<Destination>>(expression.rows(), expression.cols()),
+            eigen::with_program(expression, resized,
                                 [&](const program& given, const bindings&) { demand_signature(given); });
             destination.resize(expression.rows(), expression.cols());
         }

@@ -2037,6 +2037,11 @@ public:
             throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
                                     "' cannot reach device memory; name a GPU, or copy by to_host().");
         }
+        if (e.where() == placement::gpus) {
+            throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
+                                    "' cuts matrices in host memory; name one GPU, or use DistributedMatrix "
+                                    "(otimes/distributed.hpp).");
+        }
     }
     template <class Expression>
     void operator=(const Expression& value) const {

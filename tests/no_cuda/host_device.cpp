@@ -224,5 +224,11 @@ TEST_CASE("real terms beside complex ones, and the plan of a product as text") {
     dY = dX * kron(A, B) - dR * kron(A, B) / 2;
     const std::vector<host<complex>> wide{f[0].cast<complex>(), f[1].cast<complex>()};
     CHECK(agrees(host<complex>(dY.to_host()), expected_right(host<complex>(X - R.cast<complex>() / 2.0), wide), s));
+    const otimes::spreading_executor several("several", otimes::gpu_machine(otimes::h200(), 2),
+                                             [](std::size_t) -> const otimes::executor& { return otimes::cpu(); });
+    CHECK_THROWS_WITH_AS(otimes::on(several, dY) = dX * kron(A, B),
+                         "otimes::on(): executor 'several' cuts matrices in host memory; name one GPU, or use "
+                         "DistributedMatrix (otimes/distributed.hpp).",
+                         otimes::unsupported_error);
     CHECK(otimes::explain(dX * kron(A, B)).find("pass") != std::string::npos);
 }

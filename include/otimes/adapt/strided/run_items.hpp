@@ -2,20 +2,26 @@
 /// @file run_items.hpp
 /// Evaluates products along modes (expr/mode_products.hpp). Where all items share the factors, a batch is one more free index
 /// of one program, planned as a whole. Where factors differ from item to item, the CPU plans the program of one item once and
-/// runs it on the addresses of each, items over the threads; every other executor takes the whole program. The same is done
+/// runs it on the addresses of each, small ones a register's worth at a time, items over the threads; every other executor takes the whole program. The same is done
 /// for items that are given by pointers, on every executor.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
+#include <otimes/exec/cpu/item_lanes.hpp>
+#include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/expr/mode_products.hpp>
@@ -26,9 +32,60 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace batches {
 
+/// Below this much work in all, the threads cost more than they gain.
+inline constexpr double flops_per_fork = 4e5;
+
 /// The plan that a look-up has found, held by whoever looked.
 inline const plan& found_plan(const plan& found) { return found; }
 inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return *found; }
+
+/// Small items of float or double with the cpu executor: a register's worth of them at a time (exec/cpu/item_lanes.hpp). False where the
+/// plan is none for that; then nothing has been written.
+template <class Real, class Place>
+bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t count, const Place& place) {
+    cpu_detail::item_lanes<Real> lanes;
+    if (!lanes.prepare(one)) {
+        return false;
+    }
+    constexpr std::int64_t width = lanes.width;
+    const std::int64_t groups = (count + width - 1) / width;
+    // Groups `begin` .. `end` by one thread.
+    const auto run = [&](std::int64_t begin, std::int64_t end) {
+        const cpu_detail::workspace_lease scratch(lanes.bytes());
+        std::array<bindings, static_cast<std::size_t>(width)> items;
+        items.fill(first);
+        std::vector<const void*> held;
+        for (std::int64_t group = begin; group < end; ++group) {
+            const std::int64_t valid = (std::min)(width, count - group * width);
+            for (std::int64_t l = 0; l < width; ++l) {
+                place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
+            }
+            lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), held);
+        }
+    };
+#if defined(_OPENMP)
+    const std::int64_t threads = omp_get_max_threads();
+    if (threads > 1 && groups > threads && omp_in_parallel() == 0 &&
+        static_cast<double>(one.flops) * static_cast<double>(count) > flops_per_fork) {
+        std::exception_ptr failure;
+#pragma omp parallel for schedule(static)
+        for (std::int64_t t = 0; t < threads; ++t) {
+            try {
+                run(groups * t / threads, groups * (t + 1) / threads);
+            } catch (...) {
+#pragma omp critical(otimes_batches)
+                failure = std::current_exception();
+            }
+        }
+        if (failure) {
+            std::rethrow_exception(failure);
+        }
+        return true;
+    }
+#endif
+    run(0, groups);
+    return true;
+}
 
 /// Runs `item` once for every index below `count`: `place(i, bindings)` sets the addresses of item i in a copy of `first`.
 /// One plan; with OpenMP the items are shared out among the threads where there are enough of them.
@@ -48,10 +105,14 @@ void run_items(const program& item, const bindings& first, std::int64_t count, c
         const executor& e = current_executor();
         const auto& found = cached_plan_for(item, e);
         const plan& shared = found_plan(found);
+        if constexpr (std::is_floating_point_v<Scalar>) {
+            if (&e == &cpu() && run_items_in_lanes<Scalar>(shared, first, count, place)) {
+                return;
+            }
+        }
         place(0, bound);
         e.run(shared, bound, {});  // what cannot be run at all throws here
 #if defined(_OPENMP)
-        constexpr double flops_per_fork = 4e5;
         const int threads = omp_get_max_threads();
         if (e.where() == placement::cpu && threads > 1 && count > threads && omp_in_parallel() == 0 &&
             static_cast<double>(shared.flops) * static_cast<double>(count) > flops_per_fork) {
@@ -169,12 +230,30 @@ plan plan_of(const detail::mode_products<Scalar>& whole, const options& wishes, 
     return make_plan(lowered, current_executor().target(), decided);
 }
 
+/// Items of a plan of one that the current executor takes at a time.
+inline std::int64_t items_at_a_time(const plan& p) {
+    if (&current_executor() != &cpu() || p.source.tensors.empty()) {
+        return 1;
+    }
+    const dtype type = p.source.tensors.front().type;
+    cpu_detail::item_lanes<double> doubles;
+    cpu_detail::item_lanes<float> floats;
+    return type == dtype::f64 && doubles.prepare(p)  ? doubles.width
+           : type == dtype::f32 && floats.prepare(p) ? floats.width
+                                                     : 1;
+}
+
 /// The plan as text, with the number of items before it where it is run once for each.
 inline std::string explain_items(const plan& p, std::int64_t items) {
-    return (items == 1
-                ? std::string()
-                : std::to_string(items) + " items, one after another in each thread, all by this plan of one:\n") +
-           explain(p);
+    if (items == 1) {
+        return explain(p);
+    }
+    const std::int64_t lanes = items_at_a_time(p);
+    return std::to_string(items) + " items, " +
+           (lanes > 1
+                ? std::to_string(lanes) + " at a time in the lanes of a register, by the products of this plan of one"
+                : std::string("one after another in each thread, all by this plan of one")) +
+           ":\n" + explain(p);
 }
 
 }  // namespace batches

@@ -55,9 +55,18 @@ __device__ __forceinline__ float widen<float, bfloat16>(bfloat16 value) {
     return __uint_as_float(unsigned(value.bits) << 16);
 }
 
+template <>
+__device__ __forceinline__ complex<double> widen<complex<double>, complex<float>>(complex<float> value) {
+    return {double(value.re), double(value.im)};
+}
+
 template <class Storage, class Accumulator>
 __device__ __forceinline__ Storage narrow(Accumulator value) {
     return Storage(value);
+}
+template <>
+__device__ __forceinline__ complex<float> narrow<complex<float>, complex<double>>(complex<double> value) {
+    return {float(value.re), float(value.im)};
 }
 template <>
 __device__ __forceinline__ half narrow<half, float>(float value) {

@@ -144,11 +144,55 @@ argument_block group_block_of(const launch& l) {
     }
 }
 
+argument_block dot_block(const launch& l) {
+    dot_arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    a.lines = l.dot.lines;
+    a.count = l.dot.count;
+    a.x_line_stride = l.dot.x_line;
+    a.x_stride = l.dot.x_step;
+    a.y_line_stride = l.dot.y_line;
+    a.y_stride = l.dot.y_step;
+    a.conjugate_x = l.dot.conjugate_x;
+    a.conjugate_y = l.dot.conjugate_y;
+    argument_block block;
+    finish(block, a);
+    block.addresses = {{offsetof(dot_arguments, x), l.x},
+                       {offsetof(dot_arguments, y), l.factors.front()},
+                       {offsetof(dot_arguments, sums), l.y}};
+    return block;
+}
+
+template <class Accumulator>
+argument_block finish_block(const launch& l, Accumulator one, Accumulator zero) {
+    using arguments = finish_arguments<Accumulator>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.count = l.dot.blocks;
+    argument_block block;
+    finish(block, a);
+    block.addresses = {{offsetof(arguments, sums), l.x}, {offsetof(arguments, result), l.y}};
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
+argument_block block_of(const launch& l) {
+    switch (l.kind) {
+        case launch_kind::sliced: return sliced_block_of(l);
+        case launch_kind::fused: return group_block_of(l);
+        case launch_kind::partial_dots: return dot_block(l);
+        case launch_kind::finish_dot: break;
+    }
+    return is_complex(l.type) ? finish_block<device_complex<double>>(l, {1, 0}, {}) : finish_block<double>(l, 1, 0);
+}
+
 }  // namespace
 
 argument_block make_arguments(const launch& l) {
-    argument_block block = l.kind == launch_kind::sliced ? sliced_block_of(l) : group_block_of(l);
-    block.accumulator = accumulator_of(l.type);
+    argument_block block = block_of(l);
+    block.accumulator = l.kind == launch_kind::finish_dot ? sum_type_of(l.type) : accumulator_of(l.type);
     block.scalar = l.scalar;
     return block;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
 #pragma once
 
 #include <complex>
@@ -44,6 +44,23 @@ struct copy_arguments {
     long long lines, count;
     long long x_line_stride, y_line_stride;
     bool conjugate_x;
+};
+
+/// kernels/dot_product.cuh
+struct dot_arguments {
+    const void* x;
+    const void* y;
+    void* sums;
+    long long lines, count;
+    long long x_line_stride, x_stride, y_line_stride, y_stride;
+    bool conjugate_x, conjugate_y;
+};
+template <class Accumulator>
+struct finish_arguments {
+    const void* sums;
+    void* result;
+    Accumulator alpha, beta;
+    int count;
 };
 
 inline constexpr std::size_t most_group_modes = 12;
@@ -118,5 +135,8 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
 constexpr dtype accumulator_of(dtype storage) noexcept {
     return storage == dtype::f16 || storage == dtype::bf16 ? dtype::f32 : storage;
 }
+
+/// Type in which reductions are summed.
+constexpr dtype sum_type_of(dtype storage) noexcept { return is_complex(storage) ? dtype::c128 : dtype::f64; }
 
 }  // namespace otimes::backend

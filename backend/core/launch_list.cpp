@@ -284,12 +284,89 @@ private:
         return {all.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
     }
 
+    /// What a plan calls a tensor: its number, or -2 - a buffer.
+    std::int32_t name_of(std::int32_t id) const {
+        const std::int32_t buffer =
+            plan_.tensor_buffers.empty() ? -1 : plan_.tensor_buffers[static_cast<std::size_t>(id)];
+        return buffer >= 0 ? -2 - buffer : id;
+    }
+
+    /// out (+)= alpha * sum conj(in) * factor, or of |in|^2: sums of the blocks of a grid, then one number.
+    void lower_reduction(const pass& p, const step& s) {
+        const bool norm = s.variant == step_variant::squared_norm;
+        if (!norm && s.variant != step_variant::dot) {
+            throw unsupported_error(
+                "otimes: the GPU executor knows dot products and norms; this reduction is another. Evaluate on "
+                "otimes::cpu().");
+        }
+        const std::int32_t other = norm ? s.in : s.factor;
+        const tensor& x = plan_.source.at(s.in);
+        const tensor& y = plan_.source.at(other);
+        const dtype type = plan_.source.at(s.out).type;
+        if (x.type != type || y.type != type || element_bytes(type) < 4) {
+            throw unsupported_error(
+                "otimes: the GPU reduces operands of one type, float, double or complex; these are " +
+                std::string(to_string(x.type)) + " and " + std::string(to_string(y.type)) + ".");
+        }
+        // The pairs as lines of equal steps, Y's innermost mode last.
+        sliced_shape pairs;
+        const std::span<const mode> x_modes = modes_of(s.in);
+        const std::span<const mode> y_modes = modes_of(other);
+        std::int64_t count = 1;
+        for (std::size_t k = 0; k < x_modes.size(); ++k) {
+            pairs.free.push_back({x_modes[k].extent, x_modes[k].stride, y_modes[k].stride, 0});
+            count *= x_modes[k].extent;
+        }
+        order_free_modes(pairs);
+        if (pairs.free.size() > 2) {
+            throw unsupported_error("otimes: the GPU reduces matrices; this step has " +
+                                    std::to_string(pairs.free.size()) +
+                                    " indices after merging. Evaluate on otimes::cpu().");
+        }
+        launch partial;
+        partial.kind = launch_kind::partial_dots;
+        partial.type = type;
+        partial.x = reference_to(p.in);
+        partial.factors = {reference_to(name_of(other))};
+        partial.pass = pass_;
+        dot_shape& d = partial.dot;
+        if (!pairs.free.empty()) {
+            d.count = pairs.free.back().extent;
+            d.x_step = pairs.free.back().x;
+            d.y_step = pairs.free.back().y;
+        }
+        if (pairs.free.size() == 2) {
+            d.lines = pairs.free.front().extent;
+            d.x_line = pairs.free.front().x;
+            d.y_line = pairs.free.front().y;
+        }
+        d.conjugate_x = is_complex(type) && !x.conjugate;
+        d.conjugate_y = is_complex(type) && y.conjugate;
+        d.blocks = dot_blocks(count);
+        partial.y = take_scratch(d.blocks * std::int64_t{16});  // of the widest accumulator
+        launch finish;
+        finish.kind = launch_kind::finish_dot;
+        finish.type = type;
+        finish.x = partial.y;
+        finish.y = reference_to(p.out);
+        finish.scalar = s.scalar;
+        finish.add = s.add;
+        finish.dot = d;
+        finish.pass = pass_;
+        list_->push_back(std::move(partial));
+        list_->push_back(std::move(finish));
+    }
+
     void lower_step(const pass& p) {
         const step& s = plan_.source.steps[static_cast<std::size_t>(p.step)];
+        if (s.kind == step_kind::reduce) {
+            lower_reduction(p, s);
+            return;
+        }
         const bool contraction = s.kind == step_kind::contract;
         if (!contraction && !(s.kind == step_kind::accumulate && s.factor < 0)) {
             throw unsupported_error(
-                "otimes: the GPU executor knows contractions and sums; this expression has a step of "
+                "otimes: the GPU executor knows contractions, sums and reductions; this expression has a step of "
                 "another kind. Evaluate on otimes::cpu().");
         }
         const tensor& in = plan_.source.at(s.in);
@@ -741,6 +818,11 @@ private:
 };
 
 }  // namespace
+
+std::int32_t dot_blocks(std::int64_t pairs) noexcept {
+    // 16 pairs a thread; not more blocks than any device holds at once, few enough for one block to add their sums.
+    return static_cast<std::int32_t>(std::clamp<std::int64_t>((pairs + 4095) / 4096, 1, 512));
+}
 
 std::optional<copy_shape> copy_of(const launch& l) {
     const sliced_shape& s = l.sliced;

@@ -67,7 +67,29 @@ struct fused_shape {
     friend bool operator==(const fused_shape&, const fused_shape&) = default;
 };
 
-enum class launch_kind : std::uint8_t { sliced, fused };
+/// Sums of conj(X) * Y over blocks of a grid, and one number of them: kernels/dot_product.cuh. Strides in elements.
+struct dot_shape {
+    std::int64_t lines = 1;
+    std::int64_t count = 1;
+    std::int64_t x_line = 0;
+    std::int64_t x_step = 0;
+    std::int64_t y_line = 0;
+    std::int64_t y_step = 0;
+    std::int32_t blocks = 1;  ///< of both launches: as many sums
+    bool conjugate_x = false;
+    bool conjugate_y = false;
+    friend bool operator==(const dot_shape&, const dot_shape&) = default;
+};
+
+/// Of the grid of a dot product over so many pairs: the same on every device, so that the sum has the same order.
+std::int32_t dot_blocks(std::int64_t pairs) noexcept;
+
+enum class launch_kind : std::uint8_t {
+    sliced,
+    fused,
+    partial_dots,  ///< Y: the sums of `dot.blocks` blocks; X and the one factor: what is multiplied
+    finish_dot     ///< Y (+)= alpha * the sum of X, the sums of `dot.blocks` blocks
+};
 
 struct launch {
     launch_kind kind = launch_kind::sliced;
@@ -82,6 +104,7 @@ struct launch {
     std::vector<std::int32_t> more_scalars;  ///< alpha of the terms after the first; `factors` holds theirs too
     sliced_shape sliced;
     fused_shape fused;
+    dot_shape dot;
     std::int32_t pass = -1;  ///< of the plan, for traces
     friend bool operator==(const launch&, const launch&) = default;
 };

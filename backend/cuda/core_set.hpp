@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <otimes/plan/gpu_tiles.hpp>
@@ -29,10 +30,23 @@ inline kernel_request copy_request(const std::string& types) {
     return {"scaled_copy.cuh", "otimes::kernels::scaled_copy<" + types + ">", ""};
 }
 
+/// The kernels of dot products and norms: storage type, and the type that sums are computed in.
+inline std::vector<kernel_request> dot_requests() {
+    std::vector<kernel_request> requests;
+    for (const char* const types :
+         {"float, double", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<double>",
+          "otimes::kernels::complex<double>, otimes::kernels::complex<double>"}) {
+        for (const char* const kernel : {"partial_dots<", "finish_dot<"}) {
+            requests.push_back({"dot_product.cuh", std::string("otimes::kernels::") + kernel + types + ">", ""});
+        }
+    }
+    return requests;
+}
+
 /// The kernel that moves blocks between GPUs.
 inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
 
-/// The core set: the generic kernel and that of copies for every storage type, as machine code for the common architectures and as PTX for all
+/// The core set: the generic kernel, that of copies and those of dot products for every storage type, as machine code for the common architectures and as PTX for all
 /// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
@@ -44,6 +58,9 @@ inline std::vector<core_request> core_set_contents(const runtime_compiler& compi
           "otimes::kernels::bfloat16, float"}) {
         everywhere.push_back(generic_request(types));
         everywhere.push_back(copy_request(types));
+    }
+    for (kernel_request& request : dot_requests()) {
+        everywhere.push_back(std::move(request));
     }
     for (const kernel_request& request : everywhere) {
         contents.push_back({request, {75, true}});

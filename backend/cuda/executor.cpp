@@ -27,15 +27,18 @@ constexpr unsigned sliced_threads = 256;
 constexpr std::int64_t copied_together = 4;  // accesses of a thread: kernels/scaled_copy.cuh
 constexpr std::size_t most_prepared_plans = 512;
 
-/// "otimes::kernels::KERNEL<storage, accumulator>"
-std::string expression_of(const char* kernel, dtype type) {
+/// "otimes::kernels::KERNEL<storage, accumulator>"; `sums`: with the accumulator of reductions.
+std::string expression_of(const char* kernel, dtype type, bool sums = false) {
     const char* names = nullptr;
     switch (type) {
         case dtype::f16: names = "otimes::kernels::half, float"; break;
         case dtype::bf16: names = "otimes::kernels::bfloat16, float"; break;
-        case dtype::f32: names = "float, float"; break;
+        case dtype::f32: names = sums ? "float, double" : "float, float"; break;
         case dtype::f64: names = "double, double"; break;
-        case dtype::c64: names = "otimes::kernels::complex<float>, otimes::kernels::complex<float>"; break;
+        case dtype::c64:
+            names = sums ? "otimes::kernels::complex<float>, otimes::kernels::complex<double>"
+                         : "otimes::kernels::complex<float>, otimes::kernels::complex<float>";
+            break;
         case dtype::c128: names = "otimes::kernels::complex<double>, otimes::kernels::complex<double>"; break;
         case dtype::other: break;
     }
@@ -46,6 +49,10 @@ std::string expression_of(const char* kernel, dtype type) {
 }
 
 kernel_request request_of(const launch& l) {
+    if (l.kind == launch_kind::partial_dots || l.kind == launch_kind::finish_dot) {
+        return {"dot_product.cuh",
+                expression_of(l.kind == launch_kind::finish_dot ? "finish_dot" : "partial_dots", l.type, true), ""};
+    }
     if (l.kind == launch_kind::sliced) {
         const char* const kernel = copy_of(l) ? "scaled_copy" : "generic_sliced_multiply";
         return {std::string(kernel) + ".cuh", expression_of(kernel, l.type), ""};
@@ -375,6 +382,10 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             useful = (outputs + each - 1) / each;
             resident = std::int64_t{32} * gpu.multiprocessors;
             source = copies ? "copy" : "generic";
+        } else if (l.kind != launch_kind::fused) {
+            ready.threads = sliced_threads;
+            resident = useful = l.kind == launch_kind::partial_dots ? l.dot.blocks : 1;
+            source = to_string(kernel->source).data();
         } else {
             const gpu_group& group = l.fused.group;
             ready.threads = static_cast<unsigned>(group.tile.threads);

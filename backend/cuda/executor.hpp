@@ -68,6 +68,7 @@ public:
     void upload(void* to, const host_tensor& from) const override;
     void download(const host_tensor& to, const void* from) const override;
     void wait_for(const device_executor& other) const override;
+    void require_no_capture(const char* what) const override;
     [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }
 
 private:
@@ -85,7 +86,6 @@ private:
     /// @throws budget_error nothing fits in `budget` bytes of device memory
     std::shared_ptr<const prepared_stream> prepare_stream(const plan& p, std::int64_t budget) const;
     [[nodiscard]] bool capturing() const;
-    void require_no_capture(const char* what) const;
 
     /// Device memory that grows and is used again by the next run on this stream.
     struct arena {

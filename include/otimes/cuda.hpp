@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <concepts>
 #include <cstddef>
@@ -109,6 +110,9 @@ public:
     /// output is not touched.
     virtual tuning_report tune(const program& p, const bindings& b, const options& wishes,
                                const tuning_options& how) const = 0;
+
+    /// @throws device_error where the stream is being captured into a graph, for what cannot be part of one.
+    virtual void require_no_capture(const char* /*what*/) const {}
 
     /// @name For matrices.
     /// @{
@@ -440,6 +444,14 @@ template <class Scalar>
 void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
               const device_executor* home);
 
+/// @name Defined in device_algebra.hpp.
+/// @{
+template <class Scalar>
+detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y);
+template <class X, class Y>
+typename X::Scalar dot_of(const X& x, const Y& y);
+/// @}
+
 }  // namespace device
 
 /// `alpha * L * X * R` over device memory, lazy; also a transpose or a scalar multiple of a device matrix alone. Copying it
@@ -509,6 +521,16 @@ public:
                       "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
         return Matrix();
     }
+
+    /// @name Numbers, without the value itself: see device_algebra.hpp. They wait for the device.
+    /// @{
+    [[nodiscard]] auto squaredNorm() const { return device::squared_norm_of(*this); }
+    [[nodiscard]] auto norm() const { return std::sqrt(squaredNorm()); }
+    template <class Other>
+    [[nodiscard]] auto dot(const Other& y) const {
+        return device::dot_of(*this, y);
+    }
+    /// @}
 
     /// May evaluation read memory of `written`?
     [[nodiscard]] bool reads(const matrix_view& written) const {
@@ -967,6 +989,15 @@ public:
     [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+    /// @name Numbers: see device_algebra.hpp. They wait for the device.
+    /// @{
+    [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }
+    [[nodiscard]] auto norm() const { return expression().norm(); }
+    template <class Other>
+    [[nodiscard]] auto dot(const Other& y) const {
+        return expression().dot(y);
+    }
+    /// @}
     template <class Host = Eigen::Matrix<Scalar, -1, -1, Order, -1, -1>>
     [[nodiscard]] Host to_host() const {
         return DeviceMatrix<Scalar, Order>(expression()).template to_host<Host>();
@@ -1184,6 +1215,15 @@ public:
     [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+    /// @name Numbers: see device_algebra.hpp. They wait for the device.
+    /// @{
+    [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }
+    [[nodiscard]] auto norm() const { return expression().norm(); }
+    template <class Other>
+    [[nodiscard]] auto dot(const Other& y) const {
+        return expression().dot(y);
+    }
+    /// @}
 
     /// A copy on the host, an Eigen matrix unless said otherwise; waits for the device. `Host` needs a constructor from rows
     /// and columns, and data(), innerStride(), outerStride().
@@ -2073,3 +2113,5 @@ requires device::is_matrix<device::bare<Destination>>
 }
 
 }  // namespace otimes
+
+#include <otimes/device_algebra.hpp>

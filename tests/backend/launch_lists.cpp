@@ -2,6 +2,7 @@
 // Plans for a GPU, lowered to launches and interpreted on the host: what the kernels are told to do is what the program says.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -57,6 +58,7 @@ public:
     int mode_sums = 0;  ///< modes of fused sums
     int summed = 0;     ///< fused launches of several terms
     int added = 0;      ///< fused launches that read another matrix than Y
+    int reduced = 0;    ///< launches of reductions
     int several = 0;    ///< fused launches whose tiles hold runs of several tensors
 
 private:
@@ -65,6 +67,9 @@ private:
             if (l.kind == launch_kind::sliced) {
                 ++sliced;
                 run_sliced(l, slab);
+            } else if (l.kind != launch_kind::fused) {
+                ++reduced;
+                run_reduction(l, slab);
             } else {
                 ++fused;
                 run_fused(l, slab);
@@ -118,6 +123,40 @@ private:
             }
         }
     }
+    // kernels/dot_product.cuh by its contract, with its argument blocks. The sum of block b is that of the pairs it takes.
+    void run_reduction(const launch& l, std::int64_t slab) {
+        const auto at_sums = [&](const memory_reference& r) {
+            return reinterpret_cast<double*>(scratch_.data() + r.offset_bytes);
+        };
+        const argument_block block = make_arguments(l);
+        if (l.kind == launch_kind::finish_dot) {
+            finish_arguments<double> a;
+            REQUIRE(block.bytes.size() == sizeof(a));
+            std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+            CHECK(block.accumulator == dtype::f64);
+            double sum = 0;
+            for (int b = 0; b < a.count; ++b) sum += at_sums(l.x)[b];
+            store(*at(l.y, slab), alpha(l) * static_cast<Scalar>(sum), a.beta == 1.0);
+            return;
+        }
+        dot_arguments a;
+        REQUIRE(block.bytes.size() == sizeof(a));
+        std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+        REQUIRE(l.factors.size() == 1);
+        const Scalar* x = at(l.x, slab);
+        const Scalar* y = at(l.factors.front(), slab);
+        for (int b = 0; b < l.dot.blocks; ++b) {
+            double sum = 0;
+            for (std::int64_t first = b * 1024ll; first < a.lines * a.count; first += l.dot.blocks * 1024ll)
+                for (std::int64_t k = first; k < std::min<std::int64_t>(first + 1024, a.lines * a.count); ++k) {
+                    const std::int64_t line = k / a.count, i = k % a.count;
+                    sum += static_cast<double>(x[line * a.x_line_stride + i * a.x_stride]) *
+                           static_cast<double>(y[line * a.y_line_stride + i * a.y_stride]);
+                }
+            at_sums(l.y)[b] = sum;
+        }
+    }
+
     // kernels/fused_trailing.cuh and fused_outer.cuh by their contracts.
     void run_fused(const launch& l, std::int64_t slab) {
         const fused_shape& s = l.fused;
@@ -536,6 +575,70 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
         run({{4, 4, 4}, {4, 4, 4}}, 300, pad, matrix, add, ahead, true, summed, added);
         CHECK(summed == 0);
     }
+}
+
+TEST_CASE("reductions: a product, then sums of blocks, then one number") {
+    for (int bits = 0; bits < 32; ++bits) {
+        CAPTURE(bits);
+        const std::int64_t m = bits % 2 == 0 ? 61 : 1, pad = (bits & 2) != 0 ? 3 : 0;
+        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, norm = (bits & 16) != 0;
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const auto view = [&](const std::vector<double>& v, std::int64_t cols, bool rows) {
+            return matrix_view{v.data(), m, cols, rows ? cols + pad : 1, rows ? 1 : m + pad};
+        };
+        const std::vector<double> x = fill((m + pad) * (12 + pad)), a = fill(4 * 5), b = fill(3 * 40),
+                                  v = fill((m + pad) * (200 + pad));
+        std::vector<double> y(static_cast<std::size_t>((m + pad) * (200 + pad)), -7), result{3}, want{3};
+        const auto write = [&](program& p, bindings& bound, double& to) {
+            product_node<double> node;
+            node.x = leaf::borrowed(view(x, 12, by_rows));
+            node.x.set_space(memory_space::device);
+            for (leaf f : {leaf::borrowed({a.data(), 4, 5, 1, 4}), leaf::borrowed({b.data(), 3, 40, 40, 1})}) {
+                f.set_space(memory_space::device);
+                node.right.push_back(f);
+            }
+            node.has_right = true;
+            lowering<double> low(p, bound);
+            const matrix_view block = view(y, 200, by_rows);
+            low.add_product(node, block, false);
+            const std::int32_t written = p.at(p.steps.back().out).binding;
+            const std::int32_t factor = low.describe_plain(block, tensor_role::input);
+            p.tensors.back().binding = written;
+            std::int32_t in = factor;
+            if (!norm) in = low.describe_plain(view(v, 200, same_order ? by_rows : !by_rows), tensor_role::input);
+            const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
+            step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : factor, out, -1);
+            s.variant = norm ? step_variant::squared_norm : step_variant::dot;
+            s.scalar = low.add_scalar(0.5);
+            s.add = true;
+            p.steps.push_back(s);
+            for (tensor& t : p.tensors)
+                if (t.binding >= 0) t.space = memory_space::device;
+        };
+        program p, given;
+        bindings bound, again;
+        write(p, bound, want[0]);
+        reference_run<double>(p, bound);
+        write(given, again, result[0]);
+        machine target;
+        target.gpus = {h200()};
+        options decided;
+        decided.placement = placement::gpu;
+        const plan made = make_plan(given, target, decided);
+        const launch_list list = lower_to_launches(made, h200());
+        interpreter<double> run(made, list, again, h200());
+        run.run();
+        CHECK(result == want);  // powers of two: exact
+        CHECK(run.reduced == 2);
+        CHECK(list.slab[list.slab.size() - 2].dot.blocks == (m == 61 ? 3 : 1));
+    }
+    CHECK(dot_blocks(0) == 1);
+    CHECK(dot_blocks(std::int64_t{1} << 40) == 512);
 }
 
 TEST_CASE("which launches are copies") {

@@ -9,6 +9,11 @@
 // EXPECT: a Kronecker product in device memory plus or minus what is none
 // EXPECT: a sum in device memory has one plan for each term
 // EXPECT: the host matrix has another scalar type
+// EXPECT: the norm of a sum in device memory needs its value. Evaluate the sum first
+// EXPECT: one is in host memory, the other in device memory; x and y must share a memory space
+// EXPECT: dot(x, y) in device memory: x and y have different scalar types
+// EXPECT: dot(x, y) in device memory: x and y are both sums
+// EXPECT: reductions in device memory are of float, double and their complex types
 // EXPECT: a DeviceMatrix holds float, double
 #include <otimes/otimes.hpp>
 
@@ -35,6 +40,11 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(K + A);
     static_cast<void>(make_plan(dX * K + dX));
     dY = X.cast<float>();
+    static_cast<void>(squared_norm(dX * K + dX * K));
+    static_cast<void>(otimes::dot(X, dX * K));
+    static_cast<void>(otimes::dot(F, dX * K));
+    static_cast<void>(otimes::dot(dX + A, dX * K - A));
+    static_cast<void>(H.norm());
     DeviceMatrix<int> integers;
 #else
     DeviceMatrix<float> dF;
@@ -44,5 +54,6 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     dF = F * kron(F) - F / 2;
     dH = 2 * H * kron(H) + H;
     Eigen::MatrixXd Y = (dX * K + dY).to_host();
+    static_cast<void>(otimes::dot(dX, dX * K - dX) + (dX * K).norm() + otimes::squared_norm(dX));
 #endif
 }

@@ -99,4 +99,83 @@ void check_operators() {
         otimes::unsupported_error);
 }
 
+// Numbers from products against sums over their entries, in double by plain loops.
+template <class Scalar>
+void check_reductions() {
+    using host = matrix<Scalar, 0>;
+    using wide = typename wider<Scalar>::type;
+    using otimes::DeviceMatrix;
+    using otimes::dot;
+    using otimes::identity;
+    using otimes::kron;
+    const auto sum_of = [](const host& x, const host& y) {
+        wide sum(0);
+        for (Eigen::Index i = 0; i < y.rows(); ++i)
+            for (Eigen::Index j = 0; j < y.cols(); ++j)
+                sum += otimes::detail::conjugate_of(wide(x(i, j))) * wide(y(i, j));
+        return sum;
+    };
+    // Of sums of positive and negative terms: relative to the terms.
+    const auto close = [&](Scalar got, const host& x, const host& y, std::int64_t length) {
+        const double size = static_cast<double>(x.norm()) * static_cast<double>(y.norm());
+        const double distance = std::abs(wide(got) - sum_of(x, y));
+        const bool good =
+            distance <= static_cast<double>(support::tolerance<Scalar>(static_cast<std::size_t>(length))) * size;
+        if (!good) MESSAGE("distance " << distance << " of " << size);
+        return good;
+    };
+    for (const shapes& s : {shapes{9, {3, 5, 2}, {4, 3, 7}}, shapes{1, {4, 3, 5}, {2, 3, 6}}, shapes{3, {6, 4}, {5, 1}},
+                            shapes{130, {8, 8, 8}, {8, 8, 8}}, shapes{17, {5}, {7}}, shapes{2, {24, 40}, {16, 24}}}) {
+        CAPTURE(s.text());
+        const auto f = random_factors<Scalar>(s);
+        const host X = random_matrix<host>(s.rows, s.inputs(), 1), V = random_matrix<host>(s.rows, s.outputs(), 2),
+                   Y = expected_right(X, f);
+        std::vector<DeviceMatrix<Scalar>> dF(f.begin(), f.end());
+        const auto K = kron(dF);
+        const DeviceMatrix<Scalar> dX(X), dV(V), dXt(host(X.transpose())), dVt(host(V.transpose()));
+        const DeviceMatrix<Scalar, 1> rX(X), rV(V), rXt(host(X.transpose()));
+        const std::int64_t n = 8 * s.inputs();
+        CHECK(close(dot(dV, dX * K), V, Y, n));
+        CHECK(close(dot(rV, rX * K), V, Y, n));
+        CHECK(close(dot(dV, rX * K), V, Y, n));
+        CHECK(close(dot(2 * dX * K, 3 * rV), host(Scalar(2) * Y), host(Scalar(3) * V), n));
+        CHECK(close(dVt.dot(K.transpose() * dXt), V, Y, n));
+        CHECK(close(dot(rV.transpose(), -(K.transpose() * rXt)), V, host(-Y), n));
+        CHECK(close(dot(dV.conjugate(), (dX * K).conjugate()), host(V.conjugate()), host(Y.conjugate()), n));
+        CHECK(close(dot(dV, dX * K - 2 * dV), V, host(Y - Scalar(2) * V), n));
+        const Scalar again = dot(rV, rX * K);
+        CHECK(again == dot(rV, rX * K));
+        CHECK(close(Scalar((dX * K).squaredNorm()), Y, Y, n));
+        CHECK(close(Scalar((K.adjoint() * (2 * dXt.conjugate())).squaredNorm()), host(Scalar(2) * Y),
+                    host(Scalar(2) * Y), n));
+        CHECK(std::abs(static_cast<double>((rX * K).norm()) - Y.norm()) <=
+              static_cast<double>(support::tolerance<Scalar>(static_cast<std::size_t>(n))) * Y.norm());
+        CHECK(close(Scalar(otimes::squared_norm(2 * dV)), host(Scalar(2) * V), host(Scalar(2) * V), 8));
+        CHECK(close(dot(dV, 2 * rV), V, host(Scalar(2) * V), 8));
+    }
+    // From both sides, an identity first, host factors, quadratic forms; a single column.
+    const host a = random_matrix<host>(4, 4, 3), b = random_matrix<host>(3, 3, 4), x = random_matrix<host>(12, 5, 5),
+               l = random_matrix<host>(2, 5, 6), column = random_matrix<host>(12, 1, 7),
+               long_column = random_matrix<host>(60, 1, 8);
+    const DeviceMatrix<Scalar> A(a), B(b), L(l), dx(x), dc(column), dl(long_column);
+    const host k = dense_kron<Scalar>({a, b}), kx = k * x, kxl = kx * l.transpose();
+    const DeviceMatrix<Scalar> dkxl(kxl);
+    CHECK(close(dot(dkxl, kron(A, B) * dx * kron(L.transpose())), kxl, kxl, 100));
+    CHECK(close(otimes::quadratic_trace(dx, kron(A, B)), x, kx, 100));
+    CHECK(close(otimes::quadratic_trace(dx, kron(a, b)), x, kx, 100));
+    CHECK(close(otimes::quadratic_trace(dx, kron(A, B) + 2 * identity()), x, host(kx + Scalar(2) * x), 100));
+    CHECK(close(dot(dc, kron(A, B) * dc), column, host(k * column), 100));
+    const host eye = dense_kron<Scalar>({host(host::Identity(5, 5)), a, b});
+    CHECK(close(dot(dl, kron(identity(5), A, B) * dl), long_column, host(eye * long_column), 100));
+    const DeviceMatrix<Scalar> none(host(0, 12)), padded(random_matrix<host>(20, 5, 9));
+    CHECK((none * kron(A, B)).squaredNorm() == 0);
+    const auto view = otimes::device_map<Scalar>(const_cast<Scalar*>(padded.data()) + 1, 12, 5, 20);
+    const host inside = padded.to_host().block(1, 0, 12, 5);
+    CHECK(close(view.dot(kron(A, B) * view), inside, host(k * inside), 100));
+    CHECK_THROWS_WITH_AS(static_cast<void>(dot(dc, kron(A, B) * dx)),
+                         "otimes: dot(x, y) in device memory: x is 12 x 1, y is 12 x 5. They must have equal shapes.",
+                         otimes::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(dot(kron(A, B) * dx, kron(A, B) * dx)), otimes::unsupported_error);
+}
+
 }  // namespace device_test

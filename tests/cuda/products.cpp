@@ -215,6 +215,11 @@ TEST_CASE_TEMPLATE("sums of Kronecker products" * needs_gpu(), Scalar, float, do
     check_operators<Scalar>();
 }
 
+TEST_CASE_TEMPLATE("numbers from products, without the products" * needs_gpu(), Scalar, float, double,
+                   std::complex<float>, std::complex<double>) {
+    check_reductions<Scalar>();
+}
+
 TEST_CASE_TEMPLATE("16-bit storage is computed with in float" * needs_gpu(), Storage, otimes::half, otimes::bfloat16) {
     using host = otimes_test::narrow_matrix<Storage>;
     const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(9, 12, 1), A = random_matrix<Eigen::MatrixXf>(3, 4, 2),

@@ -4,8 +4,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +66,7 @@ class counting_resource : public otimes::device_memory_resource {
 public:
     void* allocate(std::size_t bytes, CUstream_st*) override {
         ++allocations;
+        most = std::max(most.load(), bytes);
         return otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
     }
     void deallocate(void* memory, std::size_t bytes, CUstream_st*) noexcept override {
@@ -71,6 +75,7 @@ public:
     }
     std::atomic<int> allocations{0};
     std::atomic<int> releases{0};
+    std::atomic<std::size_t> most{0};  ///< bytes at once
 };
 
 }  // namespace
@@ -159,15 +164,20 @@ TEST_CASE("capture refuses host operands and host factors by a typed error" * ne
     const otimes::device_executor& e = otimes::gpu(stream);
     const Eigen::MatrixXd A = Eigen::MatrixXd::Random(3, 3), B = Eigen::MatrixXd::Random(4, 4),
                           X = Eigen::MatrixXd::Random(5, 12);
-    DeviceMatrix<double> dX(X, e), dY(e);
+    DeviceMatrix<double> dX(X, e), dY(e), dA(A, e), dB(B, e);
     dY = dX * kron(A, B);
     Eigen::MatrixXd Y;
     REQUIRE(cuda.begin_capture(stream, 2) == 0);
     CHECK_THROWS_AS(dY = dX * kron(A, B), otimes::device_error);
     CHECK_THROWS_AS(otimes::on(e, Y) = X * kron(A, B), otimes::device_error);
     CHECK_THROWS_AS(static_cast<void>(dX.to_host()), otimes::device_error);
+    CHECK_THROWS_AS(static_cast<void>((dX * kron(dA, dB)).norm()), otimes::device_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::dot(dX, dX)), otimes::device_error);
     void* graph = nullptr;
+    std::size_t nodes = 1;
     CHECK(cuda.end_capture(stream, &graph) == 0);
+    CHECK(cuda.node_count(graph, nullptr, &nodes) == 0);
+    CHECK(nodes == 0);  // nothing was queued before it was refused
     dY = dX * kron(A, B);
     CHECK(agrees(dY.to_host(), expected_right(X, std::vector<Eigen::MatrixXd>{A, B}), {5, {3, 4}, {3, 4}}));
 }
@@ -194,6 +204,25 @@ TEST_CASE("a second run allocates nothing, on the host or on the device" * needs
         e.synchronize();
     }
     CHECK(resource.releases > 0);
+}
+
+TEST_CASE("a reduction takes memory for a block of the product, and repeats its bits" * needs_gpu()) {
+    driver cuda;
+    static counting_resource resource;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream, resource);
+    const shapes s{4099, {16, 8, 9}, {16, 8, 9}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1), Y = expected_right(X, factors);
+    const DeviceMatrix<float> A(factors[0], e), B(factors[1], e), C(factors[2], e);
+    const DeviceMatrix<float, 1> dX(X, e), dY(Y, e);
+    resource.most = 0;
+    const float once = otimes::dot(dY, dX * kron(A, B, C));
+    CHECK(std::abs(once - Y.cast<double>().squaredNorm()) <= 1e-5 * Y.cast<double>().squaredNorm());
+    CHECK(resource.most > 0);
+    CHECK(resource.most <= static_cast<std::size_t>(Y.size()) * sizeof(float) / 16);
+    for (int i = 0; i < 20; ++i) CHECK(otimes::dot(dY, dX * kron(A, B, C)) == once);
 }
 
 TEST_CASE("threads share an executor, and have their own" * needs_gpu()) {

@@ -12,6 +12,7 @@
 #include <otimes/exec/reference.hpp>
 #include <otimes/plan/machine_table.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -64,6 +65,7 @@ public:
         auto memory = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes));
         std::memset(memory.get(), 0xff, static_cast<std::size_t>(bytes));
         void* const at = memory.get();
+        most = std::max(most, bytes);
         owned_[at] = std::move(memory);
         return at;
     }
@@ -84,6 +86,7 @@ public:
 
     std::size_t in_use() const { return owned_.size(); }
     mutable int evaluations = 0;
+    mutable std::int64_t most = 0;  ///< bytes that were asked for at once
 
 private:
     template <class Use>
@@ -205,6 +208,25 @@ TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar, double
         dY = dX * kron(A, B) * (kron(A, B) + kron(B, A) - otimes::identity());
         // The first product once, then the sum.
         CHECK(gpu.evaluations == (otimes::detail::is_complex_scalar<Scalar> ? 4 : 2));
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE_TEMPLATE("numbers from products in device memory, without the products", Scalar, double,
+                   std::complex<double>) {
+    const pretended_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        check_reductions<Scalar>();
+        // No memory of the size of Y: at most that over the rows of the first factor, and a number for each block.
+        const DeviceMatrix<Scalar> A(host<Scalar>::Ones(8, 8)), X(host<Scalar>::Ones(64, 64)),
+            x(host<Scalar>::Ones(1, 512));
+        gpu.most = 0;
+        CHECK((X * kron(A, A)).squaredNorm() == 64.0 * 64 * 64 * 64);
+        CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
+        CHECK(otimes::dot(X, kron(A, A) * X) == Scalar(64.0 * 64 * 64));
+        CHECK((x * kron(A, A, A)).squaredNorm() == 512.0 * 512 * 512);
+        CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
     }
     CHECK(gpu.in_use() == 0);
 }

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+/// @file device_algebra.hpp
+/// Numbers from products in device memory without the products: `dot(dX, K * dY)`, `(dX * K).squaredNorm()`, `.norm()`,
+/// `quadratic_trace(dX, K)` = tr(X^H K X). Included by cuda.hpp. The CPU's: adapt/eigen/reductions.hpp.
+///
+/// The product is evaluated block by block into one workspace, and each block is reduced before the next overwrites it. Blocks are ranges of
+/// the index that no kron touches (rows of X in X * K, columns of X in K * X), or of the first factor's columns (rows, for K * X):
+///
+///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
+///
+/// Workspace: size(Y) / (rows of the first factor), but at least two rows or columns of Y where it has four or more, and no more than
+/// stays in the second-level cache until it is reduced; beside it what the plan of a block needs. A single row or column of a kron of one
+/// factor is evaluated whole. Flops: those of the product, and two per entry.
+///
+/// Every function here returns a number to the host, so it waits for the stream. Sums are computed in double, in an order that depends on
+/// the shapes and the device's cache alone: equal runs give equal bits.
+/// @throws device_error the stream is being captured into a graph; nothing is queued then
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <otimes/cuda.hpp>
+
+namespace otimes {
+namespace device {
+
+/// Columns (`of_columns`) or rows [begin, begin + count) of a matrix.
+inline matrix_view part_of(const matrix_view& m, bool of_columns, std::int64_t begin, std::int64_t count,
+                           std::int64_t bytes) {
+    matrix_view part = m;
+    part.data = static_cast<const std::byte*>(m.data) + begin * (of_columns ? m.col_stride : m.row_stride) * bytes;
+    (of_columns ? part.cols : part.rows) = count;
+    return part;
+}
+template <class Scalar>
+leaf part_of(const leaf& m, bool of_columns, std::int64_t begin, std::int64_t count) {
+    const auto bytes = static_cast<std::int64_t>(m.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+    leaf part = leaf::borrowed(part_of(m.view(), of_columns, begin, count, bytes));
+    if (m.conjugated()) {
+        part.conjugate();
+    }
+    part.set_real_elements(m.real_elements());
+    part.set_space(m.space());
+    return part;
+}
+
+/// How a product is cut into blocks of whole columns or whole rows.
+struct block_cut {
+    bool of_columns = false;
+    std::int64_t total = 1;   ///< indices that are cut
+    std::int64_t step = 1;    ///< at a time
+    std::int64_t length = 1;  ///< columns (rows) of Y for each of them
+    bool of_factor = false;   ///< they are the first factor's; else the free ones of X
+    [[nodiscard]] std::int64_t count() const noexcept { return total == 0 ? 0 : (total + step - 1) / step; }
+};
+
+template <class Scalar>
+block_cut cut_of(const product_node<Scalar>& node, std::int64_t cache_bytes) {
+    block_cut cut;
+    const std::int64_t rows = node.rows();
+    const std::int64_t cols = node.cols();
+    const factor_list& factors = node.has_right ? node.right : node.left;
+    const bool both = node.has_left && node.has_right;
+    const bool has_factors = (node.has_left || node.has_right) && !factors.empty();
+    const std::int64_t pieces =
+        has_factors ? (std::max)(std::int64_t{1}, node.has_right ? factors[0].cols() : factors[0].rows()) : 1;
+    const std::int64_t inputs =
+        has_factors ? (std::max)(std::int64_t{1}, factors[0].rows()) : 1;  // the rows of the first factor
+    const bool free_columns = node.has_left && !both;
+    cut.of_columns = free_columns;
+    cut.total = free_columns ? cols : rows;
+    if (both || (cut.total == 1 && factors.size() > 1 && (factors[0].is_dense() || factors[0].is_identity()))) {
+        if (both && factors.empty()) {
+            cut.total = cut.step = 1;
+            cut.length = cols;
+            cut.of_columns = true;
+            return cut;
+        }
+        cut.of_columns = node.has_right;
+        cut.of_factor = true;
+        cut.total = pieces;
+        cut.length = (cut.of_columns ? cols : rows) / pieces;
+        cut.step = (std::max)(std::int64_t{1}, pieces / inputs);
+        return cut;
+    }
+    cut.step = (std::max)(cut.total / inputs, cut.total >= 4 ? std::int64_t{2} : std::int64_t{1});
+    const std::int64_t line_bytes = (free_columns ? rows : cols) * static_cast<std::int64_t>(sizeof(Scalar));
+    if (cache_bytes > 0 && line_bytes > 0) {
+        cut.step = std::clamp<std::int64_t>(cache_bytes / line_bytes, 1, cut.step);
+    }
+    return cut;
+}
+
+/// Block `number` of a product.
+template <class Scalar>
+product_node<Scalar> block_of(const product_node<Scalar>& node, const block_cut& cut, std::int64_t begin,
+                              std::int64_t width) {
+    product_node<Scalar> part = node;
+    if (!cut.of_factor) {
+        if (width != cut.total) {
+            part.x = part_of<Scalar>(node.x, cut.of_columns, begin, width);
+        }
+        return part;
+    }
+    leaf& first = (cut.of_columns ? part.right : part.left)[0];
+    if (!first.is_identity()) {
+        first = part_of<Scalar>(first, cut.of_columns, begin, width);
+        return part;
+    }
+    const std::int64_t each = (cut.of_columns ? node.x.cols() : node.x.rows()) / cut.total;
+    part.x = part_of<Scalar>(node.x, cut.of_columns, begin * each, width * each);
+    first = leaf::identity(width);
+    return part;
+}
+
+/// Appends result = sum of conj(x) * y, or of |y|^2 where there is no x; `y` is bound already where the program wrote it last.
+template <class Scalar>
+void append_reduction(lowering<Scalar>& low, program& p, const leaf* x, const matrix_view& y, bool y_conjugated,
+                      std::int32_t known_binding, const Scalar* scale, Scalar* result) {
+    const std::int32_t factor = low.describe_plain(y, tensor_role::input);
+    p.tensors.back().conjugate = y_conjugated;
+    if (known_binding >= 0) {
+        p.tensors.back().binding = known_binding;
+    }
+    std::int32_t in = factor;
+    if (x != nullptr) {
+        in = low.describe_plain(x->view(), tensor_role::input);
+        p.tensors.back().conjugate = x->conjugated();
+    }
+    const std::int32_t out = low.describe_plain({result, 1, 1, 1, 1}, tensor_role::output);
+    step s = program_writer::make_step(step_kind::reduce, in, x != nullptr ? factor : -1, out, -1);
+    s.variant = x != nullptr ? step_variant::dot : step_variant::squared_norm;
+    if (scale != nullptr) {
+        s.scalar = low.add_scalar(*scale);
+    }
+    p.steps.push_back(s);
+}
+
+template <class Scalar>
+constexpr void require_reducible() {
+    static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double> ||
+                      std::is_same_v<Scalar, std::complex<float>> || std::is_same_v<Scalar, std::complex<double>>,
+                  "otimes: reductions in device memory are of float, double and their complex types. Evaluate to a "
+                  "DeviceMatrix and copy it by to_host().");
+}
+
+/// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2 where there is no x. @pre x is a matrix, of y's shape
+template <class Scalar>
+Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y) {
+    require_reducible<Scalar>();
+    const product_node<Scalar>& node = y.node();
+    node.check();
+    homes others = y.homes();
+    if (x != nullptr) {
+        for (const device_executor* const home : x->homes()) {
+            add_home(others, home);
+        }
+    }
+    if (y.rows() == 0 || y.cols() == 0) {
+        return Scalar(0);
+    }
+    const device_executor& where = executor_for(others.empty() ? nullptr : others[0]);
+    where.require_no_capture("a reduction returns its number to the host");
+    const bool plain = y.is_matrix() && !node.x.real_elements();
+    const std::int64_t cache = where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
+    block_cut cut;
+    if (plain) {
+        cut.total = cut.step = y.rows();
+    } else {
+        cut = cut_of(node, cache);
+    }
+    const std::int64_t count = cut.count();
+    const std::int64_t block_rows = cut.of_columns ? y.rows() : cut.step * cut.length;
+    const std::int64_t block_cols = cut.of_columns ? cut.step * cut.length : y.cols();
+    const matrix_view x_view = node.x.view();
+    const bool by_rows = x_view.row_stride > x_view.col_stride;  // a block is stored as X is
+    DeviceMatrix<Scalar> memory(plain ? 0 : block_rows, block_cols, where);
+    DeviceMatrix<Scalar> results(count, 1, where);
+    for (std::int64_t number = 0; number < count; ++number) {
+        const std::int64_t begin = number * cut.step;
+        const std::int64_t width = (std::min)(cut.step, cut.total - begin);
+        run_on(where, others, [&](scratch& s) {
+            lowering<Scalar> low(s.program, s.bindings);
+            leaf matched;
+            if (x != nullptr) {
+                matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
+            }
+            if (plain) {
+                const Scalar alpha = x != nullptr ? node.alpha * detail::conjugate_of(x->node().alpha)
+                                                  : node.alpha * detail::conjugate_of(node.alpha);
+                append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view, node.x.conjugated(),
+                                         -1, &alpha, results.data());
+            } else {
+                const product_node<Scalar> part = block_of(node, cut, begin, width);
+                const std::int64_t rows = part.rows();
+                const std::int64_t cols = part.cols();
+                const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+                low.add_product(part, block, false, Scalar(1));
+                const Scalar scale = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
+                const std::int32_t written = s.program.at(s.program.steps.back().out).binding;
+                append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, block, false, written,
+                                         &scale, results.data() + number);
+            }
+            mark_result_on_device(s.program);
+            where.evaluate(s.program, s.bindings);
+        });
+    }
+    std::vector<Scalar> sums(static_cast<std::size_t>(count));
+    where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{count, 1}, {1, 1}}}, results.data());
+    using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
+    wide sum(0);
+    for (const Scalar& one : sums) {
+        sum += wide(one);
+    }
+    return Scalar(sum);
+}
+
+template <class Scalar>
+detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y) {
+    const Scalar sum = reduced<Scalar>(nullptr, y);
+    if constexpr (detail::is_complex_scalar<Scalar>) {
+        return sum.real();
+    } else {
+        return sum;
+    }
+}
+
+template <class X, class Y>
+constexpr void require_one_scalar() {
+    static_assert(std::is_same_v<typename X::Scalar, typename Y::Scalar>,
+                  "otimes: dot(x, y) in device memory: x and y have different scalar types. Give them one.");
+}
+
+template <class Scalar>
+void require_equal_shapes(const device_product<Scalar>& x, std::int64_t rows, std::int64_t cols) {
+    x.node().check();
+    if (x.rows() != rows || x.cols() != cols) {
+        throw shape_error("otimes: dot(x, y) in device memory: x is " + detail::shape_text(x.rows(), x.cols()) +
+                          ", y is " + detail::shape_text(rows, cols) + ". They must have equal shapes.");
+    }
+}
+
+template <class X, class Y>
+typename X::Scalar dot_of(const X& x, const Y& y) {
+    using scalar = typename X::Scalar;
+    if constexpr (is_sum<Y>) {
+        require_one_scalar<X, Y>();
+        scalar sum(0);
+        for (const device_product<scalar>& term : y.terms()) {
+            sum += dot_of(x, term);
+        }
+        return sum;
+    } else if constexpr (is_sum<X>) {
+        return detail::conjugate_of(dot_of(y, x));
+    } else {
+        require_one_scalar<X, Y>();
+        const device_product<scalar> first = to_product(x);
+        const device_product<scalar> second = to_product(y);
+        require_equal_shapes(first, second.rows(), second.cols());
+        if (first.is_matrix() && !first.node().x.real_elements()) {
+            return reduced<scalar>(&first, second);
+        }
+        if (second.is_matrix() && !second.node().x.real_elements()) {
+            return detail::conjugate_of(reduced<scalar>(&second, first));
+        }
+        throw unsupported_error(
+            "otimes: dot(x, y) in device memory: x and y are both products. Evaluate one of them: "
+            "DeviceMatrix<Scalar> dZ; dZ = dX * K1; dot(dZ, dX * K2).");
+    }
+}
+
+}  // namespace device
+
+/// sum of conj(x(i, j)) * y(i, j) in device memory, without y or without x: one of them is a matrix (a multiple, a transpose), the other a
+/// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device.
+/// @throws shape_error when the shapes differ; unsupported_error when both are products; device_error during a capture
+template <class X, class Y>
+requires(device::summand<X>&& device::summand<Y>) [[nodiscard]] auto dot(const X& x, const Y& y) {
+    static_assert(!(device::is_sum<X> && device::is_sum<Y>),
+                  "otimes: dot(x, y) in device memory: x and y are both sums. Evaluate one of them first.");
+    return device::dot_of(x, y);
+}
+template <class X, class Y>
+requires((device::summand<X> && device::host_matrix<Y>) ||
+         (device::host_matrix<X> && device::summand<Y>)) auto dot(const X&, const Y&) {
+    static_assert(device::always_false<X>,
+                  "otimes: dot(x, y): one is in host memory, the other in device memory; x and y must share a memory "
+                  "space. Copy one of them: otimes::DeviceMatrix<Scalar> dX(X).");
+}
+
+/// The sum of |y(i, j)|^2 in device memory, without y. Waits for the device. @throws as dot
+template <class Y>
+requires device::factor_or_x<Y>
+[[nodiscard]] auto squared_norm(const Y& y) { return device::squared_norm_of(device::to_product(y)); }
+template <class Scalar>
+auto squared_norm(const device_sum<Scalar>&) {
+    static_assert(device::always_false<Scalar>,
+                  "otimes: the norm of a sum in device memory needs its value. Evaluate the sum first: "
+                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; dZ.squaredNorm().");
+}
+
+/// tr(X^H K X) for X in device memory and a kron, or a sum of krons, K: without K * X. Waits for the device. @throws as dot
+template <class X, class Kron>
+requires(device::is_matrix<X> && (device::is_kron<Kron> || device::is_operator<Kron> || device::host_kron<Kron>))
+    [[nodiscard]] auto quadratic_trace(const X& x, const Kron& k) {
+    return otimes::dot(x, k * x);
+}
+
+}  // namespace otimes

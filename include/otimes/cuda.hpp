@@ -448,8 +448,8 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
 /// @{
 template <class Scalar>
 detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y);
-template <class X, class Y>
-typename X::Scalar dot_of(const X& x, const Y& y);
+template <class First, class Second>
+typename First::Scalar dot_of(const First& x, const Second& y);
 /// @}
 
 }  // namespace device

@@ -233,9 +233,9 @@ detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y) {
     }
 }
 
-template <class X, class Y>
+template <class First, class Second>
 constexpr void require_one_scalar() {
-    static_assert(std::is_same_v<typename X::Scalar, typename Y::Scalar>,
+    static_assert(std::is_same_v<typename First::Scalar, typename Second::Scalar>,
                   "otimes: dot(x, y) in device memory: x and y have different scalar types. Give them one.");
 }
 
@@ -248,20 +248,20 @@ void require_equal_shapes(const device_product<Scalar>& x, std::int64_t rows, st
     }
 }
 
-template <class X, class Y>
-typename X::Scalar dot_of(const X& x, const Y& y) {
-    using scalar = typename X::Scalar;
-    if constexpr (is_sum<Y>) {
-        require_one_scalar<X, Y>();
+template <class First, class Second>
+typename First::Scalar dot_of(const First& x, const Second& y) {
+    using scalar = typename First::Scalar;
+    if constexpr (is_sum<Second>) {
+        require_one_scalar<First, Second>();
         scalar sum(0);
         for (const device_product<scalar>& term : y.terms()) {
             sum += dot_of(x, term);
         }
         return sum;
-    } else if constexpr (is_sum<X>) {
+    } else if constexpr (is_sum<First>) {
         return detail::conjugate_of(dot_of(y, x));
     } else {
-        require_one_scalar<X, Y>();
+        require_one_scalar<First, Second>();
         const device_product<scalar> first = to_product(x);
         const device_product<scalar> second = to_product(y);
         require_equal_shapes(first, second.rows(), second.cols());
@@ -282,24 +282,24 @@ typename X::Scalar dot_of(const X& x, const Y& y) {
 /// sum of conj(x(i, j)) * y(i, j) in device memory, without y or without x: one of them is a matrix (a multiple, a transpose), the other a
 /// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device.
 /// @throws shape_error when the shapes differ; unsupported_error when both are products; device_error during a capture
-template <class X, class Y>
-requires(device::summand<X>&& device::summand<Y>) [[nodiscard]] auto dot(const X& x, const Y& y) {
-    static_assert(!(device::is_sum<X> && device::is_sum<Y>),
+template <class First, class Second>
+requires(device::summand<First>&& device::summand<Second>) [[nodiscard]] auto dot(const First& x, const Second& y) {
+    static_assert(!(device::is_sum<First> && device::is_sum<Second>),
                   "otimes: dot(x, y) in device memory: x and y are both sums. Evaluate one of them first.");
     return device::dot_of(x, y);
 }
-template <class X, class Y>
-requires((device::summand<X> && device::host_matrix<Y>) ||
-         (device::host_matrix<X> && device::summand<Y>)) auto dot(const X&, const Y&) {
-    static_assert(device::always_false<X>,
+template <class First, class Second>
+requires((device::summand<First> && device::host_matrix<Second>) ||
+         (device::host_matrix<First> && device::summand<Second>)) auto dot(const First&, const Second&) {
+    static_assert(device::always_false<First>,
                   "otimes: dot(x, y): one is in host memory, the other in device memory; x and y must share a memory "
                   "space. Copy one of them: otimes::DeviceMatrix<Scalar> dX(X).");
 }
 
 /// The sum of |y(i, j)|^2 in device memory, without y. Waits for the device. @throws as dot
-template <class Y>
-requires device::factor_or_x<Y>
-[[nodiscard]] auto squared_norm(const Y& y) { return device::squared_norm_of(device::to_product(y)); }
+template <class Product>
+requires device::factor_or_x<Product>
+[[nodiscard]] auto squared_norm(const Product& y) { return device::squared_norm_of(device::to_product(y)); }
 template <class Scalar>
 auto squared_norm(const device_sum<Scalar>&) {
     static_assert(device::always_false<Scalar>,
@@ -308,9 +308,9 @@ auto squared_norm(const device_sum<Scalar>&) {
 }
 
 /// tr(X^H K X) for X in device memory and a kron, or a sum of krons, K: without K * X. Waits for the device. @throws as dot
-template <class X, class Kron>
-requires(device::is_matrix<X> && (device::is_kron<Kron> || device::is_operator<Kron> || device::host_kron<Kron>))
-    [[nodiscard]] auto quadratic_trace(const X& x, const Kron& k) {
+template <class Matrix, class Kron>
+requires(device::is_matrix<Matrix> && (device::is_kron<Kron> || device::is_operator<Kron> || device::host_kron<Kron>))
+    [[nodiscard]] auto quadratic_trace(const Matrix& x, const Kron& k) {
     return otimes::dot(x, k * x);
 }
 

@@ -6,7 +6,7 @@
 //
 // Requires: 0 <= free_count <= max_free_modes; extents >= 0 (an empty p gives beta * Y, an empty f or q nothing to do); strides any, also
 //   negative; 1-D grid and block of any size, no shared memory. beta = 0: Y is not read.
-// Alignment: that of the scalar. Aliasing: Y overlaps neither X nor F.
+// Alignment: that of the scalar. Aliasing: Y overlaps neither X nor F; where p and q have extent 1, Y = X with equal strides is allowed.
 // Called by: the GPU executor, for whatever no other kernel takes; the check of every other kernel.
 #pragma once
 #include "launch_order.cuh"

@@ -42,9 +42,35 @@ argument_block copy_block(const launch& l, const copy_shape& copy, Accumulator o
 }
 
 template <class Accumulator>
+argument_block diagonal_block(const launch& l, const diagonal_shape& scale, Accumulator one, Accumulator zero) {
+    using arguments = diagonal_arguments<Accumulator>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.lines = scale.stretches.lines;
+    a.count = scale.stretches.count;
+    a.x_line_stride = scale.stretches.x_line;
+    a.y_line_stride = scale.stretches.y_line;
+    a.d_line_stride = scale.d_line;
+    a.d_stride = scale.d_step;
+    a.conjugate_x = l.sliced.conjugate_x;
+    a.conjugate_d = l.sliced.conjugate_f;
+    argument_block block;
+    finish(block, a);
+    block.addresses = {
+        {offsetof(arguments, x), l.x}, {offsetof(arguments, d), l.factors.front()}, {offsetof(arguments, y), l.y}};
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
+template <class Accumulator>
 argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) {
     if (const std::optional<copy_shape> copy = copy_of(l)) {
         return copy_block(l, *copy, one, zero);
+    }
+    if (const std::optional<diagonal_shape> scale = diagonal_of(l)) {
+        return diagonal_block(l, *scale, one, zero);
     }
     using arguments = sliced_arguments<Accumulator>;
     arguments a;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
 #pragma once
 
 #include <complex>
@@ -44,6 +44,18 @@ struct copy_arguments {
     long long lines, count;
     long long x_line_stride, y_line_stride;
     bool conjugate_x;
+};
+
+/// kernels/diagonal_scale.cuh
+template <class Accumulator>
+struct diagonal_arguments {
+    const void* x;
+    const void* d;
+    void* y;
+    Accumulator alpha, beta;
+    long long lines, count;
+    long long x_line_stride, y_line_stride, d_line_stride, d_stride;
+    bool conjugate_x, conjugate_d;
 };
 
 /// kernels/dot_product.cuh

@@ -357,8 +357,41 @@ private:
         list_->push_back(std::move(finish));
     }
 
+    /// out (+)= alpha * in * factor, element by element; in place too.
+    void lower_scale(const pass& p, const step& s) {
+        const tensor& in = plan_.source.at(s.in);
+        const tensor& out = plan_.source.at(s.out);
+        const tensor& d = plan_.source.at(s.factor);
+        if (s.variant != step_variant::none || in.type != out.type || d.type != out.type ||
+            d.mode_count != in.mode_count) {
+            throw unsupported_error(
+                "otimes: the GPU executor multiplies by elements of the same type; this step scales otherwise. "
+                "Evaluate on otimes::cpu().");
+        }
+        launch l;
+        l.type = out.type;
+        l.x = reference_to(p.in);
+        l.y = reference_to(p.out);
+        l.factors = {reference_to(name_of(s.factor))};
+        l.scalar = s.scalar;
+        l.add = s.add;
+        l.pass = pass_;
+        l.sliced.conjugate_x = in.conjugate;
+        l.sliced.conjugate_f = d.conjugate;
+        for (std::size_t k = 0; k < modes_of(s.in).size(); ++k) {
+            l.sliced.free.push_back({modes_of(s.in)[k].extent, modes_of(s.in)[k].stride, modes_of(s.out)[k].stride,
+                                     modes_of(s.factor)[k].stride});
+        }
+        order_free_modes(l.sliced);
+        list_->push_back(std::move(l));
+    }
+
     void lower_step(const pass& p) {
         const step& s = plan_.source.steps[static_cast<std::size_t>(p.step)];
+        if (s.kind == step_kind::scale && s.factor >= 0) {
+            lower_scale(p, s);
+            return;
+        }
         if (s.kind == step_kind::reduce) {
             lower_reduction(p, s);
             return;
@@ -366,7 +399,8 @@ private:
         const bool contraction = s.kind == step_kind::contract;
         if (!contraction && !(s.kind == step_kind::accumulate && s.factor < 0)) {
             throw unsupported_error(
-                "otimes: the GPU executor knows contractions, sums and reductions; this expression has a step of "
+                "otimes: the GPU executor knows contractions, sums, scalings and reductions; this expression has a "
+                "step of "
                 "another kind. Evaluate on otimes::cpu().");
         }
         const tensor& in = plan_.source.at(s.in);
@@ -824,10 +858,13 @@ std::int32_t dot_blocks(std::int64_t pairs) noexcept {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>((pairs + 4095) / 4096, 1, 512));
 }
 
-std::optional<copy_shape> copy_of(const launch& l) {
+namespace {
+
+/// The stretches that a launch goes over, element by element.
+std::optional<copy_shape> stretches_of(const launch& l) {
     const sliced_shape& s = l.sliced;
-    if (l.kind != launch_kind::sliced || s.p_extent != 1 || s.q_extent != 1 || s.conjugate_f || s.free.size() > 2 ||
-        l.factors.size() != 1 || l.factors.front().where != memory_reference::place::one) {
+    if (l.kind != launch_kind::sliced || s.p_extent != 1 || s.q_extent != 1 || s.free.size() > 2 ||
+        l.factors.size() != 1) {
         return std::nullopt;
     }
     copy_shape copy;
@@ -844,6 +881,27 @@ std::optional<copy_shape> copy_of(const launch& l) {
         copy.y_line = s.free.front().y;
     }
     return copy;
+}
+
+}  // namespace
+
+std::optional<copy_shape> copy_of(const launch& l) {
+    return !l.sliced.conjugate_f && l.factors.size() == 1 && l.factors.front().where == memory_reference::place::one
+               ? stretches_of(l)
+               : std::nullopt;
+}
+
+std::optional<diagonal_shape> diagonal_of(const launch& l) {
+    const std::optional<copy_shape> stretches = stretches_of(l);
+    if (!stretches || l.factors.front().where == memory_reference::place::one || element_bytes(l.type) < 4 ||
+        l.sliced.free.empty()) {
+        return std::nullopt;
+    }
+    diagonal_shape scale{*stretches, 0, l.sliced.free.back().f};
+    if (l.sliced.free.size() == 2) {
+        scale.d_line = l.sliced.free.front().f;
+    }
+    return scale;
 }
 
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {

@@ -118,6 +118,16 @@ struct copy_shape {
     std::int64_t y_line = 0;
 };
 
+/// A sliced launch that multiplies such stretches by the elements of its factor, by kernels/diagonal_scale.cuh.
+struct diagonal_shape {
+    copy_shape stretches;
+    std::int64_t d_line = 0;
+    std::int64_t d_step = 0;
+};
+
+/// The scaling by a vector or a matrix that a launch is; nothing for any other launch.
+std::optional<diagonal_shape> diagonal_of(const launch& l);
+
 /// The copy that a launch is; nothing for any other launch.
 std::optional<copy_shape> copy_of(const launch& l);
 

@@ -30,6 +30,11 @@ inline kernel_request copy_request(const std::string& types) {
     return {"scaled_copy.cuh", "otimes::kernels::scaled_copy<" + types + ">", ""};
 }
 
+/// The kernel that multiplies by the elements of a vector.
+inline kernel_request scale_request(const std::string& types) {
+    return {"diagonal_scale.cuh", "otimes::kernels::diagonal_scale<" + types + ">", ""};
+}
+
 /// The kernels of dot products and norms: storage type, and the type that sums are computed in.
 inline std::vector<kernel_request> dot_requests() {
     std::vector<kernel_request> requests;
@@ -46,7 +51,7 @@ inline std::vector<kernel_request> dot_requests() {
 /// The kernel that moves blocks between GPUs.
 inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
 
-/// The core set: the generic kernel, that of copies and those of dot products for every storage type, as machine code for the common architectures and as PTX for all
+/// The core set: the generic kernel, those of copies, scalings and dot products for every storage type, as machine code for the common architectures and as PTX for all
 /// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
@@ -58,6 +63,11 @@ inline std::vector<core_request> core_set_contents(const runtime_compiler& compi
           "otimes::kernels::bfloat16, float"}) {
         everywhere.push_back(generic_request(types));
         everywhere.push_back(copy_request(types));
+    }
+    for (const char* const types :
+         {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
+          "otimes::kernels::complex<double>, otimes::kernels::complex<double>"}) {
+        everywhere.push_back(scale_request(types));
     }
     for (kernel_request& request : dot_requests()) {
         everywhere.push_back(std::move(request));

@@ -24,7 +24,7 @@ namespace otimes::backend {
 namespace {
 
 constexpr unsigned sliced_threads = 256;
-constexpr std::int64_t copied_together = 4;  // accesses of a thread: kernels/scaled_copy.cuh
+constexpr std::int64_t copied_together = 4;  // accesses of a thread: kernels/scaled_copy.cuh, diagonal_scale.cuh
 constexpr std::size_t most_prepared_plans = 512;
 
 /// "otimes::kernels::KERNEL<storage, accumulator>"; `sums`: with the accumulator of reductions.
@@ -54,7 +54,9 @@ kernel_request request_of(const launch& l) {
                 expression_of(l.kind == launch_kind::finish_dot ? "finish_dot" : "partial_dots", l.type, true), ""};
     }
     if (l.kind == launch_kind::sliced) {
-        const char* const kernel = copy_of(l) ? "scaled_copy" : "generic_sliced_multiply";
+        const char* const kernel = copy_of(l)       ? "scaled_copy"
+                                   : diagonal_of(l) ? "diagonal_scale"
+                                                    : "generic_sliced_multiply";
         return {std::string(kernel) + ".cuh", expression_of(kernel, l.type), ""};
     }
     return backend::request_of(l.fused.group);
@@ -377,11 +379,11 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
                 continue;
             }
             ready.threads = sliced_threads;
-            const bool copies = copy_of(l).has_value();
+            const bool copies = copy_of(l).has_value() || diagonal_of(l).has_value();
             const std::int64_t each = sliced_threads * (copies ? copied_together : 1);  // outputs of a block's turn
             useful = (outputs + each - 1) / each;
             resident = std::int64_t{32} * gpu.multiprocessors;
-            source = copies ? "copy" : "generic";
+            source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
         } else if (l.kind != launch_kind::fused) {
             ready.threads = sliced_threads;
             resident = useful = l.kind == launch_kind::partial_dots ? l.dot.blocks : 1;

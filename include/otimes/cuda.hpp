@@ -450,6 +450,8 @@ template <class Scalar>
 detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y);
 template <class First, class Second>
 typename First::Scalar dot_of(const First& x, const Second& y);
+template <class Scalar, class Rhs>
+auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs& b);
 /// @}
 
 }  // namespace device
@@ -685,6 +687,12 @@ public:
     }
     [[nodiscard]] device_kron adjoint() const { return transpose().conjugate(); }
 
+    /// X with K X = B, B in device memory; copies the factors to the host and decomposes them there (otimes/algebra.hpp: include it).
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        return device::solve_with_copies(std::vector<device_kron>{*this}, b);
+    }
+
     template <class Matrix>
     requires device::factor_or_x<Matrix> || device::host_matrix<Matrix> || device::is_kron<device::bare<Matrix>> ||
         device::host_kron<Matrix> || device::is_identity_like<Matrix>
@@ -750,6 +758,12 @@ public:
         return each([](const device_kron<Scalar>& k) { return k.conjugate(); });
     }
     [[nodiscard]] device_operator adjoint() const { return transpose().conjugate(); }
+
+    /// X with S X = B, B in device memory, by the factors' eigenvectors; as device_kron::solve.
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        return device::solve_with_copies(terms_, b);
+    }
 
 private:
     template <class Change>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file device_algebra.hpp
 /// Numbers from products in device memory without the products: `dot(dX, K * dY)`, `(dX * K).squaredNorm()`, `.norm()`,
-/// `quadratic_trace(dX, K)` = tr(X^H K X). Included by cuda.hpp. The CPU's: adapt/eigen/reductions.hpp.
+/// `quadratic_trace(dX, K)` = tr(X^H K X); and what `solve` does with right-hand sides in device memory. Included by cuda.hpp. The CPU's:
+/// adapt/eigen/reductions.hpp, adapt/eigen/solvers.hpp.
 ///
 /// The product is evaluated block by block into one workspace, and each block is reduced before the next overwrites it. Blocks are ranges of
 /// the index that no kron touches (rows of X in X * K, columns of X in K * X), or of the first factor's columns (rows, for K * X):
@@ -12,7 +13,7 @@
 /// stays in the second-level cache until it is reduced; beside it what the plan of a block needs. A single row or column of a kron of one
 /// factor is evaluated whole. Flops: those of the product, and two per entry.
 ///
-/// Every function here returns a number to the host, so it waits for the stream. Sums are computed in double, in an order that depends on
+/// A reduction returns a number to the host, so it waits for the stream. Sums are computed in double, in an order that depends on
 /// the shapes and the device's cache alone: equal runs give equal bits.
 /// @throws device_error the stream is being captured into a graph; nothing is queued then
 #pragma once
@@ -22,6 +23,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -313,5 +315,181 @@ requires(device::is_matrix<Matrix> && (device::is_kron<Kron> || device::is_opera
     [[nodiscard]] auto quadratic_trace(const Matrix& x, const Kron& k) {
     return otimes::dot(x, k * x);
 }
+
+/// @name Solving, with the factors' decompositions on the host (otimes/algebra.hpp) and the right-hand side in device memory.
+/// `lu.solve(dB)`, `K.solve(dB)`, `(K + s * identity()).solve(dB)`, `kron_sum(A, B).solve(dB)` with factors in host or device memory; factors in
+/// device memory are copied to the host first, which waits for them. Otherwise asynchronous: host matrices go to the device through
+/// pinned staging, so a stream that is being captured refuses them. The result is a DeviceMatrix with B's order.
+/// @{
+namespace device {
+
+template <class Matrix>
+inline constexpr int order_of = 0;
+template <class Scalar, int Order>
+inline constexpr int order_of<DeviceMatrix<Scalar, Order>> = Order;
+template <class Scalar, int Order>
+inline constexpr int order_of<DeviceMap<Scalar, Order>> = Order;
+
+/// Columns of B that are solved for at a time, for a solve through a temporary.
+inline std::int64_t columns_at_a_time(std::int64_t rows, std::int64_t bytes) {
+    constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
+    return (std::max)(std::int64_t{1}, most_bytes / (std::max)(std::int64_t{1}, rows * bytes));
+}
+
+/// A right-hand side as a matrix with strides: products and multiples are evaluated.
+template <class Scalar, class Rhs>
+device_product<Scalar> right_hand_side(const Rhs& b) {
+    device_product<Scalar> value = promote<Scalar>(to_product(b));
+    value.node().check();
+    if (!value.is_matrix() || value.node().alpha != Scalar(1)) {
+        return device_product<Scalar>(evaluated(value));
+    }
+    return value;
+}
+
+/// Appends m *= d, element by element; the program has written `m` last.
+template <class Scalar>
+void append_scaling(lowering<Scalar>& low, program& p, const matrix_view& m, const matrix_view& d) {
+    const std::int32_t written = p.at(p.steps.back().out).binding;
+    const std::int32_t in = low.describe_plain(m, tensor_role::input);
+    p.tensors.back().binding = written;
+    const std::int32_t factor = low.describe_plain(d, tensor_role::factor);
+    p.tensors.back().kind = factor_kind::diagonal;
+    p.tensors.back().space = memory_space::device;
+    const std::int32_t out = low.describe_plain(m, tensor_role::output);
+    p.tensors.back().binding = written;
+    p.steps.push_back(program_writer::make_step(step_kind::scale, in, factor, out, -1));
+}
+
+/// X = right * (diag(d) * (left * B)): the two products with the multiplication between them, in place in one temporary.
+template <int Order, class Scalar, class Kron, class Vector>
+DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const Vector& d, const Kron& right,
+                                              const device_product<Scalar>& b) {
+    const std::int64_t rows = b.rows();
+    const std::int64_t cols = b.cols();
+    const device_executor& where = executor_for(b.homes().empty() ? nullptr : b.homes()[0]);
+    DeviceMatrix<Scalar, Order> x(rows, cols, where);
+    if (rows == 0 || cols == 0) {
+        return x;
+    }
+    const DeviceMatrix<Scalar> diagonal(d, where);
+    const std::int64_t step = (std::min)(cols, columns_at_a_time(rows, static_cast<std::int64_t>(sizeof(Scalar))));
+    DeviceMatrix<Scalar, Order> half(rows, step, where);
+    const auto product_of = [](const Kron& k, leaf operand) {
+        kron_node<Scalar> converted;
+        converted.append(k.node());
+        product_node<Scalar> node;
+        node.x = std::move(operand);
+        node.left = converted.factors();
+        node.has_left = true;
+        node.alpha = converted.alpha();
+        return node;
+    };
+    for (std::int64_t begin = 0; begin < cols; begin += step) {
+        const std::int64_t width = (std::min)(step, cols - begin);
+        matrix_view between = half.view();
+        between.cols = width;
+        between.row_stride = Order == 1 ? width : 1;
+        run_on(where, b.homes(), [&](scratch& s) {
+            lowering<Scalar> low(s.program, s.bindings);
+            if constexpr (detail::is_complex_scalar<Scalar>) {
+                low.compute_complex();  // all parts in one type
+            }
+            low.add_product(product_of(left, part_of<Scalar>(b.node().x, true, begin, width)), between, false);
+            append_scaling(low, s.program, between, {diagonal.data(), rows, width, 1, 0});
+            leaf again = leaf::borrowed(between);
+            again.set_space(memory_space::device);
+            low.add_product(product_of(right, std::move(again)),
+                            part_of(x.view(), true, begin, width, static_cast<std::int64_t>(sizeof(Scalar))), false);
+            mark_result_on_device(s.program);
+            where.evaluate(s.program, s.bindings);
+        });
+    }
+    return x;
+}
+
+template <class Scalar>
+constexpr void require_solvable() {
+    static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double> ||
+                      std::is_same_v<Scalar, std::complex<float>> || std::is_same_v<Scalar, std::complex<double>>,
+                  "otimes: solves in device memory are of float, double and their complex types.");
+}
+
+/// A factor in device memory as one in host memory; waits for the device.
+template <class Scalar>
+leaf host_copy(const leaf& f, const homes& where) {
+    if (f.is_identity() || f.space() == memory_space::host) {
+        return f;
+    }
+    product_node<Scalar> node;
+    node.x = f;
+    using host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>;
+    auto kept = std::make_shared<const host>(
+        DeviceMatrix<Scalar>(device_product<Scalar>(std::move(node), where)).template to_host<host>());
+    const matrix_view view{kept->data(), kept->rows(), kept->cols(), 1, kept->rows()};
+    return leaf::owned(std::move(kept), view);
+}
+
+template <class Scalar, class Rhs>
+auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs& b) {
+    require_solvable<Scalar>();
+    std::vector<kron_node<Scalar>> copies;
+    std::vector<std::pair<leaf, leaf>> known;  // a factor that several terms use stays one
+    for (const device_kron<Scalar>& term : terms) {
+        kron_node<Scalar> copy;
+        for (const leaf& f : term.node().factors()) {
+            auto at = std::find_if(known.begin(), known.end(), [&f](const auto& k) { return k.first == f; });
+            if (at == known.end()) {
+                at = known.emplace(at, f, host_copy<Scalar>(f, term.homes()));
+            }
+            copy.append(at->second);
+        }
+        copy.set_alpha(term.node().alpha());
+        copies.push_back(std::move(copy));
+    }
+    if constexpr (requires { solve_with_host_factors(copies, b); }) {
+        return solve_with_host_factors(copies, b);
+    } else {
+        static_assert(always_false<Rhs>,
+                      "otimes: K.solve(dB) decomposes the factors on the host: include <otimes/algebra.hpp>.");
+    }
+}
+
+}  // namespace device
+
+/// What `solve` of otimes/algebra.hpp does with a right-hand side in device memory: X = inverse * B, and where `refine` says so
+/// X += inverse * (B - K * X).
+template <class Kron, class Rhs>
+auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Rhs& b) {
+    using scalar = typename device::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
+    device::require_solvable<scalar>();
+    using result_type = DeviceMatrix<scalar, device::order_of<Rhs>>;
+    const device_product<scalar> right = device::right_hand_side<scalar>(b);
+    result_type x(inverse * right);
+    if (refine) {
+        result_type residual(right - k * x);
+        x += inverse * residual;
+    }
+    return x;
+}
+
+/// X = right * (diag(d) * (left * B)), likewise; d has the scalar of X. No memory beside X but d and at most 256 MiB, or one column.
+template <class Kron, class Vector, class Rhs>
+auto apply_diagonalised(const Kron& left, const Vector& d, const Kron& right, const Rhs& b) {
+    using scalar = typename Vector::Scalar;
+    device::require_solvable<scalar>();
+    return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(left, d, right, device::right_hand_side<scalar>(b));
+}
+
+/// The real parts of a matrix in device memory.
+template <class Real, int Order>
+DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order>& z) {
+    const matrix_view all = z.view();
+    device::operand parts{leaf::borrowed({all.data, all.rows, all.cols, 2 * all.row_stride, 2 * all.col_stride}),
+                          z.home()};
+    parts.matrix.set_space(memory_space::device);
+    return DeviceMatrix<Real, Order>(device_product<Real>(std::move(parts)));
+}
+/// @}
 
 }  // namespace otimes

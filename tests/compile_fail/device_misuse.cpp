@@ -14,6 +14,8 @@
 // EXPECT: dot(x, y) in device memory: x and y have different scalar types
 // EXPECT: dot(x, y) in device memory: x and y are both sums
 // EXPECT: reductions in device memory are of float, double and their complex types
+// EXPECT: K.solve(dB) decomposes the factors on the host: include <otimes/algebra.hpp>
+// EXPECT: solves in device memory are of float, double and their complex types
 // EXPECT: a DeviceMatrix holds float, double
 #include <otimes/otimes.hpp>
 
@@ -45,6 +47,8 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(otimes::dot(F, dX * K));
     static_cast<void>(otimes::dot(dX + A, dX * K - A));
     static_cast<void>(H.norm());
+    static_cast<void>(K.solve(dX));
+    static_cast<void>(kron(H).solve(H));
     DeviceMatrix<int> integers;
 #else
     DeviceMatrix<float> dF;

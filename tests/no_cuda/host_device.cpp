@@ -3,6 +3,7 @@
 // reference's loops: what the front end of otimes::cuda asks for, without a GPU.
 #include "cuda/device_support.hpp"
 #include "cuda/operator_checks.hpp"
+#include "cuda/solve_checks.hpp"
 
 #include <doctest/doctest.h>
 
@@ -227,6 +228,15 @@ TEST_CASE_TEMPLATE("numbers from products in device memory, without the products
         CHECK(otimes::dot(X, kron(A, A) * X) == Scalar(64.0 * 64 * 64));
         CHECK((x * kron(A, A, A)).squaredNorm() == 512.0 * 512 * 512);
         CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE("solves in device memory") {
+    const pretended_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        check_solves<double>();
     }
     CHECK(gpu.in_use() == 0);
 }

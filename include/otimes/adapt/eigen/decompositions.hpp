@@ -87,6 +87,15 @@ void require_square_factors(const kron_expr<Scalar>& k, const char* what) {
     }
 }
 
+/// @throws shape_error a right-hand side that does not fit
+template <class Scalar>
+void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t cols) {
+    if (rows != k.rows()) {
+        throw shape_error("otimes: solve with " + shape_of(k) + ": the right-hand side is " +
+                          detail::shape_text(rows, cols) + ". Its rows must equal those of the product.");
+    }
+}
+
 [[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
     throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
                          detail::shape_text(order, order) +
@@ -192,20 +201,27 @@ public:
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
-        if (b.rows() != kron_.rows()) {
-            throw shape_error("otimes: solve with " + eigen::shape_of(kron_) + ": the right-hand side is " +
-                              detail::shape_text(b.rows(), b.cols()) + ". Its rows must equal those of the product.");
-        }
+        eigen::require_rows(kron_, b.rows(), b.cols());
         result_type x = inverse_ * b.derived();
-        if (rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon())) {
+        if (refines()) {
             result_type residual = b.template cast<scalar>();
             residual.noalias() -= kron_ * x;
             x.noalias() += inverse_ * residual;
         }
         return x;
     }
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix.
+    template <class Rhs>
+    requires is_device_operand<Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        eigen::require_rows(kron_, b.rows(), b.cols());
+        return apply_inverse(kron_, inverse_, refines(), b);
+    }
 
 private:
+    [[nodiscard]] bool refines() const {
+        return rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon());
+    }
     leaf inverted(const leaf& f, std::size_t position) {
         if (f.is_identity()) {
             return f;
@@ -300,6 +316,14 @@ public:
         result_type half = inverse_lower_ * right;
         result_type x = inverse_lower_.adjoint() * half;
         return x;
+    }
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix.
+    template <class Rhs>
+    requires is_device_operand<Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        const auto half = apply_inverse(lower_, inverse_lower_, false, b);
+        const kron_expr<Scalar> upper = inverse_lower_.adjoint();
+        return apply_inverse(upper, upper, false, half);
     }
 
 private:
@@ -422,13 +446,20 @@ struct algebra<kron_expr<Scalar>> {
         if (all_square(k)) {
             return result_type(kron_lu<Scalar>(k).solve(b));
         }
-        if (b.rows() != k.rows()) {
-            throw shape_error("otimes: solve with " + shape_of(k) + ": the right-hand side is " +
-                              detail::shape_text(b.rows(), b.cols()) + ". Its rows must equal those of the product.");
-        }
+        require_rows(k, b.rows(), b.cols());
         const result_type right = b.template cast<scalar>();
         result_type x = pseudo_inverse(k) * right;
         return x;
+    }
+    template <class Rhs>
+    requires is_device_operand<Rhs>
+    static auto solve(const kron_type& k, const Rhs& b) {
+        if (all_square(k)) {
+            return kron_lu<Scalar>(k).solve(b);
+        }
+        require_rows(k, b.rows(), b.cols());
+        const kron_type inverse = pseudo_inverse(k);
+        return apply_inverse(inverse, inverse, false, b);
     }
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 

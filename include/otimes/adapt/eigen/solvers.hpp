@@ -83,11 +83,7 @@ public:
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
-        if (b.rows() != values_.size()) {
-            throw shape_error("otimes: solve with a sum of Kronecker products of order " +
-                              std::to_string(values_.size()) + ": the right-hand side is " +
-                              detail::shape_text(b.rows(), b.cols()) + ".");
-        }
+        require_rows(b.rows(), b.cols());
         if (real_) {
             result_type x(b.rows(), b.cols());
             if constexpr (eigen::has_direct_access<Rhs> && std::is_same_v<typename Rhs::Scalar, scalar> &&
@@ -117,7 +113,30 @@ public:
         }
     }
 
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the factors go to the device each time.
+    template <class Rhs>
+    requires is_device_operand<Rhs>
+    [[nodiscard]] auto solve(const Rhs& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        require_rows(b.rows(), b.cols());
+        if constexpr (detail::is_complex_scalar<scalar>) {
+            return real_ ? apply_diagonalised(left_, reciprocals_.template cast<scalar>().eval(), right_, b)
+                         : apply_diagonalised(complex_left_, values_.cwiseInverse().eval(), complex_right_, b);
+        } else {
+            return real_
+                       ? apply_diagonalised(left_, reciprocals_, right_, b)
+                       : real_part(apply_diagonalised(complex_left_, values_.cwiseInverse().eval(), complex_right_, b));
+        }
+    }
+
 private:
+    void require_rows(std::int64_t rows, std::int64_t cols) const {
+        if (rows != values_.size()) {
+            throw shape_error("otimes: solve with a sum of Kronecker products of order " +
+                              std::to_string(values_.size()) + ": the right-hand side is " +
+                              detail::shape_text(rows, cols) + ".");
+        }
+    }
     /// x = right * (d * (left * b)), by ranges of columns that stay in cache: what lies between the two products is divided
     /// while it is there, and takes no memory of the size of b.
     template <class Result>
@@ -538,8 +557,34 @@ struct algebra<sum_expr<Scalar>> {
         }
         return result_type(kron_sum_solver<Scalar>(s).solve(b));
     }
+    template <class Rhs>
+    requires is_device_operand<Rhs>
+    static auto solve(const sum_expr<Scalar>& s, const Rhs& b) {
+        if (s.is_kron()) {
+            return s.as_kron().solve(b);
+        }
+        if (s.tree().kind == tree_kind::product) {
+            auto x = solve(sum_expr<Scalar>(s.tree().parts.front()), b);
+            for (std::size_t i = 1; i < s.tree().parts.size(); ++i) {
+                x = solve(sum_expr<Scalar>(s.tree().parts[i]), x);
+            }
+            return x;
+        }
+        return kron_sum_solver<Scalar>(s).solve(b);
+    }
 };
 
 }  // namespace eigen
+
+/// X with S X = B for a sum of krons with factors on the host and B in device memory (device_algebra.hpp).
+template <class Scalar, class Rhs>
+requires is_device_operand<Rhs>
+[[nodiscard]] auto solve_with_host_factors(const std::vector<kron_node<Scalar>>& terms, const Rhs& b) {
+    sum_expr<Scalar> s(kron_expr<Scalar>(terms.front()));
+    for (std::size_t i = 1; i < terms.size(); ++i) {
+        s = s + kron_expr<Scalar>(terms[i]);
+    }
+    return s.solve(b);
+}
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

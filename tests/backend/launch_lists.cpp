@@ -641,6 +641,85 @@ TEST_CASE("reductions: a product, then sums of blocks, then one number") {
     CHECK(dot_blocks(std::int64_t{1} << 40) == 512);
 }
 
+TEST_CASE("a product, its elements times those of a vector, in place, and another product") {
+    for (int bits = 0; bits < 8; ++bits) {
+        CAPTURE(bits);
+        const bool by_rows = (bits & 1) != 0, same_order = (bits & 2) != 0, add = (bits & 4) != 0;
+        const std::int64_t rows = 12, cols = 7;
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const auto view = [&](const std::vector<double>& v, bool order) {
+            return matrix_view{v.data(), rows, cols, order ? cols : 1, order ? 1 : rows};
+        };
+        const std::vector<double> x = fill(rows * cols), a = fill(16), b = fill(9), d = fill(rows);
+        std::vector<double> half = fill(rows * cols), y = fill(rows * cols), want = y;
+        const auto write = [&](program& p, bindings& bound, std::vector<double>& to) {
+            const auto product = [&](const matrix_view& from) {
+                product_node<double> node;
+                node.x = leaf::borrowed(from);
+                node.x.set_space(memory_space::device);
+                for (leaf f : {leaf::borrowed({a.data(), 4, 4, 1, 4}), leaf::borrowed({b.data(), 3, 3, 3, 1})}) {
+                    f.set_space(memory_space::device);
+                    node.left.push_back(f);
+                }
+                node.has_left = true;
+                return node;
+            };
+            lowering<double> low(p, bound);
+            const matrix_view between = view(half, by_rows);
+            low.add_product(product(view(x, same_order ? by_rows : !by_rows)), between, false);
+            const std::int32_t written = p.at(p.steps.back().out).binding;
+            const std::int32_t in = low.describe_plain(between, tensor_role::input);
+            p.tensors.back().binding = written;
+            const std::int32_t factor = low.describe_plain({d.data(), rows, cols, 1, 0}, tensor_role::factor);
+            p.tensors.back().kind = factor_kind::diagonal;
+            const std::int32_t out = low.describe_plain(between, tensor_role::output);
+            p.tensors.back().binding = written;
+            p.steps.push_back(program_writer::make_step(step_kind::scale, in, factor, out, -1));
+            low.add_product(product(between), view(to, by_rows), add, 0.5);
+            for (tensor& t : p.tensors)
+                if (t.binding >= 0) t.space = memory_space::device;
+        };
+        program p, given;
+        bindings bound, again;
+        write(p, bound, want);
+        reference_run<double>(p, bound);
+        write(given, again, y);
+        machine target;
+        target.gpus = {h200()};
+        options decided;
+        decided.placement = placement::gpu;
+        const plan made = make_plan(given, target, decided);
+        const launch_list list = lower_to_launches(made, h200());
+        interpreter<double> run(made, list, again, h200());
+        run.run();
+        CHECK(y == want);  // powers of two: exact
+        const auto scales = [](const launch& l) { return diagonal_of(l).has_value(); };
+        REQUIRE(std::ranges::count_if(list.slab, scales) == 1);
+        const launch& scale = *std::ranges::find_if(list.slab, scales);
+        CHECK(!copy_of(scale));
+        const argument_block block = make_arguments(scale);
+        diagonal_arguments<double> s;
+        REQUIRE(block.bytes.size() == sizeof(s));
+        std::memcpy(static_cast<void*>(&s), block.bytes.data(), sizeof(s));
+        CHECK(s.lines == (by_rows ? rows : cols));
+        CHECK(s.count == (by_rows ? cols : rows));
+        CHECK(s.d_stride == (by_rows ? 0 : 1));
+        CHECK(s.d_line_stride == (by_rows ? 1 : 0));
+        CHECK(s.x_line_stride == s.count);
+        CHECK(s.beta == 0);
+        REQUIRE(block.addresses.size() == 3);
+        CHECK(block.addresses[0].at == block.addresses[2].at);
+        launch strided = scale;
+        strided.sliced.free.back().x = 2;
+        CHECK(!diagonal_of(strided));  // by the generic kernel
+    }
+}
+
 TEST_CASE("which launches are copies") {
     launch l;
     memory_reference one;

@@ -36,6 +36,9 @@ endif()
 target_compile_options(test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 otimes_warnings(test_no_cuda)
 otimes_register_room(test_no_cuda no_cuda)
+if(TARGET test_adapt)
+  target_link_libraries(test_adapt PRIVATE otimes_test_no_cuda)
+endif()
 
 # A machine without a toolkit, as the configuration sees it.
 if(NOT OTIMES_TEST_SOURCES_ONLY)

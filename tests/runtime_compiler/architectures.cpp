@@ -285,6 +285,8 @@ TEST_CASE("the core set has what plans without a compiler ask for, on every arch
         CHECK(serves(generic_request("double, double"), capability));
         CHECK(serves(copy_request("otimes::kernels::half, float"), capability));
         CHECK(serves(exchange_request(), capability));
+        CHECK(serves(scale_request("float, float"), capability));
+        for (const kernel_request& r : dot_requests()) CHECK(serves(r, capability));
         const gpu_description gpu = otimes::gpu_of_capability(capability);
         std::size_t fused = 0;
         for (const gpu_group& g : otimes::planning::core_groups(capability)) {

@@ -242,6 +242,7 @@ void bend(otimes::plan& p, std::mt19937& bits) {
         }
         one.lane_mode = candidates[static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(candidates.size()) - 1))];
         one.lane_count = one.lane_mode < 0 ? 1 : pick(1, 40);
+        one.level = pick(0, 1) == 0 ? "memory" : "L2";  // beyond L2 the next tile is asked for ahead
     }
     p.flops = 1 << 30;  // threads are started whatever the size
     if (pick(0, 1) == 0) {
@@ -450,6 +451,58 @@ TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused 
             CHECK(std::memcmp(f.result().data(), f.before.data(), f.before.size() * sizeof(float)) == 0);
         }
     }
+}
+
+// The next tile is asked for where tiles are one piece of memory, and only what is left of the piece is.
+TEST_CASE("cpu: what is read ahead") {
+    using namespace otimes::cpu_detail;
+    pass_shape<float> shape;
+    shape.mode_count = 2;
+    shape.modes[0] = {16, 20, 20};
+    shape.modes[1] = {20, 1, 1};
+    shape.lanes = {1, 0, 0};
+    shape.batch = {7, 320, 320};
+    CHECK(packed_tile_bytes<float, 1>(shape, 1, 3) == 3 * 320 * 4);
+    shape.batch.in = 321;  // a gap between the tiles
+    CHECK(packed_tile_bytes<float, 1>(shape, 1, 3) == 0);
+    CHECK(packed_tile_bytes<float, 1>(shape, 1, 1) == 320 * 4);
+    shape.lanes = {9, 1, 1};
+    shape.modes[0].in = 180;
+    shape.modes[1].in = 9;
+    CHECK(packed_tile_bytes<float, 1>(shape, 9, 1) == 9 * 320 * 4);
+    CHECK(packed_tile_bytes<float, 1>(shape, 8, 1) == 0);  // a part of the lanes leaves gaps
+    CHECK(packed_tile_bytes<float, 2>(shape, 9, 1) == 0);  // complex elements are two apart
+
+    constexpr std::ptrdiff_t P = 16;
+    constexpr std::ptrdiff_t width = simd<float>::width;
+    std::vector<float> x(P * width, 1.0F), y(P * width, std::numeric_limits<float>::quiet_NaN()), factor(P * P, 2.0F);
+    std::vector<char> coming(1 << 16);
+    sweep_job<float> job;
+    job.p_extent = job.q_extent = P;
+    job.x_p = job.y_q = job.x_r = job.y_s = job.run = width;
+    job.loop_count = 0;
+    job.stage_panels = job.twin = job.in_place = false;
+    job.finish = epilogue::store;
+    job.alpha_re = 1;
+    job.alpha_im = 0;
+    job.factor = factor.data();
+    read_ahead ahead;
+    read_ahead_of(ahead, coming.data(), 100 * read_ahead::line + 1, 50);
+    CHECK(ahead.lines_per_block == 3);
+    job.ahead = &ahead;
+    const std::ptrdiff_t blocks = (P + block_shapes<float, 1>::fibre_q(P) - 1) / block_shapes<float, 1>::fibre_q(P);
+    run_sweep<float, 1>(job, x.data(), y.data());
+    CHECK(ahead.next == coming.data() + 3 * blocks * read_ahead::line);
+    CHECK(ahead.left == (100 - 3 * blocks) * read_ahead::line + 1);
+    CHECK(std::all_of(y.begin(), y.end(), [](float v) { return v == 32.0F; }));
+    const char* const before = ahead.next;
+    ahead.left = 0;
+    run_sweep<float, 1>(job, x.data(), y.data());
+    CHECK(ahead.next == before);  // nothing is left to ask for
+    job.p_extent = 4;
+    ahead.left = 4096;
+    run_sweep<float, 1>(job, x.data(), y.data());
+    CHECK(ahead.next == before);  // blocks of four multiply-adds a sum are too short
 }
 
 // Equal extents: passes in place in Y, sweeps in place in a tile, the last two modes at once.

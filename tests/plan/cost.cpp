@@ -201,6 +201,55 @@ TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {
                           (std::max)(copies, 512 * tiles * 6 / 1e9 + copies / 2)));
 }
 
+TEST_CASE("tile buffers: none between the operand, one sweep that works in place, and the result") {
+    const otimes::cpu_description cpu = round_numbers();  // registers of 4 floats, 16 of them: blocks take 6 rows
+    pass p;
+    p.modes = {{9, 9, 800, 800}, {5, 5, 160, 160}, {5, 5, 32, 32}, {5, 5, 8, 8}, {8, 8, 1, 1}};
+    p.sweeps = {sweep{1, sweep_kernel::fibre, 5, 5, {}}, sweep{2, sweep_kernel::fibre, 5, 5, {}}};
+    p.lane_mode = 4;
+    p.lane_count = 8;
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 1);  // written by the first, read by the last
+    p.sweeps.push_back(sweep{3, sweep_kernel::fibre, 5, 5, {}});
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 1);  // the second writes where it reads
+    CHECK(tile_buffers_of(p, cpu, dtype::c64) == 2);  // complex blocks take 2 rows
+    p.lane_count = 6;
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 2);  // the last register would overlap the one before it
+    p.lane_count = 2;
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 2);  // less than a register is copied
+    p.lane_count = 8;
+    p.sweeps[1].q_extent = 4;
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 2);
+    p.sweeps[1].q_extent = 5;
+    p.modes[4].stride_out = 1000;
+    CHECK(tile_buffers_of(p, cpu, dtype::f32) == 2);  // gathered
+    p.modes[4].stride_out = 1;
+    otimes::cpu_description narrow = cpu;
+    for (sweep& s : p.sweeps) {
+        s.p_extent = s.q_extent = 7;
+    }
+    CHECK(tile_buffers_of(p, narrow, dtype::f32) == 2);  // two blocks of 4 and 3
+    narrow.simd_registers = 32;
+    CHECK(tile_buffers_of(p, narrow, dtype::f32) == 1);  // one block of 7
+    p.sweeps.resize(1);
+    CHECK(tile_buffers_of(p, narrow, dtype::f32) == 2);  // what streams through takes as much
+
+    // 125 x 8 floats: 4000 bytes once; L1 needs a quarter more, L2 three quarters of its size at most
+    p.sweeps = {sweep{1, sweep_kernel::fibre, 5, 5, {}}, sweep{2, sweep_kernel::fibre, 5, 5, {}},
+                sweep{3, sweep_kernel::fibre, 5, 5, {}}};
+    narrow = cpu;
+    narrow.l1_bytes = 5000;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l1);
+    narrow.l1_bytes = 4999;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l2);
+    narrow.l2_bytes = 5334;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l2);
+    narrow.l2_bytes = 5333;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l3);
+    p.sweeps[1].q_extent = 4;  // two buffers fill L1 without that
+    narrow.l1_bytes = 8000;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l1);
+}
+
 TEST_CASE("totals of a plan: least bytes and bound") {
     // 50 x (32 * 64) -> 50 x (8 * 128): X 409 600, Y 204 800, factors 1 024 + 32 768 bytes; 8.192 MFLOP at 2 x 175 GFLOP/s
     const otimes::plan p =

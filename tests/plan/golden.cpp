@@ -104,6 +104,34 @@ TEST_CASE("columns of 8^5: tiles in L2, and the intermediate lies in Y") {
     CHECK_FALSE(otimes::make_plan(planner_test::chain_program(spec), two_wide_cores()).buffer_elements.empty());
 }
 
+TEST_CASE("columns: the inner modes take all rows in one tile of half of L2, two factors go through slabs of one") {
+    const auto columns = [](std::int64_t rows, std::int64_t extent, std::size_t count, dtype type) {
+        chain_spec spec;
+        spec.modes.push_back(free_mode(rows));
+        for (std::size_t k = 1; k <= count; ++k) {
+            spec.modes.push_back(factor(extent, extent));
+            spec.order_in.push_back(k);
+        }
+        spec.order_in.push_back(0);
+        spec.order_out = spec.order_in;
+        spec.type = type;
+        otimes::machine m = two_wide_cores();
+        m.cpu.l3_bytes = 300ll << 20;
+        return otimes::make_plan(planner_test::chain_program(spec), m);
+    };
+    const otimes::plan fused = columns(256, 32, 3, dtype::f32);  // 32 x 32 x 256 floats are one piece of 1 MiB
+    REQUIRE(fused.passes.size() == 2);
+    CHECK(fused.passes[0].sweeps.size() == 1);
+    CHECK(fused.passes[1].sweeps.size() == 2);
+    CHECK(fused.passes[1].lane_count == 256);
+    CHECK(fused.buffer_elements.empty());  // Y holds what lies between
+    const otimes::plan slabs = columns(1024, 64, 2, dtype::f32);
+    CHECK(slabs.slab_extent == 64);  // one intermediate of 64 x 64 x 64 floats: half of L2
+    CHECK(slabs.buffer_elements == std::vector<std::int64_t>{64 * 64 * 64});
+    // a row of 8^4 doubles is 32 KiB: in place it stays in L1, and one pass does everything
+    CHECK(otimes::make_plan(rows_power(512, 8, 4, dtype::f64), two_wide_cores()).passes.size() == 1);
+}
+
 TEST_CASE("plans that work in place compute the program") {
     int in_place = 0;
     for (const std::int64_t extent : {2, 3, 4}) {

@@ -172,6 +172,22 @@ OTIMES_COLD inline double tile_peak_elements(const pass& p) {
     return peak;
 }
 
+/// Elements of a tile of `lanes` lanes that are contiguous inside the mode of sweep i, when its turn comes.
+OTIMES_COLD inline double run_of_sweep(const pass& p, std::size_t i, double lanes) {
+    double run = lanes;
+    for (std::size_t j = 0; j < p.sweeps.size(); ++j) {
+        if (p.sweeps[j].mode > p.sweeps[i].mode) {
+            run *= static_cast<double>(j < i ? p.sweeps[j].q_extent : p.sweeps[j].p_extent);
+        }
+    }
+    return run;
+}
+
+/// Longest square fibre whose results one block of the micro-kernel holds, so that a sweep may work in place.
+constexpr std::int64_t whole_fibre_extent(const cpu_description& cpu, dtype type) noexcept {
+    return cpu.simd_registers >= 32 ? (is_complex(type) ? 4 : 8) : (is_complex(type) ? 2 : 6);
+}
+
 /// True for a pass mode that a sweep of the pass contracts.
 inline bool is_contracted(const pass& p, std::size_t mode) {
     for (const sweep& s : p.sweeps) {
@@ -223,6 +239,39 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
         run *= static_cast<double>(m.*extents);
     }
     return run;
+}
+
+/// Tile buffers that a pass keeps in cache. The first sweep reads the operand and the last one writes the result where the elements
+/// lie as the vectors want them; sweeps between two buffers need one where they work in place.
+OTIMES_COLD inline int tile_buffers_of(const pass& p, const cpu_description& cpu, dtype type) {
+    const std::int64_t vector = vector_count(cpu, type);
+    const bool whole = p.lane_mode < 0 || p.lane_count <= 1 || p.lane_count >= vector;
+    const bool reads_operand = whole && movement_of(p, &pass_mode::stride_in) == movement::direct;
+    const bool writes_result = whole && movement_of(p, &pass_mode::stride_out) == movement::direct;
+    const std::size_t count = p.sweeps.size();
+    if (!reads_operand || !writes_result || count <= 1) {
+        return 2;  // it is copied, which takes about as much again; a single sweep streams as much through the cache
+    }
+    for (std::size_t i = 1; i + 1 < count; ++i) {
+        const sweep& s = p.sweeps[i];
+        const auto run = static_cast<std::int64_t>(run_of_sweep(p, i, static_cast<double>(p.lane_count)));
+        if (s.kernel == sweep_kernel::row || s.p_extent != s.q_extent || run % vector != 0 ||
+            s.q_extent > whole_fibre_extent(cpu, type)) {
+            return 2;
+        }
+    }
+    return 1;
+}
+
+/// Bytes of cache that the tiles of a pass take; of L1 a quarter more where there is one buffer, since what it is read from and
+/// written to passes through beside it.
+OTIMES_COLD inline level tile_level_of(const pass& p, const cpu_description& cpu, dtype type, std::int32_t threads) {
+    const int buffers = tile_buffers_of(p, cpu, type);
+    const double bytes = tile_peak_elements(p) * static_cast<double>(p.lane_count) *
+                         static_cast<double>(element_bytes(type)) * static_cast<double>(buffers);
+    return (buffers == 1 ? 1.25 : 1.0) * bytes <= static_cast<double>(cpu.l1_bytes) ? level::l1
+           : bytes <= 0.75 * static_cast<double>(cpu.l2_bytes)                      ? level::l2
+                                                                                    : level_of(cpu, bytes, threads);
 }
 
 /// Where a pass reads and writes, and by how many threads it is run.
@@ -287,11 +336,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
         lane_fill = extent / (std::max)(1.0, std::ceil(extent / lanes));
     }
-    const double tile_bytes = 2.0 * tile_peak_elements(p) * lanes * bytes_each;
-    const level tile_level = tile_bytes <= static_cast<double>(cpu.l1_bytes) ? level::l1
-                             : tile_bytes <= 0.75 * static_cast<double>(cpu.l2_bytes)
-                                 ? level::l2
-                                 : level_of(cpu, tile_bytes, where.threads);
+    const level tile_level = tile_level_of(p, cpu, type, where.threads);
     const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
 
     pass_cost cost;
@@ -307,13 +352,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         if (s.kernel == sweep_kernel::row) {
             run = s.q_extent;
         } else {
-            double inner = lane_fill;
-            for (std::size_t j = 0; j < p.sweeps.size(); ++j) {
-                if (p.sweeps[j].mode > s.mode) {
-                    inner *= static_cast<double>(j < i ? p.sweeps[j].q_extent : p.sweeps[j].p_extent);
-                }
-            }
-            run = static_cast<std::int64_t>(inner);
+            run = static_cast<std::int64_t>(run_of_sweep(p, i, lane_fill));
         }
         const double conflicts = tile_level != level::l1 && s.p_extent >= packed_fibre_extent ? conflict_waste : 1.0;
         const double waste = !is_complex(type) && shares_registers(p, i, vector)

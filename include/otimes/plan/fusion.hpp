@@ -151,15 +151,16 @@ OTIMES_COLD inline void outline_pass(const fusion_setting& f, std::size_t begin,
     }
 }
 
-/// Lanes of a tile when mode `k` gives them: as many as keep two tiles in `cache_bytes`, in whole vectors, at least one
+/// Lanes of a tile when mode `k` gives them: as many as keep `buffers` tiles in `cache_bytes`, in whole vectors, at least one
 /// vector.
-OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k, double cache_bytes) {
+OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p, std::int32_t k, double cache_bytes,
+                                         double buffers) {
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int64_t extent = p.modes[static_cast<std::size_t>(k)].extent_in;
     if (k == p.slab_mode && f.slab.extent > 0) {
         extent = (std::min)(extent, f.slab.extent * p.slab_scale);
     }
-    const double lane_bytes = 2.0 * tile_peak_elements(p) * static_cast<double>(element_bytes(f.source->type));
+    const double lane_bytes = buffers * tile_peak_elements(p) * static_cast<double>(element_bytes(f.source->type));
     auto most = static_cast<std::int64_t>(cache_bytes / lane_bytes);
     most = (std::max)(vector, most / vector * vector);
     most = (std::min)(most, f.most_lanes);
@@ -186,14 +187,14 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
     std::int32_t best_mode = -1;
     std::int64_t best_count = 1;
     bool found = false;
-    const auto consider = [&](std::int32_t lane_mode, std::int64_t lane_count) {
+    const auto consider = [&](std::int32_t lane_mode, std::int64_t lane_count, double must_earn = 1.0) {
         p.lane_mode = lane_mode;
         p.lane_count = lane_count;
         if (!p.sweeps.empty()) {
             p.sweeps[innermost_sweep].kernel = lane_mode < 0 ? sweep_kernel::row : sweep_kernel::fibre;
         }
         const pass_cost cost = cost_of(p, *f.cpu, f.source->type, where);
-        if (!found || cost.seconds < best.seconds) {
+        if (!found || cost.seconds < must_earn * best.seconds) {
             found = true;
             best = cost;
             best_mode = lane_mode;
@@ -206,13 +207,22 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
         if (is_contracted(p, k)) {
             continue;
         }
-        // A tile in L2 takes more modes, or longer runs of memory, for slower sweeps.
-        const std::int64_t in_l2 = lanes_of(f, p, mode, 0.5 * static_cast<double>(f.cpu->l2_bytes));
-        std::int64_t lanes = lanes_of(f, p, mode, static_cast<double>(f.cpu->l1_bytes));
+        // A tile in L2 takes more modes, or longer runs of memory, for slower sweeps. How many buffers it needs is not known before
+        // its lanes are: one of whole registers is tried with one buffer and with two.
+        const auto l1 = static_cast<double>(f.cpu->l1_bytes);
+        const auto l2 = 0.5 * static_cast<double>(f.cpu->l2_bytes);
+        std::int64_t lanes = lanes_of(f, p, mode, l1, 2.0);
+        std::int64_t tried = lanes;
         consider(mode, lanes);
-        if (in_l2 > lanes) {
-            consider(mode, in_l2);
-        }
+        const auto consider_in_l2 = [&](double buffers, double must_earn) {
+            const std::int64_t more = lanes_of(f, p, mode, l2, buffers);
+            if (more > tried) {
+                consider(mode, more, must_earn);
+                tried = more;
+            }
+        };
+        consider_in_l2(2.0, 1.0);
+        consider_in_l2(1.0, 0.88);  // what is read and written passes through L2 beside so large a tile
         if (where.slab_count <= 1 && where.threads > 1) {
             while (lanes > 2 * vector && tile_count(p) < 4.0 * where.threads) {
                 lanes = round_up(lanes / 2, vector);

@@ -100,8 +100,8 @@ inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std
     if (fused <= separate) {
         return "the modes behind it are cheaper together";
     }
-    const double tile = 2.0 * tile_peak_elements(scratch) * static_cast<double>(scratch.lane_count) *
-                        static_cast<double>(element_bytes(f.source->type));
+    const double tile = (std::max)(1, tile_buffers_of(scratch, *f.cpu, f.source->type)) * tile_peak_elements(scratch) *
+                        static_cast<double>(scratch.lane_count) * static_cast<double>(element_bytes(f.source->type));
     return "with the next mode tiles take " + bytes_text(tile) +
            (tile > static_cast<double>(f.cpu->l1_bytes)
                 ? " (L1 has " + bytes_text(static_cast<double>(f.cpu->l1_bytes)) + ")"

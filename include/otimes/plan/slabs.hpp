@@ -38,6 +38,9 @@ OTIMES_COLD inline double largest_intermediate(const fusion_setting& f) {
     return largest;
 }
 
+/// Intermediates that live at once: what a pass reads, and what it writes unless that is the result.
+inline double live_intermediates(const fusion_setting& f) { return f.groups.size() > 2 ? 2.0 : 1.0; }
+
 /// Slabs of `extent` indices of mode `k`.
 OTIMES_COLD inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
     const std::int64_t total = c.modes[static_cast<std::size_t>(k)].p_extent;
@@ -54,8 +57,8 @@ OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting
     if (mode >= 0 && largest > 0) {
         const std::int64_t total = f.source->modes[static_cast<std::size_t>(mode)].p_extent;
         const std::int64_t vector = vector_count(*f.cpu, f.source->type);
-        const double index_bytes =
-            2.0 * largest / static_cast<double>(total) * static_cast<double>(element_bytes(f.source->type));
+        const double index_bytes = live_intermediates(f) * largest / static_cast<double>(total) *
+                                   static_cast<double>(element_bytes(f.source->type));
         const auto add = [&](std::int64_t extent) {
             extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
             const std::int64_t count = (std::min)(total, round_up((total + extent - 1) / extent, f.threads));
@@ -83,7 +86,8 @@ OTIMES_COLD inline level intermediate_level(const fusion_setting& f) {
     if (f.slab.in_output) {
         return f.outer_out;
     }
-    double bytes = 2.0 * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
+    const double bytes =
+        live_intermediates(f) * largest_intermediate(f) * static_cast<double>(element_bytes(f.source->type));
     if (f.slab.count > 1) {
         const double total = static_cast<double>(f.source->modes[static_cast<std::size_t>(f.slab.chain_mode)].p_extent);
         return (std::max)(level::l2, level_of(*f.cpu, bytes / total * static_cast<double>(f.slab.extent), f.threads));

@@ -31,6 +31,15 @@ namespace cpu_detail {
 /// What happens to a finished sum.
 enum class epilogue : std::uint8_t { store, scale, scale_add };
 
+/// One piece of memory that will be read soon: the kernels ask for a few lines of it before each block, so that the requests neither
+/// wait for each other nor stop the arithmetic.
+struct read_ahead {
+    static constexpr std::ptrdiff_t line = 64;
+    const char* next = nullptr;
+    std::ptrdiff_t left = 0;  ///< bytes
+    std::ptrdiff_t lines_per_block = 0;
+};
+
 /// A grid of blocks for the kernel: n1 x n0 blocks, whose a, b, c move by the given steps. All strides count real
 /// elements (a complex element is two).
 template <class Real>
@@ -50,6 +59,8 @@ struct block_grid {
     epilogue finish = epilogue::store;
     Real alpha_re = 1;
     Real alpha_im = 0;
+    const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines before each block
+    std::ptrdiff_t ahead_lines = 0;
 };
 
 /// Copies the first `count` elements of a register image: pieces of halving size, each of which is one move.
@@ -93,6 +104,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
     constexpr int width = simd_t::width;
     constexpr int results = Rows / Components;
     const std::ptrdiff_t p_extent = g.p_extent, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
+    const char* ahead = g.ahead;
     const Real* a_outer = g.a;
     const Real* b_outer = g.b;
     Real* c_outer = g.c;
@@ -101,6 +113,13 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
         const Real* b_block = b_outer;
         Real* c = c_outer;
         for (std::ptrdiff_t i0 = 0; i0 < g.n0; ++i0, a_block += g.a0, b_block += g.b0, c += g.c0) {
+#if defined(__GNUC__)
+            if (__builtin_expect(ahead != nullptr, 0)) {
+                for (std::ptrdiff_t n = g.ahead_lines; n > 0; --n, ahead += read_ahead::line) {
+                    __builtin_prefetch(ahead, 0, 2);
+                }
+            }
+#endif
             vec sum[Rows][Vectors];
             const Real* a = a_block;
             const Real* b = b_block;

@@ -59,6 +59,7 @@ struct pass_shape {
 
     bool add;
     bool in_place;  ///< input and output are the same
+    bool far;       ///< the operands lie beyond L2: what comes next is asked for ahead
     bool conjugate;
     Real alpha_re, alpha_im;
     bool empty_sum;  ///< a contracted mode has no index: the result is zero
@@ -110,6 +111,10 @@ void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
     }
 }
 
+/// Bytes of a tile up to which several neighbours are taken at once: two buffers of it lie in L1, however large the tiles of
+/// other passes are.
+inline constexpr std::ptrdiff_t batch_bytes = 16 * 1024;
+
 /// Slab `slab` of `p`, or all of it.
 /// @param capacity real elements of a tile buffer
 /// @param sharers threads that share the tiles
@@ -125,6 +130,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.empty_sum = false;
     shape.add = p.add;
     shape.in_place = p.in == p.out;
+    shape.far = p.level == "L3" || p.level == "memory";
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
     const int modes = static_cast<int>(p.modes.size());
@@ -177,7 +183,9 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     if (shape.loop_count > 0 && shape.lane_blocks == 1) {
         shape.batch = shape.loops[--shape.loop_count];
         const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count);
-        const std::ptrdiff_t fit = (capacity - simd<Real>::width) / (one > 0 ? one : 1);
+        constexpr auto most_reals = batch_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
+        const std::ptrdiff_t room = capacity - simd<Real>::width;
+        const std::ptrdiff_t fit = (room < most_reals ? room : most_reals) / (one > 0 ? one : 1);
         const std::ptrdiff_t fair = (shape.batch.extent + sharers - 1) / sharers;
         shape.batch_count = fit < 1 ? 1 : fit < fair ? fit : fair;
     }
@@ -257,6 +265,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.alpha_im = 0;
     job.stage_panels = false;
     job.in_place = false;
+    job.ahead = nullptr;
     job.twin = twin;
     const int also_on = twin ? shape.sweep_mode[i + 1] : on;
     job.x_r = in.modes[also_on];
@@ -588,10 +597,72 @@ OTIMES_NOINLINE void run_tile(const tile_job<Real>& job, int sweep_count, const 
     }
 }
 
+/// Bytes of what a tile of `lanes` lanes and `batch` batch indices reads, where that is one piece of memory; else 0.
+template <class Real, int Components>
+std::ptrdiff_t packed_tile_bytes(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch) noexcept {
+    std::ptrdiff_t next = Components;
+    bool used[most_pass_modes + 2] = {};
+    const int count = shape.mode_count + 2;
+    for (int found = 0; found < count; ++found) {
+        int hit = -1;
+        std::ptrdiff_t extent = 1;
+        for (int m = 0; m < count && hit < 0; ++m) {
+            const tile_loop loop = m < shape.mode_count    ? tile_loop{shape.modes[m].extent, shape.modes[m].in, 0}
+                                   : m == shape.mode_count ? tile_loop{lanes, shape.lanes.in, 0}
+                                                           : tile_loop{batch, shape.batch.in, 0};
+            if (!used[m] && (loop.extent == 1 || loop.in == next)) {
+                hit = m;
+                extent = loop.extent;
+            }
+        }
+        if (hit < 0) {
+            return 0;
+        }
+        used[hit] = true;
+        next *= extent;
+    }
+    return next * static_cast<std::ptrdiff_t>(sizeof(Real));
+}
+
+/// About how often the kernels of a tile ask for what is read ahead.
+template <class Real, int Components>
+std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch) noexcept {
+    std::ptrdiff_t elements = lanes * batch * Components;
+    for (int m = 0; m < shape.mode_count; ++m) {
+        elements *= shape.modes[m].extent;
+    }
+    std::ptrdiff_t blocks = 1;
+    for (int i = 0; i < shape.sweep_count; ++i) {
+        elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * shape.q_extent[i] : 0;
+        blocks += shape.p_extent[i] < long_fibre ? 0 : elements / (3 * simd<Real>::width * 8);
+    }
+    return blocks;
+}
+
+/// Sets what is to be read ahead during `blocks` blocks.
+inline void read_ahead_of(read_ahead& r, const void* from, std::ptrdiff_t bytes, std::ptrdiff_t blocks) noexcept {
+    r.next = static_cast<const char*>(from);
+    r.left = bytes;
+    r.lines_per_block = (bytes + read_ahead::line * blocks - 1) / (read_ahead::line * blocks);
+}
+
+/// Bytes up to which the input of the next tile is asked for while a tile is computed: with that tile they stay in L2.
+inline constexpr std::ptrdiff_t most_ahead_bytes = 256 * 1024;
+
 /// Tiles [begin, end) of a pass from x to y. @param a, b tile buffers of the calling thread
+/// @param slab_ahead of the next slab, where the caller asks for that; nullptr: each tile asks for the next one
 template <class Real, int Components>
 void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff_t end, const Real* x, Real* y, Real* a,
-               Real* b) noexcept {
+               Real* b, read_ahead* slab_ahead) noexcept {
+    read_ahead tile_ahead;
+    std::ptrdiff_t ahead_bytes = 0;
+    if (slab_ahead == nullptr && shape.far && end - begin > 1) {
+        ahead_bytes = packed_tile_bytes<Real, Components>(shape, shape.lane_count, shape.batch_count);
+        ahead_bytes = ahead_bytes <= most_ahead_bytes ? ahead_bytes : 0;
+    }
+    read_ahead* const ahead = ahead_bytes > 0 ? &tile_ahead : slab_ahead;
+    const std::ptrdiff_t blocks =
+        ahead_bytes > 0 ? blocks_of_tile<Real, Components>(shape, shape.lane_count, shape.batch_count) : 0;
     tile_job<Real> jobs[4];  // full and last lanes x full and last batch, made when first met
     bool made[4] = {false, false, false, false};
     std::ptrdiff_t at[most_pass_modes];
@@ -619,8 +690,15 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
             make_job<Real, Components>(shape, last_lanes ? shape.lanes.extent - lane : shape.lane_count,
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
             made[kind] = true;
+            for (int i = 0; i < shape.sweep_count; ++i) {
+                job.sweeps[i].ahead = ahead;
+            }
         }
-        run_tile<Real, Components>(job, shape.sweep_count, x_loop + lane * shape.lanes.in + batch * shape.batch.in,
+        const Real* const from = x_loop + lane * shape.lanes.in + batch * shape.batch.in;
+        if (ahead_bytes > 0 && tile + 1 < end) {  // tiles of one piece mostly follow each other
+            read_ahead_of(tile_ahead, reinterpret_cast<const char*>(from) + ahead_bytes, ahead_bytes, blocks);
+        }
+        run_tile<Real, Components>(job, shape.sweep_count, from,
                                    y_loop + lane * shape.lanes.out + batch * shape.batch.out, a, b);
         if (++lane_block < shape.lane_blocks) {
             continue;

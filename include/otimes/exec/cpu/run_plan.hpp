@@ -158,7 +158,7 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
 template <class Real, int Components>
 void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_layout& layout, char* workspace,
                    std::int64_t slab, std::ptrdiff_t worker, std::ptrdiff_t thread, std::ptrdiff_t share,
-                   std::ptrdiff_t shares) noexcept {
+                   std::ptrdiff_t shares, read_ahead* ahead = nullptr) noexcept {
     pass_shape<Real> shape;
     const std::ptrdiff_t capacity = layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
     make_shape<Real, Components>(p, one, slab, capacity, shares, shape);
@@ -179,8 +179,42 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
     const std::ptrdiff_t begin = shape.tile_count * share / shares;
     const std::ptrdiff_t end = shape.tile_count * (share + 1) / shares;
     if (begin < end) {
-        run_tiles<Real, Components>(shape, begin, end, x, y, a, other);
+        run_tiles<Real, Components>(shape, begin, end, x, y, a, other, ahead);
     }
+}
+
+/// What the slabs of a plan read, where each is one piece of memory and the next one follows it; bytes 0: it is not so.
+template <class Real>
+struct slab_input {
+    const char* data = nullptr;
+    std::ptrdiff_t bytes = 0;   ///< of one slab
+    std::ptrdiff_t blocks = 0;  ///< of all passes over it (blocks_of_tile)
+};
+template <class Real, int Components>
+slab_input<Real> input_of_slabs(const plan& p, const bindings& b, const run_layout& layout) noexcept {
+    slab_input<Real> found;
+    for (const pass& one : p.passes) {
+        pass_shape<Real> shape;
+        make_shape<Real, Components>(p, one, 0, layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)), 1,
+                                     shape);
+        if (&one == &p.passes.front()) {
+            if (one.in < 0 || one.slab_mode < 0 || shape.tile_count != 1 || !shape.far) {
+                return found;
+            }
+            const std::ptrdiff_t bytes =
+                packed_tile_bytes<Real, Components>(shape, shape.lane_count, shape.batch_count);
+            const pass_mode& cut = one.modes[static_cast<std::size_t>(one.slab_mode)];
+            if (bytes > most_ahead_bytes ||
+                bytes != static_cast<std::ptrdiff_t>(cut.stride_in * p.slab_extent * one.slab_scale) * Components *
+                             static_cast<std::ptrdiff_t>(sizeof(Real))) {
+                return found;
+            }
+            found.bytes = bytes;
+            found.data = static_cast<const char*>(b.pointers[static_cast<std::size_t>(p.source.at(one.in).binding)]);
+        }
+        found.blocks += shape.tile_count * blocks_of_tile<Real, Components>(shape, shape.lane_count, shape.batch_count);
+    }
+    return found;
 }
 
 /// One thread's part of a whole plan without steps.
@@ -189,9 +223,16 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
                std::ptrdiff_t threads) noexcept {
     if (p.slab_count > 1) {
         const auto slabs = static_cast<std::ptrdiff_t>(p.slab_count);
+        const slab_input<Real> in = input_of_slabs<Real, Components>(p, b, layout);
+        read_ahead ahead;
         for (std::ptrdiff_t slab = slabs * thread / threads; slab < slabs * (thread + 1) / threads; ++slab) {
+            const bool more = in.bytes > 0 && slab + 1 < slabs * (thread + 1) / threads;
+            if (more) {
+                read_ahead_of(ahead, in.data + (slab + 1) * in.bytes, in.bytes, in.blocks);
+            }
             for (const pass& one : p.passes) {
-                run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1);
+                run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1,
+                                                more ? &ahead : nullptr);
             }
         }
         return;

@@ -123,7 +123,8 @@ struct sweep_job {
     bool stage_panels;  ///< rows p of x fall on the same few cache sets: copy them before use
     bool twin;          ///< done together with the next sweep (twin_kernel.hpp), whose strides are x_r and y_s
     std::ptrdiff_t x_r, y_s;
-    bool in_place;  ///< every block reads all that it writes, and nothing that another block writes
+    read_ahead* ahead;  ///< what the next tile reads; nullptr: not asked for
+    bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
     const Real* factor;           ///< packed
@@ -133,6 +134,9 @@ struct sweep_job {
 /// Bytes of the stack that a sweep uses to bring colliding rows together.
 inline constexpr std::ptrdiff_t stage_bytes = 16 * 1024;
 
+/// Fibres from which on blocks ask for memory ahead: between blocks of fewer multiply-adds it costs more than it hides.
+inline constexpr std::ptrdiff_t long_fibre = 12;
+
 /// True when P rows at a stride fall on so few sets of a first-level cache (64 sets of 64 bytes, 8 ways) that they evict
 /// each other before they are used again.
 inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) noexcept {
@@ -141,9 +145,25 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
     return p_extent > 8 && p_extent > 6 * places;
 }
 
+/// Calls a kernel on its grid, which asks for its share of what is read ahead. @param ahead nullptr: nothing
+template <class Real>
+void call_kernel(void (*kernel)(const block_grid<Real>&) noexcept, block_grid<Real>& g, read_ahead* ahead) noexcept {
+    if (ahead != nullptr && ahead->left > 0) {
+        const std::ptrdiff_t bytes = g.n1 * g.n0 * ahead->lines_per_block * read_ahead::line;
+        g.ahead = ahead->next;
+        g.ahead_lines = ahead->lines_per_block;
+        ahead->next += bytes;
+        ahead->left -= bytes;
+        kernel(g);
+        g.ahead = nullptr;
+        return;
+    }
+    kernel(g);
+}
+
 /// Calls the fibre kernels for all q on g.n1 blocks of `vectors` registers.
 template <class Real, int Components>
-void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors) noexcept {
+void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors, read_ahead* ahead) noexcept {
     using shapes = block_shapes<Real, Components>;
     const even_split q = split_evenly(j.q_extent, shapes::fibre_q(j.q_extent));
     Real* const c = g.c;
@@ -152,14 +172,14 @@ void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors) no
         g.n0 = q.big_count;
         g.a0 = q.big() * j.p_extent * Components;
         g.c0 = q.big() * j.y_q;
-        shapes::fibre(q.big(), vectors)(g);
+        call_kernel<Real>(shapes::fibre(q.big(), vectors), g, ahead);
     }
     g.a = j.factor + q.big_count * q.big() * j.p_extent * Components;
     g.c = c + q.big_count * q.big() * j.y_q;
     g.n0 = q.small_count;
     g.a0 = q.small * j.p_extent * Components;
     g.c0 = q.small * j.y_q;
-    shapes::fibre(q.small, vectors)(g);
+    call_kernel<Real>(shapes::fibre(q.small, vectors), g, ahead);
     g.c = c;
 }
 
@@ -168,7 +188,7 @@ void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors) no
 /// cost few calls.
 template <class Real, int Components>
 void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t count, std::ptrdiff_t in,
-                   std::ptrdiff_t out, const tile_loop* around = nullptr) noexcept {
+                   std::ptrdiff_t out, read_ahead* ahead, const tile_loop* around = nullptr) noexcept {
     using shapes = block_shapes<Real, Components>;
     g.b_vector = in;
     g.c_vector = out;
@@ -183,7 +203,7 @@ void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t
             g.n1 = n;
             g.b1 = vectors * in;
             g.c1 = vectors * out;
-            fibre_blocks<Real, Components>(j, g, vectors);
+            fibre_blocks<Real, Components>(j, g, vectors, ahead);
             g.b += n * g.b1;
             g.c += n * g.c1;
             return;
@@ -192,7 +212,7 @@ void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t
         g.b1 = around->in;
         g.c1 = around->out;
         for (std::ptrdiff_t i = 0; i < n; ++i) {
-            fibre_blocks<Real, Components>(j, g, vectors);
+            fibre_blocks<Real, Components>(j, g, vectors, ahead);
             g.b += vectors * in;
             g.c += vectors * out;
         }
@@ -206,7 +226,7 @@ void fibre_vectors(const sweep_job<Real>& j, block_grid<Real>& g, std::ptrdiff_t
 /// same block, so nothing outside the run is touched.
 template <class Real, int Components>
 void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, std::ptrdiff_t x_p,
-               std::ptrdiff_t run, const tile_loop* around = nullptr) noexcept {
+               std::ptrdiff_t run, read_ahead* ahead, const tile_loop* around = nullptr) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     const std::ptrdiff_t whole = run / width;
     const std::ptrdiff_t rest = run % width;
@@ -215,7 +235,7 @@ void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Rea
     if (single > 0) {
         g.b = x;
         g.c = y;
-        fibre_vectors<Real, Components>(j, g, single, width, width, around);
+        fibre_vectors<Real, Components>(j, g, single, width, width, ahead, around);
     }
     if (rest > 0) {
         g.b = x + single * width;
@@ -224,13 +244,13 @@ void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Rea
         g.n1 = around != nullptr ? around->extent : 1;
         g.b1 = around != nullptr ? around->in : 0;
         g.c1 = around != nullptr ? around->out : 0;
-        fibre_blocks<Real, Components>(j, g, 2);
+        fibre_blocks<Real, Components>(j, g, 2, ahead);
     }
 }
 
 /// Runs of a register or more whose rows p collide in the cache: brought together first, a few registers wide.
 template <class Real, int Components>
-void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y) noexcept {
+void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, read_ahead* ahead) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     alignas(64) Real stage[stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real))];
     const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.p_extent / width * width;
@@ -243,14 +263,15 @@ void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, 
         for (std::ptrdiff_t p = 0; p < j.p_extent; ++p) {
             std::memcpy(stage + p * count, x + p * j.x_p + from, static_cast<std::size_t>(count) * sizeof(Real));
         }
-        fibre_run<Real, Components>(j, g, stage, y + from, count, count);
+        fibre_run<Real, Components>(j, g, stage, y + from, count, count, ahead);
         from += count;
     }
 }
 
 /// Vectors along q; the tile's entries are broadcast. @pre j.x_p == Components and j.y_q == Components.
 template <class Real, int Components>
-void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, const tile_loop& rows) noexcept {
+void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, const tile_loop& rows,
+              read_ahead* ahead) noexcept {
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
     const std::ptrdiff_t length = j.q_extent * Components;
@@ -275,7 +296,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
             g.n0 = blocks;
             g.a0 = block * rows.in;
             g.c0 = block * rows.out;
-            shapes::row(true, vectors)(g);
+            call_kernel<Real>(shapes::row(true, vectors), g, ahead);
         }
         if (blocks * block < rows.extent) {
             g.n0 = rows.extent - blocks * block;
@@ -283,7 +304,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
             g.c = c + blocks * block * rows.out;
             g.a0 = rows.in;
             g.c0 = rows.out;
-            shapes::row(false, vectors)(g);
+            call_kernel<Real>(shapes::row(false, vectors), g, ahead);
         }
     };
     const std::ptrdiff_t single = rest == 0 || whole == 0 ? whole : whole - 1;
@@ -330,6 +351,7 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
         g.valid = j.run;
         g.b_p = j.x_p;
     }
+    read_ahead* const ahead = j.p_extent < long_fibre ? nullptr : j.ahead;
     std::ptrdiff_t at[sweep_job<Real>::most_loops];
     for (int k = 0; k < outer; ++k) {
         at[k] = 0;
@@ -338,13 +360,13 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
         if (across_runs) {
             g.b = x;
             g.c = y;
-            fibre_vectors<Real, Components>(j, g, inner.extent, inner.in, inner.out);
+            fibre_vectors<Real, Components>(j, g, inner.extent, inner.in, inner.out, ahead);
         } else if (j.run == 0) {
-            row_rows<Real, Components>(j, g, x, y, inner);
+            row_rows<Real, Components>(j, g, x, y, inner, ahead);
         } else if (j.stage_panels) {
-            fibre_staged<Real, Components>(j, g, x, y);
+            fibre_staged<Real, Components>(j, g, x, y, ahead);
         } else {
-            fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run, inner_loop ? &inner : nullptr);
+            fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run, ahead, inner_loop ? &inner : nullptr);
         }
         int k = outer - 1;
         for (; k >= 0; --k) {

@@ -490,7 +490,9 @@ TEST_CASE("cpu: what is read ahead") {
     read_ahead_of(ahead, coming.data(), 100 * read_ahead::line + 1, 50);
     CHECK(ahead.lines_per_block == 3);
     job.ahead = &ahead;
-    const std::ptrdiff_t blocks = (P + block_shapes<float, 1>::fibre_q(P) - 1) / block_shapes<float, 1>::fibre_q(P);
+    // between the blocks of q, of which there is one less
+    const std::ptrdiff_t blocks = (P + block_shapes<float, 1>::fibre_q(P) - 1) / block_shapes<float, 1>::fibre_q(P) - 1;
+    REQUIRE(blocks > 0);
     run_sweep<float, 1>(job, x.data(), y.data());
     CHECK(ahead.next == coming.data() + 3 * blocks * read_ahead::line);
     CHECK(ahead.left == (100 - 3 * blocks) * read_ahead::line + 1);

@@ -201,6 +201,27 @@ TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {
                           (std::max)(copies, 512 * tiles * 6 / 1e9 + copies / 2)));
 }
 
+TEST_CASE("several sweeps of long fibres over lanes in one buffer pay nothing for packing") {
+    pass p;
+    p.modes = {{64, 64, 512, 512}, {64, 64, 8, 8}, {8, 8, 1, 1}};
+    p.sweeps = {sweep{0, sweep_kernel::fibre, 64, 64, {}}, sweep{1, sweep_kernel::fibre, 64, 64, {}}};
+    p.lane_mode = 2;
+    p.lane_count = 8;  // one buffer of 64 x 64 x 8 floats = 128 KiB: L3
+    const double elements = 64 * 64 * 8;
+    const auto compute = [&](double waste) {
+        const double arithmetic = 2.0 * elements * 64 * waste / (1e9 * sweep_efficiency(64, 64));
+        return 2 * (arithmetic + elements * 4 / 2e9) + 1e-7 + 2 * elements * 4 / 2e9;
+    };
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds == doctest::Approx(compute(1.0)));
+    p.sweeps[1].p_extent = p.sweeps[1].q_extent = 63;  // not all of them are long
+    p.modes[1].extent_in = p.modes[1].extent_out = 63;
+    const double fewer = elements * 63 / 64;
+    const double first = 2.0 * fewer * 64 * 1.25 / (1e9 * sweep_efficiency(64, 64));
+    const double second = 2.0 * fewer * 63 / (1e9 * sweep_efficiency(63, 63));
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds ==
+          doctest::Approx(first + second + 2 * fewer * 4 / 2e9 + 1e-7 + 2 * fewer * 4 / 2e9));
+}
+
 TEST_CASE("tile buffers: none between the operand, one sweep that works in place, and the result") {
     const otimes::cpu_description cpu = round_numbers();  // registers of 4 floats, 16 of them: blocks take 6 rows
     pass p;

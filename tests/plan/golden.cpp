@@ -117,6 +117,7 @@ TEST_CASE("columns: the inner modes take all rows in one tile of half of L2, two
         spec.type = type;
         otimes::machine m = two_wide_cores();
         m.cpu.l3_bytes = 300ll << 20;
+        m.cpu.memory_bytes_per_second = 20e9;
         return otimes::make_plan(planner_test::chain_program(spec), m);
     };
     const otimes::plan fused = columns(256, 32, 3, dtype::f32);  // 32 x 32 x 256 floats are one piece of 1 MiB
@@ -124,7 +125,11 @@ TEST_CASE("columns: the inner modes take all rows in one tile of half of L2, two
     CHECK(fused.passes[0].sweeps.size() == 1);
     CHECK(fused.passes[1].sweeps.size() == 2);
     CHECK(fused.passes[1].lane_count == 256);
-    CHECK(fused.buffer_elements.empty());  // Y holds what lies between
+    CHECK(fused.buffer_elements.empty());                             // Y holds what lies between
+    const otimes::plan long_fibres = columns(64, 64, 3, dtype::f32);  // likewise 64 x 64 x 64
+    REQUIRE(long_fibres.passes.size() == 2);
+    CHECK(long_fibres.passes[1].lane_count == 64);
+    CHECK(long_fibres.buffer_elements.empty());
     const otimes::plan slabs = columns(1024, 64, 2, dtype::f32);
     CHECK(slabs.slab_extent == 64);  // one intermediate of 64 x 64 x 64 floats: half of L2
     CHECK(slabs.buffer_elements == std::vector<std::int64_t>{64 * 64 * 64});

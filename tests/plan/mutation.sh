@@ -17,7 +17,11 @@ ordering.hpp|gain_of_a > gain_of_b|gain_of_a >= gain_of_b|ordering
 grouping.hpp|if (total < best[end] * (1 - 1e-9))|if (total > best[end] * (1 - 1e-9))|grouping
 grouping.hpp|if (cost < least)|if (cost > least)|grouping
 fusion.hpp|if (total < best[end])|if (total <= best[end] * 1.5)|grouping
-fusion.hpp|cost.seconds < best.seconds|cost.seconds > best.seconds|golden
+fusion.hpp|cost.seconds < must_earn * best.seconds|cost.seconds > must_earn * best.seconds|golden
+fusion.hpp|consider_in_l2(1.0, 0.88)|consider_in_l2(1.0, 0.5)|golden
+slabs.hpp|f.groups.size() > 2 ? 2.0 : 1.0|f.groups.size() > 1 ? 2.0 : 1.0|golden
+cost.hpp|(buffers == 1 ? 1.25 : 1.0)|(buffers == 1 ? 1.0 : 1.0)|cost
+cost.hpp|run % vector != 0|run % vector > 9|cost
 fusion.hpp|last->stride_in == in[k] * extent|last->stride_in >= in[k] * extent|chains
 cost.hpp|bytes <= 0.5 * static_cast<double>(cpu.l1_bytes)|bytes < 0.5 * static_cast<double>(cpu.l1_bytes)|cost
 cost.hpp|compute + 0.5 * traffic|compute + 0.6 * traffic|cost

@@ -31,8 +31,8 @@ namespace cpu_detail {
 /// What happens to a finished sum.
 enum class epilogue : std::uint8_t { store, scale, scale_add };
 
-/// One piece of memory that will be read soon: the kernels ask for a few lines of it before each block, so that the requests neither
-/// wait for each other nor stop the arithmetic.
+/// One piece of memory that will be read soon: the kernels ask for a few lines of it between two blocks of an inner loop, so
+/// that the requests neither wait for each other nor stop the arithmetic.
 struct read_ahead {
     static constexpr std::ptrdiff_t line = 64;
     const char* next = nullptr;
@@ -59,7 +59,7 @@ struct block_grid {
     epilogue finish = epilogue::store;
     Real alpha_re = 1;
     Real alpha_im = 0;
-    const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines before each block
+    const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines between two blocks of the inner loop
     std::ptrdiff_t ahead_lines = 0;
 };
 
@@ -113,13 +113,6 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
         const Real* b_block = b_outer;
         Real* c = c_outer;
         for (std::ptrdiff_t i0 = 0; i0 < g.n0; ++i0, a_block += g.a0, b_block += g.b0, c += g.c0) {
-#if defined(__GNUC__)
-            if (__builtin_expect(ahead != nullptr, 0)) {
-                for (std::ptrdiff_t n = g.ahead_lines; n > 0; --n, ahead += read_ahead::line) {
-                    __builtin_prefetch(ahead, 0, 2);
-                }
-            }
-#endif
             vec sum[Rows][Vectors];
             const Real* a = a_block;
             const Real* b = b_block;
@@ -243,6 +236,14 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     }
                 }
             }
+#if defined(__GNUC__)
+            // Not behind the last: small factors have one block, and no time for it.
+            if (i0 + 1 < g.n0 && ahead != nullptr) {
+                for (std::ptrdiff_t n = g.ahead_lines; n > 0; --n, ahead += read_ahead::line) {
+                    __builtin_prefetch(ahead, 0, 2);
+                }
+            }
+#endif
         }
     }
 }

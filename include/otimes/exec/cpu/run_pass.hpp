@@ -634,7 +634,12 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
     std::ptrdiff_t blocks = 1;
     for (int i = 0; i < shape.sweep_count; ++i) {
         elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * shape.q_extent[i] : 0;
-        blocks += shape.p_extent[i] < long_fibre ? 0 : elements / (3 * simd<Real>::width * 8);
+        if (shape.p_extent[i] >= long_fibre &&
+            shape.q_extent[i] > 0) {  // registers of i, in threes, times blocks of q but one
+            const std::ptrdiff_t q = shape.q_extent[i];
+            const int block = block_shapes<Real, Components>::fibre_q(q);
+            blocks += elements / (3 * simd<Real>::width * q) * ((q + block - 1) / block - 1);
+        }
     }
     return blocks;
 }

@@ -148,8 +148,8 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
 /// Calls a kernel on its grid, which asks for its share of what is read ahead. @param ahead nullptr: nothing
 template <class Real>
 void call_kernel(void (*kernel)(const block_grid<Real>&) noexcept, block_grid<Real>& g, read_ahead* ahead) noexcept {
-    if (ahead != nullptr && ahead->left > 0) {
-        const std::ptrdiff_t bytes = g.n1 * g.n0 * ahead->lines_per_block * read_ahead::line;
+    if (ahead != nullptr && ahead->left > 0 && g.n0 > 1) {
+        const std::ptrdiff_t bytes = g.n1 * (g.n0 - 1) * ahead->lines_per_block * read_ahead::line;
         g.ahead = ahead->next;
         g.ahead_lines = ahead->lines_per_block;
         ahead->next += bytes;

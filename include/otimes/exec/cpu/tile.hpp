@@ -200,7 +200,17 @@ void load_tile(const copy_job<Real>& j, const Real* x, Real* buffer) noexcept {
             std::memcpy(buffer + b, x + m, static_cast<std::size_t>(j.inner.extent * Components) * sizeof(Real));
         });
     } else if (by_lane && j.lane_stride == Components) {
+        const std::ptrdiff_t reals = j.lanes * Components;
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {
+            if constexpr (simd<Real>::has_masks) {
+                if (reals < simd<Real>::width) {  // a row of the buffer is one register, the rest of it 0
+                    for (std::ptrdiff_t r = 0; r < j.inner.extent; ++r) {
+                        simd<Real>::store(buffer + b + r * j.inner.out,
+                                          simd<Real>::load_first(x + m + r * j.inner.in, reals));
+                    }
+                    return;
+                }
+            }
             for (std::ptrdiff_t r = 0; r < j.inner.extent; ++r) {
                 Real* const to = buffer + b + r * j.inner.out;
                 std::memcpy(to, x + m + r * j.inner.in, static_cast<std::size_t>(j.lanes * Components) * sizeof(Real));
@@ -248,6 +258,13 @@ void store_tile(const copy_job<Real>& j, const Real* buffer, Real* y) noexcept {
     const std::ptrdiff_t ld = j.padded_lanes * Components;
     const bool by_lane = j.lanes > 1 || j.padded_lanes > 1;
     const auto move_run = [&](Real* to, const Real* from, std::ptrdiff_t n) {
+        if constexpr (simd<Real>::has_masks) {
+            if (n < simd<Real>::width && ld == simd<Real>::width) {  // less than the register that the buffer holds
+                const typename simd<Real>::type v = simd<Real>::load(from);
+                simd<Real>::store_first(to, j.add ? simd<Real>::load_first(to, n) + v : v, n);
+                return;
+            }
+        }
         if (j.add) {
             for (std::ptrdiff_t i = 0; i < n; ++i) {
                 to[i] += from[i];

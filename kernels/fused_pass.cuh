@@ -178,7 +178,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         const int part = Group::cluster > 1 ? cluster_rank() : 0;
         if (tile >= tiles) return;
         tile_place<scalar> place = locate(tile);
-        load_part<Group>(place, sMain, part);
+        load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
         commit_copies();
         if constexpr (Group::terms == 1) {
             place_factors<Group>(arguments, sFactors);
@@ -193,6 +193,52 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 place = locate(tile);
                 load_part<Group>(place, sMain, part);
                 commit_copies();
+            }
+        } else if constexpr (Group::kept) {
+            // Each tile once for every term, X from its own place; the next X is on its way as soon as the last term has read this one.
+            scalar* const sX = sMain + Group::main_count;
+#pragma unroll 1
+            for (int t = 0; t < (Group::factors_stay ? Group::terms : 1); ++t)
+                place_factors<Group>(arguments_of_term<Group>(arguments, t), sFactors + t * Group::factors_each);
+            const last_step_type last_step(scalar(1), arguments.beta, y_wide, arguments.c_offset);
+#pragma unroll 1
+            while (true) {
+                wait_for_copies<0>();
+                const tile_place<scalar> done = place;
+                tile += tile_step;
+                own_elements<Group> sum;
+                const auto add_term = [&](auto first, int term) {
+                    const group_arguments<scalar> now = arguments_of_term<Group>(arguments, term);
+                    const scalar* sF = sFactors + (Group::factors_stay ? term * Group::factors_each : 0);
+                    for_constants<0, steps>([&](auto s) {
+                        constexpr int step = decltype(s)::value;
+                        __syncthreads();
+                        if constexpr (step == 1)
+                            if (term == Group::terms - 1 && tile < tiles) {
+                                place = locate(tile);
+                                load_part<Group>(place, sX, part);
+                                commit_copies();
+                            }
+                        run_trip<Group, step, 1, false>(step == 0 ? sX : sMain, sMain, sF, done, last_step, now);
+                    });
+                    __syncthreads();
+                    if constexpr (!Group::factors_stay)  // of the next term, or of the next tile's first one
+                        place_factors<Group>(
+                            arguments_of_term<Group>(arguments, term + 1 < Group::terms ? term + 1 : 0), sFactors);
+                    sum.template add<decltype(first)::value != 0>(
+                        sMain, term == 0 ? arguments.alpha : arguments.more_alpha[term == 0 ? 0 : term - 1]);
+                };
+                add_term(constant<1>{}, 0);
+#pragma unroll 1
+                for (int term = 1; term < Group::terms; ++term) add_term(constant<0>{}, term);
+                sum.store(done, last_step);
+                if (tile >= tiles) break;
+                if constexpr (steps == 1) {
+                    __syncthreads();
+                    place = locate(tile);
+                    load_part<Group>(place, sX, part);
+                    commit_copies();
+                }
             }
         } else {
             // Each tile once for every term: X comes from memory for the first one and from L2 for the others, which add to what they

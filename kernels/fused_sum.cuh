@@ -2,10 +2,12 @@
 // Contract: a Kronecker sum over every row r (a contiguous tensor [P_1 .. P_n], as fused_trailing):
 //   Y[r, p_1 .. p_n] = sum_l alpha_l * sum_{k} X[r, p_1 .. k .. p_n] * F_l[k, p_l] + beta * C[r, p_1 .. p_n]
 // where k stands in place l; alpha_1 = alpha, alpha_l = more_alpha[l - 2]; C is Y, or placed like Y at c_offset from it.
-// One pass over X and Y: the tile stays in shared memory, the mode products are added up in a second tile there.
+// One pass over X and Y: the tile stays in shared memory, the mode products are added up in a second tile there. In a cluster each block
+// holds its part of mode 1 of both and does mode 1 last, for its share of the other indices, from all blocks' shared memory.
 //
-// Requires: P_i = Q_i; Group::run = cluster = segments = slices = terms = 1, no slots; trips of one mode each by multiply-adds; at most
-//   max_terms modes; Group::sum_bytes dynamic shared memory; else as fused_trailing.
+// Requires: P_i = Q_i; Group::run = segments = slices = terms = 1, at most one slot (the next tile arrives during this one); trips of one
+//   mode each, the innermost first; at most max_terms modes; in a cluster all by the matrix unit, and no slot; Group::sum_bytes dynamic
+//   shared memory; else as fused_trailing.
 // Alignment: any; 16-byte accesses where base and strides allow.
 // Aliasing: Y = X allowed when the line strides are equal; else X, Y and factors do not overlap.
 // Called by: the GPU executor, for sums of single mode products of one X.
@@ -72,19 +74,26 @@ __device__ __forceinline__ void add_mode_product(const typename Group::scalar* s
 }
 
 template <class Group>
-__global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
+__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
     fused_sum(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
     using scalar = typename Group::scalar;
-    static_assert(Group::run == 1 && Group::cluster == 1 && Group::segments == 1 && Group::slots == 0 &&
-                  Group::slices == 1 && Group::terms == 1 && !Group::swizzled && Group::modes <= max_terms);
+    using steps = typename Group::steps;
+    constexpr int last = steps::count - 1, cluster = Group::cluster;
+    // The outermost mode's product by the matrix unit goes to Y with the sum of the others; else the whole sum is stored.
+    constexpr bool to_y = Group::modes > 1 && steps::unit(last) > 0 && steps::first(last) == 1;
+    static_assert(Group::run == 1 && Group::segments == 1 && Group::slots <= 1 && Group::slices == 1 &&
+                  Group::terms == 1 && !Group::swizzled && Group::modes <= max_terms && steps::count == Group::modes &&
+                  (cluster == 1 || (to_y && Group::slots == 0)));
     constexpr int count = Group::count_p();
     extern __shared__ __align__(16) unsigned char shared_bytes[];
-    scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each level)
-    scalar* const sMain = sFactors + Group::main_offset;               // (Rows, P_1, .., P_n): X
-    scalar* const sSum = sMain + Group::main_count;                    // the same: the sum
+    scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);     // (factor_count of each level)
+    scalar* const sMain = sFactors + Group::main_offset;                  // (slots + 1, Rows, P_1, .., P_n): X
+    scalar* const sSum = sMain + (1 + Group::slots) * Group::main_count;  // (Rows, P_1, .., P_n): the sum
     const index_t rows = arguments.lines * arguments.parts_per_line, parts = arguments.parts_per_line;
-    const index_t tiles = (rows + Group::rows - 1) / Group::rows;
-    const typename Group::last_step last_step(scalar(1), arguments.beta, false, arguments.c_offset);
+    const index_t tiles = (rows + Group::rows - 1) / Group::rows, tile_step = gridDim.x / cluster;
+    const bool y_wide = aligned_to(arguments.y, 16) && (!Group::addend || arguments.c_offset % Group::vector == 0) &&
+                        arguments.y_line_stride % Group::vector == 0 && count % Group::vector == 0;
+    const typename Group::last_step last_step(scalar(1), arguments.beta, to_y && y_wide, arguments.c_offset);
     const auto locate = [&](index_t tile) {
         const index_t first = tile * Group::rows;
         const index_t line = parts == 1 ? first : first / parts, part = first - line * parts;
@@ -98,32 +107,64 @@ __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocess
         place.run = 1;
         return place;
     };
-    index_t tile = blockIdx.x;
+    const auto alpha_of = [&](int level) {
+        return level == 1 ? arguments.alpha : arguments.more_alpha[level == 1 ? 0 : level - 2];
+    };
+    const int own_part = cluster > 1 ? cluster_rank() : 0;
+    index_t tile = blockIdx.x / cluster;
     if (tile >= tiles) return;
     tile_place<scalar> place = locate(tile);
-    load_part<Group>(place, sMain, 0);
+    load_part<Group>(place, sMain, own_part);
     commit_copies();
     place_factors<Group>(arguments, sFactors);
+    int slot = 0;  // in which X stands
 #pragma unroll 1
     while (true) {
-        wait_for_copies<0>();
+        scalar* const sX = sMain + slot * Group::main_count;
+        const index_t next = tile + tile_step;
+        if constexpr (Group::slots > 0) {
+            slot = 1 - slot;
+            if (next < tiles) load_part<Group>(locate(next), sMain + slot * Group::main_count, own_part);
+            commit_copies();
+            wait_for_copies<1>();
+        } else
+            wait_for_copies<0>();
         __syncthreads();
-        for_constants<0, Group::modes>([&](auto i) {
-            constexpr int level = Group::modes - decltype(i)::value;
-            add_mode_product<Group, level, level == Group::modes>(
-                sMain, sSum, sFactors, level == 1 ? arguments.alpha : arguments.more_alpha[level == 1 ? 0 : level - 2]);
-            __syncthreads();
+        for_constants<0, steps::count - (to_y ? 1 : 0)>([&](auto s) {
+            constexpr int step = decltype(s)::value, level = steps::first(step);
+            constexpr bool first = step == 0;
+            const scalar alpha = alpha_of(level);
+            if constexpr (steps::unit(step) > 0)
+                matrix_trip<Group, step, cluster, false>(sX, sSum, sFactors, place, last_step, arguments,
+                                                         pairs_in_shared{}, into_sum<scalar, first>{alpha});
+            else
+                add_mode_product<Group, level, first>(sX, sSum, sFactors, alpha);
+            if constexpr (cluster > 1 && step + 1 == last)
+                cluster_barrier();
+            else
+                __syncthreads();
         });
-        // The next tile is on its way while this one's sum is stored.
         const tile_place<scalar> done = place;
-        tile += gridDim.x;
+        tile = next;
+        if constexpr (to_y) {
+            matrix_trip<Group, last, 1, true>(sX, sSum, sFactors, done, last_step, arguments, pairs_in_shared{},
+                                              onto_sum<scalar>{alpha_of(1), sSum});
+            if constexpr (cluster > 1)
+                cluster_barrier();  // also before the end: others may still read here
+            else if (tile < tiles)
+                __syncthreads();
+        }
         if (tile < tiles) {
             place = locate(tile);
-            load_part<Group>(place, sMain, 0);
-            commit_copies();
+            if constexpr (Group::slots == 0) {
+                load_part<Group>(place, sMain, own_part);
+                commit_copies();
+            }
         }
-        store_tile<Group>(done, sSum, last_step);
+        // The next tile is on its way while this one's sum is stored.
+        if constexpr (!to_y) store_tile<Group>(done, sSum, last_step);
         if (tile >= tiles) break;
+        if constexpr (!to_y && Group::slots > 0) __syncthreads();
     }
 }
 

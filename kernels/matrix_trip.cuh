@@ -137,6 +137,37 @@ struct held_pairs {
 };
 struct pairs_in_shared {};
 
+// What becomes of a trip's results: they replace what stands in sTo; or sTo = alpha * result (First), sTo += alpha * result; or, to Y,
+// alpha * result is added to what stands in sSum.
+struct replace {};
+template <class Scalar, bool First>
+struct into_sum {
+    Scalar alpha;
+};
+template <class Scalar>
+struct onto_sum {
+    Scalar alpha;
+    const Scalar* sSum;
+};
+
+template <int Count, class Scalar>
+__device__ __forceinline__ void put(const replace&, Scalar* s, Scalar (&values)[Count]) {
+    using word = packet<Count* int(sizeof(Scalar))>;
+    *reinterpret_cast<word*>(s) = *reinterpret_cast<const word*>(values);
+}
+template <int Count, class Scalar, bool First>
+__device__ __forceinline__ void put(const into_sum<Scalar, First>& sum, Scalar* s, Scalar (&values)[Count]) {
+    using word = packet<Count* int(sizeof(Scalar))>;
+    alignas(16) Scalar rSum[Count];  // (Count)
+    if constexpr (!First) *reinterpret_cast<word*>(rSum) = *reinterpret_cast<const word*>(s);
+#pragma unroll
+    for (int e = 0; e < Count; ++e) {
+        const Scalar value = sum.alpha * values[e];
+        rSum[e] = First ? value : rSum[e] + value;
+    }
+    *reinterpret_cast<word*>(s) = *reinterpret_cast<const word*>(rSum);
+}
+
 // rC (n x product) = the item's products by the warpgroup's matrix unit, which adds up `chained` steps of eight before a sum leaves it. With
 // few warps a multiprocessor, two sums are under way in turn: while the unit works on one, the other is added in float, to
 // nearest, and its next operands are split; with many, the warpgroups do that for each other.
@@ -234,17 +265,19 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
     }
 }
 
-// Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared. A barrier inside when split > 1 and the trip works in place.
-template <class Group, int Step, int Part, bool ToY, class Held>
+// Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared; result: what becomes of it
+// (a sum stands elsewhere than sFrom). A barrier inside when split > 1 and the trip works in place.
+template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                             const typename Group::scalar* sFactors,
                                             const tile_place<typename Group::scalar>& place,
                                             const typename Group::last_step& last_step,
                                             const group_arguments<typename Group::scalar>& arguments,
-                                            const Held& held_factor) {
+                                            const Held& held_factor, const Result& result = {}) {
     using scalar = typename Group::scalar;
     using shape = matrix_trip_shape<Group, Step>;
-    constexpr bool in_registers = !is_same<Held, pairs_in_shared>;
+    constexpr bool in_registers = !is_same<Held, pairs_in_shared>, adds_sum = is_same<Result, onto_sum<scalar>>;
+    static_assert(!adds_sum || (ToY && !shape::last_mode), "to Y with a sum: not from the innermost mode");
     constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide,
                   halves = shape::halves, products = shape::products, P = shape::P, stride = shape::stride;
     constexpr int k_steps = shape::k_steps, n_tiles = shape::n_tiles;
@@ -442,7 +475,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 }
             }
         }
-        if constexpr (split > 1 && !ToY)
+        if constexpr (split > 1 && !ToY && is_same<Result, replace>)
             __syncthreads();
         else
             __syncwarp();
@@ -458,27 +491,26 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                                 for (int h = 0; h < 2; ++h) {
                                     alignas(16) scalar rY[wide];  // (fibre)
-                                    using word = packet<wide* int(sizeof(scalar))>;
 #pragma unroll
                                     for (int j = 0; j < wide; ++j)
                                         rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                    *reinterpret_cast<word*>(
-                                        sTo + Group::place_further(lane_offset[s], (q + 4 * h) * stride)) =
-                                        *reinterpret_cast<const word*>(rY);
+                                    put(result, sTo + Group::place_further(lane_offset[s], (q + 4 * h) * stride), rY);
                                 }
                     } else {
 #pragma unroll
                         for (int j = 0; j < packs; ++j)
                             if (inside[j]) {
                                 scalar* row = sTo + offset[j] + q;
+                                alignas(16) scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
+                                                            rC[n * products + j / 2][2 * (j % 2) + 1]};  // (q)
                                 if constexpr (Group::words == 1)
-                                    *reinterpret_cast<float2*>(row + 2 * t) =
-                                        make_float2(rC[n * products + j / 2][2 * (j % 2)],
-                                                    rC[n * products + j / 2][2 * (j % 2) + 1]);
-                                else {
-                                    row[t] = rC[n * products + j / 2][2 * (j % 2)];
-                                    row[t + 4] = rC[n * products + j / 2][2 * (j % 2) + 1];
-                                }
+                                    put(result, row + 2 * t, rY);
+                                else
+#pragma unroll
+                                    for (int h = 0; h < 2; ++h) {
+                                        scalar one[1] = {rY[h]};
+                                        put(result, row + t + 4 * h, one);
+                                    }
                             }
                     }
                 }
@@ -490,23 +522,45 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     int run_left;
                     scalar* gY = place.y +
                                  place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists, run_left);
-                    if (exists && inside[s])
+                    if constexpr (adds_sum)
+                        if (inside[s])
 #pragma unroll
-                        for (int n = 0; n < n_tiles; ++n)
+                            for (int n = 0; n < n_tiles; ++n)
 #pragma unroll
-                            for (int h = 0; h < 2; ++h) {
-                                scalar rY[wide];  // (fibre)
+                                for (int h = 0; h < 2; ++h) {
+                                    const int q = 8 * (n_first + n) + t + 4 * h;
+                                    alignas(16) scalar rSum[wide];  // (fibre)
+                                    using word = packet<wide* int(sizeof(scalar))>;
+                                    if constexpr (blocks > 1)
+                                        read_from_block<int(sizeof(word))>(
+                                            rSum,
+                                            result.sSum +
+                                                Group::place(offset[s] + int(unsigned(q) % unsigned(held)) * stride),
+                                            int(unsigned(q) / unsigned(held)));
+                                    else
+                                        *reinterpret_cast<word*>(rSum) = *reinterpret_cast<const word*>(
+                                            result.sSum +
+                                            Group::place_further(lane_offset[s], (8 * (n_first + n) + 4 * h) * stride));
+#pragma unroll
+                                    for (int j = 0; j < wide; ++j) {
+                                        scalar& r = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                        r = rSum[j] + result.alpha * r;
+                                    }
+                                }
+                    const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
+                    const auto value = [&](int k, int j) {
+                        return rC[k / 2 * products + (s * wide + j) / 2][2 * (j % 2) + k % 2];
+                    };
+                    if (exists && inside[s]) {
+                        if (run_left >= wide)
+                            last_step.template store_all<2 * n_tiles, wide>(to, value);
+                        else
+#pragma unroll
+                            for (int k = 0; k < 2 * n_tiles; ++k)
 #pragma unroll
                                 for (int j = 0; j < wide; ++j)
-                                    rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                scalar* to = gY + (8 * (n_first + n) + t + 4 * h) * step;
-                                if (run_left >= wide)
-                                    last_step.store_vector(to, rY, true);
-                                else
-#pragma unroll
-                                    for (int j = 0; j < wide; ++j)
-                                        if (j < run_left) last_step.store(to + j, rY[j]);
-                            }
+                                    if (j < run_left) last_step.store(to(k) + j, value(k, j));
+                    }
                 }
             } else {
 #pragma unroll
@@ -516,19 +570,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     int run_left;
                     scalar* gY = place.y +
                                  place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
-                    if (exists && inside[j])
-#pragma unroll
-                        for (int n = 0; n < n_tiles; ++n)
-                            if constexpr (!shape::permuted_q) {  // neighbours: step is 1
-                                const scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
-                                                      rC[n * products + j / 2][2 * (j % 2) + 1]};
-                                last_step.store_vector(gY + 8 * (n_first + n) + 2 * t, rY, true);
-                            } else
-#pragma unroll
-                                for (int h = 0; h < 2; ++h) {
-                                    const int q = 8 * (n_first + n) + t + 4 * h;
-                                    last_step.store(gY + q * step, rC[n * products + j / 2][2 * (j % 2) + h]);
-                                }
+                    if (exists && inside[j]) {
+                        if constexpr (!shape::permuted_q)  // neighbours: step is 1
+                            last_step.template store_all<n_tiles, 2>(
+                                [&](int n) { return gY + 8 * (n_first + n) + 2 * t; },
+                                [&](int n, int e) { return rC[n * products + j / 2][2 * (j % 2) + e]; });
+                        else
+                            last_step.template store_all<2 * n_tiles, 1>(
+                                [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; },
+                                [&](int k, int) { return rC[k / 2 * products + j / 2][2 * (j % 2) + k % 2]; });
+                    }
                 }
             }
         }

@@ -50,7 +50,7 @@ template <class Scalar, bool Addend>
 struct epilogue;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
-          int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false>
+          int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -62,6 +62,8 @@ struct mode_group {
     static constexpr bool addend = Addend;  // what is added stands elsewhere than Y
     using last_step = epilogue<Scalar, Addend>;
     static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
+    static constexpr bool kept =
+        Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
@@ -296,15 +298,18 @@ struct mode_group {
     // Stages follow the factors and the tile; when the factor lives in registers they take its place.
     // The factors of all terms where they take little room, else those of the term at work.
     static constexpr int factors_each = factor_offset(modes + 1);
-    static constexpr bool factors_stay = Terms == 1 || Terms * factors_each * int(sizeof(Scalar)) <= 24576;
+    static constexpr bool factors_stay =
+        Terms == 1 || Terms * factors_each * int(sizeof(Scalar)) <= (Kept ? 131072 : 24576);
     static_assert(Terms == 1 || (Slots == 0 && Slices == 1), "terms: a tile that is loaded where it is worked on");
     static constexpr int main_offset = (factors_stay ? Terms : 1) * factors_each;
-    static constexpr int stage_offset = holds_factor ? 0 : main_offset + (only_staged ? 0 : main_count);
+    static_assert(!Kept || (Terms > 1 && Run == 1 && Cluster == 1), "kept: several terms of whole trailing tensors");
+    static constexpr int stage_offset =
+        holds_factor ? 0 : main_offset + (only_staged ? 0 : (Kept ? 2 : 1) * main_count);
     static constexpr int shared_bytes =
         max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
 
-    // Of fused_sum: the factors, X and the sum.
-    static constexpr int sum_bytes = (main_offset + 2 * main_count) * int(sizeof(Scalar));
+    // Of fused_sum: the factors, X, with a slot the next X, and the sum.
+    static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(Scalar));
 
     // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
     __host__ __device__ static constexpr int contiguous(int step) {

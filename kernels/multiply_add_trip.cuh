@@ -203,19 +203,18 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                     int run_left;
                     scalar* gY =
                         place.y + place_in_y<Group, Step>(place, at_outer[j], at_inner[j], step, exists, run_left);
-                    if (exists && V == 1 && !last_step.reads_y) {  // the usual case, asked once
+                    const auto to = [&](int q) { return gY + q * step; };
+                    const auto value = [&](int q, int v) { return rY[j][q][v]; };
+                    if (exists) {
+                        if (V == 1 || run_left >= V)
+                            last_step.template store_all<Q, V>(to, value);
+                        else
 #pragma unroll
-                        for (int q = 0; q < Q; ++q) gY[q * step] = last_step.alpha * rY[j][q][0];
-                    } else if (exists)
-#pragma unroll
-                        for (int q = 0; q < Q; ++q) {
-                            if (V > 1 && run_left >= V)
-                                last_step.store_vector(gY + q * step, rY[j][q], true);
-                            else
+                            for (int q = 0; q < Q; ++q)
 #pragma unroll
                                 for (int v = 0; v < V; ++v)
-                                    if (V == 1 || v < run_left) last_step.store(gY + q * step + v, rY[j][q][v]);
-                        }
+                                    if (v < run_left) last_step.store(to(q) + v, value(q, v));
+                    }
                 } else if constexpr (V > 1) {
 #pragma unroll
                     for (int q = 0; q < Q; ++q) {
@@ -285,22 +284,17 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 bool exists;
                 int run_left;
                 scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                const auto to = [&](int q) { return gY + q * step; };
+                const auto value = [&](int q, int e) { return rX[q * V + e]; };
                 if (exists) {
+                    if (V == 1 || run_left >= V)
+                        last_step.template store_all<fresh, V>(to, value);
+                    else
 #pragma unroll
-                    for (int q = 0; q < fresh; ++q) {
-                        if constexpr (V > 1) {
-                            scalar rY[V];  // (V)
+                        for (int q = 0; q < fresh; ++q)
 #pragma unroll
-                            for (int e = 0; e < V; ++e) rY[e] = rX[q * V + e];
-                            if (run_left >= V)
-                                last_step.store_vector(gY + q * step, rY, true);
-                            else
-#pragma unroll
-                                for (int e = 0; e < V; ++e)
-                                    if (e < run_left) last_step.store(gY + q * step + e, rY[e]);
-                        } else
-                            last_step.store(gY + q * step, rX[q]);
-                    }
+                            for (int e = 0; e < V; ++e)
+                                if (e < run_left) last_step.store(to(q) + e, value(q, e));
                 }
             } else if constexpr (V > 1) {
 #pragma unroll

@@ -239,8 +239,8 @@ __device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double*
                               rest = int(unsigned(o) % unsigned(outer / Group::rows));
                     double* gY = place.y + row * place.y_row_stride + (rest * 64 + t * 8 + g);
                     if (row < place.rows)
-#pragma unroll
-                        for (int j = 0; j < 2; ++j) last_step.store(gY + 4 * j * 8, rY[c][2 * u + j]);
+                        last_step.template store_all<2, 1>([&](int j) { return gY + 4 * j * 8; },
+                                                           [&](int j, int) { return rY[c][2 * u + j]; });
                 }
             } else {
                 const int to = Group::place(origin[c]) ^ lane_to;
@@ -518,28 +518,30 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
                 : nullptr;
         if (exists) {
             constexpr int S = shape::side_by_side, groups = a_rows * 2 / S;  // groups of q_a in different places
+            constexpr int count = shape::last_modes ? S : U;
+            // Piece k = (n, j, s): where it stands from the unit's first element, and its elements.
+            const auto q_of = [](int k, int a_step, int b_step) {
+                return shape::column_of(k / (2 * groups), k / groups % 2) * b_step +
+                       shape::row_of(k % groups * S / 2, k % groups * S % 2, 0) * a_step;
+            };
+            const auto value = [&](int k, int c) {
+                const int n = k / (2 * groups), j = k / groups % 2, s = k % groups;
+                const int mr = shape::last_modes ? s * S + c : s;  // m x row pair
+                return rY[shape::last_modes ? 0 : c][mr / 2 * b_steps + n][2 * (mr % 2) + j];
+            };
+            if constexpr (ToY)
+                last_step.template store_all<2 * b_steps * groups, count>([&](int k) { return gY + q_of(k, 1, A); },
+                                                                          value);
+            else
 #pragma unroll
-            for (int n = 0; n < b_steps; ++n)
+                for (int k = 0; k < 2 * b_steps * groups; ++k) {
+                    alignas(16) scalar rOut[count];
 #pragma unroll
-                for (int j = 0; j < 2; ++j)
-#pragma unroll
-                    for (int s = 0; s < groups; ++s) {
-                        const int q_b = shape::column_of(n, j), q_a = shape::row_of(s * S / 2, s * S % 2, 0);
-                        constexpr int count = shape::last_modes ? S : U;
-                        alignas(16) scalar rOut[count];
-#pragma unroll
-                        for (int c = 0; c < count; ++c) {
-                            const int mr = shape::last_modes ? s * S + c : s;  // m x row pair
-                            rOut[c] = rY[shape::last_modes ? 0 : c][mr / 2 * b_steps + n][2 * (mr % 2) + j];
-                        }
-                        if constexpr (ToY)
-                            last_step.store_vector(gY + q_b * A + q_a, rOut, true);
-                        else {
-                            using word = packet<count* int(sizeof(scalar))>;
-                            *reinterpret_cast<word*>(sTo + Group::place_further(to, q_b * b_stride + q_a * a_stride)) =
-                                *reinterpret_cast<const word*>(rOut);
-                        }
-                    }
+                    for (int c = 0; c < count; ++c) rOut[c] = value(k, c);
+                    using word = packet<count* int(sizeof(scalar))>;
+                    *reinterpret_cast<word*>(sTo + Group::place_further(to, q_of(k, a_stride, b_stride))) =
+                        *reinterpret_cast<const word*>(rOut);
+                }
         }
     }
 }

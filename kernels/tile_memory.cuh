@@ -187,6 +187,66 @@ struct epilogue : addend_place<Addend> {
         if (reads_y) value += beta * gY[c_offset];
         *gY = value;
     }
+    // K pieces of Count neighbouring elements: to(k) says where, value(k, e) which. What is added is read for several pieces before the
+    // first of them is stored: for the compiler they may overlap, so that it would wait for each.
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To& to, const Value& value) const {
+        constexpr int size = Count * int(sizeof(Scalar)), most = 128 / size < 1 ? 1 : 128 / size,
+                      together = K < most ? K : most;
+        constexpr bool has_packets = size == 16 || size == 8;
+        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+        union piece {
+            word bits;
+            Scalar element[Count];
+            __device__ __forceinline__ piece() {}
+        };
+        const bool whole = has_packets && wide;
+        if (!reads_y) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) {
+                Scalar* gY = to(k);
+                piece out;
+#pragma unroll
+                for (int e = 0; e < Count; ++e) out.element[e] = alpha * value(k, e);
+                if (whole)
+                    *reinterpret_cast<word*>(gY) = out.bits;
+                else
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) gY[e] = out.element[e];
+            }
+            return;
+        }
+#pragma unroll
+        for (int first = 0; first < K; first += together) {
+            piece out[together];
+            if (whole) {
+#pragma unroll
+                for (int k = 0; k < together; ++k)
+                    if (first + k < K) out[k].bits = *reinterpret_cast<const word*>(to(first + k) + c_offset);
+            } else
+#pragma unroll
+                for (int k = 0; k < together; ++k)
+                    if (first + k < K)
+#pragma unroll
+                        for (int e = 0; e < Count; ++e) out[k].element[e] = to(first + k)[c_offset + e];
+#pragma unroll
+            for (int k = 0; k < together; ++k)
+                if (first + k < K)
+#pragma unroll
+                    for (int e = 0; e < Count; ++e)
+                        out[k].element[e] = alpha * value(first + k, e) + beta * out[k].element[e];
+            if (whole) {
+#pragma unroll
+                for (int k = 0; k < together; ++k)
+                    if (first + k < K) *reinterpret_cast<word*>(to(first + k)) = out[k].bits;
+            } else
+#pragma unroll
+                for (int k = 0; k < together; ++k)
+                    if (first + k < K)
+#pragma unroll
+                        for (int e = 0; e < Count; ++e) to(first + k)[e] = out[k].element[e];
+        }
+    }
     // Count neighbouring elements; 8 or 16 bytes at once where that is allowed.
     template <int Count>
     __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
@@ -303,5 +363,58 @@ __device__ __forceinline__ void store_tile(const tile_place<typename Group::scal
     } else
         store_pieces<Group, 1>(place, sTile, last);
 }
+
+// The elements of the finished tile that a thread adds up over several terms, in registers, and stores.
+template <class Group>
+struct own_elements {
+    using scalar = typename Group::scalar;
+    static constexpr int done = Group::steps::count, row_count = Group::count_q(), count = Group::rows * row_count;
+    static constexpr int width =
+        Group::rows_contiguous(done) ? Group::widest_stretch(row_count) : Group::widest(done, Group::contiguous(done));
+    static constexpr int each = (count / width + Group::threads - 1) / Group::threads;  // pieces of a thread
+    scalar rSum[each][width];                                                           // (piece, element)
+
+    static __device__ __forceinline__ int element_of(int piece) {
+        return (int(threadIdx.x) + piece * Group::threads) * width;
+    }
+    static __device__ __forceinline__ bool has(int piece) {
+        return count / width % Group::threads == 0 || element_of(piece) < count;
+    }
+
+    // rSum (+)= alpha * tile.
+    template <bool First>
+    __device__ __forceinline__ void add(const scalar* sTile, scalar alpha) {
+        using word = packet<width* int(sizeof(scalar))>;
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+            if (has(i)) {
+                const int element = element_of(i),
+                          offset = Group::swizzled ? Group::place(element)
+                                                   : tile_offset<Group, done, 1, 0, Group::run_level>(element);
+                alignas(16) scalar rTile[width];
+                *reinterpret_cast<word*>(rTile) = *reinterpret_cast<const word*>(sTile + offset);
+#pragma unroll
+                for (int e = 0; e < width; ++e) rSum[i][e] = First ? alpha * rTile[e] : rSum[i][e] + alpha * rTile[e];
+            }
+    }
+
+    // last.wide: where the rows of Y allow it, too.
+    __device__ __forceinline__ void store(const tile_place<scalar>& place,
+                                          const typename Group::last_step& last) const {
+        const auto to = [&](int i) {
+            const int element = element_of(i);
+            return place.y + int(unsigned(element) / unsigned(row_count)) * place.y_row_stride +
+                   int(unsigned(element) % unsigned(row_count));
+        };
+        if (count / width % Group::threads == 0 && place.rows == Group::rows)
+            last.template store_all<each, width>(to, [&](int i, int e) { return rSum[i][e]; });
+        else
+#pragma unroll
+            for (int i = 0; i < each; ++i)
+                if (has(i) && int(unsigned(element_of(i)) / unsigned(row_count)) < place.rows)
+                    last.template store_all<1, width>([&](int) { return to(i); },
+                                                      [&](int, int e) { return rSum[i][e]; });
+    }
+};
 
 }  // namespace otimes::kernels

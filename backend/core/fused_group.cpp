@@ -39,7 +39,10 @@ std::string type_expression(const gpu_group& g) {
     }
     text += ">";
     if (g.terms > 1 || g.addend) {
-        text += "," + std::to_string(g.terms) + (g.addend ? ",true" : "");
+        text += "," + std::to_string(g.terms) +
+                (g.kept     ? (g.addend ? ",true,true" : ",false,true")
+                 : g.addend ? ",true"
+                            : "");
     }
     return text + ">";
 }

@@ -98,6 +98,7 @@ public:
         result_.scratch_bytes = scratch_;
         if (result_.slab_count == 1) {
             join_mode_products(result_.slab);
+            join_outer_factors(result_.slab);
             join_terms(result_.slab);
             join_addends(result_.slab);
         }
@@ -673,6 +674,50 @@ private:
 
     // --- sums -------------------------------------------------------------------------------------------------------
 
+    /// Terms of one X whose second pass is the same, (X * B) * F + (X * C) * F: their first passes are added up in the buffer between,
+    /// and F is applied once.
+    static void join_outer_factors(std::vector<launch>& list) {
+        const auto begins = [&list](std::size_t i) {
+            if (i + 1 >= list.size()) {
+                return false;
+            }
+            const launch& first = list[i];
+            const launch& second = list[i + 1];
+            const auto plain = [](const launch& l) {
+                return l.kind == launch_kind::fused && l.more_scalars.empty() && !l.fused.group.sum;
+            };
+            return plain(first) && plain(second) && !first.add && first.scalar < 0 && first.type == second.type &&
+                   first.y == second.x && !(first.x == second.y) && !(first.x == first.y) &&
+                   (first.y == second.y ? !second.add : first.y.where == memory_reference::place::buffer);
+        };
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (!begins(i)) {
+                continue;
+            }
+            std::size_t second = i + 1;
+            for (std::size_t j = second + 1; j + 1 < list.size(); ++j) {
+                if (!begins(j) || !list[j + 1].add || !(list[j].x == list[i].x) || list[j].type != list[i].type ||
+                    !(list[j + 1].y == list[second].y) || list[j + 1].factors != list[second].factors ||
+                    !(list[j + 1].fused == list[second].fused) || !(list[j].fused.place == list[i].fused.place)) {
+                    continue;
+                }
+                if (list[i].y == list[second].y) {  // through Y itself: now through the other's buffer
+                    list[i].y = list[second].x = list[j].y;
+                }
+                launch more = list[j];
+                more.y = list[i].y;
+                more.add = true;
+                more.scalar = list[j + 1].scalar;
+                if (second == i + 1) {
+                    list[i].scalar = std::exchange(list[second].scalar, -1);
+                }
+                const auto at = [&list](std::size_t k) { return list.begin() + static_cast<std::ptrdiff_t>(k); };
+                list.erase(at(j), at(j + 2));
+                list.insert(at(second++), std::move(more));
+            }
+        }
+    }
+
     /// Makes one launch of neighbouring ones that add products of the same X to the same Y, by kernels with the same tile: X and Y then
     /// go through memory once instead of once for each.
     void join_terms(std::vector<launch>& list) const {
@@ -683,12 +728,19 @@ private:
         for (launch& next : list) {
             if (!joined.empty() && next.kind == launch_kind::fused && next.add) {
                 launch& sum = joined.back();
+                // A whole tile that arrives ahead makes room for the input that stays.
                 gpu_group group = next.fused.group;
-                group.terms = sum.fused.group.terms;
+                const bool ahead = group.tile.slots > 0 && group.tile.segments == 1;
+                gpu_group of_sum = sum.fused.group;
+                if (ahead) {
+                    group.tile.slots = of_sum.tile.slots = 0;
+                }
+                group.terms = of_sum.terms;
                 if (sum.kind == launch_kind::fused && sum.type == next.type && sum.x == next.x && sum.y == next.y &&
-                    !(sum.x == sum.y) && sum.fused.place == next.fused.place && sum.fused.group == group) {
+                    !(sum.x == sum.y) && sum.fused.place == next.fused.place && of_sum == group) {
                     ++group.terms;
-                    if (planning::why_illegal(group, gpu_).empty()) {
+                    if (planning::why_illegal(group, gpu_).empty() &&
+                        (!ahead || planning::terms_group(group, gpu_).kept)) {
                         sum.fused.group = group;
                         sum.more_scalars.push_back(next.scalar);
                         const auto append = [](auto& to, const auto& from) {
@@ -702,6 +754,11 @@ private:
                 }
             }
             joined.push_back(std::move(next));
+        }
+        for (launch& l : joined) {
+            if (l.kind == launch_kind::fused && l.fused.group.terms > 1) {
+                l.fused.group = planning::terms_group(l.fused.group, gpu_);
+            }
         }
         list = std::move(joined);
     }
@@ -750,9 +807,13 @@ private:
                 for (std::size_t i = levels.size(); i-- > 0;) {
                     p.push_back(list[levels[i]].fused.group.count_p());
                 }
+                // Where the plan forbids the matrix unit no launch has it.
+                const bool may_use_unit = std::ranges::any_of(levels, [&list](std::size_t i) {
+                    return std::ranges::any_of(list[i].fused.group.tile.trips, &gpu_trip::matrix);
+                });
                 const planning::group_place& around = outermost.fused.place;
                 const std::optional<gpu_group> group =
-                    planning::sum_group(outermost.type, p, around.groups(), around.parts_per_line, gpu_);
+                    planning::sum_group(outermost.type, p, around.groups(), around.parts_per_line, may_use_unit, gpu_);
                 if (!group) {
                     continue;
                 }

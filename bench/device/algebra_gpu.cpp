@@ -2,7 +2,9 @@
 // What the algebra costs on a GPU beside one product: sums of krons, shifts, a Kronecker sum, a factor between identities, products of
 // krons, matrices as terms. Operands in device memory, by rows.
 //
-//   algebra_gpu [OUTPUT.csv]
+//   algebra_gpu [OUTPUT.csv [CASE [N]]]
+//
+// CASE: only the rows whose name begins so; N: only factors of this size.
 //
 // Columns: case,dtype,n,rows,ms,ratio,bar,residual. ratio: the time over that of its yardstick (`dX * kron(dA, dB, dC)` where nothing
 // else is said), the bar is what it should not exceed (0: none). Medians of 15 blocks, each between two of the yardstick; X is larger
@@ -13,9 +15,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <otimes/cuda.hpp>
@@ -37,8 +41,18 @@ double milliseconds_of(const std::function<void()>& work, int count) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
 }
 
+struct wishes {
+    std::FILE* out = stdout;
+    std::string only;    ///< the beginning of a case's name
+    Eigen::Index n = 0;  ///< 0: every size
+};
+
 template <class Scalar>
-void run(Eigen::Index n, Eigen::Index rows, std::FILE* out) {
+void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
+    if (wanted.n != 0 && wanted.n != n) {
+        return;
+    }
+    std::FILE* const out = wanted.out;
     using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
     using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
     const auto factor = [n] { return matrix(matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n))); };
@@ -59,6 +73,9 @@ void run(Eigen::Index n, Eigen::Index rows, std::FILE* out) {
     const auto product = [&] { dY.noalias() = dX * dK; };
     const auto compare = [&](const char* name, const std::function<void()>& work,
                              const std::function<void()>& yardstick, double bar, double error) {
+        if (std::string_view(name).substr(0, wanted.only.size()) != wanted.only) {
+            return;
+        }
         constexpr int count = 6;
         milliseconds_of(yardstick, 2);
         milliseconds_of(work, 2);
@@ -76,6 +93,9 @@ void run(Eigen::Index n, Eigen::Index rows, std::FILE* out) {
     // `device_way` writes dY, `host_way` Y; the two must agree.
     const auto both = [&](const char* name, const std::function<void()>& device_way,
                           const std::function<void()>& host_way, double bar) {
+        if (std::string_view(name).substr(0, wanted.only.size()) != wanted.only) {
+            return;
+        }
         host_way();
         dY = matrix::Constant(rows, width, std::numeric_limits<Scalar>::quiet_NaN()).eval();
         device_way();
@@ -109,6 +129,9 @@ void run(Eigen::Index n, Eigen::Index rows, std::FILE* out) {
     both(
         "product of two krons", [&] { dY.noalias() = dX * dK * kron(dM, dN, dO); },
         [&] { Y.noalias() = X * (K * kron(M, N, O)); }, 2.0);
+    if (wanted.only.substr(0, 1) != "I" && !wanted.only.empty()) {
+        return;
+    }
     // One mode: the same bytes as n^2 rows each, and the factor in the last place.
     Y.noalias() = X * kron(identity(n), B, identity(n));
     const auto middle = [&] { dY.noalias() = dX * kron(identity(n), dB, identity(n)); };
@@ -129,20 +152,24 @@ int main(int argc, char** argv) {
         std::printf("no GPU: %s\n", why.c_str());
         return 0;
     }
-    std::FILE* const out = argc > 1 ? std::fopen(argv[1], "w") : stdout;
-    if (out == nullptr) {
+    wishes wanted;
+    wanted.out = argc > 1 ? std::fopen(argv[1], "w") : stdout;
+    if (wanted.out == nullptr) {
         std::perror(argv[1]);
         return 1;
     }
+    wanted.only = argc > 2 ? argv[2] : "";
+    wanted.n = argc > 3 ? std::atol(argv[3]) : 0;
+    std::FILE* const out = wanted.out;
     std::fputs("case,dtype,n,rows,ms,ratio,bar,residual\n", out);
-    run<float>(8, 65536, out);
-    run<double>(8, 32768, out);
-    run<float>(16, 8192, out);
-    run<double>(16, 4096, out);
-    run<float>(32, 1024, out);
-    run<double>(32, 512, out);
-    run<float>(64, 128, out);
-    run<double>(64, 64, out);
+    run<float>(8, 65536, wanted);
+    run<double>(8, 32768, wanted);
+    run<float>(16, 8192, wanted);
+    run<double>(16, 4096, wanted);
+    run<float>(32, 1024, wanted);
+    run<double>(32, 512, wanted);
+    run<float>(64, 128, wanted);
+    run<double>(64, 64, wanted);
     if (out != stdout) {
         std::fclose(out);
     }

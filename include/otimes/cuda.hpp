@@ -817,13 +817,15 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
     });
 }
 
-/// One binding for each operand that several terms read or write, so that the executor sees what they share.
+/// One binding for each operand, and each factor in device memory, that several terms read or write, so that the executor sees what they
+/// share.
 OTIMES_COLD inline void share_bindings(program& p, const bindings& b) {
     for (std::size_t i = 0; i < p.tensors.size(); ++i) {
         tensor& t = p.tensors[i];
-        for (std::size_t j = 0; j < i && t.binding >= 0 && t.role != tensor_role::factor; ++j) {
+        const bool shared = t.role != tensor_role::factor || t.space == memory_space::device;
+        for (std::size_t j = 0; j < i && t.binding >= 0 && shared; ++j) {
             const tensor& known = p.tensors[j];
-            if (known.role == t.role && known.binding >= 0 &&
+            if (known.role == t.role && known.binding >= 0 && known.space == t.space &&
                 b.pointers[static_cast<std::size_t>(known.binding)] ==
                     b.pointers[static_cast<std::size_t>(t.binding)]) {
                 t.binding = known.binding;

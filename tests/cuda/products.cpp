@@ -220,6 +220,68 @@ TEST_CASE_TEMPLATE("numbers from products, without the products" * needs_gpu(), 
     check_reductions<Scalar>();
 }
 
+TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for all terms" * needs_gpu(), Scalar,
+                   float, double) {
+    using host = matrix<Scalar, 1>;
+    std::vector<std::pair<Eigen::Index, std::vector<Eigen::Index>>> cases{
+        {37, {8, 8, 8}}, {5, {16, 16, 16}}, {2, {32, 32, 32}}, {3, {3, 64, 64}}};
+    if (sizeof(Scalar) == 4) {
+        cases.push_back({37, {5, 7, 9}});
+    } else {
+        cases.push_back({6, {8, 9, 24}});
+    }
+    for (const auto& [rows, p] : cases) {
+        const shapes size{rows, {p[0], p[1], p[2]}, {p[0], p[1], p[2]}};
+        CAPTURE(size.text());
+        std::vector<host> f;  // A, B, C, M, N, O
+        std::vector<host> eye;
+        for (std::size_t k = 0; k < 6; ++k) {
+            f.push_back(random_matrix<host>(p[k % 3], p[k % 3], k + 1));
+        }
+        for (const Eigen::Index n : p) {
+            eye.push_back(host::Identity(n, n));
+        }
+        const DeviceMatrix<Scalar, 1> A(f[0]), B(f[1]), C(f[2]), M(f[3]), N(f[4]), O(f[5]);
+        const host X = random_matrix<host>(rows, size.inputs(), 7), Z = random_matrix<host>(rows, size.inputs(), 8);
+        const auto product = [&](const host& a, const host& b, const host& c) {
+            return host(expected_right(X, std::vector<host>{a, b, c}));
+        };
+        const host laplacian =
+            product(f[0], eye[1], eye[2]) + product(eye[0], f[1], eye[2]) / Scalar(2) + product(eye[0], eye[1], f[2]);
+        const host sum = product(f[0], f[4], f[5]) - Scalar(3) * product(f[3], f[1], f[5]) + product(f[3], f[4], f[2]);
+        for (const Eigen::Index pad : {0, 3}) {
+            CAPTURE(pad);
+            // Whole rows, or rows with a gap that begin at an odd address.
+            const Eigen::Index n = X.cols(), ld = n + pad;
+            const auto spread = [&](const host& m) {
+                host wide = host::Constant(rows + 1, ld, nan<Scalar>());
+                wide.block(0, pad, rows, n) = m;
+                return wide;
+            };
+            const DeviceMatrix<Scalar, 1> x(spread(X)), z(spread(Z));
+            DeviceMatrix<Scalar, 1> y(spread(Z));
+            const auto dX = device_map<Scalar, 1>(const_cast<Scalar*>(x.data()) + pad, rows, n, ld);
+            const auto dZ = device_map<Scalar, 1>(const_cast<Scalar*>(z.data()) + pad, rows, n, ld);
+            const auto dY = device_map<Scalar, 1>(y.data() + pad, rows, n, ld);
+            const auto got = [&] { return host(host(y.to_host()).block(0, pad, rows, n)); };
+            const auto check = [&](const auto& S, const host& want) {
+                poison(y);
+                dY = dX * S;
+                const host first = got();
+                CHECK(agrees(first, want, size));
+                dY -= 3 * dX * S;
+                CHECK(agrees(got(), host(Scalar(-2) * want), size));
+                dY = dX * S;
+                CHECK(got() == first);
+                dY = dX * S - 2 * dZ;
+                CHECK(agrees(got(), host(want - Scalar(2) * Z), size));
+            };
+            check(otimes::kron_sum(A, 0.5 * B, C), laplacian);
+            check(kron(A, N, O) - 3 * kron(M, B, O) + kron(M, N, C), sum);
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("16-bit storage is computed with in float" * needs_gpu(), Storage, otimes::half, otimes::bfloat16) {
     using host = otimes_test::narrow_matrix<Storage>;
     const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(9, 12, 1), A = random_matrix<Eigen::MatrixXf>(3, 4, 2),

@@ -180,7 +180,7 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
     std::vector<gpu_group> groups;
     for (const auto& [type, n] : {std::pair{dtype::f32, 8}, std::pair{dtype::f64, 16}}) {
         const std::vector<std::int64_t> p(3, n);
-        groups.push_back(*otimes::planning::sum_group(type, p, 100000, 1, gpu));
+        groups.push_back(*otimes::planning::sum_group(type, p, 100000, 1, true, gpu));
         otimes::planning::group_request r;
         r.type = type;
         r.p = r.q = p;
@@ -188,9 +188,35 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         r.groups = 100000;
         groups.push_back(otimes::planning::choose_group(r, gpu)->group);
         groups.back().terms = 3;
+        groups.push_back(otimes::planning::terms_group(groups.back(), gpu));
+        CHECK(groups.back().kept);
     }
-    groups[0].addend = groups[3].addend = true;
-    CHECK(!otimes::planning::sum_group(dtype::f32, {4, 33}, 100, 1, gpu));
+    groups[0].addend = groups[4].addend = groups[5].addend = true;
+    for (const auto& [type, tile] :
+         {std::pair{dtype::f32, "r2 t256 b1 g1 s0 : 2w 1w"}, std::pair{dtype::f64, "r1 t256 b1 g1 s0 : 2m/4 1m/4"}}) {
+        gpu_group g;
+        g.type = type;
+        g.p = g.q = {64, 64};
+        g.tile = *otimes::planning::read_tile(tile);
+        g.terms = 2;
+        groups.push_back(otimes::planning::terms_group(g, gpu));
+        CHECK(groups.back().kept);
+        g.terms = 3;  // the factors of all terms do not fit
+        CHECK(otimes::planning::terms_group(g, gpu) == g);
+    }
+    // By the matrix unit: a plane; three modes over the blocks of a cluster.
+    for (const auto& [type, p] : {std::pair{dtype::f32, std::vector<std::int64_t>{64, 64}},
+                                  std::pair{dtype::f64, std::vector<std::int64_t>{64, 64}},
+                                  std::pair{dtype::f32, std::vector<std::int64_t>{32, 32, 32}},
+                                  std::pair{dtype::f64, std::vector<std::int64_t>{32, 32, 32}},
+                                  std::pair{dtype::f64, std::vector<std::int64_t>{8, 9, 24}}}) {
+        groups.push_back(*otimes::planning::sum_group(type, p, 100000, 1, true, gpu));
+        CHECK(groups.back().tile.trips.front().matrix);
+        CHECK((groups.back().tile.cluster > 1) == (p.back() == 32));
+        CHECK((groups.back().tile.slots > 0) == (p.back() == 64 && type == dtype::f64));
+        CHECK(!otimes::planning::sum_group(type, p, 100000, 1, false, gpu) == (p.back() != 24));
+    }
+    CHECK(!otimes::planning::sum_group(dtype::f32, {4, 33}, 100, 1, true, gpu));
     gpu_group large;  // the factors of one term at a time
     large.type = dtype::f64;
     large.p = large.q = {32, 32};

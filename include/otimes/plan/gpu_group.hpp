@@ -23,9 +23,11 @@ namespace otimes::planning {
 
 /// Modes that one kernel replaces together at most (kernels/tile_memory.cuh).
 inline constexpr std::int64_t most_group_modes = 12;
-/// Terms that one kernel adds up at most, and the bytes up to which the factors of all of them stay in shared memory.
+/// Terms that one kernel adds up at most, and the bytes up to which the factors of all of them stay in shared memory; where the input
+/// stays, too.
 inline constexpr std::int32_t most_group_terms = 4;
 inline constexpr std::int64_t most_staying_factor_bytes = 24576;
+inline constexpr std::int64_t most_kept_factor_bytes = 131072;
 
 /// One instantiation of fused_trailing or fused_outer.
 struct gpu_group {
@@ -37,6 +39,7 @@ struct gpu_group {
     bool sum = false;        ///< fused_sum: the modes' products are added up instead of following each other; trailing
     bool addend = false;     ///< adds to another matrix than it writes
     std::int32_t terms = 1;  ///< products of the same input that are added up, each with factors of its own
+    bool kept = false;       ///< of several terms: the input and the sum stay on chip for all of them; trailing
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -200,14 +203,14 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     for (std::int32_t level = 1; level <= g.modes(); ++level) {
         factors += factor_elements(g, level);
     }
-    if (g.terms * factors * element_bytes(g.type) <= most_staying_factor_bytes) {
+    if (g.terms * factors * element_bytes(g.type) <= (g.kept ? most_kept_factor_bytes : most_staying_factor_bytes)) {
         factors *= g.terms;
     }
     const std::int64_t main = t.cluster == 1 || is_swizzled(g)
                                   ? round_up_to(t.rows * stride(g, 0), vector)
                                   : round_up_to(g.p_of(1) / t.cluster * stride(g, 1), vector);
     if (g.sum) {
-        return (factors + 2 * main) * element_bytes(g.type);
+        return (factors + (2 + t.slots) * main) * element_bytes(g.type);
     }
     const std::int64_t slot = t.segments == 1 ? main : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
     // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
@@ -228,7 +231,7 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     if (held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536) {
         return (std::max)(factors, t.slots * slot) * element_bytes(g.type);
     }
-    return (factors + (only_staged ? 0 : main) + t.slots * slot) * element_bytes(g.type);
+    return (factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) * element_bytes(g.type);
 }
 
 /// Why the kernels or a GPU cannot run a group; empty: they can.
@@ -249,12 +252,22 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
         (g.terms > 1 && (t.slots != 0 || t.slices != 1))) {
         return "terms: few, and a tile that is loaded where it is worked on";
     }
-    if (g.sum && (g.outer || !g.is_square() || g.terms != 1 || g.modes() > most_group_terms || is_complex(g.type) ||
-                  t.segments != 1 || t.slots != 0 || t.cluster != 1 || t.slices != 1 ||
-                  !std::ranges::all_of(t.trips, [](const gpu_trip& trip) {
-                      return !trip.matrix && trip.count == 1 && trip.split == 1;
-                  }))) {
-        return "a sum of mode products: square, single modes by multiply-adds, loaded where they are worked on";
+    if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
+        return "kept: several terms of whole trailing tensors";
+    }
+    if (g.sum &&
+        (g.outer || !g.is_square() || g.terms != 1 || g.modes() > most_group_terms || is_complex(g.type) ||
+         t.segments != 1 || t.slots > 1 || t.slices != 1 || static_cast<std::int32_t>(t.trips.size()) != g.modes())) {
+        return "a sum of mode products: square, one mode a trip, few of them";
+    }
+    for (std::size_t i = 0; g.sum && i < t.trips.size(); ++i) {
+        const gpu_trip& trip = t.trips[i];
+        if (trip.count != 1 || trip.first != g.modes() - static_cast<std::int32_t>(i) ||
+            (!trip.matrix && (trip.split != 1 || t.cluster != 1)) ||
+            // Four floats or two doubles below a mode are one access of the unit.
+            (trip.matrix && trip.first < g.modes() && g.p_of(g.modes()) % group_memory::vector_of(g.type) != 0)) {
+            return "a sum of mode products: innermost first; in a cluster all by the matrix unit";
+        }
     }
     if (g.outer ? t.run < 2 : t.run != 1) {
         return "outer groups have runs, trailing ones none";

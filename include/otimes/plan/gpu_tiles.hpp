@@ -528,35 +528,144 @@ OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r,
 /// does not fit or would hold fibres that are too long.
 OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vector<std::int64_t>& p,
                                                       std::int64_t groups, std::int64_t parts_per_line,
-                                                      const gpu_description& gpu) {
+                                                      bool may_use_unit, const gpu_description& gpu) {
     group_request r;
     r.type = type;
     r.p = r.q = p;
     gpu_group g = without_tile(r);
     g.sum = true;
     const std::int64_t words = group_memory::words_of(type);
+    const bool has_unit = may_use_unit && (type == dtype::f32   ? gpu.has_tf32_mma
+                                           : type == dtype::f64 ? gpu.has_f64_mma_wide
+                                                                : false);
     std::int64_t tile = 1;
-    for (const std::int64_t e : p) {
+    bool all_by_unit = true;
+    for (std::int32_t level = g.modes(); level >= 1; --level) {
+        const std::int64_t e = g.p_of(level);
         tile *= e;
-        if (e > 32 || tile > (std::int64_t{1} << 16)) {  // longer fibres are for the matrix unit
+        gpu_trip trip;
+        trip.first = level;
+        trip.matrix = has_unit && e % 8 == 0 && e >= (type == dtype::f32 ? 16 : 8) &&
+                      (level == g.modes() || p.back() % group_memory::vector_of(type) == 0);
+        all_by_unit = all_by_unit && trip.matrix;
+        if (e > (trip.matrix ? 64 : 32) || tile > (std::int64_t{1} << 16)) {
             return std::nullopt;
         }
-    }
-    for (std::int32_t level = g.modes(); level >= 1; --level) {
-        g.tile.trips.push_back({level});
+        g.tile.trips.push_back(trip);
     }
     while (tile * g.tile.rows * 2 * words <= 4096 &&
            groups / (2 * g.tile.rows) >= 2 * (std::max)(1, gpu.multiprocessors) &&
            (parts_per_line == 1 || parts_per_line % (2 * g.tile.rows) == 0)) {
         g.tile.rows *= 2;
     }
-    // As many threads as there are fibres, of about 32 words each.
-    g.tile.threads =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(tile * g.tile.rows * words / 32 / 32 * 32, 64, 256));
-    const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
-    const std::int64_t by_registers = gpu.registers_per_multiprocessor / (g.tile.threads * std::int64_t{104});
-    g.tile.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 1, 16));
+    // As many threads as there are fibres, of about 32 words each; the unit's warps take more of them, so that they share the factor.
+    g.tile.threads = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>(tile * g.tile.rows * words / 32 / 32 * 32, 64, all_by_unit ? 128 : 256));
+    const auto blocks_of = [&] {
+        const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
+        const std::int64_t by_registers =
+            gpu.registers_per_multiprocessor / (g.tile.threads * (all_by_unit && words * tile > 8192 ? 168ll : 104ll));
+        return static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 0, 16));
+    };
+    // Fibres of a level in one block.
+    const auto fibres = [&](std::int32_t level) { return tile * g.tile.rows / g.tile.cluster / g.p_of(level); };
+    const auto choose_units = [&] {
+        for (gpu_trip& trip : g.tile.trips) {
+            const std::int64_t e = g.p_of(trip.first);
+            trip.warpgroup = trip.matrix && type == dtype::f32 && gpu.has_warpgroup_mma && (e == 32 || e == 64) &&
+                             g.tile.threads % 128 == 0 && fibres(trip.first) >= g.tile.threads / 2;
+            // Warps that would have no fibres share those of others.
+            const std::int64_t each = type == dtype::f32 || e >= 64 ? 32 : 16;
+            trip.split = 1;
+            while (trip.matrix && !trip.warpgroup && e % (16 * trip.split) == 0 &&
+                   fibres(trip.first) / each * trip.split * 2 <= g.tile.threads / 32) {
+                trip.split *= 2;
+            }
+        }
+    };
+    choose_units();
+    // Two blocks on a multiprocessor hide each other's loads. Where there is one, the blocks of a cluster share the tile; else the next
+    // tile arrives during this one.
+    if (all_by_unit && g.tile.rows == 1 && blocks_of() < 2) {
+        const gpu_tile alone = g.tile;
+        while (blocks_of() < 2 && g.tile.cluster * 2 <= gpu.cluster_blocks && g.p_of(1) % (2 * g.tile.cluster) == 0) {
+            g.tile.cluster *= 2;
+            choose_units();
+        }
+        if (g.modes() < 3 || blocks_of() < 2) {
+            g.tile = alone;
+            g.tile.slots = 1;
+            g.tile.threads = 256;
+            choose_units();
+        }
+    }
+    g.tile.blocks = (std::max)(1, blocks_of());
     return why_illegal(g, gpu).empty() ? std::optional(g) : std::nullopt;
+}
+
+/// The group of several terms with a tile that holds their input and their sum on chip for all of them, where that leaves enough
+/// threads; else as it was.
+OTIMES_COLD inline gpu_group terms_group(const gpu_group& joined, const gpu_description& gpu) {
+    gpu_group g = joined;
+    gpu_tile& tile = g.tile;
+    const std::int64_t words = group_memory::words_of(g.type);
+    g.kept = true;
+    if (g.outer || is_complex(g.type) || tile.cluster != 1 || !why_illegal(g, gpu).empty()) {
+        return joined;
+    }
+    const bool by_unit = std::ranges::any_of(tile.trips, &gpu_trip::matrix);
+    if (by_unit && g.modes() >= 3 && g.is_square() && std::ranges::count(g.p, 16) == g.modes()) {
+        tile.trips = {{g.modes() - 1, 2, true}};
+        for (std::int32_t l = g.modes() - 2; l >= 1; --l) {
+            tile.trips.insert(tile.trips.begin(), {l, 1, true});
+        }
+        tile.rows = 1;
+    }
+    // The sum takes registers, so a thread holds few fibres at a time; a float mode of 8 is for multiply-adds.
+    std::vector<gpu_trip> trips;
+    bool as_it_is = false;
+    bool long_fibres = false;
+    for (const gpu_trip& trip : tile.trips) {
+        as_it_is = as_it_is || trip.split > 1 || trip.warpgroup;
+        if ((trip.matrix && (words > 1 || g.p_of(trip.first) >= 16)) || trip.split > 1) {
+            trips.push_back(trip);
+            continue;
+        }
+        std::int64_t held = 0;  // words of the last trip's fibre
+        for (std::int32_t l = trip.first + trip.count - 1; l >= trip.first; --l) {
+            const std::int64_t e = (std::max)(g.p_of(l), g.q_of(l));
+            if (held > 0 && held * e <= 32) {
+                trips.back().first = l;
+                ++trips.back().count;
+                held *= e;
+            } else {
+                trips.push_back({l});
+                held = e * words;
+            }
+            long_fibres = long_fibres || held > 16;
+        }
+    }
+    tile.trips = std::move(trips);
+    while (!as_it_is && tile.rows % 2 == 0 && tile.rows * g.count_q() * words > 4096) {
+        tile.rows /= 2;
+    }
+    const bool pairs = group_memory::is_swizzled(g);
+    const std::int64_t tile_words = tile.rows * g.count_q() * words;
+    if (!as_it_is) {
+        const auto wanted = static_cast<std::int32_t>(std::clamp<std::int64_t>(tile_words / 16 / 32 * 32, 64, 256));
+        tile.threads = pairs ? 128 : (std::max)(tile.threads, wanted);
+    }
+    const std::int64_t own = (tile_words + tile.threads - 1) / tile.threads;  // words of the sum, a thread
+    gpu_group one_term = g;
+    one_term.terms = 1;
+    const bool factors_stay = shared_bytes_of(g) > shared_bytes_of(one_term);
+    const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
+    const std::int64_t registers = (pairs ? 128 : long_fibres ? 88 : 64) + own;  // of a thread
+    const std::int64_t by_registers = gpu.registers_per_multiprocessor / (tile.threads * registers);
+    const std::int64_t blocks = (std::min)(by_memory, by_registers);
+    tile.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(blocks, 1, 16));
+    const bool enough = blocks * tile.threads * 2 >= std::int64_t{1} * joined.tile.blocks * joined.tile.threads;
+    return own <= 64 && enough && factors_stay && why_illegal(g, gpu).empty() ? g : joined;
 }
 
 /// The fused kernels of the core set for a compute capability: powers of the common sizes, for many rows, without clusters. Made

@@ -690,15 +690,43 @@ private:
                    first.y == second.x && !(first.x == second.y) && !(first.x == first.y) &&
                    (first.y == second.y ? !second.add : first.y.where == memory_reference::place::buffer);
         };
+        const auto reads = [](const launch& l, const memory_reference& at) {
+            return l.x == at || l.addend == at || (l.add && l.y == at) ||
+                   std::ranges::find(l.factors, at) != l.factors.end();
+        };
+        // Nobody reads what stands between the two passes but the second one.
+        const auto is_done_with = [&](std::size_t k) {
+            for (std::size_t l = k + 1; l < list.size(); ++l) {
+                if (reads(list[l], list[k].x)) {
+                    return false;
+                }
+                if (list[l].y == list[k].x) {
+                    return true;
+                }
+            }
+            return true;
+        };
+        // What comes between two sums into Y only adds to it, and leaves X.
+        const auto may_move = [&](std::size_t second, std::size_t j) {
+            for (std::size_t k = second + 1; k < j; ++k) {
+                const launch& l = list[k];
+                if (l.x == list[second].y || l.addend == list[second].y || l.y == list[j].x ||
+                    (l.y == list[second].y && !l.add)) {
+                    return false;
+                }
+            }
+            return true;
+        };
         for (std::size_t i = 0; i < list.size(); ++i) {
-            if (!begins(i)) {
+            if (!begins(i) || (list[i].y.where == memory_reference::place::buffer && !is_done_with(i + 1))) {
                 continue;
             }
             std::size_t second = i + 1;
             for (std::size_t j = second + 1; j + 1 < list.size(); ++j) {
                 if (!begins(j) || !list[j + 1].add || !(list[j].x == list[i].x) || list[j].type != list[i].type ||
                     !(list[j + 1].y == list[second].y) || list[j + 1].factors != list[second].factors ||
-                    !(list[j + 1].fused == list[second].fused) || !(list[j].fused.place == list[i].fused.place)) {
+                    !(list[j + 1].fused == list[second].fused) || !(list[j].fused.place == list[i].fused.place) ||
+                    !may_move(second, j) || !is_done_with(j + 1)) {
                     continue;
                 }
                 if (list[i].y == list[second].y) {  // through Y itself: now through the other's buffer

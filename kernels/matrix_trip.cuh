@@ -551,16 +551,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     const auto value = [&](int k, int j) {
                         return rC[k / 2 * products + (s * wide + j) / 2][2 * (j % 2) + k % 2];
                     };
-                    if (exists && inside[s]) {
-                        if (run_left >= wide)
-                            last_step.template store_all<2 * n_tiles, wide>(to, value);
-                        else
-#pragma unroll
-                            for (int k = 0; k < 2 * n_tiles; ++k)
-#pragma unroll
-                                for (int j = 0; j < wide; ++j)
-                                    if (j < run_left) last_step.store(to(k) + j, value(k, j));
-                    }
+                    if (exists && inside[s]) last_step.template store_all<2 * n_tiles, wide>(to, value, run_left);
                 }
             } else {
 #pragma unroll

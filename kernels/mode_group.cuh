@@ -46,7 +46,7 @@ struct trips {
     }
 };
 
-template <class Scalar, bool Addend>
+template <class Scalar, bool Addend, bool Together>
 struct epilogue;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
@@ -60,7 +60,8 @@ struct mode_group {
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
     static constexpr int slices = Slices;   // blocks that each compute so much of the last mode's new index of a tile
     static constexpr bool addend = Addend;  // what is added stands elsewhere than Y
-    using last_step = epilogue<Scalar, Addend>;
+    // Passes of one mode and kernels of sums add to Y as a rule, others by += alone.
+    using last_step = epilogue<Scalar, Addend, Addend || (Terms > 1) || Trips::count == 1>;
     static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
     static constexpr bool kept =
         Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers

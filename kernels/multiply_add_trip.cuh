@@ -205,16 +205,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                         place.y + place_in_y<Group, Step>(place, at_outer[j], at_inner[j], step, exists, run_left);
                     const auto to = [&](int q) { return gY + q * step; };
                     const auto value = [&](int q, int v) { return rY[j][q][v]; };
-                    if (exists) {
-                        if (V == 1 || run_left >= V)
-                            last_step.template store_all<Q, V>(to, value);
-                        else
-#pragma unroll
-                            for (int q = 0; q < Q; ++q)
-#pragma unroll
-                                for (int v = 0; v < V; ++v)
-                                    if (v < run_left) last_step.store(to(q) + v, value(q, v));
-                    }
+                    if (exists) last_step.template store_all<Q, V>(to, value, run_left);
                 } else if constexpr (V > 1) {
 #pragma unroll
                     for (int q = 0; q < Q; ++q) {
@@ -286,16 +277,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
                 const auto to = [&](int q) { return gY + q * step; };
                 const auto value = [&](int q, int e) { return rX[q * V + e]; };
-                if (exists) {
-                    if (V == 1 || run_left >= V)
-                        last_step.template store_all<fresh, V>(to, value);
-                    else
-#pragma unroll
-                        for (int q = 0; q < fresh; ++q)
-#pragma unroll
-                            for (int e = 0; e < V; ++e)
-                                if (e < run_left) last_step.store(to(q) + e, value(q, e));
-                }
+                if (exists) last_step.template store_all<fresh, V>(to, value, run_left);
             } else if constexpr (V > 1) {
 #pragma unroll
                 for (int q = 0; q < fresh; ++q)

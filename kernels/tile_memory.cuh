@@ -170,7 +170,8 @@ struct addend_place<false> {
     static constexpr index_t c_offset = 0;
 };
 
-template <class Scalar, bool Addend>
+// Together: several pieces of what is added are read before the first of them is stored.
+template <class Scalar, bool Addend, bool Together>
 struct epilogue : addend_place<Addend> {
     using addend_place<Addend>::c_offset;
     Scalar alpha, beta;
@@ -187,10 +188,40 @@ struct epilogue : addend_place<Addend> {
         if (reads_y) value += beta * gY[c_offset];
         *gY = value;
     }
-    // K pieces of Count neighbouring elements: to(k) says where, value(k, e) which. What is added is read for several pieces before the
-    // first of them is stored: for the compiler they may overlap, so that it would wait for each.
+    // K pieces of Count neighbouring elements: to(k) says where, value(k, e) which; of each the first `left` exist. For the compiler
+    // what is stored and what is added may overlap, so that it waits for each piece unless they are read together; where
+    // registers are short that spills.
     template <int K, int Count, class To, class Value>
-    __device__ __forceinline__ void store_all(const To& to, const Value& value) const {
+    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+        if constexpr (!Together) {
+            if (Count == 1 && !reads_y) {  // the usual case, asked once
+#pragma unroll
+                for (int k = 0; k < K; ++k) *to(k) = alpha * value(k, 0);
+                return;
+            }
+#pragma unroll
+            for (int k = 0; k < K; ++k) {
+                alignas(16) Scalar rY[Count];  // (Count)
+#pragma unroll
+                for (int e = 0; e < Count; ++e) rY[e] = value(k, e);
+                Scalar* gY = to(k);
+                if (Count > 1 && left >= Count)
+                    store_vector(gY, rY, true);
+                else
+#pragma unroll
+                    for (int e = 0; e < Count; ++e)
+                        if (Count == 1 || e < left) store(gY + e, rY[e]);
+            }
+            return;
+        }
+        if (Count > 1 && left < Count) {
+#pragma unroll
+            for (int k = 0; k < K; ++k)
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (e < left) store(to(k) + e, value(k, e));
+            return;
+        }
         constexpr int size = Count * int(sizeof(Scalar)), most = 128 / size < 1 ? 1 : 128 / size,
                       together = K < most ? K : most;
         constexpr bool has_packets = size == 16 || size == 8;

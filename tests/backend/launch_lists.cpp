@@ -267,7 +267,7 @@ private:
     const plan& plan_;
     const launch_list& list_;
     const bindings& bindings_;
-    const gpu_description& gpu_;
+    const gpu_description gpu_;
     std::vector<std::byte> workspace_;
     std::vector<std::byte> scratch_;
     Scalar one_ = Scalar(1);

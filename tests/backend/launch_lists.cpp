@@ -26,6 +26,14 @@ namespace {
 using namespace otimes;
 using namespace otimes::backend;
 
+plan plan_for_h200(const program& p) {
+    machine target;
+    target.gpus = {h200()};
+    options decided;
+    decided.placement = placement::gpu;
+    return make_plan(p, target, decided);
+}
+
 // Interprets a launch list. Memory is real host memory; scalars are Scalar throughout.
 template <class Scalar>
 class interpreter {
@@ -644,11 +652,7 @@ TEST_CASE("reductions: a product, then sums of blocks, then one number") {
         write(p, bound, want[0]);
         reference_run<double>(p, bound);
         write(given, again, result[0]);
-        machine target;
-        target.gpus = {h200()};
-        options decided;
-        decided.placement = placement::gpu;
-        const plan made = make_plan(given, target, decided);
+        const plan made = plan_for_h200(given);
         const launch_list list = lower_to_launches(made, h200());
         interpreter<double> run(made, list, again, h200());
         run.run();
@@ -708,11 +712,7 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
         write(p, bound, want);
         reference_run<double>(p, bound);
         write(given, again, y);
-        machine target;
-        target.gpus = {h200()};
-        options decided;
-        decided.placement = placement::gpu;
-        const plan made = make_plan(given, target, decided);
+        const plan made = plan_for_h200(given);
         const launch_list list = lower_to_launches(made, h200());
         interpreter<double> run(made, list, again, h200());
         run.run();

@@ -2,8 +2,8 @@
 /// @file run_items.hpp
 /// Evaluates products along modes (expr/mode_products.hpp). Where all items share the factors, a batch is one more free index
 /// of one program, planned as a whole. Where factors differ from item to item, the CPU plans the program of one item once and
-/// runs it on the addresses of each, small ones a register's worth at a time, items over the threads; every other executor takes the whole program. The same is done
-/// for items that are given by pointers, on every executor.
+/// runs it on the addresses of each, small ones a register's worth at a time, items over the threads; every other executor takes
+/// the whole program. The same is done for items that are given by pointers, on every executor.
 #pragma once
 
 #include <algorithm>
@@ -39,39 +39,18 @@ inline constexpr double flops_per_fork = 4e5;
 inline const plan& found_plan(const plan& found) { return found; }
 inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return *found; }
 
-/// Small items of float or double with the cpu executor: a register's worth of them at a time (exec/cpu/item_lanes.hpp). False where the
-/// plan is none for that; then nothing has been written.
-template <class Real, class Place>
-bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t count, const Place& place) {
-    cpu_detail::item_lanes<Real> lanes;
-    if (!lanes.prepare(one)) {
-        return false;
-    }
-    constexpr std::int64_t width = lanes.width;
-    const std::int64_t groups = (count + width - 1) / width;
-    // Groups `begin` .. `end` by one thread.
-    const auto run = [&](std::int64_t begin, std::int64_t end) {
-        const cpu_detail::workspace_lease scratch(lanes.bytes());
-        std::array<bindings, static_cast<std::size_t>(width)> items;
-        items.fill(first);
-        std::vector<const void*> held;
-        for (std::int64_t group = begin; group < end; ++group) {
-            const std::int64_t valid = (std::min)(width, count - group * width);
-            for (std::int64_t l = 0; l < width; ++l) {
-                place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
-            }
-            lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), held);
-        }
-    };
+/// body(begin, end) on parts of [begin, end), shared out among the threads where `flops` in all are worth it. @throws what body throws
+template <class Body>
+void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double flops, const Body& body) {
 #if defined(_OPENMP)
     const std::int64_t threads = omp_get_max_threads();
-    if (threads > 1 && groups > threads && omp_in_parallel() == 0 &&
-        static_cast<double>(one.flops) * static_cast<double>(count) > flops_per_fork) {
+    const std::int64_t count = end - begin;
+    if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > flops_per_fork) {
         std::exception_ptr failure;
 #pragma omp parallel for schedule(static)
         for (std::int64_t t = 0; t < threads; ++t) {
             try {
-                run(groups * t / threads, groups * (t + 1) / threads);
+                body(begin + count * t / threads, begin + count * (t + 1) / threads);
             } catch (...) {
 #pragma omp critical(otimes_batches)
                 failure = std::current_exception();
@@ -80,10 +59,36 @@ bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t cou
         if (failure) {
             std::rethrow_exception(failure);
         }
-        return true;
+        return;
     }
 #endif
-    run(0, groups);
+    body(begin, end);
+}
+
+/// Small items of float or double with the cpu executor: a register's worth of them at a time (exec/cpu/item_lanes.hpp). False where
+/// the plan is none for that; then nothing has been written.
+template <class Real, class Place>
+bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t count, const Place& place) {
+    cpu_detail::item_lanes<Real> lanes;
+    if (!lanes.prepare(one, count)) {
+        return false;
+    }
+    constexpr std::int64_t width = lanes.width;
+    const std::int64_t groups = (count + width - 1) / width;
+    over_threads(0, groups, static_cast<double>(one.flops) * static_cast<double>(count),
+                 [&](std::int64_t begin, std::int64_t end) {
+                     const cpu_detail::workspace_lease scratch(lanes.bytes());
+                     std::array<bindings, static_cast<std::size_t>(width)> items;
+                     items.fill(first);
+                     std::vector<const void*> held;
+                     for (std::int64_t group = begin; group < end; ++group) {
+                         const std::int64_t valid = (std::min)(width, count - group * width);
+                         for (std::int64_t l = 0; l < width; ++l) {
+                             place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
+                         }
+                         lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), held);
+                     }
+                 });
     return true;
 }
 
@@ -111,36 +116,16 @@ void run_items(const program& item, const bindings& first, std::int64_t count, c
             }
         }
         place(0, bound);
-        e.run(shared, bound, {});  // what cannot be run at all throws here
-#if defined(_OPENMP)
-        const int threads = omp_get_max_threads();
-        if (e.where() == placement::cpu && threads > 1 && count > threads && omp_in_parallel() == 0 &&
-            static_cast<double>(shared.flops) * static_cast<double>(count) > flops_per_fork) {
-            std::exception_ptr failure;
-#pragma omp parallel
-            {
-                bindings own = first;
-#pragma omp for schedule(static)
-                for (std::int64_t i = 1; i < count; ++i) {
-                    try {
-                        place(i, own);
-                        e.run(shared, own, {});
-                    } catch (...) {
-#pragma omp critical(otimes_batches)
-                        failure = std::current_exception();
-                    }
-                }
-            }
-            if (failure) {
-                std::rethrow_exception(failure);
-            }
-            return;
-        }
-#endif
-        for (std::int64_t i = 1; i < count; ++i) {
-            place(i, bound);
-            e.run(shared, bound, {});
-        }
+        e.run(shared, bound, {});                             // what cannot be run at all throws here
+        const bool on_threads = e.where() == placement::cpu;  // a GPU queues by itself
+        over_threads(1, count, on_threads ? static_cast<double>(shared.flops) * static_cast<double>(count) : 0,
+                     [&](std::int64_t begin, std::int64_t end) {
+                         bindings own = first;
+                         for (std::int64_t i = begin; i < end; ++i) {
+                             place(i, own);
+                             e.run(shared, own, {});
+                         }
+                     });
     }
 }
 
@@ -230,17 +215,17 @@ plan plan_of(const detail::mode_products<Scalar>& whole, const options& wishes, 
     return make_plan(lowered, current_executor().target(), decided);
 }
 
-/// Items of a plan of one that the current executor takes at a time.
-inline std::int64_t items_at_a_time(const plan& p) {
+/// Of `items` by a plan of one, how many the current executor takes at a time.
+inline std::int64_t items_at_a_time(const plan& p, std::int64_t items) {
     if (&current_executor() != &cpu() || p.source.tensors.empty()) {
         return 1;
     }
     const dtype type = p.source.tensors.front().type;
     cpu_detail::item_lanes<double> doubles;
     cpu_detail::item_lanes<float> floats;
-    return type == dtype::f64 && doubles.prepare(p)  ? doubles.width
-           : type == dtype::f32 && floats.prepare(p) ? floats.width
-                                                     : 1;
+    return type == dtype::f64 && doubles.prepare(p, items)  ? doubles.width
+           : type == dtype::f32 && floats.prepare(p, items) ? floats.width
+                                                            : 1;
 }
 
 /// The plan as text, with the number of items before it where it is run once for each.
@@ -248,7 +233,7 @@ inline std::string explain_items(const plan& p, std::int64_t items) {
     if (items == 1) {
         return explain(p);
     }
-    const std::int64_t lanes = items_at_a_time(p);
+    const std::int64_t lanes = items_at_a_time(p, items);
     return std::to_string(items) + " items, " +
            (lanes > 1
                 ? std::to_string(lanes) + " at a time in the lanes of a register, by the products of this plan of one"

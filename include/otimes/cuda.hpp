@@ -25,6 +25,7 @@
 
 #include <otimes/exec/executor.hpp>
 #include <otimes/expr/device_operand.hpp>
+#include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/lower.hpp>
@@ -267,10 +268,6 @@ template <class Scalar>
 class device_kron;
 template <class Scalar>
 class device_operator;
-struct identity_factor;
-struct identity_operator;  // `identity()` and its multiples: adapt/eigen/kron.hpp
-template <class Scalar>
-struct scaled_identity;
 
 template <class Scalar, int Order>
 inline constexpr bool is_device_operand<DeviceMatrix<Scalar, Order>> = true;
@@ -315,9 +312,7 @@ inline constexpr bool is_operator = false;
 template <class Scalar>
 inline constexpr bool is_operator<device_operator<Scalar>> = true;
 template <class Type>
-inline constexpr bool is_shift = std::is_same_v<Type, identity_operator>;
-template <class Scalar>
-inline constexpr bool is_shift<scaled_identity<Scalar>> = true;
+inline constexpr bool is_shift = detail::identity_like<Type>;
 
 /// What multiplies a kron: a matrix, its transpose, a scaled one.
 template <class Type>
@@ -735,11 +730,8 @@ public:
         }
     }
     /// Appends `amount` times the identity of this order. @throws shape_error when the operator is not square.
-    void append_identity(const Scalar& amount) {
-        if (rows() != cols()) {
-            throw shape_error("otimes: operator in device memory + s * identity(): the operator is " +
-                              detail::shape_text(rows(), cols()) + "; only a square operator can be shifted.");
-        }
+    void append_identity(const Scalar& amount, std::int64_t order) {
+        detail::check_shift(rows(), cols(), order);
         kron_node<Scalar> node;
         node.append(leaf::identity(rows()));
         node.set_alpha(amount);
@@ -1713,14 +1705,11 @@ auto sum_of_operators(const First& a, const Second& b, int sign) {
         device_operator<scalar> result = to_operator<scalar>(a);
         result.append(to_operator<scalar>(b), sign);
         return result;
-    } else if constexpr (std::is_same_v<Second, identity_operator>) {
-        device_operator<typename First::Scalar> result = to_operator<typename First::Scalar>(a);
-        result.append_identity(scalar_from<typename First::Scalar>(sign));
-        return result;
     } else if constexpr (is_shift<Second>) {
-        using scalar = detail::scaled_scalar<bare<decltype(b.scale)>, typename First::Scalar>;
+        const auto shift = detail::shift_of(b);
+        using scalar = detail::scaled_scalar<bare<decltype(shift.scale)>, typename First::Scalar>;
         device_operator<scalar> result = to_operator<scalar>(a);
-        result.append_identity(scalar_from<scalar>(b.scale) * scalar_from<scalar>(sign));
+        result.append_identity(scalar_from<scalar>(shift.scale) * scalar_from<scalar>(sign), shift.order);
         return result;
     } else if constexpr (is_shift<First>) {
         auto result = sum_of_operators(b, a, 1);

@@ -153,6 +153,25 @@ TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar,
         near(matrix<Scalar>(svd.matrixU().toDenseMatrix() * svd.singularValues().template cast<Scalar>().asDiagonal() *
                             svd.matrixV().toDenseMatrix().adjoint()),
              r));
+    // Least squares: the residual is orthogonal to the range; the solution of a wide or rank-deficient K has no part in its kernel.
+    const auto c = random<matrix<Scalar>>(20, 2, 6);
+    const matrix<Scalar> x = qr.solve(c);
+    CHECK(near(matrix<Scalar>(r.adjoint() * (r * x)), matrix<Scalar>(r.adjoint() * c)));
+    CHECK(near(svd.solve(c), x));
+    CHECK(near(R.solve(c), x));
+    matrix<Scalar> flat = G;
+    flat.col(1) = Scalar(2) * flat.col(0);
+    const auto wide = Scalar(0.5) * kron(F.adjoint().eval(), flat);  // 3 x 5 and 4 x 2 of rank 1
+    const matrix<Scalar> w = wide.toDenseMatrix();
+    const auto e = random<matrix<Scalar>>(12, 2, 7);
+    const Eigen::CompleteOrthogonalDecomposition<matrix<Scalar>> whole(w);
+    CHECK(near(otimes::kron_svd<Scalar>(wide).solve(e), matrix<Scalar>(whole.solve(e))));
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::kron_qr<Scalar>(wide).solve(e)),
+                         "otimes: kron_qr::solve: factor 1 is 3 x 5, with fewer rows than columns. For the solution of "
+                         "least norm write K.solve(B).",
+                         otimes::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::kron_qr<Scalar>(kron(F, flat)).solve(c)), otimes::singular_error);
+    CHECK_THROWS_AS(static_cast<void>(svd.solve(e)), otimes::shape_error);
 }
 
 TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {

@@ -103,6 +103,17 @@ TEST_CASE("shifts and diagonals") {
     check(2 * otimes::identity() + K, k + 2 * one);
     check(K - otimes::identity(), k - one);
     check(3 * otimes::identity() - K, 3 * one - k);
+    check(K + otimes::identity(12), k + one);
+    check(K - otimes::identity(12) / 2 + (-otimes::identity()) * 2.0, k - 2.5 * one);
+    check(K + matrix_d::Identity(12, 12), k + one);
+    check(2 * matrix_d::Identity(12, 12) - K - matrix_d::Identity(12, 12) / 4, 1.75 * one - k);
+    check(kron(A, 0.5 * otimes::identity(2), matrix_d::Identity(2, 2)),
+          matrix_d(0.5 * kron(A, otimes::identity(4)).toDenseMatrix()));
+    const std::complex<double> i(0, 1);
+    const Eigen::MatrixXcd Z = X * (K + 2.0 * i * otimes::identity());  // a complex shift of a real operator
+    CHECK(support::close(matrix_d(Z.real()), times(X, k), 13));
+    CHECK(support::close(matrix_d(Z.imag()), matrix_d(2 * X), 2));
+    CHECK(support::close(matrix_d(X / 4.0 * K), scaled(0.25, times(X, k)), 13));
     check(K + d.asDiagonal(), k + matrix_d(d.asDiagonal()));
     check(d.asDiagonal() + K, k + matrix_d(d.asDiagonal()));
     check(K - d.asDiagonal() + 0.5 * otimes::identity(), k - matrix_d(d.asDiagonal()) + 0.5 * one);

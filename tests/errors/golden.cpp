@@ -224,6 +224,14 @@ TEST_CASE("operators with sparse, diagonal and permutation matrices") {
           "operator.");
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(V * K + 2.0 * otimes::identity()); }) ==
           "otimes: operator + s * identity(): the operator is 4 x 6; only a square operator can be shifted.");
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(op - matrix_d::Identity(6, 6)); }) ==
+          "otimes: operator + s * identity(6): the operator is 4 x 4, the identity 6 x 6. Their orders must be equal; "
+          "identity() takes the order that fits.");
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K + 2 * otimes::identity(5)); }) ==
+          "otimes: operator + s * identity(5): the operator is 6 x 6, the identity 5 x 5. Their orders must be equal; "
+          "identity() takes the order that fits.");
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(kron(K, 2 * otimes::identity())); }) ==
+          "otimes: kron(.., s * identity(), ..): a factor needs its order; write s * identity(n).");
     const Eigen::SparseMatrix<double> S(6, 6);
     CHECK(text_of<otimes::unsupported_error>([&] { static_cast<void>((S * K + 0.5 * otimes::identity()) * S); }) ==
           "otimes: (operator + s * identity()) * W: the shift comes last; multiply first, then add s * identity().");

@@ -110,9 +110,14 @@ TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar, double
             "3; they must be equal.",
             otimes::shape_error);
         CHECK_THROWS_WITH_AS(static_cast<void>(kron(R, B) - otimes::identity()),
-                             "otimes: operator in device memory + s * identity(): the operator is 4 x 6; only a square "
-                             "operator can be shifted.",
+                             "otimes: operator + s * identity(): the operator is 4 x 6; only a square operator can be "
+                             "shifted.",
                              otimes::shape_error);
+        CHECK_THROWS_WITH_AS(
+            static_cast<void>(kron(A, B) + 2.0 * otimes::identity(5)),
+            "otimes: operator + s * identity(5): the operator is 6 x 6, the identity 5 x 5. Their orders "
+            "must be equal; identity() takes the order that fits.",
+            otimes::shape_error);
         CHECK_THROWS_WITH_AS(static_cast<void>(otimes::kron_sum(A, R)),
                              "otimes: kron_sum in device memory: a factor is 2 x 3; the terms of a Kronecker sum are "
                              "square.",

@@ -352,6 +352,33 @@ public:
     }
     [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
+    /// X with the least |K X - B|, column by column: X = R^-1 Q^H B, two applications, the triangular factors of R in place.
+    /// @throws shape_error other rows than K's, a factor with fewer rows than columns; singular_error a factor without full rank
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        eigen::require_rows(q_, b.rows(), b.cols());
+        std::vector<eigen::dense_matrix<Scalar>> inverses;
+        for (const eigen::dense_matrix<Scalar>& r : eigen::dense_factors(r_)) {
+            if (r.rows() != r.cols()) {
+                throw shape_error("otimes: kron_qr::solve: factor " + std::to_string(inverses.size() + 1) + " is " +
+                                  detail::shape_text(r.rows(), r.cols()) +
+                                  ", with fewer rows than columns. For the solution of least norm write K.solve(B).");
+            }
+            const auto sizes = r.diagonal().cwiseAbs();
+            using real = detail::real_of<Scalar>;
+            const real least =
+                Eigen::NumTraits<real>::epsilon() * real(r.rows()) * (r.size() == 0 ? real(0) : sizes.maxCoeff());
+            if (r_.node().alpha() == Scalar(0) || (r.size() > 0 && !(sizes.minCoeff() > least))) {
+                eigen::throw_singular("kron_qr::solve", inverses.size() + 1, r.rows());
+            }
+            inverses.push_back(r.template triangularView<Eigen::Upper>().solve(
+                eigen::dense_matrix<Scalar>::Identity(r.rows(), r.cols())));
+        }
+        const result_type projected = q_.adjoint() * b.template cast<scalar>();
+        return result_type(eigen::owned_kron<Scalar>(std::move(inverses), Scalar(1) / r_.node().alpha()) * projected);
+    }
 
 private:
     kron_expr<Scalar> q_;
@@ -414,6 +441,22 @@ public:
     [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
     [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_; }
+    /// X of least norm with the least |K X - B|, column by column: V diag(1 / s) U^H B. Singular values up to
+    /// epsilon * min(rows, cols) of the largest count as zero, as in Eigen. @throws shape_error other rows than K's
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        eigen::require_rows(u_, b.rows(), b.cols());
+        const RealScalar least = values_.size() == 0 ? RealScalar(0)
+                                                     : Eigen::NumTraits<RealScalar>::epsilon() *
+                                                           RealScalar(values_.size()) * values_.maxCoeff();
+        const eigen::dense_vector<RealScalar> scales =
+            values_.unaryExpr([least](RealScalar s) { return s > least ? RealScalar(1) / s : RealScalar(0); });
+        result_type parts = u_.adjoint() * b.template cast<scalar>();
+        parts.array().colwise() *= scales.template cast<scalar>().array();
+        return result_type(v_ * parts);
+    }
 
 private:
     kron_expr<Scalar> u_;

@@ -142,6 +142,21 @@ struct scalar_multiple<Eigen::CwiseUnaryOp<Eigen::internal::scalar_opposite_op<C
     }
 };
 
+template <class To, class From, class Matrix, class Constant, class Plain>
+requires(!std::is_integral_v<Constant>) struct scalar_multiple<
+    Eigen::CwiseBinaryOp<Eigen::internal::scalar_quotient_op<To, From>, Matrix,
+                         const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Constant>, Plain>>> {
+    static constexpr bool value = true;
+    template <class Expression>
+    static Constant amount(const Expression& e) {
+        return Constant(1) / e.rhs().functor().m_other;
+    }
+    template <class Expression>
+    static const auto& matrix(const Expression& e) {
+        return e.lhs();
+    }
+};
+
 /// Assigns an Eigen expression without a temporary and with Eigen's own functor.
 template <class Destination, class Source, class Functor>
 void assign_without_alias(Destination& destination, const Source& source, const Functor& functor) {

@@ -18,40 +18,12 @@
 #include <otimes/exec/cpu.hpp>
 #include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/device_operand.hpp>
+#include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/structured.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
-
-/// The identity matrix of an order, as a factor: no storage, no flops.
-struct identity_factor {
-    std::int64_t order = 0;
-};
-/// The identity of whatever order fits, as in `K + s * identity()`.
-struct identity_operator {};
-/// `s * identity()`.
-template <class Scalar>
-struct scaled_identity {
-    Scalar scale;
-};
-
-/// Identity factor of the given order (>= 0). @throws shape_error for a negative order.
-inline identity_factor identity(std::int64_t order) {
-    if (order < 0) {
-        throw shape_error("otimes: identity(" + std::to_string(order) + "): the order must not be negative.");
-    }
-    return {order};
-}
-/// The identity of the order that the other operand has.
-inline identity_operator identity() { return {}; }
-
-template <class Scalar>
-requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
-operator*(const Scalar& scale, identity_operator) { return {scale}; }
-template <class Scalar>
-requires(!std::is_class_v<Scalar> || detail::is_complex_scalar<Scalar>) scaled_identity<Scalar>
-operator*(identity_operator, const Scalar& scale) { return {scale}; }
 
 /// A factor with structure that no Eigen type has; made by the functions of structured.hpp.
 template <class ScalarType>
@@ -418,6 +390,11 @@ template <>
 struct argument_scalar<identity_factor> {
     using type = void;
 };
+/// A real multiple fits any scalar, as `2.0 * K` does.
+template <class Scalar>
+struct argument_scalar<scaled_identity<Scalar>> {
+    using type = std::conditional_t<detail::is_complex_scalar<Scalar>, Scalar, void>;
+};
 template <class Scalar>
 struct argument_scalar<kron_expr<Scalar>> {
     using type = Scalar;
@@ -460,6 +437,34 @@ struct scalar_of_all<First, Rest...> {
 template <class Type>
 inline constexpr bool is_identity_factor = std::is_same_v<Type, identity_factor> || std::is_same_v<Type, identity_kron>;
 
+/// What shifts an operator: the identities of otimes, `MatrixXd::Identity(n, n)`, and their multiples.
+template <class Type>
+inline constexpr bool is_identity_multiple = is_identity_expression<Type>;
+template <class Type>
+requires scalar_multiple<Type>::value inline constexpr bool is_identity_multiple<Type> =
+    is_identity_expression<bare<decltype(scalar_multiple<Type>::matrix(std::declval<const Type&>()))>>;
+template <class Type>
+concept shift_like = detail::identity_like<Type> || is_identity_multiple<bare<Type>>;
+
+/// The shift as a number and an order. @throws shape_error `MatrixXd::Identity(m, n)` that is not square
+template <class Identity>
+auto shift_of(const Identity& identity) {
+    if constexpr (detail::identity_like<Identity>) {
+        return detail::shift_of(identity);
+    } else {
+        detail::check_shift(identity.rows(), identity.cols(), -1);
+        if constexpr (scalar_multiple<Identity>::value) {
+            return scaled_identity<bare<decltype(scalar_multiple<Identity>::amount(identity))>>{
+                scalar_multiple<Identity>::amount(identity), identity.rows()};
+        } else {
+            return scaled_identity<int>{1, identity.rows()};
+        }
+    }
+}
+template <class Type, class Scalar>
+concept shifts =
+    shift_like<Type> && detail::scales<decltype(shift_of(std::declval<const bare<Type>&>()).scale), Scalar>;
+
 /// Appends the factors of a kron, which may have structure that was made for another scalar.
 template <class Scalar, class Other>
 void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
@@ -478,6 +483,12 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     }
     if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
+    } else if constexpr (detail::identity_like<type> && !std::is_same_v<type, identity_operator>) {
+        if (argument.order < 0) {
+            throw shape_error("otimes: kron(.., s * identity(), ..): a factor needs its order; write s * identity(n).");
+        }
+        node.append(leaf::identity(argument.order));
+        node.set_alpha(node.alpha() * detail::amount_as<Scalar>(argument.scale));
     } else if constexpr (std::is_same_v<type, identity_kron>) {
         node.append(argument.template cast<Scalar>().node());
     } else if constexpr (is_kron<type>) {

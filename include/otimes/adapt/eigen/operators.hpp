@@ -288,9 +288,8 @@ private:
                 throw shape_error(mismatch("", " * W", right_.get().rows(), right_.get().cols(), "rows", "columns"));
             }
         }
-        if (shift_ != Scalar(0) && rows() != cols()) {
-            throw shape_error("otimes: operator + s * identity(): the operator is " +
-                              detail::shape_text(rows(), cols()) + "; only a square operator can be shifted.");
+        if (shift_ != Scalar(0)) {
+            detail::check_shift(rows(), cols(), -1);
         }
     }
     [[nodiscard]] std::string mismatch(const char* before, const char* after, Eigen::Index w_rows, Eigen::Index w_cols,
@@ -347,15 +346,28 @@ requires eigen::side_like<Matrix>
 
 /// @name Shifts and scalar multiples.
 /// @{
-template <class Left, class Right, class Scalar, class Amount>
-requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const scaled_identity<Amount>& shift) {
+template <class Left, class Right, class Scalar, class Identity>
+requires eigen::shifts<Identity, Scalar>
+[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const Identity& identity) {
+    const auto shift = eigen::shift_of(identity);
+    detail::check_shift(op.rows(), op.cols(), shift.order);
     return op.rescaled(op.scale(), op.shift() + detail::amount_as<Scalar>(shift.scale));
 }
-template <class Left, class Right, class Scalar, class Amount>
-requires std::is_convertible_v<Amount, Scalar>
-[[nodiscard]] auto operator+(const scaled_identity<Amount>& shift, const operator_expr<Left, Right, Scalar>& op) {
-    return op + shift;
+template <class Left, class Right, class Scalar, class Identity>
+requires eigen::shifts<Identity, Scalar>
+[[nodiscard]] auto operator+(const Identity& identity, const operator_expr<Left, Right, Scalar>& op) {
+    return op + identity;
+}
+template <class Left, class Right, class Scalar, class Identity>
+requires eigen::shifts<Identity, Scalar>
+[[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op, const Identity& identity) {
+    const auto shift = eigen::shift_of(identity);
+    return op + scaled_identity<Scalar>{-detail::amount_as<Scalar>(shift.scale), shift.order};
+}
+template <class Left, class Right, class Scalar, class Identity>
+requires eigen::shifts<Identity, Scalar>
+[[nodiscard]] auto operator-(const Identity& identity, const operator_expr<Left, Right, Scalar>& op) {
+    return Scalar(-1) * op + identity;
 }
 template <class Left, class Right, class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>

@@ -313,6 +313,17 @@ inline constexpr bool is_sum<sum_expr<Scalar>> = true;
 template <class Type>
 concept kron_operator = is_kron<bare<Type>> || is_sum<bare<Type>>;
 
+/// A dense matrix that is no multiple of an identity.
+template <class Type>
+concept dense_beside = dense<Type> && !shift_like<Type>;
+
+template <class Matrix>
+void refuse_dense_beside() {
+    static_assert(always_false<Matrix>,
+                  "otimes: a Kronecker product plus or minus a dense matrix would need all entries of the product. "
+                  "Write K.toDenseMatrix() + M if that is meant, or apply both: X * K + X * M.");
+}
+
 template <class Scalar, class Other>
 operator_tree<Scalar> tree_of(const kron_expr<Other>& k) {
     kron_node<Scalar> node;
@@ -347,11 +358,8 @@ operator_tree<Scalar> scaled_tree(const Operator& op, const Scalar& amount) {
 
 /// amount times the identity that fits beside `op`. @throws shape_error when op is not square.
 template <class Scalar, class Operator>
-operator_tree<Scalar> identity_beside(const Operator& op, const Scalar& amount) {
-    if (op.rows() != op.cols()) {
-        throw shape_error("otimes: operator + s * identity(): the operator is " +
-                          detail::shape_text(op.rows(), op.cols()) + "; only a square operator can be shifted.");
-    }
+operator_tree<Scalar> identity_beside(const Operator& op, const Scalar& amount, std::int64_t order = -1) {
+    detail::check_shift(op.rows(), op.cols(), order);
     kron_node<Scalar> node;
     node.append(leaf::identity(op.rows()));
     node.set_alpha(amount);
@@ -415,45 +423,50 @@ requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard
     using scalar = eigen::common_operator_scalar<First, Second>;
     return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::scaled_tree<scalar>(second, scalar(-1))));
 }
-template <class Operator, class Amount>
-requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
-operator+(const Operator& op, const scaled_identity<Amount>& shift) {
-    using scalar = typename Operator::Scalar;
+/// K + s * identity(), K + identity(n), K + s * MatrixXd::Identity(n, n): no identity is formed. A complex s makes the operator complex.
+/// @throws shape_error an operator that is not square, an identity of another order
+template <class Operator, class Identity>
+requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
+operator+(const Operator& op, const Identity& identity) {
+    const auto shift = eigen::shift_of(identity);
+    using scalar = detail::scaled_scalar<decltype(shift.scale), typename Operator::Scalar>;
     return sum_expr<scalar>(
-        add_trees(eigen::tree_of<scalar>(op), eigen::identity_beside<scalar>(op, static_cast<scalar>(shift.scale))));
+        add_trees(eigen::tree_of<scalar>(op),
+                  eigen::identity_beside<scalar>(op, detail::amount_as<scalar>(shift.scale), shift.order)));
 }
-template <class Operator, class Amount>
-requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
-operator+(const scaled_identity<Amount>& shift, const Operator& op) {
-    return op + shift;
+template <class Operator, class Identity>
+requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
+operator+(const Identity& identity, const Operator& op) {
+    return op + identity;
 }
-template <class Operator, class Amount>
-requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
-operator-(const Operator& op, const scaled_identity<Amount>& shift) {
-    using scalar = typename Operator::Scalar;
-    return op + scaled_identity<scalar>{-static_cast<scalar>(shift.scale)};
+template <class Operator, class Identity>
+requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
+operator-(const Operator& op, const Identity& identity) {
+    const auto shift = eigen::shift_of(identity);
+    return op + scaled_identity<eigen::bare<decltype(-shift.scale)>>{-shift.scale, shift.order};
 }
-template <class Operator, class Amount>
-requires(eigen::kron_operator<Operator>&& std::is_convertible_v<Amount, typename Operator::Scalar>) [[nodiscard]] auto
-operator-(const scaled_identity<Amount>& shift, const Operator& op) {
-    return -op + shift;
+template <class Operator, class Identity>
+requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
+operator-(const Identity& identity, const Operator& op) {
+    return -op + identity;
 }
-template <class Operator>
-requires eigen::kron_operator<Operator>
-[[nodiscard]] auto operator+(const Operator& op, identity_operator) {
-    return op + scaled_identity<typename Operator::Scalar>{typename Operator::Scalar(1)};
+/// K + M with a dense M would need the entries of K: refused by a sentence.
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator+(const Operator&, const Matrix&) {
+    eigen::refuse_dense_beside<Matrix>();
 }
-template <class Operator>
-requires eigen::kron_operator<Operator>
-[[nodiscard]] auto operator+(identity_operator, const Operator& op) { return op + identity(); }
-template <class Operator>
-requires eigen::kron_operator<Operator>
-[[nodiscard]] auto operator-(const Operator& op, identity_operator) {
-    return op - scaled_identity<typename Operator::Scalar>{typename Operator::Scalar(1)};
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator+(const Matrix&, const Operator&) {
+    eigen::refuse_dense_beside<Matrix>();
 }
-template <class Operator>
-requires eigen::kron_operator<Operator>
-[[nodiscard]] auto operator-(identity_operator, const Operator& op) { return -op + identity(); }
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator-(const Operator&, const Matrix&) {
+    eigen::refuse_dense_beside<Matrix>();
+}
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator-(const Matrix&, const Operator&) {
+    eigen::refuse_dense_beside<Matrix>();
+}
 /// K + d.asDiagonal(): the vector is borrowed like a factor.
 template <class Operator, class Diagonal>
 requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator+(

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <otimes/exec/executor.hpp>
+#include <otimes/expr/dense_factors.hpp>
 #include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
@@ -342,9 +343,14 @@ concept host_kron = std::is_class_v<bare<Type>> && !any_device_operand<Type> && 
 /// Eigen's flag of expressions that are pointer and strides.
 inline constexpr int direct_access_flag = 0x40;
 
+/// `identity(n)` and `s * identity(n)`.
 template <class Type>
-inline constexpr bool is_identity_like = requires(const bare<Type>& i) {
-    { i.order } -> std::convertible_to<std::int64_t>;
+inline constexpr bool is_identity_like = detail::identity_like<Type> && !std::is_same_v<bare<Type>, identity_operator>;
+
+/// A matrix in host memory with structure, as `d.asDiagonal()` or a sparse one, by what the Eigen front end says of it (adapt/eigen/kron.hpp).
+template <class Type>
+concept host_structure = !any_device_operand<Type> && requires(const kron_node<double>* node, const bare<Type>* m) {
+    scalar_of_structure(node, m);
 };
 
 /// What scales an expression of `Scalar`.
@@ -690,7 +696,7 @@ public:
 
     template <class Matrix>
     requires device::factor_or_x<Matrix> || device::host_matrix<Matrix> || device::is_kron<device::bare<Matrix>> ||
-        device::host_kron<Matrix> || device::is_identity_like<Matrix>
+        device::host_kron<Matrix> || device::host_structure<Matrix> || device::is_identity_like<Matrix>
     void append(Matrix&& factor);
 
     kron_node<Scalar>& edit() noexcept { return node_; }
@@ -1346,13 +1352,18 @@ struct argument_scalar {
     static_assert(
         is_identity_like<Argument>,
         "otimes: kron() takes device matrices and their transposes, Eigen matrices, otimes::identity(n) and other "
-        "krons.");
+        "krons; of Eigen's diagonal, sparse, triangular and permutation matrices when otimes/otimes.hpp is included.");
     using type = void;
 };
 template <class Argument>
 requires(factor_or_x<Argument> || is_kron<Argument> || host_matrix<Argument> ||
          host_kron<Argument>) struct argument_scalar<Argument> {
     using type = typename Argument::Scalar;
+};
+template <class Argument>
+requires(host_structure<Argument> && !host_matrix<Argument> && !host_kron<Argument>) struct argument_scalar<Argument> {
+    using type = std::remove_pointer_t<decltype(scalar_of_structure(static_cast<const kron_node<double>*>(nullptr),
+                                                                    static_cast<const Argument*>(nullptr)))>;
 };
 
 template <class First, class Second>
@@ -1534,8 +1545,9 @@ auto multiply(Matrix&& x, const Kron& k) {
         }
         result = device_product<scalar>(evaluated(result));
     }
-    kron_node<scalar> converted;
-    converted.append(k.node());
+    kron_node<scalar> given;
+    given.append(k.node());
+    const kron_node<scalar> converted = detail::with_dense_factors(given);
     product_node<scalar>& node = result.edit();
     (FromLeft ? node.left : node.right) = converted.factors();
     (FromLeft ? node.has_left : node.has_right) = true;
@@ -1554,11 +1566,14 @@ auto multiply(Matrix&& x, const Kron& k) {
 template <class ScalarType>
 template <class Matrix>
 requires device::factor_or_x<Matrix> || device::host_matrix<Matrix> || device::is_kron<device::bare<Matrix>> ||
-    device::host_kron<Matrix> || device::is_identity_like<Matrix>
+    device::host_kron<Matrix> || device::host_structure<Matrix> || device::is_identity_like<Matrix>
 void device_kron<ScalarType>::append(Matrix&& factor) {
     using type = device::bare<Matrix>;
     if constexpr (device::is_identity_like<type>) {
-        node_.append(leaf::identity(factor.order));
+        const auto identity = detail::shift_of(factor);
+        detail::check_factor_order(identity.order);
+        node_.append(leaf::identity(identity.order));
+        node_.set_alpha(node_.alpha() * device::scalar_from<ScalarType>(identity.scale));
     } else if constexpr (device::is_kron<type>) {
         node_.append(factor.node());
         for (const device_executor* const home : factor.homes()) {
@@ -1566,6 +1581,10 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
         }
     } else if constexpr (device::host_kron<type>) {
         node_.append(factor.node());
+        node_ = detail::with_dense_factors(node_);
+    } else if constexpr (device::host_structure<type>) {
+        append_structure(node_, std::forward<Matrix>(factor));
+        node_ = detail::with_dense_factors(node_);
     } else if constexpr (device::host_matrix<type>) {
         node_.append(
             device::promoted<ScalarType, typename type::Scalar>(device::host_leaf(std::forward<Matrix>(factor))));
@@ -1585,7 +1604,8 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
 }
 
 /// kron(F1, ..., FN) with at least one factor in device memory; host (Eigen) factors are copied to the device when the
-/// expression is evaluated. @throws shape_error when extents overflow.
+/// expression is evaluated, those with structure (diagonal, sparse, ..) written out as dense ones now. @throws shape_error when
+/// extents overflow; unsupported_error a factor with structure of more than 256 rows or columns
 template <class... Factors>
 requires(any_device_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (requires { typename device::bare<Factors>::allocator_type; } && ...)))
@@ -1812,7 +1832,7 @@ requires any_device_operand<Factors...>
         typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
     const auto order_of = [](const auto& factor) -> std::int64_t {
         if constexpr (device::is_identity_like<decltype(factor)>) {
-            return factor.order;
+            return detail::shift_of(factor).order;
         } else {
             if (factor.rows() != factor.cols()) {
                 throw shape_error("otimes: kron_sum in device memory: a factor is " +

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <Eigen/SparseCore>
+
 #include <otimes/otimes.hpp>
 
 #include "cuda/device_support.hpp"
@@ -54,6 +56,34 @@ void check_operators() {
     check(otimes::kron_sum(A, B, C) + 2 * identity() + kron(A, B, C),
           host(laplacian + Scalar(2) * one + dense(a, b, c)));
     check(otimes::kron_sum(A, identity(4), c), host(dense(a, eye(4), eye(2)) + one + dense(eye(3), eye(4), c)));
+    // Structure in host memory is written out when the kron is made; multiples of identities are factors.
+    Eigen::Matrix<Scalar, Eigen::Dynamic, 1> d = random(3, 1, 20);
+    Eigen::PermutationMatrix<Eigen::Dynamic> turn(4);
+    turn.indices() << 2, 0, 3, 1;
+    Eigen::SparseMatrix<Scalar> few(4, 4);
+    few.insert(0, 2) = Scalar(3);
+    few.insert(3, 1) = b(1, 2);
+    const auto matrix_of = [](const auto& structured) { return host(structured); };
+    const auto diagonal = kron(d.asDiagonal(), B, C);
+    check(diagonal, dense(matrix_of(d.asDiagonal()), b, c));
+    d(0) += Scalar(1);
+    CHECK(diagonal.node().factors()[0].is_dense());
+    check(kron(A, turn, C), dense(a, host(turn.toDenseMatrix().template cast<Scalar>()), c));
+    check(kron(A, few, 2.0 * identity(2)), host(Scalar(2) * dense(a, matrix_of(few), eye(2))));
+    check(kron(a.template triangularView<Eigen::UnitUpper>(), B, C.transpose()),
+          dense(matrix_of(a.template triangularView<Eigen::UnitUpper>()), b, host(c.transpose())));
+    check(kron(A, few.transpose(), c.template selfadjointView<Eigen::Lower>()),
+          dense(a, matrix_of(few.transpose()), matrix_of(c.template selfadjointView<Eigen::Lower>())));
+    const host u1 = random(3, 1, 21), v1 = random(1, 3, 22);
+    dY = dX * kron(otimes::low_rank(u1, v1), b, c);  // all in host memory
+    CHECK(agrees(dY.to_host(), host(X * dense(host(u1 * v1), b, c)), size));
+    const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> long_one = random(257, 1, 23);
+    CHECK_THROWS_WITH_AS(static_cast<void>(kron(A, long_one.asDiagonal())),
+                         "otimes: factor 2, 257 x 257, has structure. In device memory such factors are written out as "
+                         "dense ones, up to 256 x 256; evaluate this product in host memory, or make it of smaller "
+                         "factors.",
+                         otimes::unsupported_error);
+    CHECK_THROWS_AS(static_cast<void>(kron(A, 2.0 * identity() * 1)), otimes::shape_error);
     // Y is an operand; a kron on the other side; rectangular terms.
     dY = dX;
     dY = dY * S;

@@ -80,6 +80,13 @@ inline void check_shift(std::int64_t rows, std::int64_t cols, std::int64_t order
     }
 }
 
+/// @throws shape_error a factor `s * identity()`, which has no order.
+inline void check_factor_order(std::int64_t order) {
+    if (order < 0) {
+        throw shape_error("otimes: kron(.., s * identity(), ..): a factor needs its order; write s * identity(n).");
+    }
+}
+
 }  // namespace detail
 
 /// @name Multiples of an identity. A quotient by a whole number is a fraction.

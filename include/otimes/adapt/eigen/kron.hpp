@@ -484,9 +484,7 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
     } else if constexpr (detail::identity_like<type> && !std::is_same_v<type, identity_operator>) {
-        if (argument.order < 0) {
-            throw shape_error("otimes: kron(.., s * identity(), ..): a factor needs its order; write s * identity(n).");
-        }
+        detail::check_factor_order(argument.order);
         node.append(leaf::identity(argument.order));
         node.set_alpha(node.alpha() * detail::amount_as<Scalar>(argument.scale));
     } else if constexpr (std::is_same_v<type, identity_kron>) {
@@ -532,6 +530,11 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     }
 }
 
+/// Arguments of kron() that are neither dense nor krons.
+template <class Type>
+concept structured_argument = permutation_like<bare<Type>> || diagonal_like<bare<Type>> ||
+    sparse_matrix_like<bare<Type>> || triangular_like<bare<Type>> || is_structured<bare<Type>>;
+
 template <class Type>
 inline constexpr bool is_factor_range = false;
 template <class Matrix, class Allocator>
@@ -540,6 +543,18 @@ template <class Matrix, std::size_t Extent>
 inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 
 }  // namespace eigen
+
+/// @name What krons with factors in device memory ask of an argument with structure; found by the node's namespace.
+/// @{
+template <class Argument>
+requires eigen::structured_argument<Argument>
+typename eigen::argument_scalar<Argument>::type* scalar_of_structure(const kron_node<double>*, const Argument*);
+template <class Scalar, class Argument>
+requires eigen::structured_argument<Argument>
+void append_structure(kron_node<Scalar>& node, Argument&& argument) {
+    eigen::append_argument(node, std::forward<Argument>(argument));
+}
+/// @}
 
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).

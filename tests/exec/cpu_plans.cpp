@@ -453,7 +453,7 @@ TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused 
     }
 }
 
-// The next tile is asked for where tiles are one piece of memory, and only what is left of the piece is.
+// Tiles and slabs that are one piece of memory, and how the kernels ask for them, one piece after the other.
 TEST_CASE("cpu: what is read ahead") {
     using namespace otimes::cpu_detail;
     pass_shape<float> shape;
@@ -472,9 +472,19 @@ TEST_CASE("cpu: what is read ahead") {
     CHECK(packed_tile_bytes<float, 1>(shape, 9, 1) == 9 * 320 * 4);
     CHECK(packed_tile_bytes<float, 1>(shape, 8, 1) == 0);  // a part of the lanes leaves gaps
     CHECK(packed_tile_bytes<float, 2>(shape, 9, 1) == 0);  // complex elements are two apart
+    shape.sweep_count = 1;
+    shape.sweep_mode[0] = 1;
+    shape.q_extent[0] = 5;
+    shape.modes[0].out = 45;
+    shape.modes[1].out = 9;
+    CHECK(packed_tile_bytes<float, 1>(shape, 9, 1, true) ==
+          9 * 16 * 5 * 4);  // what is written has the extents of the result
+    shape.modes[0].out = 46;
+    CHECK(packed_tile_bytes<float, 1>(shape, 9, 1, true) == 0);
 
     constexpr std::ptrdiff_t P = 16;
     constexpr std::ptrdiff_t width = simd<float>::width;
+    constexpr std::ptrdiff_t line = read_ahead::line;
     std::vector<float> x(P * width, 1.0F), y(P * width, std::numeric_limits<float>::quiet_NaN()), factor(P * P, 2.0F);
     std::vector<char> coming(1 << 16);
     sweep_job<float> job;
@@ -487,24 +497,28 @@ TEST_CASE("cpu: what is read ahead") {
     job.alpha_im = 0;
     job.factor = factor.data();
     read_ahead ahead;
-    read_ahead_of(ahead, coming.data(), 100 * read_ahead::line + 1, 50);
-    CHECK(ahead.lines_per_block == 3);
+    read_ahead_of(ahead, coming.data(), 4 * line, 25, coming.data() + 100 * line, 46 * line + 1);
+    CHECK(ahead.lines_per_block == 3);  // of 51
     job.ahead = &ahead;
-    // between the blocks of q, of which there is one less
-    const std::ptrdiff_t blocks = (P + block_shapes<float, 1>::fibre_q(P) - 1) / block_shapes<float, 1>::fibre_q(P) - 1;
-    REQUIRE(blocks > 0);
+    const std::ptrdiff_t blocks = (P + block_shapes<float, 1>::fibre_q(P) - 1) / block_shapes<float, 1>::fibre_q(P);
+    REQUIRE(blocks >= 2);
     run_sweep<float, 1>(job, x.data(), y.data());
-    CHECK(ahead.next == coming.data() + 3 * blocks * read_ahead::line);
-    CHECK(ahead.left == (100 - 3 * blocks) * read_ahead::line + 1);
+    CHECK(ahead.left <= 0);  // the first piece: 3 lines for each block of q
+    CHECK(ahead.left_then == 46 * line + 1);
+    run_sweep<float, 1>(job, x.data(), y.data());
+    CHECK(ahead.next == coming.data() + (100 + 3 * blocks) * line);
+    CHECK(ahead.left == (46 - 3 * blocks) * line + 1);
     CHECK(std::all_of(y.begin(), y.end(), [](float v) { return v == 32.0F; }));
     const char* const before = ahead.next;
-    ahead.left = 0;
+    job.p_extent = long_fibre<float> - 1;
     run_sweep<float, 1>(job, x.data(), y.data());
-    CHECK(ahead.next == before);  // nothing is left to ask for
-    job.p_extent = 4;
-    ahead.left = 4096;
-    run_sweep<float, 1>(job, x.data(), y.data());
-    CHECK(ahead.next == before);  // blocks of four multiply-adds a sum are too short
+    CHECK(ahead.next == before);  // blocks of so few multiply-adds a sum are too short
+    ahead.left = ahead.left_then = 0;
+    CHECK(ahead.take(1) == nullptr);  // nothing is left to ask for
+    read_ahead_of(ahead, coming.data(), 100 * line, 2);
+    CHECK(ahead.lines_per_block == 8);  // as many as arrive in time
+    read_ahead_of(ahead, coming.data(), 100 * line, 0);
+    CHECK(ahead.take(1) == nullptr);  // no block would ask
 }
 
 // Equal extents: passes in place in Y, sweeps in place in a tile, the last two modes at once.

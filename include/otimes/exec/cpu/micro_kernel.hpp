@@ -31,13 +31,31 @@ namespace cpu_detail {
 /// What happens to a finished sum.
 enum class epilogue : std::uint8_t { store, scale, scale_add };
 
-/// One piece of memory that will be read soon: the kernels ask for a few lines of it between two blocks of an inner loop, so
-/// that the requests neither wait for each other nor stop the arithmetic.
+/// Memory that will soon be read or written, one piece after the other: the kernels ask for a few lines of it behind each block,
+/// so that the requests neither wait for each other nor stop the arithmetic.
 struct read_ahead {
     static constexpr std::ptrdiff_t line = 64;
     const char* next = nullptr;
     std::ptrdiff_t left = 0;  ///< bytes
+    const char* then = nullptr;
+    std::ptrdiff_t left_then = 0;
     std::ptrdiff_t lines_per_block = 0;
+
+    /// Where the lines of `blocks` blocks begin, nullptr where nothing is left; those behind the end of a piece are harmless.
+    const char* take(std::ptrdiff_t blocks) noexcept {
+        if (left <= 0) {
+            next = then;
+            left = left_then;
+            left_then = 0;
+        }
+        if (left <= 0) {
+            return nullptr;
+        }
+        const char* const from = next;
+        next += blocks * lines_per_block * line;
+        left -= blocks * lines_per_block * line;
+        return from;
+    }
 };
 
 /// A grid of blocks for the kernel: n1 x n0 blocks, whose a, b, c move by the given steps. All strides count real
@@ -59,7 +77,7 @@ struct block_grid {
     epilogue finish = epilogue::store;
     Real alpha_re = 1;
     Real alpha_im = 0;
-    const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines between two blocks of the inner loop
+    const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines behind each block; nullptr: nothing
     std::ptrdiff_t ahead_lines = 0;
 };
 
@@ -237,8 +255,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 }
             }
 #if defined(__GNUC__)
-            // Not behind the last: small factors have one block, and no time for it.
-            if (i0 + 1 < g.n0 && ahead != nullptr) {
+            if (ahead != nullptr) {
                 for (std::ptrdiff_t n = g.ahead_lines; n > 0; --n, ahead += read_ahead::line) {
                     __builtin_prefetch(ahead, 0, 2);
                 }

@@ -27,6 +27,7 @@ struct pair_job {
     std::ptrdiff_t count, x_step, y_step;  ///< of o
     epilogue finish;
     Real alpha;
+    read_ahead* ahead = nullptr;  ///< what is asked for meanwhile; nullptr: nothing
 };
 
 #if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
@@ -53,7 +54,14 @@ OTIMES_NOINLINE void pair_kernel(const pair_job<Real>& j, const Real* x, Real* y
     using simd_t = simd<Real>;
     using vec = typename simd_t::type;
     constexpr int half = simd_t::width / 2;
+    const char* ahead = j.ahead != nullptr ? j.ahead->take((j.count + 1) / 2) : nullptr;
+    const std::ptrdiff_t ahead_lines = j.ahead != nullptr ? j.ahead->lines_per_block : 0;
     for (std::ptrdiff_t o = 0; o < j.count; o += 2) {
+        if (ahead != nullptr) {
+            for (std::ptrdiff_t n = ahead_lines; n > 0; --n, ahead += read_ahead::line) {
+                __builtin_prefetch(ahead, 0, 2);
+            }
+        }
         const bool both = o + 1 < j.count;
         const Real* const x0 = x + o * j.x_step;
         const Real* const x1 = both ? x0 + j.x_step : x0;

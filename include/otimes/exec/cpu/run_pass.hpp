@@ -115,6 +115,9 @@ void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
 /// other passes are.
 inline constexpr std::ptrdiff_t batch_bytes = 16 * 1024;
 
+/// True when the operands of a pass lie beyond L2.
+inline bool is_far(const pass& p) noexcept { return p.level == "L3" || p.level == "memory"; }
+
 /// Slab `slab` of `p`, or all of it.
 /// @param capacity real elements of a tile buffer
 /// @param sharers threads that share the tiles
@@ -130,7 +133,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.empty_sum = false;
     shape.add = p.add;
     shape.in_place = p.in == p.out;
-    shape.far = p.level == "L3" || p.level == "memory";
+    shape.far = is_far(p);
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
     const int modes = static_cast<int>(p.modes.size());
@@ -597,9 +600,11 @@ OTIMES_NOINLINE void run_tile(const tile_job<Real>& job, int sweep_count, const 
     }
 }
 
-/// Bytes of what a tile of `lanes` lanes and `batch` batch indices reads, where that is one piece of memory; else 0.
+/// Bytes of what a tile of `lanes` lanes and `batch` batch indices reads or, `written`, writes, where that is one piece of memory;
+/// else 0.
 template <class Real, int Components>
-std::ptrdiff_t packed_tile_bytes(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch) noexcept {
+std::ptrdiff_t packed_tile_bytes(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch,
+                                 bool written = false) noexcept {
     std::ptrdiff_t next = Components;
     bool used[most_pass_modes + 2] = {};
     const int count = shape.mode_count + 2;
@@ -607,10 +612,15 @@ std::ptrdiff_t packed_tile_bytes(const pass_shape<Real>& shape, std::ptrdiff_t l
         int hit = -1;
         std::ptrdiff_t extent = 1;
         for (int m = 0; m < count && hit < 0; ++m) {
-            const tile_loop loop = m < shape.mode_count    ? tile_loop{shape.modes[m].extent, shape.modes[m].in, 0}
-                                   : m == shape.mode_count ? tile_loop{lanes, shape.lanes.in, 0}
-                                                           : tile_loop{batch, shape.batch.in, 0};
-            if (!used[m] && (loop.extent == 1 || loop.in == next)) {
+            tile_loop loop = m == shape.mode_count ? shape.lanes : shape.batch;
+            loop.extent = m == shape.mode_count ? lanes : batch;
+            if (m < shape.mode_count) {
+                loop = {shape.modes[m].extent, shape.modes[m].in, shape.modes[m].out};
+                for (int i = 0; written && i < shape.sweep_count; ++i) {
+                    loop.extent = shape.sweep_mode[i] == m ? shape.q_extent[i] : loop.extent;
+                }
+            }
+            if (!used[m] && (loop.extent == 1 || (written ? loop.out : loop.in) == next)) {
                 hit = m;
                 extent = loop.extent;
             }
@@ -631,31 +641,39 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
     for (int m = 0; m < shape.mode_count; ++m) {
         elements *= shape.modes[m].extent;
     }
-    std::ptrdiff_t blocks = 1;
+    std::ptrdiff_t blocks = 0;
     for (int i = 0; i < shape.sweep_count; ++i) {
-        elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * shape.q_extent[i] : 0;
-        if (shape.p_extent[i] >= long_fibre &&
-            shape.q_extent[i] > 0) {  // registers of i, in threes, times blocks of q but one
-            const std::ptrdiff_t q = shape.q_extent[i];
+        const std::ptrdiff_t q = shape.q_extent[i];
+        elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * q : 0;
+        if (shape.p_extent[i] >= long_fibre<Real> && q > 0) {  // registers of i, in threes, times blocks of q
             const int block = block_shapes<Real, Components>::fibre_q(q);
-            blocks += elements / (3 * simd<Real>::width * q) * ((q + block - 1) / block - 1);
+            blocks += elements / (3 * simd<Real>::width * q) * ((q + block - 1) / block);
         }
     }
     return blocks;
 }
 
-/// Sets what is to be read ahead during `blocks` blocks.
-inline void read_ahead_of(read_ahead& r, const void* from, std::ptrdiff_t bytes, std::ptrdiff_t blocks) noexcept {
+/// Sets what is to be asked for during `blocks` blocks.
+inline void read_ahead_of(read_ahead& r, const void* from, std::ptrdiff_t bytes, std::ptrdiff_t blocks,
+                          const void* then = nullptr, std::ptrdiff_t bytes_then = 0) noexcept {
+    constexpr std::ptrdiff_t most_lines = 8;  // of more too few arrive in time, and the kernels wait
+    const std::ptrdiff_t lines = (bytes + bytes_then + read_ahead::line - 1) / read_ahead::line;
+    const std::ptrdiff_t each = blocks > 0 ? (lines + blocks - 1) / blocks : 0;
     r.next = static_cast<const char*>(from);
-    r.left = bytes;
-    r.lines_per_block = (bytes + read_ahead::line * blocks - 1) / (read_ahead::line * blocks);
+    r.left = each > 0 ? bytes : 0;
+    r.then = static_cast<const char*>(then);
+    r.left_then = each > 0 ? bytes_then : 0;
+    r.lines_per_block = each < most_lines ? each : most_lines;
 }
 
-/// Bytes up to which the input of the next tile is asked for while a tile is computed: with that tile they stay in L2.
+/// Bytes up to which the input of the next tile, and input and output of a slab, are asked for: beside what is computed on they
+/// stay in L2.
 inline constexpr std::ptrdiff_t most_ahead_bytes = 256 * 1024;
+template <class Real>
+inline constexpr std::ptrdiff_t most_slab_bytes = (simd<Real>::has_masks ? 512 : 128) * 1024;
 
 /// Tiles [begin, end) of a pass from x to y. @param a, b tile buffers of the calling thread
-/// @param slab_ahead of the next slab, where the caller asks for that; nullptr: each tile asks for the next one
+/// @param slab_ahead where the caller asks for whole slabs; nullptr: each tile asks for the next one
 template <class Real, int Components>
 void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff_t end, const Real* x, Real* y, Real* a,
                Real* b, read_ahead* slab_ahead) noexcept {
@@ -698,6 +716,7 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
             for (int i = 0; i < shape.sweep_count; ++i) {
                 job.sweeps[i].ahead = ahead;
             }
+            job.pair_work.ahead = ahead;
         }
         const Real* const from = x_loop + lane * shape.lanes.in + batch * shape.batch.in;
         if (ahead_bytes > 0 && tile + 1 < end) {  // tiles of one piece mostly follow each other

@@ -183,38 +183,34 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
     }
 }
 
-/// What the slabs of a plan read, where each is one piece of memory and the next one follows it; bytes 0: it is not so.
-template <class Real>
-struct slab_input {
+/// One side of a plan in slabs: where each slab of it is one piece of memory and the next one follows it. bytes 0: it is not so,
+/// the slabs are large, or they lie in L2.
+struct slab_side {
     const char* data = nullptr;
-    std::ptrdiff_t bytes = 0;   ///< of one slab
-    std::ptrdiff_t blocks = 0;  ///< of all passes over it (blocks_of_tile)
+    std::ptrdiff_t bytes = 0;  ///< of one slab
 };
 template <class Real, int Components>
-slab_input<Real> input_of_slabs(const plan& p, const bindings& b, const run_layout& layout) noexcept {
-    slab_input<Real> found;
-    for (const pass& one : p.passes) {
-        pass_shape<Real> shape;
-        make_shape<Real, Components>(p, one, 0, layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)), 1,
-                                     shape);
-        if (&one == &p.passes.front()) {
-            if (one.in < 0 || one.slab_mode < 0 || shape.tile_count != 1 || !shape.far) {
-                return found;
-            }
-            const std::ptrdiff_t bytes =
-                packed_tile_bytes<Real, Components>(shape, shape.lane_count, shape.batch_count);
-            const pass_mode& cut = one.modes[static_cast<std::size_t>(one.slab_mode)];
-            if (bytes > most_ahead_bytes ||
-                bytes != static_cast<std::ptrdiff_t>(cut.stride_in * p.slab_extent * one.slab_scale) * Components *
-                             static_cast<std::ptrdiff_t>(sizeof(Real))) {
-                return found;
-            }
-            found.bytes = bytes;
-            found.data = static_cast<const char*>(b.pointers[static_cast<std::size_t>(p.source.at(one.in).binding)]);
-        }
-        found.blocks += shape.tile_count * blocks_of_tile<Real, Components>(shape, shape.lane_count, shape.batch_count);
+slab_side side_of_slabs(const plan& p, const bindings& b, std::ptrdiff_t capacity, bool written) noexcept {
+    const pass& one = written ? p.passes.back() : p.passes.front();
+    const std::int32_t id = written ? one.out : one.in;
+    pass_shape<Real> shape;
+    make_shape<Real, Components>(p, one, 0, capacity, 1, shape);
+    if (id < 0 || one.slab_mode < 0 || !shape.far || shape.mode_count + shape.loop_count > most_pass_modes) {
+        return {};
     }
-    return found;
+    for (int k = 0; k < shape.loop_count; ++k) {  // all tiles as one: loops over tiles as modes that no sweep replaces
+        shape.modes[shape.mode_count++] = {shape.loops[k].extent, shape.loops[k].in, shape.loops[k].out};
+    }
+    const std::ptrdiff_t bytes =
+        packed_tile_bytes<Real, Components>(shape, shape.lanes.extent, shape.batch.extent, written);
+    const pass_mode& cut = one.modes[static_cast<std::size_t>(one.slab_mode)];
+    const auto step =
+        static_cast<std::ptrdiff_t>((written ? cut.stride_out : cut.stride_in) * p.slab_extent * one.slab_scale) *
+        Components * static_cast<std::ptrdiff_t>(sizeof(Real));
+    if (bytes > most_slab_bytes<Real> || bytes != step) {
+        return {};
+    }
+    return {static_cast<const char*>(b.pointers[static_cast<std::size_t>(p.source.at(id).binding)]), bytes};
 }
 
 /// One thread's part of a whole plan without steps.
@@ -223,16 +219,24 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
                std::ptrdiff_t threads) noexcept {
     if (p.slab_count > 1) {
         const auto slabs = static_cast<std::ptrdiff_t>(p.slab_count);
-        const slab_input<Real> in = input_of_slabs<Real, Components>(p, b, layout);
+        const std::ptrdiff_t capacity = layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
+        const slab_side in = side_of_slabs<Real, Components>(p, b, capacity, false);
+        const slab_side out = side_of_slabs<Real, Components>(p, b, capacity, true);
+        std::ptrdiff_t blocks = 0;
+        for (const pass& one : p.passes) {
+            pass_shape<Real> shape;
+            make_shape<Real, Components>(p, one, 0, capacity, 1, shape);
+            blocks += shape.tile_count * blocks_of_tile<Real, Components>(shape, shape.lane_count, shape.batch_count);
+        }
         read_ahead ahead;
-        for (std::ptrdiff_t slab = slabs * thread / threads; slab < slabs * (thread + 1) / threads; ++slab) {
-            const bool more = in.bytes > 0 && slab + 1 < slabs * (thread + 1) / threads;
-            if (more) {
-                read_ahead_of(ahead, in.data + (slab + 1) * in.bytes, in.bytes, in.blocks);
-            }
+        const std::ptrdiff_t end = slabs * (thread + 1) / threads;
+        for (std::ptrdiff_t slab = slabs * thread / threads; slab < end; ++slab) {
+            // A line that is written is read first, and that before the last sweep; then what the next slab reads.
+            read_ahead_of(ahead, out.data + slab * out.bytes, out.bytes, blocks, in.data + (slab + 1) * in.bytes,
+                          slab + 1 < end ? in.bytes : 0);
             for (const pass& one : p.passes) {
                 run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1,
-                                                more ? &ahead : nullptr);
+                                                in.bytes + out.bytes > 0 ? &ahead : nullptr);
             }
         }
         return;

@@ -5,6 +5,8 @@
 // A tile is the whole group times Group::run neighbouring i, for Group::rows neighbouring parts o; tiles along i are neighbours in time, so
 // that their sectors meet in L2.
 //
+// Group::inputs = 2: X is two matrices, x and x + second, each with half of the P and a factor of its own: their products are added up.
+//
 // Requires: parts_per_line a multiple of Group::rows; Group::run >= 2 (>= 32 bytes for whole sectors); i < inner <= x_inner, y_inner; launch as
 //   fused_trailing. Rows > 1: no pair trips.
 // Alignment: any; 16-byte accesses where bases and strides allow. The last tile of a line may be narrower than the run.
@@ -21,7 +23,8 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
     after_earlier_launches();
     using scalar = typename Group::scalar;
     static_assert(Group::run > 1 && (Group::rows == 1 || !Group::swizzled));
-    constexpr int in = Group::rows * Group::count_p(), out = Group::rows * Group::count_q();  // of a tile's parts
+    constexpr int in = Group::rows * Group::count_p() / Group::inputs,
+                  out = Group::rows * Group::count_q();  // of a tile's parts
     const index_t runs = (arguments.inner + Group::run - 1) / Group::run;
     const index_t parts = Group::rows == 1 ? arguments.parts_per_line : arguments.parts_per_line / Group::rows;
     const index_t tiles = arguments.lines * parts * runs;
@@ -34,7 +37,8 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         tile_place<scalar> place;
         place.x = arguments.x + line * arguments.x_line_stride + part * in * arguments.x_inner + first;
         place.y = arguments.y + line * arguments.y_line_stride + part * out * arguments.y_inner + first;
-        place.x_row_stride = place.y_row_stride = 0;
+        place.x_row_stride = Group::inputs > 1 ? arguments.second : 0;
+        place.y_row_stride = 0;
         place.x_inner = arguments.x_inner;
         place.y_inner = arguments.y_inner;
         place.rows = Group::rows;

@@ -19,6 +19,7 @@ struct matrix_trip_shape {
     using scalar = typename Group::scalar;
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
+    static constexpr int inputs = Group::inputs;
     static constexpr bool last_mode = stride == 1;
     static constexpr bool warpgroup = Group::steps::unit(Step) == 2;
     static constexpr bool few_fibres =
@@ -56,16 +57,30 @@ struct matrix_trip_shape {
     }
 };
 
+// F[p, q], where each input has a factor for its part of P.
+template <class Shape>
+__device__ __forceinline__ typename Shape::scalar element_of_inputs(
+    const group_arguments<typename Shape::scalar>& arguments, int p, int q) {
+    constexpr int each = Shape::P / Shape::inputs;
+    const int input = p / each;
+    return arguments.factor[input][p % each * arguments.factor_p_stride[input] + q * arguments.factor_q_stride[input]];
+}
+
 // F[p, q] -> fragments in shared memory, as the trips read them: a slot holds a lane's two elements.
 template <class Shape>
 __device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot,
                                               typename Shape::scalar* rF) {
-    const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
-    const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
-                  q_stride = arguments.factor_q_stride[Shape::level - 1];
     const auto at = Shape::pair_of(slot);
-    rF[0] = gF[at.p * p_stride + at.q * q_stride];
-    rF[1] = gF[at.p_next * p_stride + at.q_next * q_stride];
+    if constexpr (Shape::inputs > 1) {
+        rF[0] = element_of_inputs<Shape>(arguments, at.p, at.q);
+        rF[1] = element_of_inputs<Shape>(arguments, at.p_next, at.q_next);
+    } else {
+        const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
+        const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
+                      q_stride = arguments.factor_q_stride[Shape::level - 1];
+        rF[0] = gF[at.p * p_stride + at.q * q_stride];
+        rF[1] = gF[at.p_next * p_stride + at.q_next * q_stride];
+    }
 }
 
 template <class Group, class Shape>
@@ -137,9 +152,13 @@ struct held_pairs {
 };
 struct pairs_in_shared {};
 
-// What becomes of a trip's results: they replace what stands in sTo; or sTo = alpha * result (First), sTo += alpha * result; or, to Y,
-// alpha * result is added to what stands in sSum.
+// What becomes of a trip's results: they, or alpha times them, replace what stands in sTo; or sTo = alpha * result (First), sTo += alpha * result
+// (which stands elsewhere than sFrom); or, to Y, alpha * result is added to what stands in sSum.
 struct replace {};
+template <class Scalar>
+struct replace_times {
+    Scalar alpha;
+};
 template <class Scalar, bool First>
 struct into_sum {
     Scalar alpha;
@@ -154,6 +173,12 @@ template <int Count, class Scalar>
 __device__ __forceinline__ void put(const replace&, Scalar* s, Scalar (&values)[Count]) {
     using word = packet<Count* int(sizeof(Scalar))>;
     *reinterpret_cast<word*>(s) = *reinterpret_cast<const word*>(values);
+}
+template <int Count, class Scalar>
+__device__ __forceinline__ void put(const replace_times<Scalar>& times, Scalar* s, Scalar (&values)[Count]) {
+#pragma unroll
+    for (int e = 0; e < Count; ++e) values[e] *= times.alpha;
+    put(replace{}, s, values);
 }
 template <int Count, class Scalar, bool First>
 __device__ __forceinline__ void put(const into_sum<Scalar, First>& sum, Scalar* s, Scalar (&values)[Count]) {
@@ -466,7 +491,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 read_from_block<4>(&x, sFrom + Group::place(at_fibre[j] + p % held * stride), p / held);
                             else
                                 x = sFrom[Group::place(at_fibre[j] + p * stride)];
-                            sum += x * gF[p * p_stride + q * q_stride];
+                            if constexpr (Group::inputs > 1)
+                                sum += x * element_of_inputs<shape>(arguments, p, q);
+                            else
+                                sum += x * gF[p * p_stride + q * q_stride];
                         }
                         rAgain[c] = sum;
                     }
@@ -475,7 +503,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 }
             }
         }
-        if constexpr (split > 1 && !ToY && is_same<Result, replace>)
+        if constexpr (split > 1 && !ToY && (is_same<Result, replace> || is_same<Result, replace_times<scalar>>))
             __syncthreads();
         else
             __syncwarp();

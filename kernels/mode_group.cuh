@@ -50,7 +50,8 @@ template <class Scalar, bool Addend, bool Together>
 struct epilogue;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
-          int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false>
+          int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,
+          int Inputs = 1>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -65,6 +66,11 @@ struct mode_group {
     static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
     static constexpr bool kept =
         Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers
+    // Matrices that follow each other along mode 1 of X, each with a part of its factor: X_1 * F_1 + X_2 * F_2.
+    static constexpr int inputs = Inputs;
+    static_assert(Inputs == 1 || (Run > 1 && Rows == 1 && P::count == 1 && P::at(0) % (8 * Inputs) == 0 && Trips::unit(0) > 0 &&
+                                  Segments == 1 && Cluster == 1 && Terms == 1 && !Addend),
+                  "several inputs: one outer mode by the matrix unit");
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element

@@ -56,7 +56,7 @@ template <class Group, int Level>
 struct pair_fragment_shape {
     using trip_shape = pair_trip_shape<Group, Group::steps::of_level(Level)>;
     using scalar = typename Group::scalar;
-    static constexpr int level = Level;
+    static constexpr int level = Level, inputs = 1;
     static constexpr int slots = Group::p(Level) * Group::p(Level) / 2;
     static constexpr bool left_operand = Level == trip_shape::lower && !trip_shape::eights;
     struct pair_place {

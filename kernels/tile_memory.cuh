@@ -30,6 +30,7 @@ struct group_arguments {
     index_t x_inner, y_inner;  // outer groups: stride of the group's linear index (inner, when nothing is skipped)
     index_t c_offset;          // where C stands from Y, elements; 0: C is Y
     Scalar more_alpha[max_terms - 1];  // of the terms after the first
+    index_t second;                    // groups of two inputs: from X to the second; fused_terms: from Y to the second output
 };
 
 // Where one tile lies in device memory.
@@ -37,7 +38,7 @@ template <class Scalar>
 struct tile_place {
     const Scalar* x;
     Scalar* y;
-    index_t x_row_stride, y_row_stride;  // Run = 1: from row to row
+    index_t x_row_stride, y_row_stride;  // Run = 1: from row to row; inputs > 1: of x, from one to the next
     index_t x_inner, y_inner;            // Run > 1: from one linear index of the group to the next
     int rows, run;                       // how many of the tile's exist
 };
@@ -93,7 +94,12 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
             place.x + (Group::run > 1 ? index_t(part) * row_count * place.x_inner : index_t(part) * stretch);
         for_pieces_apart<Group, 0, Parts, Width, pieces * Width>(
             [&](unsigned element) -> index_t {
-                if constexpr (Group::run > 1)
+                if constexpr (Group::inputs > 1) {
+                    constexpr unsigned each = unsigned(row_count / Group::inputs);
+                    const unsigned f = element / unsigned(Group::run);
+                    return index_t(f / each) * place.x_row_stride + index_t(f % each) * place.x_inner +
+                           element % unsigned(Group::run);
+                } else if constexpr (Group::run > 1)
                     return index_t(element / unsigned(Group::run)) * place.x_inner + element % unsigned(Group::run);
                 else {
                     const unsigned rest = element % unsigned(row_count);
@@ -111,7 +117,11 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
             bool exists;
             if constexpr (Group::run > 1) {
                 const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
-                gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
+                if constexpr (Group::inputs > 1) {
+                    constexpr int each = row_count / Group::inputs;
+                    gX = place.x + f / each * place.x_row_stride + index_t(f % each) * place.x_inner + s;
+                } else
+                    gX = place.x + (index_t(part) * row_count + f) * place.x_inner + s;
                 exists = s < place.run;
             } else {
                 const int row = int(element / unsigned(row_count)), rest = int(element % unsigned(row_count));
@@ -145,7 +155,7 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
     constexpr int bytes = width * int(sizeof(scalar));
     bool wide = width > 1 && aligned_to(place.x, bytes) && place.rows == Group::rows && place.run == Group::run;
     if constexpr (Group::run > 1)
-        wide = wide && place.x_inner % width == 0;
+        wide = wide && place.x_inner % width == 0 && (Group::inputs == 1 || place.x_row_stride % width == 0);
     else if constexpr (Group::rows > 1)
         wide = wide && (whole_rows ? place.x_row_stride == row_count : place.x_row_stride % width == 0);
     if (width > 1 && wide) {

@@ -138,10 +138,12 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
         if (l.addend_scalar >= 0) {
             block.more_scalars.push_back({offsetof(arguments, beta), l.addend_scalar});
         }
-        block.addend_offset = offsetof(arguments, c_offset);
-        block.addend_bytes = static_cast<std::int64_t>(sizeof(Scalar));
-        block.addend = l.addend;
-        block.y = l.y;
+        block.distances.push_back(
+            {offsetof(arguments, c_offset), static_cast<std::int64_t>(sizeof(Scalar)), l.y, l.addend});
+    }
+    if (l.second.where != memory_reference::place::none) {
+        block.distances.push_back({offsetof(arguments, second), static_cast<std::int64_t>(sizeof(Scalar)),
+                                   s.group.inputs > 1 ? l.x : l.y, l.second});
     }
     for (std::size_t i = 0; i < l.factors.size(); ++i) {
         block.addresses.push_back({offsetof(arguments, factor) + i * sizeof(void*), l.factors[i]});

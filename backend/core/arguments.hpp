@@ -92,6 +92,7 @@ struct group_arguments {
     long long x_inner, y_inner;
     long long c_offset;
     Scalar more_alpha[3];
+    long long second;
 };
 
 inline constexpr int most_moves = 32;
@@ -128,11 +129,14 @@ struct argument_block {
         std::int32_t scalar = -1;
     };
     std::vector<scalar_hole> more_scalars;
-    /// The addend's address goes here as its distance from Y's in elements of `addend_bytes`; 0: there is none.
-    std::size_t addend_offset = 0;
-    std::int64_t addend_bytes = 1;
-    memory_reference addend;
-    memory_reference y;
+    /// An address as its distance from another one, in elements of `element_bytes`: of the addend, of a second input or output.
+    struct distance_hole {
+        std::size_t offset = 0;
+        std::int64_t element_bytes = 1;
+        memory_reference from;
+        memory_reference to;
+    };
+    std::vector<distance_hole> distances;
     dtype accumulator = dtype::f32;
     std::int32_t scalar = -1;
 };

@@ -7,7 +7,21 @@
 
 namespace otimes::backend {
 
-std::string kernel_of(const gpu_group& g) { return g.sum ? "fused_sum" : g.outer ? "fused_outer" : "fused_trailing"; }
+std::string kernel_of(const gpu_group& g) {
+    return g.sum ? "fused_sum" : !g.moves.empty() ? "fused_terms" : g.outer ? "fused_outer" : "fused_trailing";
+}
+
+std::string moves_expression(const gpu_group& g) {
+    std::string text = "otimes::kernels::moves<";
+    for (const planning::gpu_move& m : g.moves) {
+        text += (&m == &g.moves.front() ? "" : ",") + std::string("otimes::kernels::move<");
+        for (const std::int32_t value : {m.from, m.to, m.level, m.factor, m.sum}) {
+            text += std::to_string(value) + ",";
+        }
+        text += std::to_string(m.term) + ">";
+    }
+    return text + ">";
+}
 
 std::string type_expression(const gpu_group& g) {
     const auto list = [](const std::vector<std::int32_t>& values) {
@@ -38,7 +52,9 @@ std::string type_expression(const gpu_group& g) {
                 "," + std::to_string(t.split) + ">";
     }
     text += ">";
-    if (g.terms > 1 || g.addend) {
+    if (g.inputs > 1) {
+        text += ",1,false,false," + std::to_string(g.inputs);
+    } else if (g.terms > 1 || g.addend) {
         text += "," + std::to_string(g.terms) +
                 (g.kept     ? (g.addend ? ",true,true" : ",false,true")
                  : g.addend ? ",true"

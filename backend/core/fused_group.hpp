@@ -11,11 +11,14 @@ namespace otimes::backend {
 
 using planning::gpu_group;
 
-/// "fused_trailing", "fused_outer" or "fused_sum": the kernel and, with ".cuh", its file.
+/// "fused_trailing", "fused_outer", "fused_sum" or "fused_terms": the kernel and, with ".cuh", its file.
 std::string kernel_of(const gpu_group& g);
 
 /// "otimes::kernels::mode_group<...>"
 std::string type_expression(const gpu_group& g);
+
+/// "otimes::kernels::moves<...>", of fused_terms.
+std::string moves_expression(const gpu_group& g);
 
 /// The group of a fused pass: extents of its contracted modes, and its tile.
 gpu_group group_of(const pass& p, dtype type);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <otimes/plan/gpu_tiles.hpp>
+#include <otimes/plan/shared_terms.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -98,6 +99,8 @@ public:
         result_.scratch_bytes = scratch_;
         if (result_.slab_count == 1) {
             join_mode_products(result_.slab);
+            share_two_passes(result_.slab);
+            share_one_pass(result_.slab);
             join_outer_factors(result_.slab);
             join_terms(result_.slab);
             join_addends(result_.slab);
@@ -674,6 +677,199 @@ private:
 
     // --- sums -------------------------------------------------------------------------------------------------------
 
+    /// One product by fused_trailing or fused_outer, or the sum of several with factors of their own.
+    static bool is_plain(const launch& l) {
+        const gpu_group& g = l.fused.group;
+        return l.kind == launch_kind::fused && !g.sum && g.moves.empty() && g.inputs == 1;
+    }
+    static bool has_unit(const launch& l) { return std::ranges::any_of(l.fused.group.tile.trips, &gpu_trip::matrix); }
+
+    /// The factors of several products of one X, each once, and which of them the terms have.
+    struct known_factors {
+        planning::sum_of_terms sum;
+        std::vector<std::int32_t> level;
+        std::vector<memory_reference> at;
+        std::vector<std::int64_t> p;
+        std::vector<std::int64_t> q;
+
+        void add(const launch& term, std::int32_t output) {
+            sum.outputs.push_back(output);
+            sum.factors.emplace_back();
+            for (std::size_t k = 0; k < term.factors.size(); ++k) {
+                const auto own = static_cast<std::int32_t>(k + 1);
+                std::size_t i = 0;
+                while (i < at.size() && !(level[i] == own && at[i] == term.factors[k] &&
+                                          p[i] == term.fused.factor_p[k] && q[i] == term.fused.factor_q[k])) {
+                    ++i;
+                }
+                if (i == at.size()) {
+                    level.push_back(own);
+                    at.push_back(term.factors[k]);
+                    p.push_back(term.fused.factor_p[k]);
+                    q.push_back(term.fused.factor_q[k]);
+                }
+                sum.factors.back().push_back(static_cast<std::int32_t>(i));
+            }
+        }
+    };
+
+    /// The launch that computes the products of `first` and its like as `known` says; nothing where no kernel does, or nothing is shared.
+    [[nodiscard]] std::optional<launch> shared_launch(const launch& first, const known_factors& known) const {
+        const fused_shape& s = first.fused;
+        const planning::moves_of_sum moves(known.sum);
+        const std::size_t apart = known.sum.factors.size() * s.group.p.size();
+        if (s.group.outer || !s.group.is_square() || known.at.size() > planning::most_group_modes ||
+            moves.moves().size() >= apart) {
+            return std::nullopt;
+        }
+        const std::optional<gpu_group> group =
+            planning::shared_terms_group(first.type, {s.group.p.begin(), s.group.p.end()}, moves.moves(),
+                                         s.place.groups(), s.place.parts_per_line, has_unit(first), gpu_);
+        if (!group) {
+            return std::nullopt;
+        }
+        launch shared = first;
+        shared.factors = known.at;
+        shared.fused.group = *group;
+        shared.fused.factor_p = known.p;
+        shared.fused.factor_q = known.q;
+        return shared;
+    }
+
+    /// Y = (X * A1) * B1 + (X * A2) * B2 + .., where A is what the first pass does and B an outer mode, with one B or two: one pass over X leaves
+    /// what each B is applied to, in Y and in the buffer between the passes, and one more applies them.
+    void share_two_passes(std::vector<launch>& list) const {
+        if (!gpu_.compiles) {
+            return;
+        }
+        const auto begins = [&list](std::size_t i) {
+            if (i + 1 >= list.size()) {
+                return false;
+            }
+            const launch& first = list[i];
+            const launch& second = list[i + 1];
+            return is_plain(first) && is_plain(second) && first.fused.group.terms == 1 &&
+                   second.fused.group.terms == 1 && !first.add && first.scalar < 0 && first.type == second.type &&
+                   first.y == second.x && !(first.x == first.y) && second.fused.group.outer &&
+                   second.fused.group.modes() == 1 && second.fused.group.is_square() && has_unit(second) &&
+                   second.addend.where == memory_reference::place::none;
+        };
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (!begins(i) || list[i + 1].add || !(list[i].y == list[i + 1].y)) {
+                continue;
+            }
+            const launch first = list[i];
+            const launch last = list[i + 1];
+            known_factors known;
+            std::vector<launch> outer;  // with different factors
+            launch scalars;
+            memory_reference buffer;
+            std::size_t end = i;
+            for (; begins(end) && (end - i) / 2 < static_cast<std::size_t>(planning::most_group_terms); end += 2) {
+                const launch& one = list[end];
+                const launch& then = list[end + 1];
+                const bool same_places =
+                    one.x == first.x && one.type == first.type && one.fused.place == first.fused.place &&
+                    one.fused.group.p == first.fused.group.p && one.fused.group.outer == first.fused.group.outer &&
+                    then.y == last.y && then.fused.place == last.fused.place &&
+                    then.fused.group.p == last.fused.group.p;
+                const bool through = one.y.where == memory_reference::place::buffer && then.add &&
+                                     (buffer.where == memory_reference::place::none || buffer == one.y);
+                const auto same_factor = [&then](const launch& o) {
+                    return o.factors == then.factors && o.fused.factor_p == then.fused.factor_p &&
+                           o.fused.factor_q == then.fused.factor_q;
+                };
+                auto at = std::ranges::find_if(outer, same_factor);
+                if (!same_places || (end > i && !through) || (at == outer.end() && outer.size() == 2)) {
+                    break;
+                }
+                if (end > i) {
+                    buffer = one.y;
+                    scalars.more_scalars.push_back(then.scalar);
+                } else {
+                    scalars.scalar = then.scalar;
+                }
+                const auto output = static_cast<std::int32_t>(at - outer.begin());
+                if (at == outer.end()) {
+                    outer.push_back(then);
+                }
+                known.add(one, output);
+            }
+            if (end < i + 4) {
+                continue;
+            }
+            std::optional<launch> shared = shared_launch(first, known);
+            if (!shared) {
+                continue;
+            }
+            launch applied = last;
+            applied.scalar = -1;
+            if (outer.size() == 2) {
+                planning::group_request r;
+                r.outer = true;
+                r.type = last.type;
+                r.p = r.q = {last.fused.group.p.front()};
+                r.order = {1};
+                r.groups = last.fused.place.groups();
+                r.parts_per_line = last.fused.place.parts_per_line;
+                r.inner = last.fused.place.inner;
+                const std::optional<gpu_group> both = planning::two_inputs_group(r, gpu_);
+                if (!both) {
+                    continue;
+                }
+                applied.fused.group = *both;
+                applied.second = shared->second = buffer;
+                applied.factors.push_back(outer[1].factors.front());
+                applied.fused.factor_p.push_back(outer[1].fused.factor_p.front());
+                applied.fused.factor_q.push_back(outer[1].fused.factor_q.front());
+            }
+            shared->scalar = scalars.scalar;
+            shared->more_scalars = scalars.more_scalars;
+            list[i] = std::move(*shared);
+            list[i + 1] = std::move(applied);
+            list.erase(list.begin() + static_cast<std::ptrdiff_t>(i + 2),
+                       list.begin() + static_cast<std::ptrdiff_t>(end));
+        }
+    }
+
+    /// Terms of one X and one Y that one pass does each, and that share factors.
+    void share_one_pass(std::vector<launch>& list) const {
+        if (!gpu_.compiles) {
+            return;
+        }
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            const launch first = list[i];
+            if (!is_plain(first) || first.fused.group.terms > 1 || first.x == first.y) {
+                continue;
+            }
+            known_factors known;
+            std::vector<std::int32_t> scalars;
+            std::size_t end = i;
+            const auto joins = [&](const launch& l) {
+                return is_plain(l) && l.fused.group.terms == 1 && (end == i || l.add) && l.x == first.x &&
+                       l.y == first.y && l.type == first.type && l.fused.place == first.fused.place &&
+                       l.fused.group.p == first.fused.group.p && l.fused.group.outer == first.fused.group.outer;
+            };
+            for (; end < list.size() && end - i < static_cast<std::size_t>(planning::most_group_terms) &&
+                   joins(list[end]);
+                 ++end) {
+                known.add(list[end], 0);
+                scalars.push_back(list[end].scalar);
+            }
+            if (end < i + 2) {
+                continue;
+            }
+            std::optional<launch> shared = shared_launch(first, known);
+            if (!shared || has_unit(*shared)) {
+                continue;  // by the matrix unit in pairs of modes, apart: faster as long as all stays on chip
+            }
+            shared->more_scalars.assign(scalars.begin() + 1, scalars.end());
+            list[i] = std::move(*shared);
+            list.erase(list.begin() + static_cast<std::ptrdiff_t>(i + 1),
+                       list.begin() + static_cast<std::ptrdiff_t>(end));
+        }
+    }
+
     /// Terms of one X whose second pass is the same, (X * B) * F + (X * C) * F: their first passes are added up in the buffer between,
     /// and F is applied once.
     static void join_outer_factors(std::vector<launch>& list) {
@@ -683,9 +879,7 @@ private:
             }
             const launch& first = list[i];
             const launch& second = list[i + 1];
-            const auto plain = [](const launch& l) {
-                return l.kind == launch_kind::fused && l.more_scalars.empty() && !l.fused.group.sum;
-            };
+            const auto plain = [](const launch& l) { return is_plain(l) && l.more_scalars.empty(); };
             return plain(first) && plain(second) && !first.add && first.scalar < 0 && first.type == second.type &&
                    first.y == second.x && !(first.x == second.y) && !(first.x == first.y) &&
                    (first.y == second.y ? !second.add : first.y.where == memory_reference::place::buffer);
@@ -754,7 +948,7 @@ private:
         }
         std::vector<launch> joined;
         for (launch& next : list) {
-            if (!joined.empty() && next.kind == launch_kind::fused && next.add) {
+            if (!joined.empty() && is_plain(next) && next.add) {
                 launch& sum = joined.back();
                 // A whole tile that arrives ahead makes room for the input that stays.
                 gpu_group group = next.fused.group;

@@ -100,7 +100,8 @@ struct launch {
     std::int32_t scalar = -1;  ///< alpha: position in `bindings::scalars`; -1: 1
     bool add = false;
     memory_reference addend;  ///< with `add`: what is added instead of Y, a matrix that is laid out like Y; fused
-    std::int32_t addend_scalar = -1;         ///< times this scalar
+    std::int32_t addend_scalar = -1;  ///< times this scalar
+    memory_reference second;          ///< second input (groups of two) or output (of moves), laid out like the first
     std::vector<std::int32_t> more_scalars;  ///< alpha of the terms after the first; `factors` holds theirs too
     sliced_shape sliced;
     fused_shape fused;

@@ -91,7 +91,7 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
     int architecture = 0;
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
-                       request.file == "generic_sliced_multiply.cuh";
+                       request.file == "fused_terms.cuh" || request.file == "generic_sliced_multiply.cuh";
     return waits && driver().has_early_launch &&
            driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
            architecture >= 90;
@@ -591,11 +591,11 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                 std::byte* const base = address_of(hole.at, slab);
                 std::memcpy(arguments.data() + hole.offset, &base, sizeof(base));
             }
-            if (l.arguments.addend_offset > 0) {
-                const long long distance = (reinterpret_cast<std::intptr_t>(address_of(l.arguments.addend, slab)) -
-                                            reinterpret_cast<std::intptr_t>(address_of(l.arguments.y, slab))) /
-                                           l.arguments.addend_bytes;
-                std::memcpy(arguments.data() + l.arguments.addend_offset, &distance, sizeof(distance));
+            for (const argument_block::distance_hole& hole : l.arguments.distances) {
+                const long long distance = (reinterpret_cast<std::intptr_t>(address_of(hole.to, slab)) -
+                                            reinterpret_cast<std::intptr_t>(address_of(hole.from, slab))) /
+                                           hole.element_bytes;
+                std::memcpy(arguments.data() + hole.offset, &distance, sizeof(distance));
             }
             for (const argument_block::scalar_hole& hole : l.arguments.more_scalars) {
                 write_scalar(arguments.data() + hole.offset, l.arguments.accumulator,

@@ -67,6 +67,11 @@ const std::string& kernel_sources_hash() {
 kernel_request request_of(const planning::gpu_group& group) {
     const std::string type = type_expression(group);
     const std::string kernel = kernel_of(group);
+    if (!group.moves.empty()) {
+        const std::string both = type + "," + moves_expression(group);
+        return {kernel + ".cuh", "otimes::kernels::" + kernel + "<" + both + ">",
+                "otimes::kernels::terms_memory<" + both + ">::bytes"};
+    }
     return {kernel + ".cuh", "otimes::kernels::" + kernel + "<" + type + ">",
             type + (group.sum ? "::sum_bytes" : "::shared_bytes")};
 }

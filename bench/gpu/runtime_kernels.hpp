@@ -97,6 +97,7 @@ struct group_arguments {  // as in kernels/tile_memory.cuh
     long long lines, parts_per_line, x_line_stride, y_line_stride, inner, x_inner, y_inner;
     long long c_offset;
     alignas(sizeof(T)) T more_alpha[3];
+    long long second;
 };
 
 struct job {

@@ -63,11 +63,14 @@ public:
     int fused = 0;
     int sliced = 0;
     int in_place = 0;
-    int mode_sums = 0;  ///< modes of fused sums
-    int summed = 0;     ///< fused launches of several terms
-    int added = 0;      ///< fused launches that read another matrix than Y
-    int reduced = 0;    ///< launches of reductions
-    int several = 0;    ///< fused launches whose tiles hold runs of several tensors
+    int mode_sums = 0;   ///< modes of fused sums
+    int moves = 0;       ///< mode products of launches whose terms share factors
+    int outputs = 0;     ///< of these launches
+    int two_inputs = 0;  ///< launches that read two matrices
+    int summed = 0;      ///< fused launches of several terms
+    int added = 0;       ///< fused launches that read another matrix than Y
+    int reduced = 0;     ///< launches of reductions
+    int several = 0;     ///< fused launches whose tiles hold runs of several tensors
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -175,6 +178,15 @@ private:
             run_sum(l, slab);
             return;
         }
+        if (!g.moves.empty()) {
+            run_terms(l, slab);
+            return;
+        }
+        if (g.inputs > 1) {
+            run_two_inputs(l, slab);
+            return;
+        }
+        REQUIRE(l.second.where == memory_reference::place::none);
         REQUIRE(modes * terms == l.factors.size());
         REQUIRE(l.factors.size() == s.factor_p.size());
         REQUIRE(l.more_scalars.size() + 1 == terms);
@@ -231,6 +243,106 @@ private:
                         else
                             to = alpha(l) * sum;
                     }
+                }
+    }
+
+    // A launch's second matrix as the kernels find it: `second` elements from the first one.
+    Scalar* second_of(const launch& l, const memory_reference& first, std::int64_t slab) {
+        for (const argument_block::distance_hole& hole : make_arguments(l).distances)
+            if (hole.to == l.second) {
+                REQUIRE(hole.from == first);
+                REQUIRE(hole.element_bytes == static_cast<std::int64_t>(sizeof(Scalar)));
+                REQUIRE((hole.offset == offsetof(group_arguments<Scalar>, second)));
+                return at(hole.to, slab);
+            }
+        FAIL("no place for the second matrix");
+        return nullptr;
+    }
+
+    // kernels/fused_terms.cuh by its contract.
+    void run_terms(const launch& l, std::int64_t slab) {
+        const fused_shape& s = l.fused;
+        const gpu_group& g = s.group;
+        const planning::group_place& place = s.place;
+        REQUIRE(planning::why_illegal(g, gpu_) == "");
+        REQUIRE(l.factors.size() == static_cast<std::size_t>(g.moved_factors()));
+        REQUIRE(l.factors.size() == s.factor_p.size());
+        REQUIRE((place.inner == 1 && !(l.x == l.y) && !(l.x == l.second)));
+        REQUIRE((place.parts_per_line == 1 || place.parts_per_line % g.tile.rows == 0));
+        const bool has_addend = l.addend.where != memory_reference::place::none;
+        REQUIRE((g.outputs() == 1 || (!l.add && !(l.second == l.y))));
+        moves += static_cast<int>(g.moves.size());
+        outputs += g.outputs();
+        added += has_addend ? 1 : 0;
+        const std::int64_t P = g.count_p();
+        for (std::int64_t row = 0; row < place.groups(); ++row) {
+            const std::int64_t line = row / place.parts_per_line, part = row % place.parts_per_line;
+            const Scalar* x = at(l.x, slab) + line * place.x_line + part * P;
+            const std::int64_t to_row = line * place.y_line + part * P;
+            const Scalar nan = std::numeric_limits<Scalar>::quiet_NaN();
+            std::vector<std::vector<Scalar>> tiles(static_cast<std::size_t>(g.tiles()),
+                                                   std::vector<Scalar>(static_cast<std::size_t>(P), nan));
+            tiles[0].assign(x, x + P);
+            std::vector<int> written(static_cast<std::size_t>(g.outputs()), 0);
+            for (const planning::gpu_move& m : g.moves) {
+                std::int64_t step = 1;
+                for (std::int32_t level = m.level + 1; level <= g.modes(); ++level) step *= g.p_of(level);
+                const std::int64_t n = g.p_of(m.level);
+                const std::vector<Scalar> from = tiles[static_cast<std::size_t>(m.from)];
+                const Scalar* f = at(l.factors[static_cast<std::size_t>(m.factor)], slab);
+                const std::int64_t f_p = s.factor_p[static_cast<std::size_t>(m.factor)],
+                                   f_q = s.factor_q[static_cast<std::size_t>(m.factor)];
+                const Scalar alpha = m.term < 0    ? Scalar(1)
+                                     : m.term == 0 ? scalar(l.scalar)
+                                                   : scalar(l.more_scalars[static_cast<std::size_t>(m.term - 1)]);
+                for (std::int64_t i = 0; i < P; ++i) {
+                    const std::int64_t q = i / step % n;
+                    Scalar value(0);
+                    for (std::int64_t p = 0; p < n; ++p)
+                        value += from[static_cast<std::size_t>(i + (p - q) * step)] * f[p * f_p + q * f_q];
+                    value *= alpha;
+                    if (m.sum >= 0) value += tiles[static_cast<std::size_t>(m.sum)][static_cast<std::size_t>(i)];
+                    if (m.to >= 0)
+                        tiles[static_cast<std::size_t>(m.to)][static_cast<std::size_t>(i)] = value;
+                    else {
+                        Scalar& y = (m.to == -1 ? at(l.y, slab) : second_of(l, l.y, slab))[to_row + i];
+                        const Scalar c = has_addend ? at(l.addend, slab)[to_row + i] : y;
+                        y = l.add ? scalar(l.addend_scalar) * c + value : value;
+                    }
+                }
+                if (m.to < 0) ++written[static_cast<std::size_t>(-1 - m.to)];
+            }
+            for (const int times : written) REQUIRE(times == 1);
+        }
+    }
+
+    // kernels/fused_outer.cuh with two inputs.
+    void run_two_inputs(const launch& l, std::int64_t slab) {
+        const fused_shape& s = l.fused;
+        const gpu_group& g = s.group;
+        const planning::group_place& place = s.place;
+        REQUIRE(planning::why_illegal(g, gpu_) == "");
+        REQUIRE((l.factors.size() == 2 && s.factor_p.size() == 2 && !l.add && l.scalar < 0));
+        REQUIRE((place.x_line == place.y_line && place.x_inner == place.y_inner));
+        ++two_inputs;
+        const std::int64_t n = g.q_of(1);
+        REQUIRE(g.p_of(1) == 2 * n);
+        for (std::int64_t line = 0; line < place.lines; ++line)
+            for (std::int64_t part = 0; part < place.parts_per_line; ++part)
+                for (std::int64_t i = 0; i < place.inner; ++i) {
+                    const std::int64_t first = line * place.x_line + part * n * place.x_inner + i;
+                    std::vector<Scalar> sums(static_cast<std::size_t>(n), Scalar(0));
+                    for (int input = 0; input < 2; ++input) {
+                        const Scalar* x = input == 0 ? at(l.x, slab) : second_of(l, l.x, slab);
+                        const auto k = static_cast<std::size_t>(input);
+                        for (std::int64_t p = 0; p < n; ++p)
+                            for (std::int64_t q = 0; q < n; ++q)
+                                sums[static_cast<std::size_t>(q)] +=
+                                    x[first + p * place.x_inner] *
+                                    at(l.factors[k], slab)[p * s.factor_p[k] + q * s.factor_q[k]];
+                    }
+                    for (std::int64_t q = 0; q < n; ++q)
+                        at(l.y, slab)[first + q * place.y_inner] = sums[static_cast<std::size_t>(q)];
                 }
     }
 
@@ -602,6 +714,122 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
         run({{4, 4, 4}, {4, 4, 4}}, 300, pad, matrix, add, ahead, true, summed, added);
         CHECK(summed == 0);
     }
+}
+
+TEST_CASE("sums whose terms share factors: each shared product once, one reading of X, at most two passes") {
+    // Y (+)= sum over the terms of c_t X * kron(factors named by letters); a letter has another factor on each mode.
+    struct outcome {
+        std::size_t launches = 0;
+        int moves = 0, outputs = 0, two_inputs = 0;
+    };
+    const auto run = [](const std::vector<std::int64_t>& extents, const std::vector<std::string>& terms,
+                        std::int64_t rows, const gpu_description& gpu, bool add = false, std::int64_t pad = 0,
+                        bool deterministic = false, std::int64_t limit = std::numeric_limits<std::int64_t>::max()) {
+        std::int64_t n = 1;
+        for (const std::int64_t e : extents) n *= e;
+        support::random_stream random(static_cast<std::uint64_t>(rows + n));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const std::int64_t ld = n + pad;
+        const std::vector<double> x = fill(rows * ld);
+        std::vector<double> y = fill(rows * ld);
+        if (!add)
+            for (std::int64_t i = 0; i < rows * ld; ++i)
+                if (i % ld < n) y[static_cast<std::size_t>(i)] = std::numeric_limits<double>::quiet_NaN();
+        std::vector<double> want = y;
+        std::map<std::pair<char, std::size_t>, std::vector<double>> data;
+        std::vector<product_node<double>> nodes;
+        for (const std::string& term : terms) {
+            product_node<double>& node = nodes.emplace_back();
+            node.x = leaf::borrowed({x.data(), rows, n, ld, 1});
+            node.x.set_space(memory_space::device);
+            node.has_right = true;
+            node.alpha = 0.5 * static_cast<double>(nodes.size());
+            for (std::size_t k = 0; k < extents.size(); ++k) {
+                const std::int64_t e = extents[k];
+                std::vector<double>& f = data[{term[k], k}];
+                if (f.empty()) f = fill(e * e);
+                leaf l = leaf::borrowed({f.data(), e, e, e, 1});
+                l.set_space(memory_space::device);
+                node.right.push_back(l);
+            }
+        }
+        const auto write = [&](program& p, bindings& b, std::vector<double>& to) {
+            lowering<double> low(p, b);
+            bool adds = add;
+            for (const product_node<double>& node : nodes) {
+                low.add_product(node, {to.data(), rows, n, ld, 1}, adds);
+                adds = true;
+            }
+        };
+        program p, given;
+        bindings b, bound;
+        write(p, b, want);
+        reference_run<double>(p, b);
+        write(given, bound, y);
+        for (std::size_t i = 0; i < given.tensors.size(); ++i) {
+            tensor& t = given.tensors[i];
+            if (t.binding < 0) continue;
+            t.space = memory_space::device;
+            for (std::size_t j = 0; j < i; ++j)
+                if (given.tensors[j].binding >= 0 && given.tensors[j].role == t.role &&
+                    bound.pointers[static_cast<std::size_t>(given.tensors[j].binding)] ==
+                        bound.pointers[static_cast<std::size_t>(t.binding)])
+                    t.binding = given.tensors[j].binding;
+        }
+        machine m;
+        m.gpus = {gpu};
+        options decided;
+        decided.placement = placement::gpu;
+        decided.deterministic = deterministic;
+        decided.workspace_limit_bytes = limit;
+        const plan made = make_plan(given, m, decided);
+        const launch_list list = lower_to_launches(made, gpu);
+        interpreter<double> device(made, list, bound, gpu);
+        device.run();
+        CHECK(y == want);
+        CHECK(made.workspace_bytes <= limit);
+        return outcome{list.slab.size(), device.moves, device.outputs, device.two_inputs};
+    };
+    const std::vector<std::string> three{"ANO", "MBO", "MNC"};
+    gpu_description small = h200();  // nothing keeps three modes on chip
+    small.shared_bytes_per_block = 20000;
+    small.cluster_blocks = 1;
+    for (const std::int64_t pad : {0, 3})
+        for (const bool add : {false, true}) {
+            CAPTURE(pad);
+            CAPTURE(add);
+            // By multiply-adds, in one pass: 7 products, not 9.
+            outcome o = run({3, 5, 4}, three, 7, h200(), add, pad);
+            CHECK(o.launches == 1);
+            CHECK(o.moves == 7);
+            // The outermost mode apart: 5 products into two sums, then both.
+            o = run({16, 8, 8}, three, 3, small, add, pad);
+            CHECK((o.moves == 5) == (!add && pad == 0));
+            CHECK((o.two_inputs == 1) == (!add && pad == 0));
+            CHECK(o.launches == (!add && pad == 0 ? 2 : o.launches));
+        }
+    CHECK(run({3, 5, 4}, {"AN0", "AB1", "AN1", "AB0"}, 5, h200()).moves == 7);  // 2 + 4 + 1
+    CHECK(run({3, 5, 4}, {"ABC", "ABC"}, 5, h200()).moves == 4);                // 1 + 1 + 2, each with its number
+    CHECK(run({3, 5}, {"AB", "CB"}, 5, h200()).moves == 3);
+    CHECK(run({3, 5, 4}, {"ABC", "DEF"}, 5, h200()).moves == 0);  // nothing is shared
+    outcome o = run({16, 8, 8}, {"ANO", "ABO"}, 3, small);        // one factor outside: one sum
+    CHECK((o.launches == 2 && o.moves == 3 && o.outputs == 1 && o.two_inputs == 0));
+    o = run({16, 8, 8}, {"ANO", "MBO", "DNC"}, 3, small);  // three outside
+    CHECK(o.two_inputs == 0);
+    o = run({16, 8, 8}, three, 3, small, false, 0, true);  // deterministic: no matrix unit, no joint pass
+    CHECK(o.moves == 0);
+    gpu_description ahead = small;
+    ahead.compiles = false;
+    CHECK(run({16, 8, 8}, three, 3, ahead).moves == 0);
+    // Sizes of which one pass holds a single product: two passes where both kernels share X.
+    o = run({32, 32, 32}, three, 1, h200());
+    CHECK((o.launches == 2 && o.moves == 5 && o.outputs == 2 && o.two_inputs == 1));
+    o = run({16, 8, 8}, three, 3, small, false, 0, false, 10000);  // no room for what stands between them
+    CHECK(o.two_inputs == 0);
 }
 
 TEST_CASE("reductions: a product, then sums of blocks, then one number") {

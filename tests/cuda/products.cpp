@@ -220,11 +220,12 @@ TEST_CASE_TEMPLATE("numbers from products, without the products" * needs_gpu(), 
     check_reductions<Scalar>();
 }
 
-TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for all terms" * needs_gpu(), Scalar,
-                   float, double) {
+TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for all terms, shared products once" *
+                       needs_gpu(),
+                   Scalar, float, double) {
     using host = matrix<Scalar, 1>;
     std::vector<std::pair<Eigen::Index, std::vector<Eigen::Index>>> cases{
-        {37, {8, 8, 8}}, {5, {16, 16, 16}}, {2, {32, 32, 32}}, {3, {3, 64, 64}}};
+        {37, {8, 8, 8}}, {5, {16, 16, 16}}, {2, {32, 32, 32}}, {50, {32, 32, 32}}, {3, {3, 64, 64}}, {3, {64, 64, 64}}};
     if (sizeof(Scalar) == 4) {
         cases.push_back({37, {5, 7, 9}});
     } else {
@@ -278,6 +279,19 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
             };
             check(otimes::kron_sum(A, 0.5 * B, C), laplacian);
             check(kron(A, N, O) - 3 * kron(M, B, O) + kron(M, N, C), sum);
+            if (p[0] == 32) {  // one inner product for both, one outer factor
+                check(kron(M, N, C) + 2 * kron(M, N, O),
+                      host(product(f[3], f[4], f[2]) + Scalar(2) * product(f[3], f[4], f[5])));
+                // Infinities and NaN as multiply-adds give them: in one row alone.
+                host odd = X;
+                odd(0, 5) = std::numeric_limits<Scalar>::infinity();
+                const DeviceMatrix<Scalar, 1> dOdd(odd);
+                DeviceMatrix<Scalar, 1> of_odd(rows, n);
+                of_odd = dOdd * (kron(A, N, O) - 3 * kron(M, B, O) + kron(M, N, C));
+                const host result = of_odd.to_host();
+                CHECK(!result.row(0).allFinite());
+                CHECK(agrees(host(result.bottomRows(rows - 1)), host(sum.bottomRows(rows - 1)), size));
+            }
         }
     }
 }

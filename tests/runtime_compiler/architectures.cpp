@@ -11,6 +11,7 @@
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/shared_terms.hpp>
 #include <otimes/program/errors.hpp>
 
 #include <doctest/doctest.h>
@@ -217,6 +218,27 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         CHECK(!otimes::planning::sum_group(type, p, 100000, 1, false, gpu) == (p.back() != 24));
     }
     CHECK(!otimes::planning::sum_group(dtype::f32, {4, 33}, 100, 1, true, gpu));
+    // Terms that share factors: all modes by multiply-adds; two sums of one reading of X, and the pass that reads both.
+    const auto shared = [&](dtype type, const std::vector<std::int64_t>& p, const otimes::planning::sum_of_terms& sum) {
+        const otimes::planning::moves_of_sum moves(sum);
+        groups.push_back(*otimes::planning::shared_terms_group(type, p, moves.moves(), 100000, 1, true, gpu));
+    };
+    shared(dtype::f32, {8, 8, 8}, {{{0, 1, 2}, {3, 4, 2}, {3, 1, 5}}, {0, 0, 0}});
+    groups.back().addend = true;
+    for (const dtype type : {dtype::f32, dtype::f64}) {
+        for (const std::int64_t n : {16, 32, 64}) {
+            shared(type, {n, n}, {{{0, 1}, {2, 1}, {0, 3}}, {0, 1, 1}});
+            CHECK((groups.back().outputs() == 2 && groups.back().tiles() == 2));
+            otimes::planning::group_request r;
+            r.outer = true;
+            r.type = type;
+            r.p = r.q = {n};
+            r.order = {1};
+            r.groups = 1000;
+            r.inner = n * n;
+            groups.push_back(*otimes::planning::two_inputs_group(r, gpu));
+        }
+    }
     gpu_group large;  // the factors of one term at a time
     large.type = dtype::f64;
     large.p = large.q = {32, 32};

@@ -29,7 +29,18 @@ inline constexpr std::int32_t most_group_terms = 4;
 inline constexpr std::int64_t most_staying_factor_bytes = 24576;
 inline constexpr std::int64_t most_kept_factor_bytes = 131072;
 
-/// One instantiation of fused_trailing or fused_outer.
+/// One step of fused_terms: T_to = [T_sum +] [alpha_term *] (T_from with a factor in place of mode `level`). Tile 0 is X at first; to = -1 - o: output o.
+struct gpu_move {
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+    std::int32_t level = 1;
+    std::int32_t factor = 0;  ///< position among the launch's factors
+    std::int32_t sum = -1;    ///< -1: nothing is added
+    std::int32_t term = -1;   ///< whose scalar; -1: none
+    friend bool operator==(const gpu_move&, const gpu_move&) = default;
+};
+
+/// One instantiation of fused_trailing, fused_outer, fused_sum or fused_terms.
 struct gpu_group {
     bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
     dtype type = dtype::f32;      ///< f32, f64, c64 or c128
@@ -40,6 +51,9 @@ struct gpu_group {
     bool addend = false;     ///< adds to another matrix than it writes
     std::int32_t terms = 1;  ///< products of the same input that are added up, each with factors of its own
     bool kept = false;       ///< of several terms: the input and the sum stay on chip for all of them; trailing
+    std::vector<gpu_move> moves;  ///< fused_terms: what is computed instead of one product; trailing
+    std::int32_t inputs =
+        1;  ///< matrices that follow each other along mode 1 of the input, each with its part of the factor; outer
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -49,6 +63,10 @@ struct gpu_group {
     [[nodiscard]] std::int64_t count_p() const { return product(p); }
     [[nodiscard]] std::int64_t count_q() const { return product(q); }
     [[nodiscard]] bool is_square() const { return p == q; }
+    /// Of fused_terms: tiles, and what they are written to.
+    [[nodiscard]] std::int32_t tiles() const { return most_moved(&gpu_move::to, 1); }
+    [[nodiscard]] std::int32_t outputs() const { return most_moved(&gpu_move::to, -1); }
+    [[nodiscard]] std::int32_t moved_factors() const { return most_moved(&gpu_move::factor, 1); }
     /// Position of the trip that replaces a level; the number of trips when none does.
     [[nodiscard]] std::size_t trip_of(std::int32_t level) const {
         std::size_t i = 0;
@@ -60,6 +78,13 @@ struct gpu_group {
     }
 
 private:
+    [[nodiscard]] std::int32_t most_moved(std::int32_t gpu_move::*member, std::int32_t sign) const {
+        std::int32_t most = 0;
+        for (const gpu_move& m : moves) {
+            most = (std::max)(most, sign > 0 ? m.*member + 1 : -(m.*member));
+        }
+        return most;
+    }
     static std::int64_t product(const std::vector<std::int32_t>& extents) {
         std::int64_t count = 1;
         for (const std::int32_t e : extents) {
@@ -212,6 +237,13 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     if (g.sum) {
         return (factors + (2 + t.slots) * main) * element_bytes(g.type);
     }
+    if (!g.moves.empty()) {
+        std::int64_t moved = 0;
+        for (std::int32_t f = 0; f < g.moved_factors(); ++f) {
+            moved += factor_elements(g, std::ranges::find(g.moves, f, &gpu_move::factor)->level);
+        }
+        return (moved + (g.tiles() + t.slots) * main) * element_bytes(g.type);
+    }
     const std::int64_t slot = t.segments == 1 ? main : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
     // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
     const gpu_trip& last = t.trips.back();
@@ -232,6 +264,31 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
         return (std::max)(factors, t.slots * slot) * element_bytes(g.type);
     }
     return (factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) * element_bytes(g.type);
+}
+
+/// Why fused_terms cannot make a group's moves; empty: it can, or there are none.
+OTIMES_COLD inline std::string why_moves_illegal(const gpu_group& g) {
+    if (g.moves.empty()) {
+        return {};
+    }
+    const gpu_tile& t = g.tile;
+    if (g.outer || g.sum || !g.is_square() || g.terms != 1 || g.modes() < 2 || is_complex(g.type) || t.segments != 1 ||
+        t.slots > 1 || t.cluster != 1 || t.slices != 1 || static_cast<std::int32_t>(t.trips.size()) != g.modes() ||
+        g.moved_factors() > most_group_modes || g.outputs() < 1 || g.outputs() > 2 || (g.outputs() > 1 && g.addend)) {
+        return "moves: square trailing modes, one a trip, to one output or two";
+    }
+    for (const gpu_move& m : g.moves) {
+        const auto level_is = [&m](const gpu_trip& trip) { return trip.first == m.level && trip.count == 1; };
+        const auto trip = std::ranges::find_if(t.trips, level_is);
+        if (trip == t.trips.end() || m.from < 0 || m.from == m.sum || m.sum >= g.tiles() ||
+            m.term >= most_group_terms || (m.to >= 0 && m.sum >= 0 && m.sum != m.to) ||
+            (!trip->matrix && (trip->split != 1 || (m.to < 0 && (g.outputs() > 1 || &m != &g.moves.back())))) ||
+            (trip->matrix &&
+             (m.level == g.modes() ? m.to < 0 : g.p_of(g.modes()) % group_memory::vector_of(g.type) != 0))) {
+            return "a move that the kernel does not know";
+        }
+    }
+    return {};
 }
 
 /// Why the kernels or a GPU cannot run a group; empty: they can.
@@ -268,6 +325,13 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
             (trip.matrix && trip.first < g.modes() && g.p_of(g.modes()) % group_memory::vector_of(g.type) != 0)) {
             return "a sum of mode products: innermost first; in a cluster all by the matrix unit";
         }
+    }
+    if (const std::string why = why_moves_illegal(g); !why.empty()) {
+        return why;
+    }
+    if (g.inputs != 1 && (g.inputs != 2 || !g.outer || g.modes() != 1 || g.p_of(1) % 16 != 0 || g.terms != 1 ||
+                          t.rows != 1 || g.addend || t.segments != 1 || t.cluster != 1 || !t.trips.front().matrix)) {
+        return "two inputs: one outer mode by the matrix unit";
     }
     if (g.outer ? t.run < 2 : t.run != 1) {
         return "outer groups have runs, trailing ones none";

@@ -31,6 +31,7 @@
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/shared_terms.hpp>
 #include <otimes/plan/slabs.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/program.hpp>
@@ -402,6 +403,119 @@ OTIMES_COLD inline void products_before_matrices(const program& source, std::vec
     }
 }
 
+/// How many chains from `at` on are the terms of one sum, Y = X * kron(..) + X * kron(..) + ..: of one X and Y without gaps, with square factors
+/// of the same modes.
+OTIMES_COLD inline std::size_t terms_from(const program& source, const std::vector<chain>& chains, std::size_t at) {
+    std::size_t end = at;
+    const auto binding = [&source](std::int32_t id) { return source.at(id).binding; };
+    for (; end < chains.size() && end < at + static_cast<std::size_t>(most_group_terms); ++end) {
+        const chain& c = chains[end];
+        const chain& first = chains[at];
+        if (c.step_count == 0 || c.add != (end > at) || c.in_place || is_complex(c.type) || !c.unit_factors.empty() ||
+            binding(c.in) < 0 || binding(c.out) < 0 || binding(c.in) != binding(first.in) ||
+            binding(c.out) != binding(first.out) || c.modes.size() != first.modes.size()) {
+            break;
+        }
+        std::int64_t below = 1;
+        std::size_t left = c.modes.size();
+        for (; left > 0; --left) {
+            const chain_mode& m = c.modes[left - 1];
+            const chain_mode& o = first.modes[left - 1];
+            if (m.p_extent != m.q_extent || m.stride_in != below || m.stride_out != below || m.p_extent != o.p_extent ||
+                m.contracted() != o.contracted()) {
+                break;
+            }
+            below *= m.p_extent;
+        }
+        if (left > 0) {
+            break;
+        }
+    }
+    return end - at;
+}
+
+/// True where `count` chains from `at` on, whose first two passes would be `passes`, become two launches: backend/core/launch_list.cpp does
+/// that where their factors are shared and both kernels exist.
+OTIMES_COLD inline bool terms_take_two_passes(const program& source, const std::vector<chain>& chains, std::size_t at,
+                                              std::size_t count, const std::vector<pass>& passes,
+                                              const gpu_description& gpu) {
+    const auto place = [&passes](std::size_t i, std::vector<std::int64_t>& p) {
+        std::vector<std::uint8_t> contracted(passes[i].modes.size(), 0);
+        for (const sweep& s : passes[i].sweeps) {
+            contracted[static_cast<std::size_t>(s.mode)] = 1;
+        }
+        for (std::size_t k = 0; k < contracted.size(); ++k) {
+            if (contracted[k] != 0) {
+                p.push_back(passes[i].modes[k].extent_in);
+            }
+        }
+        return place_of_group(passes[i].modes, contracted);
+    };
+    if (passes.size() != 2 || passes[0].kernel != pass_kernel::gpu_trailing ||
+        passes[1].kernel != pass_kernel::gpu_outer) {
+        return false;
+    }
+    std::vector<std::int64_t> inner;
+    std::vector<std::int64_t> outer;
+    const std::optional<group_place> first = place(0, inner);
+    const std::optional<group_place> second = place(1, outer);
+    // Equal factors of one mode have equal numbers.
+    struct numbered {
+        std::size_t level = 0;
+        std::int32_t id = -1;
+    };
+    const auto number_in = [&source](std::vector<numbered>& known, std::size_t level, std::int32_t id) {
+        const tensor& f = source.at(id);
+        const auto same = [&](const numbered& other) {
+            const tensor& o = source.at(other.id);
+            return other.level == level &&
+                   (other.id == id ||
+                    (f.space == memory_space::device && o.space == f.space && o.binding == f.binding &&
+                     std::ranges::equal(source.modes_of(o), source.modes_of(f))));
+        };
+        const auto at_known = std::ranges::find_if(known, same);
+        const auto number = static_cast<std::int32_t>(at_known - known.begin());
+        if (at_known == known.end()) {
+            known.push_back({level, id});
+        }
+        return number;
+    };
+    sum_of_terms sum;
+    std::vector<numbered> known;
+    std::vector<numbered> outputs;
+    for (std::size_t t = at; t < at + count; ++t) {
+        sum.factors.emplace_back();
+        std::size_t level = 0;
+        for (const chain_mode& m : chains[t].modes) {
+            if (!m.contracted()) {
+                continue;
+            }
+            if (level == 0) {
+                sum.outputs.push_back(number_in(outputs, 0, m.factor));
+            } else {
+                sum.factors.back().push_back(number_in(known, level, m.factor));
+            }
+            ++level;
+        }
+    }
+    if (!first || !second || outer.size() != 1 || outputs.size() > 2 ||
+        static_cast<std::int64_t>(known.size()) > most_group_modes || sum.factors.front().size() != inner.size()) {
+        return false;
+    }
+    const std::vector<gpu_move> moves = moves_of_sum(sum).moves();
+    group_request r;
+    r.outer = true;
+    r.type = chains[at].type;
+    r.p = r.q = outer;
+    r.order = {1};
+    r.groups = second->groups();
+    r.parts_per_line = second->parts_per_line;
+    r.inner = second->inner;
+    return moves.size() < count * inner.size() &&
+           shared_terms_group(r.type, inner, moves, first->groups(), first->parts_per_line, true, gpu).has_value() &&
+           (outputs.size() == 1 || two_inputs_group(r, gpu).has_value());
+}
+
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
 /// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
@@ -435,6 +549,7 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
         buffers[static_cast<std::size_t>(id)] = pool.take(next);
     };
     products_before_matrices(source, chains, gpu, wishes);
+    std::size_t end_of_terms = 0;  // of a sum whose chains take two passes each
     for (chain& c : chains) {
         if (c.step_count == 0) {
             const step& s = source.steps[static_cast<std::size_t>(c.first_step)];
@@ -517,9 +632,38 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
             return extent > 0 && whole_program && slab_mode_of(c) >= 0 ? cut(c, slab_mode_of(c), extent)
                                                                        : slab_choice{};
         };
-        bool made = choice != nullptr && whole_program &&
-                    (make(slab_of(choice->slab_extent), true, choice->slab_extent > 0, choice) ||
-                     make(slab_of(choice->slab_extent), false, choice->slab_extent > 0, choice));
+        // Terms of one sum that share factors: where no single pass keeps X on chip for all of them, the outermost mode has a pass of its own.
+        const auto number = static_cast<std::size_t>(&c - chains.data());
+        gpu_choice apart;
+        apart.parts.resize(2);
+        apart.parts[0].sweeps = static_cast<std::int32_t>(count) - 1;
+        apart.parts[1].sweeps = 1;
+        apart.parts[0].any_tile = apart.parts[1].any_tile = true;
+        if (number >= end_of_terms && count >= 3 && gpu.compiles && !wishes.deterministic) {
+            const std::size_t terms = terms_from(source, chains, number);
+            const auto one_pass_keeps_all = [&] {
+                gpu_group whole = without_tile(group_request{});
+                whole.type = c.type;
+                whole.tile = passes.front().tile;
+                whole.terms = static_cast<std::int32_t>(terms);
+                for (const factor_group& g : groups) {
+                    whole.p.push_back(static_cast<std::int32_t>(g.p_extent));
+                }
+                whole.q = whole.p;
+                whole.tile.slots = 0;
+                return whole.terms * whole.modes() <= most_group_modes && terms_group(whole, gpu).kept;
+            };
+            if (terms > 1 && make({}, true, false, nullptr) && passes.size() == 1 && !one_pass_keeps_all() &&
+                make({}, true, false, &apart) && planner->lies_in_y(count - 1) &&
+                terms_take_two_passes(source, chains, number, terms, passes, gpu) &&
+                elements_after(planner->setting(), count - 1) * element_bytes(c.type) <= wishes.workspace_limit_bytes) {
+                end_of_terms = number + terms;
+            }
+        }
+        bool made = number < end_of_terms && make({}, true, false, &apart);
+        made = made || (choice != nullptr && whole_program &&
+                        (make(slab_of(choice->slab_extent), true, choice->slab_extent > 0, choice) ||
+                         make(slab_of(choice->slab_extent), false, choice->slab_extent > 0, choice)));
         if (!made) {
             make(slab_of(slab_extent), true, false, nullptr) || make(slab_of(slab_extent), false, false, nullptr);
         }

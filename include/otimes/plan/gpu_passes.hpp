@@ -718,6 +718,11 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
         result.tensor_modes = std::move(modes);
     }
     result.workspace_bytes = layout_of(result).total;
+    if (end_of_terms > 0 && result.workspace_bytes > wishes.workspace_limit_bytes) {
+        options without = wishes;  // what stands between two passes of a sum has no room: its terms one by one
+        without.workspace_limit_bytes = 0;
+        return plan_on_gpu(source, gpu, without, slab_extent, choice);
+    }
     return result;
 }
 

@@ -151,7 +151,8 @@ public:
 
     replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
         node_.set_alpha(source.alpha());
-        for (const leaf& f : source.factors()) {
+        const kron_node<Scalar> dense = detail::with_dense_factors(source);
+        for (const leaf& f : dense.factors()) {
             add(f);
         }
     }
@@ -164,17 +165,15 @@ private:
             return;
         }
         const matrix_view view = f.view();
-        if (!f.is_dense() || f.space() != memory_space::host || f.real_elements()) {
+        if (f.space() != memory_space::host) {
             throw unsupported_error("otimes: replicate(ranks, kron(...)): factor " +
                                     std::to_string(addresses_.size() + 1) +
-                                    " is not a dense matrix in host memory of the kron's own scalar. Give it as one.");
+                                    " is in device memory. Give it in host memory.");
         }
         std::vector<Scalar> packed(static_cast<std::size_t>(view.rows * view.cols));
         for (std::int64_t i = 0; i < view.rows; ++i) {
             for (std::int64_t j = 0; j < view.cols; ++j) {
-                const Scalar value = static_cast<const Scalar*>(view.data)[i * view.row_stride + j * view.col_stride];
-                packed[static_cast<std::size_t>(i * view.cols + j)] =
-                    f.conjugated() ? detail::conjugate_of(value) : value;
+                packed[static_cast<std::size_t>(i * view.cols + j)] = kron_node<Scalar>::element(f, view, i, j);
             }
         }
         const auto bytes = static_cast<std::int64_t>(packed.size() * sizeof(Scalar));
@@ -225,6 +224,7 @@ public:
     template <class Other>
     void multiply(const kron_node<Other>& k) {
         kron_.append(k);
+        kron_ = detail::with_dense_factors(kron_);
         has_kron_ = true;
     }
     void set_addresses(std::vector<std::vector<const void*>> addresses) { addresses_ = std::move(addresses); }
@@ -257,15 +257,7 @@ public:
         if (kron_.rows() != x_->cols()) {
             detail::throw_mismatch({nullptr, x_->rows(), x_->cols(), 1, 1}, kron_.factors(), false);
         }
-        std::int32_t position = 0;
         for (const leaf& f : kron_.factors()) {
-            ++position;
-            if (!f.is_dense() && !f.is_identity()) {
-                throw unsupported_error("otimes: dX * kron(...) with a DistributedMatrix: factor " +
-                                        std::to_string(position) +
-                                        " has structure. Distributed products take dense factors and identities; "
-                                        "give it as a dense matrix.");
-            }
             const matrix_view view = f.view();
             distributed_factor d;
             d.type = f.real_elements() ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();

@@ -79,9 +79,9 @@ void check_operators() {
     CHECK(agrees(dY.to_host(), host(X * dense(host(u1 * v1), b, c)), size));
     const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> long_one = random(257, 1, 23);
     CHECK_THROWS_WITH_AS(static_cast<void>(kron(A, long_one.asDiagonal())),
-                         "otimes: factor 2, 257 x 257, has structure. In device memory such factors are written out as "
-                         "dense ones, up to 256 x 256; evaluate this product in host memory, or make it of smaller "
-                         "factors.",
+                         "otimes: factor 2, 257 x 257, has structure. In device memory and over several ranks such "
+                         "factors are written out as dense ones, up to 256 x 256; evaluate this product by cpu(), or "
+                         "make it of smaller factors.",
                          otimes::unsupported_error);
     CHECK_THROWS_AS(static_cast<void>(kron(A, 2.0 * identity() * 1)), otimes::shape_error);
     // Y is an operand; a kron on the other side; rectangular terms.

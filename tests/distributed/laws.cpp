@@ -99,6 +99,15 @@ void check_laws() {
         CHECK(t.equal(first, dY, 14));
         CHECK(t.equal(last, dY, 14));
         CHECK(t.equal(t.product(dX, kron(one, A, one, B)), t.product(dX, one(0, 0) * one(0, 0) * kron(A, B)), 14));
+        // factors with structure, also replicated, are those of their dense matrices
+        const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> d = t.random(2, 1, 13);
+        Eigen::PermutationMatrix<Eigen::Dynamic> turn(7);
+        turn.indices() << 3, 0, 6, 1, 5, 2, 4;
+        const matrix dense_d = d.asDiagonal();
+        const matrix dense_turn = turn.toDenseMatrix().template cast<Scalar>();
+        const auto turned = t.product(dX, kron(dense_d, dense_turn));
+        CHECK(t.equal(t.product(dX, kron(d.asDiagonal(), turn)), turned, 14));
+        CHECK(t.equal(t.product(dX, otimes::replicate(t.ranks, kron(d.asDiagonal(), turn))), turned, 14));
         const matrix same = t.product(dX, kron(otimes::identity(2), matrix::Identity(7, 7))).to_host();
         CHECK((same.array() == dX.to_host().array()).all());
     });

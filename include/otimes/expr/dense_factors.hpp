@@ -30,10 +30,12 @@ template <class Scalar>
 leaf written_out(const leaf& f, std::size_t position) {
     const matrix_view view = f.view();
     if (view.rows > most_written_out || view.cols > most_written_out) {
-        throw unsupported_error("otimes: factor " + std::to_string(position) + ", " + shape_text(view.rows, view.cols) +
-                                ", has structure. In device memory such factors are written out as dense ones, up to " +
-                                shape_text(most_written_out, most_written_out) +
-                                "; evaluate this product in host memory, or make it of smaller factors.");
+        throw unsupported_error(
+            "otimes: factor " + std::to_string(position) + ", " + shape_text(view.rows, view.cols) +
+            ", has structure. In device memory and over several ranks such factors are written out as dense ones, up "
+            "to " +
+            shape_text(most_written_out, most_written_out) +
+            "; evaluate this product by cpu(), or make it of smaller factors.");
     }
     const auto write = [&](auto zero) {
         using value = decltype(zero);

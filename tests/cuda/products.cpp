@@ -225,7 +225,7 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
                    Scalar, float, double) {
     using host = matrix<Scalar, 1>;
     std::vector<std::pair<Eigen::Index, std::vector<Eigen::Index>>> cases{
-        {37, {8, 8, 8}}, {5, {16, 16, 16}}, {2, {32, 32, 32}}, {20, {32, 32, 32}}, {3, {3, 64, 64}}, {2, {64, 64, 64}}};
+        {37, {8, 8, 8}}, {5, {16, 16, 16}}, {20, {32, 32, 32}}, {3, {3, 64, 64}}, {2, {64, 64, 64}}};
     if (sizeof(Scalar) == 4) {
         cases.push_back({37, {5, 7, 9}});
     } else {
@@ -277,11 +277,18 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
                 dY = dX * S - 2 * dZ;
                 CHECK(agrees(got(), host(want - Scalar(2) * Z), size));
             };
+            if (p[0] == 64) {  // its kernels take seconds to compile: those that only it has
+                poison(y);
+                dY = dX * (kron(A, N, O) - 3 * kron(M, B, O) + kron(M, N, C));
+                CHECK(agrees(got(), sum, size));
+                break;
+            }
             check(otimes::kron_sum(A, 0.5 * B, C), laplacian);
             check(kron(A, N, O) - 3 * kron(M, B, O) + kron(M, N, C), sum);
             if (p[0] == 32) {  // one inner product for both, one outer factor
-                check(kron(M, N, C) + 2 * kron(M, N, O),
-                      host(product(f[3], f[4], f[2]) + Scalar(2) * product(f[3], f[4], f[5])));
+                const host alike = product(f[3], f[4], f[2]) + Scalar(2) * product(f[3], f[4], f[5]);
+                dY = dX * (kron(M, N, C) + 2 * kron(M, N, O));
+                CHECK(agrees(got(), alike, size));
                 // Infinities and NaN as multiply-adds give them: in one row alone.
                 host odd = X;
                 odd(0, 5) = std::numeric_limits<Scalar>::infinity();

@@ -207,6 +207,25 @@ TEST_CASE("column-major and few rows: enough tiles for the multiprocessors, in o
     }
 }
 
+TEST_CASE("small tensors between identities: several in a tile, and blocks enough to hide each other's loads") {
+    otimes::planning::group_request r;
+    r.outer = true;
+    r.type = dtype::f64;
+    r.p = r.q = {8};
+    r.order = {1};
+    r.inner = 8;
+    r.groups = r.parts_per_line = 32768 * 8;
+    const auto tile_of = [&r] {
+        return otimes::planning::text_of_tile(otimes::planning::choose_group(r, otimes::h200())->group.tile, true);
+    };
+    CHECK(tile_of() == "run8 r32 t128 b8 g1 s0 : 1m");
+    r.parts_per_line = 24;  // whole tiles only
+    CHECK(tile_of() == "run8 r8 t128 b8 g1 s0 : 1m");
+    r.p = r.q = {16};
+    r.parts_per_line = r.groups;
+    CHECK(tile_of() == "run8 r8 t128 b4 g1 s0 : 1m");
+}
+
 TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {
     using namespace otimes::planning;
     const plan p = planned(on_device(rows_program(10, {factor(52, 50), factor(65, 20)}, dtype::f32)), otimes::h200());

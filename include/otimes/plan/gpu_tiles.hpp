@@ -331,7 +331,8 @@ OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_descripti
         const bool wide_enough = below == 1 ? g.tile.cluster == 1 || level != 1 : stretch % lane == 0;
         if (wants_unit(level) && wide_enough) {
             trip.matrix = true;
-            most_held = (std::max)(most_held, register_words);
+            // Modes of 8 need few registers; small tensors side by side then have twice the blocks to hide their loads.
+            most_held = (std::max)(most_held, g.outer && g.tile.rows > 1 && g.q_of(level) <= 8 ? 32 : register_words);
             const std::int64_t columns = g.type == dtype::f32 ? (g.tile.threads >= 256 ? 32 : 64) : 16;
             while (g.q_of(level) / trip.split > columns && trip.split < 8 && g.q_of(level) % (16 * trip.split) == 0 &&
                    g.tile.threads / 32 % (2 * trip.split) == 0 && g.tile.cluster == 1) {
@@ -469,8 +470,9 @@ OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const
             }
             // Small tensors: several neighbours in one tile, so that its threads have work and its loads are many.
             std::int64_t rows = 1;
-            while (run == r.inner && tile * run * rows * 2 * words <= 2304 && r.parts_per_line % (2 * rows) == 0 &&
-                   r.groups / (2 * rows) >= 2 * multiprocessors) {
+            const bool light = g.tile.trips.front().matrix && tile <= 8;  // see choose_trips
+            while (run == r.inner && tile * run * rows * 2 * words <= (light ? 4608 : 2304) &&
+                   r.parts_per_line % (2 * rows) == 0 && r.groups / (2 * rows) >= 2 * multiprocessors) {
                 rows *= 2;
             }
             gpu_group several = g;

@@ -717,10 +717,10 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
 }
 
 TEST_CASE("sums whose terms share factors: each shared product once, one reading of X, at most two passes") {
-    // Y (+)= sum over the terms of c_t X * kron(factors named by letters); a letter has another factor on each mode.
+    // Y (+)= sum over the terms of c_t X * kron(factors named by letters); a letter has another factor on each mode. No letters: c_t Z.
     struct outcome {
         std::size_t launches = 0;
-        int moves = 0, outputs = 0, two_inputs = 0;
+        int moves = 0, outputs = 0, two_inputs = 0, added = 0;
     };
     const auto run = [](const std::vector<std::int64_t>& extents, const std::vector<std::string>& terms,
                         std::int64_t rows, const gpu_description& gpu, bool add = false, std::int64_t pad = 0,
@@ -734,7 +734,7 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
             return v;
         };
         const std::int64_t ld = n + pad;
-        const std::vector<double> x = fill(rows * ld);
+        const std::vector<double> x = fill(rows * ld), z = fill(rows * ld);
         std::vector<double> y = fill(rows * ld);
         if (!add)
             for (std::int64_t i = 0; i < rows * ld; ++i)
@@ -744,11 +744,11 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
         std::vector<product_node<double>> nodes;
         for (const std::string& term : terms) {
             product_node<double>& node = nodes.emplace_back();
-            node.x = leaf::borrowed({x.data(), rows, n, ld, 1});
+            node.x = leaf::borrowed({(term.empty() ? z : x).data(), rows, n, ld, 1});
             node.x.set_space(memory_space::device);
-            node.has_right = true;
+            node.has_right = !term.empty();
             node.alpha = 0.5 * static_cast<double>(nodes.size());
-            for (std::size_t k = 0; k < extents.size(); ++k) {
+            for (std::size_t k = 0; k < term.size(); ++k) {
                 const std::int64_t e = extents[k];
                 std::vector<double>& f = data[{term[k], k}];
                 if (f.empty()) f = fill(e * e);
@@ -792,7 +792,7 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
         device.run();
         CHECK(y == want);
         CHECK(made.workspace_bytes <= limit);
-        return outcome{list.slab.size(), device.moves, device.outputs, device.two_inputs};
+        return outcome{list.slab.size(), device.moves, device.outputs, device.two_inputs, device.added};
     };
     const std::vector<std::string> three{"ANO", "MBO", "MNC"};
     gpu_description small = h200();  // nothing keeps three modes on chip
@@ -815,8 +815,10 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
     CHECK(run({3, 5, 4}, {"AN0", "AB1", "AN1", "AB0"}, 5, h200()).moves == 7);  // 2 + 4 + 1
     CHECK(run({3, 5, 4}, {"ABC", "ABC"}, 5, h200()).moves == 4);                // 1 + 1 + 2, each with its number
     CHECK(run({3, 5}, {"AB", "CB"}, 5, h200()).moves == 3);
-    CHECK(run({3, 5, 4}, {"ABC", "DEF"}, 5, h200()).moves == 0);  // nothing is shared
-    outcome o = run({16, 8, 8}, {"ANO", "ABO"}, 3, small);        // one factor outside: one sum
+    CHECK(run({3, 5, 4}, {"ABC", "DEF"}, 5, h200()).moves == 0);       // nothing is shared
+    outcome o = run({3, 5, 4}, {"", "ANO", "MBO", "MNC"}, 5, h200());  // a matrix is read where the sum is stored
+    CHECK((o.launches == 1 && o.moves == 7 && o.added == 1));
+    o = run({16, 8, 8}, {"ANO", "ABO"}, 3, small);  // one factor outside: one sum
     CHECK((o.launches == 2 && o.moves == 3 && o.outputs == 1 && o.two_inputs == 0));
     o = run({16, 8, 8}, {"ANO", "MBO", "DNC"}, 3, small);  // three outside
     CHECK(o.two_inputs == 0);

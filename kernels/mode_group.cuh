@@ -68,8 +68,8 @@ struct mode_group {
         Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers
     // Matrices that follow each other along mode 1 of X, each with a part of its factor: X_1 * F_1 + X_2 * F_2.
     static constexpr int inputs = Inputs;
-    static_assert(Inputs == 1 || (Run > 1 && Rows == 1 && P::count == 1 && P::at(0) % (8 * Inputs) == 0 && Trips::unit(0) > 0 &&
-                                  Segments == 1 && Cluster == 1 && Terms == 1 && !Addend),
+    static_assert(Inputs == 1 || (Run > 1 && Rows == 1 && P::count == 1 && P::at(0) % (8 * Inputs) == 0 &&
+                                  Trips::unit(0) > 0 && Segments == 1 && Cluster == 1 && Terms == 1 && !Addend),
                   "several inputs: one outer mode by the matrix unit");
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;

@@ -42,6 +42,29 @@ constexpr bool is_same = false;
 template <class A>
 constexpr bool is_same<A, A> = true;
 
+// An element that no one writes while the kernel runs.
+template <class T>
+__device__ __forceinline__ T read_only(const T* pointer) {
+    union {
+        T value;
+        unsigned int words[sizeof(T) / 4];
+        uint2 two;
+        uint4 four;
+    } read;
+    if constexpr (sizeof(T) == 16)
+        read.four = __ldg(reinterpret_cast<const uint4*>(pointer));
+    else if constexpr (sizeof(T) == 8)
+        read.two = __ldg(reinterpret_cast<const uint2*>(pointer));
+    else
+        read.words[0] = __ldg(reinterpret_cast<const unsigned int*>(pointer));
+    return read.value;
+}
+
+// The 128 bytes around an address begin to travel to the second-level cache.
+__device__ __forceinline__ void prefetch_line(const void* pointer) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }

@@ -2,7 +2,7 @@
 // Contract: R = alpha * sum_{l, i} op(X)[l, i] * op(Y)[l, i] + beta * R,   l < lines, i < count, op = identity or complex conjugate
 // X[l, i] stands at x + l * x_line_stride + i * x_stride, Y likewise; Y = X: a squared norm. Two kernels after one another:
 //   partial_dots   S[b] = the sum over the elements that block b of the grid takes
-//   finish_dot     R from S, by one block
+//   finish_dot     R from S, by one block; S may also be what fused kernels that end in sums have left
 // The sum is computed in Accumulator, wider than or as wide as Storage: each thread adds its elements in order, four sums at a time, then
 // a block adds its threads, and finish_dot the blocks, by a tree. Equal grids and strides give equal bits: no atomics.
 //
@@ -12,6 +12,7 @@
 // Aliasing: S overlaps nothing else; R neither.
 // Called by: the GPU executor, for reductions of a matrix or of two.
 #pragma once
+#include "launch_order.cuh"
 #include "scalars.cuh"
 
 namespace otimes::kernels {
@@ -98,6 +99,7 @@ __device__ __forceinline__ Accumulator dot_of_pieces(const dot_arguments<Storage
 template <class Storage, class Accumulator>
 __global__ void __launch_bounds__(dot_threads)
     partial_dots(const __grid_constant__ dot_arguments<Storage, Accumulator> arguments) {
+    after_earlier_launches();
     constexpr int width = 16 / int(sizeof(Storage));
     const bool wide =
         arguments.x_stride == 1 && arguments.y_stride == 1 && aligned_to(arguments.x, 16) &&
@@ -111,6 +113,7 @@ __global__ void __launch_bounds__(dot_threads)
 template <class Storage, class Accumulator>
 __global__ void __launch_bounds__(dot_threads)
     finish_dot(const __grid_constant__ finish_arguments<Storage, Accumulator> arguments) {
+    after_earlier_launches();
     Accumulator sum = Accumulator(0);
     for (int b = int(threadIdx.x); b < arguments.count; b += dot_threads) sum += arguments.sums[b];
     sum = sum_of_block(sum);

@@ -149,7 +149,8 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     static_assert(direct || Group::cluster == 1);
 
     using last_step_type = typename Group::last_step;
-    const last_step_type epilogue_step(arguments.alpha, arguments.beta, y_wide, arguments.c_offset);
+    own_sum<scalar, Group::sums_up> own;
+    const last_step_type epilogue_step = last_step_for<Group>(arguments, y_wide, own);
     const auto steps_of = [&](auto from, const tile_place<scalar>& place, const scalar* sF,
                               const last_step_type& last_step, const group_arguments<scalar>& now) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
@@ -176,11 +177,15 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         index_t tile = blockIdx.x / sharing;
         const index_t tile_step = gridDim.x / sharing;
         const int part = Group::cluster > 1 ? cluster_rank() : 0;
-        if (tile >= tiles) return;
+        if (tile >= tiles) {
+            if constexpr (Group::sums_up) store_sum<Group>(own.value, arguments, shared_bytes);
+            return;
+        }
         tile_place<scalar> place = locate(tile);
         load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
         commit_copies();
         if constexpr (Group::terms == 1) {
+            ask_for_tile<Group>(place);
             place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
             while (true) {
@@ -193,6 +198,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 place = locate(tile);
                 load_part<Group>(place, sMain, part);
                 commit_copies();
+                ask_for_tile<Group>(place);
             }
         } else if constexpr (Group::kept) {
             // Each tile once for every term, X from its own place; the next X is on its way as soon as the last term has read this one.
@@ -281,7 +287,9 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         int coming_part = 0;
         const auto start_next = [&](int slot) {
             if (coming_tile < tiles) {
-                load_part<Group>(locate(coming_tile), sStage + slot * Group::slot_count, coming_part);
+                const tile_place<scalar> coming = locate(coming_tile);
+                load_part<Group>(coming, sStage + slot * Group::slot_count, coming_part);
+                if (coming_part == 0) ask_for_tile<Group>(coming);
                 if (++coming_part == parts) {
                     coming_part = 0;
                     coming_tile += gridDim.x;
@@ -331,6 +339,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             middle_and_last(constant<1>{}, place);
         }
     }
+    if constexpr (Group::sums_up) store_sum<Group>(own.value, arguments, shared_bytes);
 }
 
 }  // namespace otimes::kernels

@@ -46,12 +46,16 @@ struct trips {
     }
 };
 
-template <class Scalar, bool Addend, bool Together>
-struct epilogue;  // tile_memory.cuh
+// What becomes of what the last trip computes: it is stored; multiplied by what stands where it would be stored and summed; squared and
+// summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored.
+enum ending { ends_stored = 0, ends_in_dot = 1, ends_in_norm = 2, ends_scaled_along = 3, ends_scaled_across = 4 };
+
+template <class Scalar, int Ending, bool Addend, bool Together>
+struct last_step_of;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
           int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,
-          int Inputs = 1>
+          int Inputs = 1, int Ending = ends_stored>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -62,7 +66,10 @@ struct mode_group {
     static constexpr int slices = Slices;   // blocks that each compute so much of the last mode's new index of a tile
     static constexpr bool addend = Addend;  // what is added stands elsewhere than Y
     // Passes of one mode and kernels of sums add to Y as a rule, others by += alone.
-    using last_step = epilogue<Scalar, Addend, Addend || (Terms > 1) || Trips::count == 1>;
+    using last_step = typename last_step_of<Scalar, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1>::type;
+    static constexpr int ending = Ending;
+    static constexpr bool sums_up = Ending == ends_in_dot || Ending == ends_in_norm;  // and stores nothing
+    static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");
     static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
     static constexpr bool kept =
         Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers

@@ -2,7 +2,9 @@
 // The two faces of a tile: device memory -> shared memory (asynchronous) and back.
 #pragma once
 #include "async_copy.cuh"
+#include "cluster.cuh"
 #include "mode_group.cuh"
+#include "scalars.cuh"
 
 namespace otimes::kernels {
 
@@ -31,6 +33,13 @@ struct group_arguments {
     index_t c_offset;          // where C stands from Y, elements; 0: C is Y
     Scalar more_alpha[max_terms - 1];  // of the terms after the first
     index_t second;                    // groups of two inputs: from X to the second; fused_terms: from Y to the second output
+    // Groups that end otherwise than by a store; beta is not used. Sums: `divisor` of them in the wide type, one of each block and 0
+    // behind those; Y is what the product is multiplied by (of a norm: any address). Scaling: by D[u % divisor] or D[u / divisor],
+    // u < 2^31 the place from Y on; u / divisor = (u * magic) >> (32 + shift).
+    void* sums_or_d;
+    unsigned divisor, magic;
+    int shift;
+    bool conjugate_y;  // of a dot product: Y's complex conjugate
 };
 
 // Where one tile lies in device memory.
@@ -314,6 +323,285 @@ struct epilogue : addend_place<Addend> {
         for (int e = 0; e < Count; ++e) store(gY + e, values[e]);
     }
 };
+
+template <class Scalar, bool Addend, bool Together>
+struct last_step_of<Scalar, ends_stored, Addend, Together> {
+    using type = epilogue<Scalar, Addend, Together>;
+};
+
+// The wide type in which sums are computed.
+template <class Scalar>
+struct sum_type {
+    using type = double;
+};
+template <class Real>
+struct sum_type<complex<Real>> {
+    using type = complex<double>;
+};
+
+// alpha * product times the element of V that stands in its place, or conjugated times itself, added to this thread's sum: up to four
+// neighbours in Scalar, then in the wide type. In memory nothing changes.
+template <class Scalar, bool Norm>
+struct summing {
+    using wide_type = typename sum_type<Scalar>::type;
+    static constexpr index_t c_offset = 0;
+    static constexpr int words = int(sizeof(Scalar)) / 4;
+    wide_type* sum;
+    bool wide;       // V may be read by 16 bytes
+    bool conjugate;  // V's conjugate
+
+    __device__ __forceinline__ summing(wide_type& sum_, bool wide_, bool conjugate_)
+        : sum(&sum_), wide(wide_), conjugate(conjugate_) {}
+
+    static __device__ __forceinline__ Scalar product(Scalar a, Scalar b) { return a * b; }
+    __device__ __forceinline__ Scalar times(Scalar v, Scalar value) const {
+        if constexpr (Norm)
+            return otimes::kernels::conjugate(value) * value;
+        else if constexpr (is_same<Scalar, typename sum_type<Scalar>::type> && sizeof(Scalar) == 8)
+            return v * value;
+        else
+            return (conjugate ? otimes::kernels::conjugate(v) : v) * value;
+    }
+    // `count` products, of which term(i) is one.
+    template <int Count, class Term>
+    __device__ __forceinline__ void add(const Term& term) const {
+        constexpr int narrow_terms = words == 1 ? 4 : is_same<Scalar, complex<float>> ? 2 : 1;
+#pragma unroll
+        for (int first = 0; first < Count; first += narrow_terms) {
+            Scalar few = term(first);
+#pragma unroll
+            for (int i = first + 1; i < first + narrow_terms && i < Count; ++i) few = few + term(i);
+            *sum += widen<wide_type>(few);
+        }
+    }
+
+    __device__ __forceinline__ void store(Scalar* gV, Scalar value) const {
+        add<1>([&](int) { return times(Norm ? Scalar(0) : *gV, value); });
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+        if (Count > 1 && left < Count) {
+#pragma unroll
+            for (int k = 0; k < K; ++k)
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (e < left) store(to(k) + e, value(k, e));
+            return;
+        }
+        if constexpr (Norm)
+            add<K * Count>([&](int i) { return times(Scalar(0), value(i / Count, i % Count)); });
+        else {
+            constexpr int size = Count * int(sizeof(Scalar)), most = 128 / size < 1 ? 1 : 128 / size,
+                          together = K < most ? K : most;
+            constexpr bool has_packets = size == 16 || size == 8;
+            using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+#pragma unroll
+            for (int first = 0; first < K; first += together) {
+                alignas(16) Scalar rV[together][Count];  // (piece, element)
+                if (has_packets && wide) {
+#pragma unroll
+                    for (int k = 0; k < together; ++k)
+                        if (first + k < K)
+                            *reinterpret_cast<word*>(rV[k]) = *reinterpret_cast<const word*>(to(first + k));
+                } else
+#pragma unroll
+                    for (int k = 0; k < together; ++k)
+                        if (first + k < K)
+#pragma unroll
+                            for (int e = 0; e < Count; ++e) rV[k][e] = to(first + k)[e];
+                constexpr int rest = K % together;
+                if (rest == 0 || first + together <= K)
+                    add<together * Count>(
+                        [&](int i) { return times(rV[i / Count][i % Count], value(first + i / Count, i % Count)); });
+                else
+                    add<(rest == 0 ? 1 : rest) * Count>(
+                        [&](int i) { return times(rV[i / Count][i % Count], value(first + i / Count, i % Count)); });
+            }
+        }
+    }
+    template <int Count>
+    __device__ __forceinline__ void store_vector(Scalar* gV, const Scalar (&values)[Count], bool whole) const {
+        constexpr int size = Count * int(sizeof(Scalar));
+        alignas(16) Scalar rV[Count];
+        if constexpr (!Norm) {
+            if constexpr (size == 16 || size == 8) {
+                if (whole && wide)
+                    *reinterpret_cast<packet<size>*>(rV) = *reinterpret_cast<const packet<size>*>(gV);
+                else
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) rV[e] = gV[e];
+            } else
+#pragma unroll
+                for (int e = 0; e < Count; ++e) rV[e] = gV[e];
+        }
+        add<Count>([&](int e) { return times(Norm ? Scalar(0) : rV[e], values[e]); });
+    }
+};
+template <class Scalar, bool Addend, bool Together>
+struct last_step_of<Scalar, ends_in_dot, Addend, Together> {
+    using type = summing<Scalar, false>;
+};
+template <class Scalar, bool Addend, bool Together>
+struct last_step_of<Scalar, ends_in_norm, Addend, Together> {
+    using type = summing<Scalar, true>;
+};
+
+// alpha * product * D[..] -> Y.
+template <class Scalar, bool Along>
+struct scaling {
+    static constexpr index_t c_offset = 0;
+    const Scalar* y;
+    const Scalar* d;
+    Scalar alpha;
+    unsigned divisor, magic;
+    int shift;
+    bool wide, d_wide;  // 16-byte accesses of Y; of D
+
+    __device__ __forceinline__ scaling(const group_arguments<Scalar>& arguments, bool wide_)
+        : y(arguments.y),
+          d(static_cast<const Scalar*>(arguments.sums_or_d)),
+          alpha(arguments.alpha),
+          divisor(arguments.divisor),
+          magic(arguments.magic),
+          shift(arguments.shift),
+          wide(wide_),
+          d_wide(aligned_to(arguments.y, 16) && aligned_to(arguments.sums_or_d, 16) &&
+                 arguments.divisor % unsigned(16 / int(sizeof(Scalar))) == 0) {}
+
+    __device__ __forceinline__ const Scalar* place(const Scalar* gY) const {
+        const unsigned u = unsigned(gY - y), quotient = __umulhi(u, magic) >> shift;
+        return d + (Along ? u - quotient * divisor : quotient);
+    }
+    __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
+        *gY = alpha * value * read_only(place(gY));
+    }
+    template <int Count>
+    __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
+        constexpr int size = Count * int(sizeof(Scalar));
+        if constexpr ((size == 16 || size == 8) && Count > 1) {
+            if (whole && wide && d_wide) {
+                alignas(16) Scalar rD[Count], rY[Count];
+                const Scalar* gD = place(gY);
+                if constexpr (Along)
+                    *reinterpret_cast<packet<size>*>(rD) = read_only(reinterpret_cast<const packet<size>*>(gD));
+                else {
+                    const Scalar one = read_only(gD);
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) rD[e] = one;
+                }
+#pragma unroll
+                for (int e = 0; e < Count; ++e) rY[e] = alpha * values[e] * rD[e];
+                *reinterpret_cast<packet<size>*>(gY) = *reinterpret_cast<const packet<size>*>(rY);
+                return;
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < Count; ++e) store(gY + e, values[e]);
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            alignas(16) Scalar rY[Count];  // (Count)
+#pragma unroll
+            for (int e = 0; e < Count; ++e) rY[e] = value(k, e);
+            Scalar* gY = to(k);
+            if (Count > 1 && left >= Count)
+                store_vector(gY, rY, true);
+            else
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (Count == 1 || e < left) store(gY + e, rY[e]);
+        }
+    }
+};
+template <class Scalar, bool Addend, bool Together>
+struct last_step_of<Scalar, ends_scaled_along, Addend, Together> {
+    using type = scaling<Scalar, true>;
+};
+template <class Scalar, bool Addend, bool Together>
+struct last_step_of<Scalar, ends_scaled_across, Addend, Together> {
+    using type = scaling<Scalar, false>;
+};
+
+// The sum of one thread of a group that sums up; nothing in other groups.
+template <class Scalar, bool SumsUp>
+struct own_sum {};
+template <class Scalar>
+struct own_sum<Scalar, true> {
+    typename sum_type<Scalar>::type value{0.};
+};
+
+template <class Group>
+__device__ __forceinline__ typename Group::last_step last_step_for(
+    const group_arguments<typename Group::scalar>& arguments, bool y_wide,
+    own_sum<typename Group::scalar, Group::sums_up>& sum) {
+    using type = typename Group::last_step;
+    if constexpr (Group::sums_up)
+        return type(sum.value, y_wide, arguments.conjugate_y);
+    else if constexpr (Group::ending != ends_stored)
+        return type(arguments, y_wide);
+    else
+        return type(arguments.alpha, arguments.beta, y_wide, arguments.c_offset);
+}
+
+// The sums of all threads, added by a tree, times alpha (or its square) -> the block's place. `shared` is free for it after a barrier.
+template <class Group>
+__device__ __forceinline__ void store_sum(typename sum_type<typename Group::scalar>::type value,
+                                          const group_arguments<typename Group::scalar>& arguments, void* shared) {
+    using scalar = typename Group::scalar;
+    using wide = typename sum_type<scalar>::type;
+    constexpr int warps = Group::threads / 32;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        if constexpr (is_same<wide, double>)
+            value += __shfl_down_sync(0xffffffffu, value, distance);
+        else
+            value += wide(__shfl_down_sync(0xffffffffu, value.re, distance),
+                          __shfl_down_sync(0xffffffffu, value.im, distance));
+    }
+    wide* sSums = static_cast<wide*>(shared);
+    if constexpr (Group::shared_bytes < warps * int(sizeof(wide))) {
+        __shared__ __align__(16) unsigned char enough[warps * sizeof(wide)];
+        sSums = reinterpret_cast<wide*>(enough);
+    }
+    __syncthreads();
+    if (threadIdx.x % 32u == 0) sSums[threadIdx.x / 32u] = value;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    wide all = sSums[0];
+#pragma unroll 1
+    for (int w = 1; w < warps; ++w) all += sSums[w];
+    const wide alpha = widen<wide>(arguments.alpha);
+    wide* const gSums = static_cast<wide*>(arguments.sums_or_d);
+    gSums[blockIdx.x] = (Group::ending == ends_in_norm ? otimes::kernels::conjugate(alpha) * alpha : alpha) * all;
+    for (unsigned b = blockIdx.x + gridDim.x; b < arguments.divisor; b += gridDim.x) gSums[b] = wide(0.);
+}
+
+// The lines of a tile's V begin to travel to L2 with those of its X, so that they are near when the last trip wants them.
+template <class Group>
+__device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::scalar>& place) {
+    if constexpr (Group::ending == ends_in_dot && Group::slices == 1) {
+        using scalar = typename Group::scalar;
+        constexpr int line = 128 / int(sizeof(scalar));
+        const unsigned rank = Group::cluster > 1 ? unsigned(cluster_rank()) : 0u;
+        if constexpr (Group::run > 1) {
+            constexpr int each = (Group::run + line - 1) / line, lines = Group::rows * Group::count_q() * each;
+            for (unsigned i = rank * Group::threads + threadIdx.x; i < unsigned(lines);
+                 i += Group::threads * Group::cluster) {
+                const int within = int(i % unsigned(each)) * line;
+                if (within < place.run) prefetch_line(place.y + i / unsigned(each) * place.y_inner + within);
+            }
+        } else {
+            constexpr int each = (Group::count_q() + line - 1) / line, lines = Group::rows * each;
+            for (unsigned i = rank * Group::threads + threadIdx.x; i < unsigned(lines);
+                 i += Group::threads * Group::cluster) {
+                const int row = int(i / unsigned(each));
+                if (row < place.rows) prefetch_line(place.y + row * place.y_row_stride + i % unsigned(each) * line);
+            }
+        }
+    }
+}
 
 // The finished tile -> Y, for groups whose last trip leaves runs too short to store directly.
 template <class Group, int Width>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "arguments.hpp"
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -125,10 +127,25 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     for (Scalar& alpha : a.more_alpha) {
         alpha = one;
     }
+    if (l.divisor > 1) {
+        // u / d = u * ceil(2^(31 + b) / d) / 2^(31 + b) for u < 2^31 and d <= 2^b: what is rounded up stays below 1 / d.
+        const auto d = static_cast<std::uint64_t>(l.divisor);
+        const int bits = std::bit_width(d - 1);
+        a.divisor = static_cast<unsigned>(d);
+        a.magic = static_cast<unsigned>(((std::uint64_t{1} << (31 + bits)) + d - 1) / d);
+        a.shift = bits - 1;
+    }
+    if (s.group.ending == gpu_ending::dot || s.group.ending == gpu_ending::squared_norm) {
+        a.divisor = static_cast<unsigned>(l.dot.blocks);
+        a.conjugate_y = l.dot.conjugate_x;
+    }
     argument_block block;
     finish(block, a);
     block.addresses.push_back({offsetof(arguments, x), l.x});
     block.addresses.push_back({offsetof(arguments, y), l.y});
+    if (s.group.ending != gpu_ending::stored) {
+        block.addresses.push_back({offsetof(arguments, sums_or_d), l.sums_or_diagonal});
+    }
     for (std::size_t i = 0; i < l.more_scalars.size(); ++i) {
         if (l.more_scalars[i] >= 0) {
             block.more_scalars.push_back({offsetof(arguments, more_alpha) + i * sizeof(Scalar), l.more_scalars[i]});

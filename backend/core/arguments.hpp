@@ -93,6 +93,10 @@ struct group_arguments {
     long long c_offset;
     Scalar more_alpha[3];
     long long second;
+    void* sums_or_d;
+    unsigned divisor, magic;
+    int shift;
+    bool conjugate_y;
 };
 
 inline constexpr int most_moves = 32;

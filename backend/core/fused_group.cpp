@@ -52,7 +52,9 @@ std::string type_expression(const gpu_group& g) {
                 "," + std::to_string(t.split) + ">";
     }
     text += ">";
-    if (g.inputs > 1) {
+    if (g.ending != gpu_ending::stored) {
+        text += ",1,false,false,1," + std::to_string(static_cast<int>(g.ending));
+    } else if (g.inputs > 1) {
         text += ",1,false,false," + std::to_string(g.inputs);
     } else if (g.terms > 1 || g.addend) {
         text += "," + std::to_string(g.terms) +

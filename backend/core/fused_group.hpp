@@ -9,6 +9,7 @@
 
 namespace otimes::backend {
 
+using planning::gpu_ending;
 using planning::gpu_group;
 
 /// "fused_trailing", "fused_outer", "fused_sum" or "fused_terms": the kernel and, with ".cuh", its file.

@@ -104,6 +104,7 @@ public:
             join_outer_factors(result_.slab);
             join_terms(result_.slab);
             join_addends(result_.slab);
+            join_scalings(result_.slab);
         }
         return std::move(result_);
     }
@@ -125,7 +126,17 @@ private:
         for (const pass& p : plan_.passes) {
             pass_ = position++;
             if (p.kernel == pass_kernel::step) {
-                lower_step(p);
+                if (plan_.slab_count > 1) {  // a reduction: what all slabs come to, once
+                    if (!result_.after.empty()) {
+                        continue;
+                    }
+                    list_ = &result_.after;
+                }
+                if (joined_.where != memory_reference::place::none) {
+                    finish_sums(p);
+                } else {
+                    lower_step(p);
+                }
             } else {
                 lower_pass(p, slab);
             }
@@ -136,7 +147,9 @@ private:
 
     memory_reference reference_to(std::int32_t name) const {
         memory_reference at;
-        if (name >= 0) {
+        if (name >= 0 && name == unstored_name_) {
+            at = unstored_;
+        } else if (name >= 0) {
             const tensor& t = plan_.source.at(name);
             if (t.space != memory_space::device) {
                 throw unsupported_error("otimes: a GPU kernel was given an operand in host memory.");
@@ -295,6 +308,32 @@ private:
         return buffer >= 0 ? -2 - buffer : id;
     }
 
+    /// The launch that adds up such pairs, as lines of equal steps, Y's innermost mode last.
+    launch partial_sums(dtype type, sliced_shape pairs) const {
+        order_free_modes(pairs);
+        if (pairs.free.size() > 2) {
+            throw unsupported_error("otimes: the GPU reduces matrices; this step has " +
+                                    std::to_string(pairs.free.size()) +
+                                    " indices after merging. Evaluate on otimes::cpu().");
+        }
+        launch partial;
+        partial.kind = launch_kind::partial_dots;
+        partial.type = type;
+        partial.pass = pass_;
+        dot_shape& d = partial.dot;
+        if (!pairs.free.empty()) {
+            d.count = pairs.free.back().extent;
+            d.x_step = pairs.free.back().x;
+            d.y_step = pairs.free.back().y;
+        }
+        if (pairs.free.size() == 2) {
+            d.lines = pairs.free.front().extent;
+            d.x_line = pairs.free.front().x;
+            d.y_line = pairs.free.front().y;
+        }
+        return partial;
+    }
+
     /// out (+)= alpha * sum conj(in) * factor, or of |in|^2: sums of the blocks of a grid, then one number.
     void lower_reduction(const pass& p, const step& s) {
         const bool norm = s.variant == step_variant::squared_norm;
@@ -312,7 +351,6 @@ private:
                 "otimes: the GPU reduces operands of one type, float, double or complex; these are " +
                 std::string(to_string(x.type)) + " and " + std::string(to_string(y.type)) + ".");
         }
-        // The pairs as lines of equal steps, Y's innermost mode last.
         sliced_shape pairs;
         const std::span<const mode> x_modes = modes_of(s.in);
         const std::span<const mode> y_modes = modes_of(other);
@@ -321,29 +359,10 @@ private:
             pairs.free.push_back({x_modes[k].extent, x_modes[k].stride, y_modes[k].stride, 0});
             count *= x_modes[k].extent;
         }
-        order_free_modes(pairs);
-        if (pairs.free.size() > 2) {
-            throw unsupported_error("otimes: the GPU reduces matrices; this step has " +
-                                    std::to_string(pairs.free.size()) +
-                                    " indices after merging. Evaluate on otimes::cpu().");
-        }
-        launch partial;
-        partial.kind = launch_kind::partial_dots;
-        partial.type = type;
+        launch partial = partial_sums(type, std::move(pairs));
         partial.x = reference_to(p.in);
         partial.factors = {reference_to(name_of(other))};
-        partial.pass = pass_;
         dot_shape& d = partial.dot;
-        if (!pairs.free.empty()) {
-            d.count = pairs.free.back().extent;
-            d.x_step = pairs.free.back().x;
-            d.y_step = pairs.free.back().y;
-        }
-        if (pairs.free.size() == 2) {
-            d.lines = pairs.free.front().extent;
-            d.x_line = pairs.free.front().x;
-            d.y_line = pairs.free.front().y;
-        }
         d.conjugate_x = is_complex(type) && !x.conjugate;
         d.conjugate_y = is_complex(type) && y.conjugate;
         d.blocks = dot_blocks(count);
@@ -359,6 +378,68 @@ private:
         finish.pass = pass_;
         list_->push_back(std::move(partial));
         list_->push_back(std::move(finish));
+    }
+
+    /// The same, where the kernels in front of it have left the sums of their blocks.
+    void finish_sums(const pass& p) {
+        const step& s = plan_.source.steps[static_cast<std::size_t>(p.step)];
+        launch finish;
+        finish.kind = launch_kind::finish_dot;
+        finish.type = plan_.source.at(s.out).type;
+        finish.x = joined_;
+        finish.x.slab_bytes = 0;
+        finish.y = reference_to(p.out);
+        finish.scalar = s.scalar;
+        finish.add = s.add;
+        finish.dot.blocks = static_cast<std::int32_t>(joined_blocks_ * result_.slab_count);
+        finish.pass = pass_;
+        list_->push_back(std::move(finish));
+        if (result_.slab_count == 1) {
+            joined_ = {};  // of the next product
+        }
+    }
+
+    /// The reduction that a pass does instead of storing what the program never stores; nullptr: it stores.
+    const step* reduction_of(const pass& p) const {
+        if (p.out < 0 || plan_.source.at(p.out).binding >= 0) {
+            return nullptr;
+        }
+        return &plan_.source.steps[static_cast<std::size_t>(plan_.passes[static_cast<std::size_t>(pass_ + 1)].step)];
+    }
+
+    /// Makes a fused launch into what `reduction` reads one that sums up.
+    void end_in_sums(const step& reduction, launch& l) {
+        constexpr std::int64_t most_resident = 32;  // blocks of a multiprocessor, on any device
+        const gpu_group& group = l.fused.group;
+        const bool norm = reduction.variant == step_variant::squared_norm;
+        if (joined_.where == memory_reference::place::none) {  // the first slab: a shorter last one has fewer blocks
+            const std::int64_t sharing = std::int64_t{group.tile.cluster} * group.tile.slices;
+            const std::int64_t turn =
+                std::max<std::int64_t>(1, gpu_.multiprocessors * most_resident / sharing) * sharing;
+            joined_blocks_ = std::min(l.fused.place.tiles(group) * sharing, turn);
+            joined_ = take_scratch(result_.slab_count * joined_blocks_ * std::int64_t{16});  // the widest accumulator
+            joined_.slab_bytes = joined_blocks_ * (is_complex(l.type) ? 16 : 8);
+        }
+        l.fused.group.ending = norm ? gpu_ending::squared_norm : gpu_ending::dot;
+        l.sums_or_diagonal = joined_;
+        l.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
+        l.dot.conjugate_x = !norm && is_complex(l.type) && !plan_.source.at(reduction.in).conjugate;
+        if (norm) {
+            l.y = l.x;
+        }
+    }
+
+    /// Memory for what the plan does not store, where its kernel cannot be had.
+    memory_reference stored_after_all(std::int32_t name) {
+        if (unstored_name_ != name) {
+            std::int64_t span = 1;
+            for (const mode& m : modes_of(name)) {
+                span += (m.extent - 1) * m.stride;
+            }
+            unstored_ = take_scratch(span * plan_.source.at(name).scalar_bytes);
+            unstored_name_ = name;
+        }
+        return unstored_;
     }
 
     /// out (+)= alpha * in * factor, element by element; in place too.
@@ -494,8 +575,13 @@ private:
             in.push_back({m.extent_in, m.stride_in});
             out.push_back({m.extent_out, m.stride_out});
         }
+        const step* const reduction = reduction_of(p);
+        const bool fuses = allow_fused_ && !p.tile.trips.empty() && (reduction == nullptr || p.out != unstored_name_);
         memory_reference from = reference_to(p.in);
-        memory_reference to = reference_to(p.out);
+        memory_reference to = reduction == nullptr                      ? reference_to(p.out)
+                              : !fuses                                  ? stored_after_all(p.out)
+                              : reduction->variant == step_variant::dot ? reference_to(reduction->in)
+                                                                        : memory_reference{};
         if (p.slab_mode >= 0 && slab > 0) {
             const auto k = static_cast<std::size_t>(p.slab_mode);
             const std::int64_t step = plan_.slab_extent * p.slab_scale * bytes;
@@ -523,7 +609,8 @@ private:
             list_->push_back(l);
             return;
         }
-        if (allow_fused_ && !p.tile.trips.empty()) {
+        memory_reference with;  // what a product that had to be stored is multiplied by
+        if (fuses) {
             launch l;
             l.type = type;
             l.x = from;
@@ -532,8 +619,15 @@ private:
             l.add = p.add;
             l.pass = pass_;
             if (make_fused(p, in, out, l)) {
+                if (reduction != nullptr) {
+                    end_in_sums(*reduction, l);
+                }
                 list_->push_back(std::move(l));
                 return;
+            }
+            if (reduction != nullptr) {
+                with = std::exchange(to, stored_after_all(p.out));
+                to.slab_bytes = with.slab_bytes;
             }
         }
         // One mode at a time; an intermediate keeps the modes' order, without gaps. What is written where it is read, and
@@ -572,6 +666,21 @@ private:
             from = l.y;
             turn = 1 - turn;
             in = middle;
+        }
+        if (reduction != nullptr && joined_.where != memory_reference::place::none) {
+            // A shorter last slab that the kernel of the others does not take: sums in their place.
+            const bool norm = reduction->variant == step_variant::squared_norm;
+            sliced_shape pairs;
+            for (const pass_extent& m : out) {
+                pairs.free.push_back({m.extent, m.stride, m.stride, 0});
+            }
+            launch partial = partial_sums(type, std::move(pairs));
+            partial.x = norm ? to : with;
+            partial.factors = {to};
+            partial.y = joined_;
+            partial.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
+            partial.dot.conjugate_x = is_complex(type) && (norm || !plan_.source.at(reduction->in).conjugate);
+            list_->push_back(std::move(partial));
         }
         if (in_place) {
             launch copy;
@@ -1117,6 +1226,51 @@ private:
         }
     }
 
+    // --- endings ----------------------------------------------------------------------------------------------------
+
+    /// True for a fused product of one term that is stored, and nothing added to it.
+    static bool only_stores(const launch& l) {
+        return l.kind == launch_kind::fused && !l.add && l.more_scalars.empty() && !l.fused.group.sum &&
+               l.fused.group.terms == 1 && l.fused.group.moves.empty() && l.fused.group.inputs == 1 &&
+               l.fused.group.ending == gpu_ending::stored;
+    }
+    /// True where the elements of Y follow each other without a gap.
+    static bool fills_a_stretch(const fused_shape& s) {
+        const std::int64_t line = s.place.parts_per_line * s.group.count_q() * s.place.inner;
+        return s.place.y_inner == s.place.inner && (s.place.lines == 1 || s.place.y_line == line);
+    }
+
+    /// A product and, in place, its elements times those of a vector: the product's last kernel multiplies as it stores.
+    void join_scalings(std::vector<launch>& list) const {
+        constexpr std::int64_t most_elements = std::int64_t{1} << 31;  // the kernel divides what is below
+        if (!gpu_.compiles) {
+            return;
+        }
+        for (std::size_t i = 0; i + 1 < list.size(); ++i) {
+            launch& product = list[i];
+            const launch& scale = list[i + 1];
+            const std::optional<diagonal_shape> d = diagonal_of(scale);
+            if (!d || !only_stores(product) || !(scale.x == product.y) || !(scale.y == product.y) ||
+                scale.type != product.type || scale.add || scale.scalar >= 0 || scale.sliced.conjugate_x ||
+                scale.sliced.conjugate_f || !fills_a_stretch(product.fused)) {
+                continue;
+            }
+            const copy_shape& s = d->stretches;
+            const planning::group_place& place = product.fused.place;
+            const std::int64_t elements = place.groups() * place.inner * product.fused.group.count_q();
+            const bool along = d->d_step == 1 && (s.lines == 1 || d->d_line == 0);
+            const bool across = d->d_step == 0 && d->d_line == 1 && s.lines > 1;
+            if ((!along && !across) || s.count < 2 || elements != s.lines * s.count || elements >= most_elements ||
+                (s.lines > 1 && s.y_line != s.count)) {
+                continue;
+            }
+            product.fused.group.ending = along ? gpu_ending::scaled_along : gpu_ending::scaled_across;
+            product.sums_or_diagonal = scale.factors.front();
+            product.divisor = s.count;
+            list.erase(list.begin() + static_cast<std::ptrdiff_t>(i + 1));
+        }
+    }
+
     struct combined {
         std::vector<std::int32_t> ids;
         placed_factor where;
@@ -1132,6 +1286,10 @@ private:
     std::vector<std::pair<std::int32_t, placed_factor>> placed_;
     std::vector<combined> combined_;
     std::vector<std::pair<memory_reference, placed_factor>> conjugated_;
+    memory_reference joined_;  // the sums of kernels that reduce
+    std::int64_t joined_blocks_ = 0;
+    std::int32_t unstored_name_ = -1;
+    memory_reference unstored_;
 };
 
 }  // namespace

@@ -88,7 +88,7 @@ enum class launch_kind : std::uint8_t {
     sliced,
     fused,
     partial_dots,  ///< Y: the sums of `dot.blocks` blocks; X and the one factor: what is multiplied
-    finish_dot     ///< Y (+)= alpha * the sum of X, the sums of `dot.blocks` blocks
+    finish_dot     ///< Y (+)= alpha * the sum of X, the sums of the blocks of the launch before it
 };
 
 struct launch {
@@ -103,6 +103,11 @@ struct launch {
     std::int32_t addend_scalar = -1;  ///< times this scalar
     memory_reference second;          ///< second input (groups of two) or output (of moves), laid out like the first
     std::vector<std::int32_t> more_scalars;  ///< alpha of the terms after the first; `factors` holds theirs too
+    /// Fused, by its ending. Sums: Y is what the product is multiplied by (of a norm any address), and this is where the sums of
+    /// `dot.blocks` blocks go, or of fewer, if the device holds fewer at once. Scaling: the vector.
+    memory_reference sums_or_diagonal;
+    std::int64_t divisor =
+        0;  ///< of scaled_along: elements of the vector; of scaled_across: of Y for each of its elements
     sliced_shape sliced;
     fused_shape fused;
     dot_shape dot;
@@ -145,6 +150,7 @@ struct launch_list {
     std::vector<launch> before;  ///< once: factors
     std::vector<launch> slab;    ///< for each full slab
     std::vector<launch> rest;    ///< for a last slab that is shorter; empty when there is none
+    std::vector<launch> after;   ///< once: what the slabs' sums come to
     std::int64_t slab_extent = 0;
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_bytes;  ///< offsets of the workspace buffers

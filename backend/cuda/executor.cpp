@@ -91,7 +91,8 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
     int architecture = 0;
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
-                       request.file == "fused_terms.cuh" || request.file == "generic_sliced_multiply.cuh";
+                       request.file == "fused_terms.cuh" || request.file == "generic_sliced_multiply.cuh" ||
+                       request.file == "dot_product.cuh";
     return waits && driver().has_early_launch &&
            driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
            architecture >= 90;
@@ -100,10 +101,10 @@ bool waits_for_earlier_launches(const kernel_request& request, CUfunction functi
 /// The launches of a plan begin early all or none: what was measured.
 void launch_early_together(prepared_plan& p) {
     bool all = true;
-    for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest}) {
+    for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
         all = all && std::ranges::all_of(*part, &prepared_launch::early);
     }
-    for (std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest}) {
+    for (std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
         for (prepared_launch& l : *part) {
             l.early = all;
         }
@@ -317,7 +318,7 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
 void gpu_executor::load(const launch_list& list) const {
     std::vector<kernel_request> requests;
     std::set<std::string> seen;
-    for (const std::vector<launch>* const part : {&list.before, &list.slab, &list.rest}) {
+    for (const std::vector<launch>* const part : {&list.before, &list.slab, &list.rest, &list.after}) {
         for (const launch& l : *part) {
             kernel_request r = request_of(l);
             if (seen.insert(r.expression).second) {
@@ -408,6 +409,11 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             // some may come after the others; fewer blocks than slices would leave a part of Y unwritten.
             const std::int64_t slices = group.tile.slices;
             resident = std::max(resident - resident % slices, slices);
+            if (group.ending == gpu_ending::dot || group.ending == gpu_ending::squared_norm) {
+                const std::int64_t sharing = slices * group.tile.cluster;  // as many blocks as there is room for sums
+                resident =
+                    std::max(std::min<std::int64_t>(resident, l.dot.blocks) / sharing, std::int64_t{1}) * sharing;
+            }
             source = to_string(kernel->source).data();
         }
         // Blocks that move in early settle where there is room, not evenly: measured to gain where blocks are few, or so large
@@ -460,6 +466,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);
         ready->rest = prepare(ready->list.rest);
+        ready->after = prepare(ready->list.after);
     } catch (const device_error&) {
         // A fused kernel that cannot be had or does not fit: the generic kernels do every plan.
         ready->list = {};
@@ -467,6 +474,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);
         ready->rest = prepare(ready->list.rest);
+        ready->after = prepare(ready->list.after);
     }
     launch_early_together(*ready);
     return ready;
@@ -519,7 +527,7 @@ std::string gpu_executor::describe(const plan& p) const {
         return text;
     }
     std::string text;
-    for (const std::vector<prepared_launch>* const part : {&ready->before, &ready->slab, &ready->rest}) {
+    for (const std::vector<prepared_launch>* const part : {&ready->before, &ready->slab, &ready->rest, &ready->after}) {
         for (const prepared_launch& l : *part) {
             text += (part == &ready->before ? "factors, " : part == &ready->rest ? "last slab, " : "") + l.trace + "\n";
         }
@@ -630,6 +638,7 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     for (std::int64_t s = 0; s < list.slab_count; ++s) {
         launch_all(s + 1 == list.slab_count && !ready.rest.empty() ? ready.rest : ready.slab, s);
     }
+    launch_all(ready.after, 0);
 }
 
 // --- the executors of the process -----------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ struct prepared_plan {
     std::vector<prepared_launch> before;
     std::vector<prepared_launch> slab;
     std::vector<prepared_launch> rest;
+    std::vector<prepared_launch> after;
     bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
     std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the algebra costs on a GPU beside one product: sums of krons, shifts, a Kronecker sum, a factor between identities, products of
-// krons, matrices as terms. Operands in device memory, by rows.
+// krons, matrices as terms, dot products without the product, solves. Operands in device memory, by rows; of solves by columns, which is
+// the same memory.
 //
 //   algebra_gpu [OUTPUT.csv [CASE [N]]]
 //
@@ -22,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include <otimes/algebra.hpp>
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
@@ -47,33 +49,18 @@ struct wishes {
     Eigen::Index n = 0;  ///< 0: every size
 };
 
-template <class Scalar>
-void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
-    if (wanted.n != 0 && wanted.n != n) {
-        return;
+struct bench {
+    const wishes& wanted;
+    const char* type;
+    Eigen::Index n;
+    Eigen::Index rows;
+
+    [[nodiscard]] bool has(const char* name) const {
+        return std::string_view(name).substr(0, wanted.only.size()) == wanted.only;
     }
-    std::FILE* const out = wanted.out;
-    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
-    const auto factor = [n] { return matrix(matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n))); };
-    const matrix A = factor(), B = factor(), C = factor(), M = factor(), N = factor(), O = factor();
-    const Eigen::Index width = n * n * n;
-    const matrix X = matrix::Random(rows, width), Z = matrix::Random(rows, width);
-    matrix Y(rows, width);
-    const device dA(A), dB(B), dC(C), dM(M), dN(N), dO(O), dX(X), dZ(Z);
-    device dY(rows, width);
-    const auto K = kron(A, B, C);
-    const auto dK = kron(dA, dB, dC);
-    const auto residual = [&](const device& got) { return static_cast<double>((got.to_host() - Y).norm() / Y.norm()); };
-    const auto line = [&](const char* name, double ms, double ratio, double bar, double error) {
-        std::fprintf(out, "%s,%s,%lld,%lld,%.4f,%.3f,%.2f,%.1e\n", name, sizeof(Scalar) == 4 ? "f32" : "f64",
-                     static_cast<long long>(n), static_cast<long long>(rows), ms, ratio, bar, error);
-        std::fflush(out);
-    };
-    const auto product = [&] { dY.noalias() = dX * dK; };
-    const auto compare = [&](const char* name, const std::function<void()>& work,
-                             const std::function<void()>& yardstick, double bar, double error) {
-        if (std::string_view(name).substr(0, wanted.only.size()) != wanted.only) {
+    void compare(const char* name, const std::function<void()>& work, const std::function<void()>& yardstick,
+                 double bar, double error) const {
+        if (!has(name)) {
             return;
         }
         constexpr int count = 6;
@@ -88,8 +75,116 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
         }
         std::sort(times.begin(), times.end());
         std::sort(ratios.begin(), ratios.end());
-        line(name, times[7], ratios[7], bar, error);
+        std::fprintf(wanted.out, "%s,%s,%lld,%lld,%.4f,%.3f,%.2f,%.1e\n", name, type, static_cast<long long>(n),
+                     static_cast<long long>(rows), times[7], ratios[7], bar, error);
+        std::fflush(wanted.out);
+    }
+};
+
+// Dot products and norms of X * K, which return a number and so wait: over the product alone, and over a product that is waited for.
+// Residuals: from the same after the product.
+template <class Scalar>
+void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes& wanted) {
+    const bench b{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, rows};
+    if ((wanted.n != 0 && wanted.n != n) || (!b.has("dot(Z, X * K)") && !b.has("squaredNorm"))) {
+        return;
+    }
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
+    Eigen::Index width = 1;
+    std::vector<device> dF;
+    for (int k = 0; k < factors; ++k) {
+        dF.emplace_back(matrix(matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n))));
+        width *= n;
+    }
+    const auto dK = kron(dF);
+    const device dX(matrix(matrix::Random(rows, width))), dZ(matrix(matrix::Random(rows, width)));
+    device dY(rows, width);
+    dY = dX * dK;
+    const double scale = static_cast<double>(dY.norm()) * static_cast<double>(dZ.norm());
+    const double wanted_dot = static_cast<double>(otimes::dot(dZ, dY)), wanted_norm = std::pow(dY.norm(), 2.0);
+    const double error = std::abs(static_cast<double>(otimes::dot(dZ, dX * dK)) - wanted_dot) / scale;
+    const double norm_error = std::abs(static_cast<double>((dX * dK).squaredNorm()) - wanted_norm) / wanted_norm;
+    const auto product = [&] { dY.noalias() = dX * dK; };
+    const auto waited = [&] {
+        product();
+        otimes::gpu().synchronize();
     };
+    Scalar sum(0);
+    const auto dot = [&] { sum += otimes::dot(dZ, dX * dK); };
+    const auto norm = [&] { sum += (dX * dK).squaredNorm(); };
+    const std::string of = factors == 3 ? "" : ": " + std::to_string(factors) + " factors";
+    b.compare(("dot(Z, X * K)" + of).c_str(), dot, product, 1.05, error);
+    b.compare(("dot(Z, X * K) over a product and a wait" + of).c_str(), dot, waited, 1.05, error);
+    const auto larger = [&] { sum += otimes::dot(dZ, dX * dK, std::int64_t{16} << 20); };
+    b.compare(("dot(Z, X * K) in 16 MiB over a product and a wait" + of).c_str(), larger, waited, 1.05, error);
+    b.compare(("squaredNorm" + of).c_str(), norm, product, 1.05, norm_error);
+    b.compare(("squaredNorm over a product and a wait" + of).c_str(), norm, waited, 1.05, norm_error);
+}
+
+// Solves with right-hand sides by columns, over K * B. Residuals: |S X - B| / (|S X| + |B|).
+template <class Scalar>
+void run_solves(Eigen::Index n, Eigen::Index cols, const wishes& wanted) {
+    const bench b{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, cols};
+    if ((wanted.n != 0 && wanted.n != n) || !b.has("solve")) {
+        return;
+    }
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    using device = DeviceMatrix<Scalar>;
+    const auto definite = [n] {
+        const matrix m = matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n));
+        return matrix(m * m.transpose() + matrix::Identity(n, n));
+    };
+    const matrix A = definite(), B = definite(), C = definite();
+    const device dA(A), dB(B), dC(C), right(matrix(matrix::Random(n * n * n, cols)));
+    const auto dK = kron(dA, dB, dC);
+    device y(n * n * n, cols), x;
+    const auto product = [&] { y.noalias() = dK * right; };
+    product();
+    const auto residual = [&] {  // y: S x
+        y -= right;
+        return static_cast<double>(y.norm()) / static_cast<double>(right.norm());
+    };
+    const otimes::kron_sum_solver<Scalar> poisson(otimes::kron_sum(A, B, C));
+    x = poisson.solve(right);
+    y = otimes::kron_sum(dA, dB, dC) * x;
+    b.compare(
+        "solve: kron_sum", [&] { x = poisson.solve(right); }, product, 2.2, residual());
+    const auto K = kron(A, B, C);
+    const otimes::kron_lu<Scalar> lu(K);
+    x = lu.solve(right);
+    y = dK * x;
+    b.compare(
+        "solve: kron_lu", [&] { x = lu.solve(right); }, product, 2.2, residual());
+    const otimes::kron_llt<Scalar> llt(K);
+    x = llt.solve(right);
+    y = dK * x;
+    b.compare(
+        "solve: kron_llt", [&] { x = llt.solve(right); }, product, 2.2, residual());
+}
+
+template <class Scalar>
+void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
+    if (wanted.n != 0 && wanted.n != n) {
+        return;
+    }
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
+    const auto factor = [n] { return matrix(matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n))); };
+    const matrix A = factor(), B = factor(), C = factor(), M = factor(), N = factor(), O = factor();
+    const Eigen::Index width = n * n * n;
+    const matrix X = matrix::Random(rows, width), Z = matrix::Random(rows, width);
+    matrix Y(rows, width);
+    const device dA(A), dB(B), dC(C), dM(M), dN(N), dO(O), dX(X), dZ(Z);
+    device dY(rows, width);
+    const auto K = kron(A, B, C);
+    const auto dK = kron(dA, dB, dC);
+    const auto residual = [&](const device& got) { return static_cast<double>((got.to_host() - Y).norm() / Y.norm()); };
+    const auto product = [&] { dY.noalias() = dX * dK; };
+    const bench bench_{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, rows};
+    const auto compare = [&](const char* name, const std::function<void()>& work,
+                             const std::function<void()>& yardstick, double bar,
+                             double error) { bench_.compare(name, work, yardstick, bar, error); };
     // `device_way` writes dY, `host_way` Y; the two must agree.
     const auto both = [&](const char* name, const std::function<void()>& device_way,
                           const std::function<void()>& host_way, double bar) {
@@ -129,6 +224,8 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
     both(
         "product of two krons", [&] { dY.noalias() = dX * dK * kron(dM, dN, dO); },
         [&] { Y.noalias() = X * (K * kron(M, N, O)); }, 2.0);
+    run_reductions<Scalar>(n, 3, rows, wanted);
+    run_solves<Scalar>(n, rows, wanted);
     if (wanted.only.substr(0, 1) != "I" && !wanted.only.empty()) {
         return;
     }
@@ -170,6 +267,10 @@ int main(int argc, char** argv) {
     run<double>(32, 512, wanted);
     run<float>(64, 128, wanted);
     run<double>(64, 64, wanted);
+    run_reductions<float>(8, 5, 1024, wanted);
+    run_reductions<double>(16, 4, 256, wanted);
+    run_reductions<float>(128, 3, 1, wanted);
+    run_reductions<double>(128, 3, 1, wanted);
     if (out != stdout) {
         std::fclose(out);
     }

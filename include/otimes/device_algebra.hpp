@@ -123,6 +123,58 @@ product_node<Scalar> block_of(const product_node<Scalar>& node, const block_cut&
     return part;
 }
 
+/// result = sum of conj(x) * node, or of |node|^2 where there is no x, as a program that stores the product nowhere.
+/// @pre the product is not lowered as a real problem
+template <class Scalar>
+void write_reduction(lowering<Scalar>& low, scratch& s, const product_node<Scalar>& node, const leaf* x,
+                     const Scalar& scale, Scalar* result) {
+    program& p = s.program;
+    low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
+    const std::int32_t product = p.steps.back().out;
+    tensor& t = p.tensors[static_cast<std::size_t>(product)];
+    t.role = tensor_role::temporary;
+    t.binding = -1;                // the address that was bound last stays unused
+    t.space = memory_space::host;  // as temporaries are described
+    std::int32_t in = product;
+    if (x != nullptr) {
+        in = low.describe_matrix(node, x->view(), t.type, tensor_role::input, /*of_result=*/true, /*doubled=*/false);
+        p.tensors.back().conjugate = x->conjugated();
+        low.bind(x->view().data);
+    }
+    const std::int32_t out = low.describe_plain({result, 1, 1, 1, 1}, tensor_role::output);
+    step reduction = program_writer::make_step(step_kind::reduce, in, x != nullptr ? product : -1, out, -1);
+    reduction.variant = x != nullptr ? step_variant::dot : step_variant::squared_norm;
+    reduction.scalar = low.add_scalar(scale);
+    p.steps.push_back(reduction);
+    mark_result_on_device(p);
+}
+
+/// The plan of a program within so many bytes of workspace; nullptr: there is none. What a thread asked for last is kept.
+OTIMES_COLD inline std::shared_ptr<const plan> plan_within(const device_executor& where, const program& p,
+                                                           std::int64_t bytes) {
+    struct kept_plan {
+        std::uint64_t key = 0;
+        std::uint64_t executor_id = 0;
+        std::int64_t bytes = 0;
+        program source;
+        std::shared_ptr<const plan> value;
+    };
+    thread_local std::vector<kept_plan> kept(32);
+    const std::uint64_t key = hash_value(p);
+    kept_plan& entry = kept[static_cast<std::size_t>(key >> 32) % kept.size()];
+    if (entry.key != key || entry.executor_id != where.id() || entry.bytes != bytes || !(entry.source == p)) {
+        std::shared_ptr<const plan> made;
+        try {
+            options wishes;
+            wishes.workspace_limit_bytes = bytes;
+            made = std::make_shared<const plan>(where.make_plan_for(p, wishes));
+        } catch (const budget_error&) {  // block by block
+        }
+        entry = {key, where.id(), bytes, p, std::move(made)};
+    }
+    return entry.value;
+}
+
 /// Appends result = sum of conj(x) * y, or of |y|^2 where there is no x; `y` is bound already where the program wrote it last.
 template <class Scalar>
 void append_reduction(lowering<Scalar>& low, program& p, const leaf* x, const matrix_view& y, bool y_conjugated,
@@ -156,7 +208,7 @@ constexpr void require_reducible() {
 
 /// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2 where there is no x. @pre x is a matrix, of y's shape
 template <class Scalar>
-Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y) {
+Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y, std::int64_t workspace_bytes) {
     require_reducible<Scalar>();
     const product_node<Scalar>& node = y.node();
     node.check();
@@ -184,8 +236,49 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y)
     const std::int64_t block_cols = cut.of_columns ? cut.step * cut.length : y.cols();
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // a block is stored as X is
-    DeviceMatrix<Scalar> memory(plain ? 0 : block_rows, block_cols, where);
     DeviceMatrix<Scalar> results(count, 1, where);
+    const auto total = [&](std::int64_t written) {
+        std::vector<Scalar> sums(static_cast<std::size_t>(written));
+        where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{written, 1}, {1, 1}}},
+                       results.data());
+        using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
+        wide sum(0);
+        for (const Scalar& one : sums) {
+            sum += wide(one);
+        }
+        return Scalar(sum);
+    };
+    const Scalar of_x = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
+    bool doubled = false;
+    if (!plain) {
+        bool done = false;
+        run_on(where, others, [&](scratch& s) {
+            lowering<Scalar> low(s.program, s.bindings);
+            doubled = low.is_doubled(node, node.alpha);
+            if (doubled) {
+                return;
+            }
+            write_reduction<Scalar>(low, s, node, x != nullptr ? &x->node().x : nullptr, of_x, results.data());
+            const block_cut whole_blocks = cut_of(node, std::int64_t{0});
+            std::int64_t of_block =
+                whole_blocks.step * whole_blocks.length * (whole_blocks.of_columns ? y.rows() : y.cols());
+            for (const factor_list* const list : {&node.left, &node.right}) {
+                for (const leaf& f : *list) {
+                    of_block += f.is_identity() ? 0 : f.rows() * f.cols() + 64;  // the plan counts these, too
+                }
+            }
+            of_block *= static_cast<std::int64_t>(sizeof(Scalar));
+            if (const std::shared_ptr<const plan> made =
+                    plan_within(where, s.program, (std::max)(of_block, workspace_bytes))) {
+                where.run(*made, s.bindings, {});
+                done = true;
+            }
+        });
+        if (done) {
+            return total(1);
+        }
+    }
+    DeviceMatrix<Scalar> memory(doubled ? block_rows : 0, block_cols, where);
     for (std::int64_t number = 0; number < count; ++number) {
         const std::int64_t begin = number * cut.step;
         const std::int64_t width = (std::min)(cut.step, cut.total - begin);
@@ -200,39 +293,39 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y)
                                                   : node.alpha * detail::conjugate_of(node.alpha);
                 append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view, node.x.conjugated(),
                                          -1, &alpha, results.data());
+            } else if (!doubled) {
+                write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr,
+                                        of_x, results.data() + number);
             } else {
                 const product_node<Scalar> part = block_of(node, cut, begin, width);
                 const std::int64_t rows = part.rows();
                 const std::int64_t cols = part.cols();
                 const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
                 low.add_product(part, block, false, Scalar(1));
-                const Scalar scale = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
                 const std::int32_t written = s.program.at(s.program.steps.back().out).binding;
                 append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, block, false, written,
-                                         &scale, results.data() + number);
+                                         &of_x, results.data() + number);
             }
             mark_result_on_device(s.program);
             where.evaluate(s.program, s.bindings);
         });
     }
-    std::vector<Scalar> sums(static_cast<std::size_t>(count));
-    where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{count, 1}, {1, 1}}}, results.data());
-    using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
-    wide sum(0);
-    for (const Scalar& one : sums) {
-        sum += wide(one);
-    }
-    return Scalar(sum);
+    return total(count);
 }
 
 template <class Scalar>
-detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y) {
-    const Scalar sum = reduced<Scalar>(nullptr, y);
+detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y, std::int64_t workspace_bytes) {
+    const Scalar sum = reduced<Scalar>(nullptr, y, workspace_bytes);
     if constexpr (detail::is_complex_scalar<Scalar>) {
         return sum.real();
     } else {
         return sum;
     }
+}
+
+template <class Scalar>
+detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y) {
+    return squared_norm_of(y, std::int64_t{0});
 }
 
 template <class First, class Second>
@@ -251,27 +344,27 @@ void require_equal_shapes(const device_product<Scalar>& x, std::int64_t rows, st
 }
 
 template <class First, class Second>
-typename First::Scalar dot_of(const First& x, const Second& y) {
+typename First::Scalar dot_of(const First& x, const Second& y, std::int64_t workspace_bytes) {
     using scalar = typename First::Scalar;
     if constexpr (is_sum<Second>) {
         require_one_scalar<First, Second>();
         scalar sum(0);
         for (const device_product<scalar>& term : y.terms()) {
-            sum += dot_of(x, term);
+            sum += dot_of(x, term, workspace_bytes);
         }
         return sum;
     } else if constexpr (is_sum<First>) {
-        return detail::conjugate_of(dot_of(y, x));
+        return detail::conjugate_of(dot_of(y, x, workspace_bytes));
     } else {
         require_one_scalar<First, Second>();
         const device_product<scalar> first = to_product(x);
         const device_product<scalar> second = to_product(y);
         require_equal_shapes(first, second.rows(), second.cols());
         if (first.is_matrix() && !first.node().x.real_elements()) {
-            return reduced<scalar>(&first, second);
+            return reduced<scalar>(&first, second, workspace_bytes);
         }
         if (second.is_matrix() && !second.node().x.real_elements()) {
-            return detail::conjugate_of(reduced<scalar>(&second, first));
+            return detail::conjugate_of(reduced<scalar>(&second, first, workspace_bytes));
         }
         throw unsupported_error(
             "otimes: dot(x, y) in device memory: x and y are both products. Evaluate one of them: "
@@ -279,16 +372,23 @@ typename First::Scalar dot_of(const First& x, const Second& y) {
     }
 }
 
+template <class First, class Second>
+typename First::Scalar dot_of(const First& x, const Second& y) {
+    return dot_of(x, y, std::int64_t{0});
+}
+
 }  // namespace device
 
 /// sum of conj(x(i, j)) * y(i, j) in device memory, without y or without x: one of them is a matrix (a multiple, a transpose), the other a
-/// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device.
+/// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device. `workspace_bytes`: what a product that takes
+/// several kernels may use where that is more than size(y) / (rows of the first factor); the more, the faster.
 /// @throws shape_error when the shapes differ; unsupported_error when both are products; device_error during a capture
 template <class First, class Second>
-requires(device::summand<First>&& device::summand<Second>) [[nodiscard]] auto dot(const First& x, const Second& y) {
+requires(device::summand<First>&& device::summand<Second>)
+    [[nodiscard]] auto dot(const First& x, const Second& y, std::int64_t workspace_bytes = 0) {
     static_assert(!(device::is_sum<First> && device::is_sum<Second>),
                   "otimes: dot(x, y) in device memory: x and y are both sums. Evaluate one of them first.");
-    return device::dot_of(x, y);
+    return device::dot_of(x, y, workspace_bytes);
 }
 template <class First, class Second>
 requires((device::summand<First> && device::host_matrix<Second>) ||
@@ -298,10 +398,12 @@ requires((device::summand<First> && device::host_matrix<Second>) ||
                   "space. Copy one of them: otimes::DeviceMatrix<Scalar> dX(X).");
 }
 
-/// The sum of |y(i, j)|^2 in device memory, without y. Waits for the device. @throws as dot
+/// The sum of |y(i, j)|^2 in device memory, without y. Waits for the device. `workspace_bytes` and @throws as dot
 template <class Product>
 requires device::factor_or_x<Product>
-[[nodiscard]] auto squared_norm(const Product& y) { return device::squared_norm_of(device::to_product(y)); }
+[[nodiscard]] auto squared_norm(const Product& y, std::int64_t workspace_bytes = 0) {
+    return device::squared_norm_of(device::to_product(y), workspace_bytes);
+}
 template <class Scalar>
 auto squared_norm(const device_sum<Scalar>&) {
     static_assert(device::always_false<Scalar>,
@@ -361,10 +463,53 @@ void append_scaling(lowering<Scalar>& low, program& p, const matrix_view& m, con
     p.steps.push_back(program_writer::make_step(step_kind::scale, in, factor, out, -1));
 }
 
-/// X = right * (diag(d) * (left * B)): the two products with the multiplication between them, in place in one temporary.
-template <int Order, class Scalar, class Kron, class Vector>
-DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const Vector& d, const Kron& right,
-                                              const device_product<Scalar>& b) {
+/// A kron of host matrices with its dense factors of type Scalar in device memory, and these.
+template <class Scalar>
+struct kron_on_device {
+    std::vector<DeviceMatrix<Scalar>> matrices;
+    kron_node<Scalar> node;
+
+    template <class Kron>
+    kron_on_device(const Kron& k, const device_executor& where) {
+        kron_node<Scalar> converted;
+        converted.append(k.node());
+        for (const leaf& f : converted.factors()) {
+            if (!f.is_dense() || f.real_elements() || f.space() == memory_space::device) {
+                node.append(f);
+                continue;
+            }
+            const matrix_view v = f.view();
+            matrices.emplace_back(v.rows, v.cols, where);
+            if (v.rows > 0 && v.cols > 0) {
+                where.upload(matrices.back().data(), {const_cast<void*>(v.data),
+                                                      static_cast<std::int64_t>(sizeof(Scalar)),
+                                                      {{v.cols, v.col_stride}, {v.rows, v.row_stride}}});
+            }
+            leaf copy = leaf::borrowed(matrices.back().view());
+            copy.set_space(memory_space::device);
+            if (f.conjugated()) {
+                copy.conjugate();
+            }
+            node.append(std::move(copy));
+        }
+        node.set_alpha(converted.alpha());
+    }
+
+    [[nodiscard]] product_node<Scalar> times(leaf operand) const {
+        product_node<Scalar> product;
+        product.x = std::move(operand);
+        product.left = node.factors();
+        product.has_left = true;
+        product.alpha = node.alpha();
+        return product;
+    }
+};
+
+/// X = right * (diag(d) * (left * B)): the two products through one temporary, in which the first one's last kernel multiplies by d where it
+/// can. make_d() = d.
+template <int Order, class Scalar, class Kron, class MakeVector, class Kept>
+DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const MakeVector& make_d, const Kron& right,
+                                              const Kept& kept, const device_product<Scalar>& b) {
     const std::int64_t rows = b.rows();
     const std::int64_t cols = b.cols();
     const device_executor& where = executor_for(b.homes().empty() ? nullptr : b.homes()[0]);
@@ -372,19 +517,16 @@ DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const Vector& d,
     if (rows == 0 || cols == 0) {
         return x;
     }
-    const DeviceMatrix<Scalar> diagonal(d, where);
+    struct parts {
+        kron_on_device<Scalar> left;
+        kron_on_device<Scalar> right;
+        DeviceMatrix<Scalar> d;
+    };
+    const std::shared_ptr<const parts> at_hand = kept.get(where.id(), [&] {
+        return parts{{left, where}, {right, where}, DeviceMatrix<Scalar>(make_d(), where)};
+    });
     const std::int64_t step = (std::min)(cols, columns_at_a_time(rows, static_cast<std::int64_t>(sizeof(Scalar))));
     DeviceMatrix<Scalar, Order> half(rows, step, where);
-    const auto product_of = [](const Kron& k, leaf operand) {
-        kron_node<Scalar> converted;
-        converted.append(k.node());
-        product_node<Scalar> node;
-        node.x = std::move(operand);
-        node.left = converted.factors();
-        node.has_left = true;
-        node.alpha = converted.alpha();
-        return node;
-    };
     for (std::int64_t begin = 0; begin < cols; begin += step) {
         const std::int64_t width = (std::min)(step, cols - begin);
         matrix_view between = half.view();
@@ -395,11 +537,11 @@ DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const Vector& d,
             if constexpr (detail::is_complex_scalar<Scalar>) {
                 low.compute_complex();  // all parts in one type
             }
-            low.add_product(product_of(left, part_of<Scalar>(b.node().x, true, begin, width)), between, false);
-            append_scaling(low, s.program, between, {diagonal.data(), rows, width, 1, 0});
+            low.add_product(at_hand->left.times(part_of<Scalar>(b.node().x, true, begin, width)), between, false);
+            append_scaling(low, s.program, between, {at_hand->d.data(), rows, width, 1, 0});
             leaf again = leaf::borrowed(between);
             again.set_space(memory_space::device);
-            low.add_product(product_of(right, std::move(again)),
+            low.add_product(at_hand->right.times(std::move(again)),
                             part_of(x.view(), true, begin, width, static_cast<std::int64_t>(sizeof(Scalar))), false);
             mark_result_on_device(s.program);
             where.evaluate(s.program, s.bindings);
@@ -458,27 +600,44 @@ auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs&
 }  // namespace device
 
 /// What `solve` of otimes/algebra.hpp does with a right-hand side in device memory: X = inverse * B, and where `refine` says so
-/// X += inverse * (B - K * X).
-template <class Kron, class Rhs>
-auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Rhs& b) {
+/// X += inverse * (B - K * X). `kept`, a device_copies, holds what went to the device for the next time.
+template <class Kron, class Kept, class Rhs>
+auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& kept, const Rhs& b) {
     using scalar = typename device::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
     device::require_solvable<scalar>();
     using result_type = DeviceMatrix<scalar, device::order_of<Rhs>>;
     const device_product<scalar> right = device::right_hand_side<scalar>(b);
-    result_type x(inverse * right);
+    const device_executor& where = device::executor_for(right.homes().empty() ? nullptr : right.homes()[0]);
+    struct parts {
+        device::kron_on_device<scalar> inverse;
+        std::unique_ptr<const device::kron_on_device<scalar>> kron;  ///< with refinement
+    };
+    const std::shared_ptr<const parts> at_hand = kept.get(where.id(), [&] {
+        return parts{{inverse, where},
+                     refine ? std::make_unique<const device::kron_on_device<scalar>>(k, where) : nullptr};
+    });
+    const auto operator_of = [&where](const device::kron_on_device<scalar>& of) {
+        device::homes home;
+        device::add_home(home, &where);
+        return device_kron<scalar>(of.node, home);
+    };
+    const device_kron<scalar> solver = operator_of(at_hand->inverse);
+    result_type x(solver * right);
     if (refine) {
-        result_type residual(right - k * x);
-        x += inverse * residual;
+        result_type residual(right - operator_of(*at_hand->kron) * x);
+        x += solver * residual;
     }
     return x;
 }
 
-/// X = right * (diag(d) * (left * B)), likewise; d has the scalar of X. No memory beside X but d and at most 256 MiB, or one column.
-template <class Kron, class Vector, class Rhs>
-auto apply_diagonalised(const Kron& left, const Vector& d, const Kron& right, const Rhs& b) {
-    using scalar = typename Vector::Scalar;
+/// X = right * (diag(d) * (left * B)), likewise, with d = make_d() of X's scalar. No memory beside X, d and the factors but at most
+/// 256 MiB, or one column.
+template <class Kron, class MakeVector, class Kept, class Rhs>
+auto apply_diagonalised(const Kron& left, const MakeVector& make_d, const Kron& right, const Kept& kept, const Rhs& b) {
+    using scalar = typename std::remove_cvref_t<decltype(make_d())>::Scalar;
     device::require_solvable<scalar>();
-    return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(left, d, right, device::right_hand_side<scalar>(b));
+    return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(left, make_d, right, kept,
+                                                                    device::right_hand_side<scalar>(b));
 }
 
 /// The real parts of a matrix in device memory.

@@ -59,6 +59,7 @@ public:
         all(list_.before, 0);
         for (std::int64_t s = 0; s < list_.slab_count; ++s)
             all(s + 1 == list_.slab_count && !list_.rest.empty() ? list_.rest : list_.slab, s);
+        all(list_.after, 0);
     }
     int fused = 0;
     int sliced = 0;
@@ -71,6 +72,8 @@ public:
     int added = 0;       ///< fused launches that read another matrix than Y
     int reduced = 0;     ///< launches of reductions
     int several = 0;     ///< fused launches whose tiles hold runs of several tensors
+    int scaled = 0;      ///< fused launches that multiply by a vector as they store
+    int ended = 0;       ///< fused launches that sum up and store nothing
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -134,11 +137,11 @@ private:
             }
         }
     }
+    double* at_sums(const memory_reference& r, std::int64_t slab) {
+        return reinterpret_cast<double*>(scratch_.data() + r.offset_bytes + slab * r.slab_bytes);
+    }
     // kernels/dot_product.cuh by its contract, with its argument blocks. The sum of block b is that of the pairs it takes.
     void run_reduction(const launch& l, std::int64_t slab) {
-        const auto at_sums = [&](const memory_reference& r) {
-            return reinterpret_cast<double*>(scratch_.data() + r.offset_bytes);
-        };
         const argument_block block = make_arguments(l);
         if (l.kind == launch_kind::finish_dot) {
             finish_arguments<double> a;
@@ -146,7 +149,7 @@ private:
             std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
             CHECK(block.accumulator == dtype::f64);
             double sum = 0;
-            for (int b = 0; b < a.count; ++b) sum += at_sums(l.x)[b];
+            for (int b = 0; b < a.count; ++b) sum += at_sums(l.x, slab)[b];
             store(*at(l.y, slab), alpha(l) * static_cast<Scalar>(sum), a.beta == 1.0);
             return;
         }
@@ -164,7 +167,7 @@ private:
                     sum += static_cast<double>(x[line * a.x_line_stride + i * a.x_stride]) *
                            static_cast<double>(y[line * a.y_line_stride + i * a.y_stride]);
                 }
-            at_sums(l.y)[b] = sum;
+            at_sums(l.y, slab)[b] = sum;
         }
     }
 
@@ -196,11 +199,28 @@ private:
         REQUIRE((!has_addend || l.add));
         REQUIRE((terms == 1 || !(l.x == l.y)));
         several += g.outer && g.tile.rows > 1 ? 1 : 0;
+        const bool along = g.ending == gpu_ending::scaled_along, across = g.ending == gpu_ending::scaled_across;
+        scaled += along || across ? 1 : 0;
+        const bool dot = g.ending == gpu_ending::dot, norm = g.ending == gpu_ending::squared_norm;
+        ended += dot || norm ? 1 : 0;
+        std::vector<double> sums;
+        group_arguments<Scalar> arguments;
+        if (g.ending != gpu_ending::stored) {
+            const argument_block block = make_arguments(l);
+            REQUIRE(block.bytes.size() == sizeof(arguments));
+            std::memcpy(static_cast<void*>(&arguments), block.bytes.data(), sizeof(arguments));
+        }
+        if (dot || norm) {
+            REQUIRE(l.dot.blocks > 0);
+            REQUIRE(static_cast<int>(arguments.divisor) == l.dot.blocks);
+            REQUIRE(l.dot.blocks % (g.tile.cluster * g.tile.slices) == 0);
+            sums.assign(static_cast<std::size_t>(l.dot.blocks), 0.0);
+        }
         REQUIRE(((!g.outer && place.parts_per_line == 1) || place.parts_per_line % g.tile.rows == 0));
         REQUIRE(g.outer == (place.inner > 1));
         REQUIRE(planning::why_illegal(g, gpu_) == "");
         // In place only where the kernels allow it: every element is read and written by one tile.
-        if (l.x == l.y) {
+        if (l.x == l.y && !dot && !norm) {
             REQUIRE(g.is_square());
             REQUIRE(place.x_line == place.y_line);
             REQUIRE(place.x_inner == place.y_inner);
@@ -235,6 +255,12 @@ private:
                             }
                             sum += product;
                         }
+                        if (dot || norm) {
+                            const double value = static_cast<double>(alpha(l) * sum);
+                            sums[static_cast<std::size_t>(line * 7 + part) % sums.size()] +=
+                                value * (norm ? value : static_cast<double>(y[q * place.y_inner]));
+                            continue;
+                        }
                         Scalar& to = y[q % Q * place.y_inner];
                         if (term > 0)
                             to += scalar(l.more_scalars[term - 1]) * sum;
@@ -242,8 +268,15 @@ private:
                             to = scalar(l.addend_scalar) * c[q * place.y_inner] + alpha(l) * sum;
                         else
                             to = alpha(l) * sum;
+                        if (along || across) {  // the kernel's division
+                            const auto u = static_cast<std::uint64_t>(&to - at(l.y, slab));
+                            const std::uint64_t quotient = (u * arguments.magic) >> (32 + arguments.shift);
+                            CHECK(quotient == u / arguments.divisor);
+                            to *= at(l.sums_or_diagonal, slab)[along ? u % arguments.divisor : quotient];
+                        }
                     }
                 }
+        if (dot || norm) std::ranges::copy(sums, at_sums(l.sums_or_diagonal, slab));
     }
 
     // A launch's second matrix as the kernels find it: `second` elements from the first one.
@@ -895,6 +928,110 @@ TEST_CASE("reductions: a product, then sums of blocks, then one number") {
     CHECK(dot_blocks(std::int64_t{1} << 40) == 512);
 }
 
+TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up, slab by slab where it takes several") {
+    int ended = 0, slabs = 0, stored = 0, shorter = 0;
+    for (int bits = 0; bits < 64; ++bits) {
+        CAPTURE(bits);
+        const std::int64_t m = bits % 2 == 0 ? 61 : 1, pad = (bits & 2) != 0 ? 3 : 0;
+        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, norm = (bits & 16) != 0,
+                   left = (bits & 32) != 0;
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const auto view = [&](const std::vector<double>& v, std::int64_t n, bool rows) {
+            const std::int64_t high = left ? n : m, wide = left ? m : n;
+            return matrix_view{v.data(), high, wide, rows ? wide + pad : 1, rows ? 1 : high + pad};
+        };
+        const std::int64_t inputs = 4 * 3 * 4, outputs = 5 * 6 * 4;
+        const std::vector<double> x = fill((m + pad) * (inputs + pad)), a = fill(4 * 5), b = fill(3 * 6), c = fill(16),
+                                  v = fill((m + pad) * (outputs + pad));
+        product_node<double> node;
+        node.x = leaf::borrowed(view(x, inputs, by_rows));
+        node.x.set_space(memory_space::device);
+        for (leaf f : {leaf::borrowed({a.data(), left ? 5 : 4, left ? 4 : 5, 1, left ? 5 : 4}),
+                       leaf::borrowed({b.data(), left ? 6 : 3, left ? 3 : 6, left ? 3 : 6, 1}),
+                       leaf::borrowed({c.data(), 4, 4, 4, 1})}) {
+            f.set_space(memory_space::device);
+            (left ? node.left : node.right).push_back(f);
+        }
+        (left ? node.has_left : node.has_right) = true;
+        node.alpha = 2;
+        const auto write = [&](program& p, bindings& bound, double& to) {
+            lowering<double> low(p, bound);
+            low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
+            const std::int32_t product = p.steps.back().out;
+            p.tensors.back().role = tensor_role::temporary;
+            p.tensors.back().binding = -1;
+            std::int32_t in = product;
+            if (!norm) {
+                const matrix_view with = view(v, outputs, same_order ? by_rows : !by_rows);
+                in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
+                low.bind(with.data);
+            }
+            const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
+            step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : product, out, -1);
+            s.variant = norm ? step_variant::squared_norm : step_variant::dot;
+            s.scalar = low.add_scalar(0.5);
+            s.add = true;
+            p.steps.push_back(s);
+            for (tensor& t : p.tensors)
+                if (t.binding >= 0) t.space = memory_space::device;
+        };
+        double want = 3;
+        program p, given;
+        bindings bound, again;
+        write(p, bound, want);
+        reference_run<double>(p, bound);
+        double result = 3;
+        write(given, again, result);
+        gpu_description several = h200(), ahead = h200();
+        several.shared_bytes_per_block = 1200;
+        several.cluster_blocks = 1;
+        ahead.compiles = false;
+        const std::int64_t size = m * outputs * 8;
+        for (const gpu_description& gpu : {h200(), several, ahead}) {
+            for (const std::int64_t limit : {size + 4096, size / 4}) {
+                for (const bool allow_fused : {true, false}) {
+                    machine target;
+                    target.gpus = {gpu};
+                    options wishes;
+                    wishes.placement = placement::gpu;
+                    wishes.workspace_limit_bytes = limit;
+                    plan made;
+                    try {
+                        made = make_plan(given, target, wishes);
+                    } catch (const budget_error&) {
+                        CHECK((m == 1 || !gpu.compiles || (!norm && !same_order) || by_rows == left));  // no slabs
+                        continue;
+                    }
+                    CHECK(made.workspace_bytes <= limit);
+                    const launch_list list = lower_to_launches(made, gpu, allow_fused);
+                    interpreter<double> run(made, list, again, gpu);
+                    result = 3;
+                    run.run();
+                    CHECK(result == want);  // powers of two: exact
+                    ended += run.ended;
+                    slabs += list.slab_count > 1 && run.ended > 0 ? 1 : 0;
+                    shorter += list.rest.empty() ? 0 : 1;
+                    stored += run.ended == 0 ? 1 : 0;
+                    if (gpu == h200() && allow_fused && (norm || same_order) && (m > 1 || pad == 0)) {
+                        CHECK(made.buffer_elements.empty());
+                        CHECK(run.ended == 1);
+                        CHECK(run.fused == 1);
+                    }
+                }
+            }
+        }
+    }
+    CHECK(ended > 100);
+    CHECK(slabs > 10);
+    CHECK(shorter > 10);
+    CHECK(stored > 50);
+}
+
 TEST_CASE("a product, its elements times those of a vector, in place, and another product") {
     for (int bits = 0; bits < 8; ++bits) {
         CAPTURE(bits);
@@ -944,11 +1081,40 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
         reference_run<double>(p, bound);
         write(given, again, y);
         const plan made = plan_for_h200(given);
-        const launch_list list = lower_to_launches(made, h200());
-        interpreter<double> run(made, list, again, h200());
-        run.run();
-        CHECK(y == want);  // powers of two: exact
         const auto scales = [](const launch& l) { return diagonal_of(l).has_value(); };
+        // In one kernel with the first product; where kernels are those that were compiled ahead of time, in one of its own.
+        const std::vector<double> before = y;
+        const launch_list joined = lower_to_launches(made, h200());
+        interpreter<double> fused(made, joined, again, h200());
+        fused.run();
+        CHECK(y == want);                             // powers of two: exact
+        CHECK(fused.scaled == (same_order ? 1 : 0));  // else the generic kernel computes the first product
+        CHECK(std::ranges::any_of(joined.slab, scales) == !same_order);
+        if (same_order) {
+            CHECK(fused.fused == 2);
+            gpu_description small = h200();
+            small.shared_bytes_per_block = 300;  // two passes, in place
+            y = before;
+            machine m;
+            m.gpus = {small};
+            options decided;
+            decided.placement = placement::gpu;
+            const plan several = make_plan(given, m, decided);
+            const launch_list passes = lower_to_launches(several, small);
+            interpreter<double> two(several, passes, again, small);
+            two.run();
+            CHECK(y == want);
+            CHECK(two.scaled == 1);
+            CHECK(two.fused == 4);
+        }
+        y = before;
+        gpu_description ahead = h200();
+        ahead.compiles = false;
+        const launch_list list = lower_to_launches(made, ahead);
+        interpreter<double> run(made, list, again, ahead);
+        run.run();
+        CHECK(y == want);
+        CHECK(run.scaled == 0);
         REQUIRE(std::ranges::count_if(list.slab, scales) == 1);
         const launch& scale = *std::ranges::find_if(list.slab, scales);
         CHECK(!copy_of(scale));

@@ -5,12 +5,18 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <complex>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <otimes/otimes.hpp>
@@ -223,6 +229,112 @@ TEST_CASE("a reduction takes memory for a block of the product, and repeats its 
     CHECK(resource.most > 0);
     CHECK(resource.most <= static_cast<std::size_t>(Y.size()) * sizeof(float) / 16);
     for (int i = 0; i < 20; ++i) CHECK(otimes::dot(dY, dX * kron(A, B, C)) == once);
+}
+
+namespace {
+
+// The kernels of many shapes, each ending in a sum: against sums over what the same product leaves in memory, on the host.
+template <class Scalar>
+void check_endings() {
+    using host = matrix<Scalar, 1>;
+    using wide = std::conditional_t<support::is_complex<Scalar>, std::complex<long double>, long double>;
+    const double unit = static_cast<double>(std::numeric_limits<support::real_t<Scalar>>::epsilon());
+    using shape_list = std::vector<std::array<std::int64_t, 3>>;  // n, factors, rows
+    const shape_list list = support::is_complex<Scalar> ? shape_list{{5, 3, 7}, {16, 2, 20}}
+                            : sizeof(Scalar) == 4
+                                ? shape_list{{8, 5, 3}, {16, 3, 9}, {32, 3, 4}, {64, 3, 6}, {3, 7, 5}, {128, 2, 1}}
+                                : shape_list{{8, 3, 37}, {16, 4, 5}, {32, 3, 4}, {64, 3, 6}, {15, 3, 13}, {128, 2, 1}};
+    for (const auto& [n, count, rows] : list) {
+        CAPTURE(n);
+        CAPTURE(count);
+        shapes s{rows, {}, {}};
+        for (int k = 0; k < count; ++k) {
+            s.p.push_back(n);
+            s.q.push_back(n);
+        }
+        std::vector<DeviceMatrix<Scalar>> f;
+        for (const auto& one : random_factors<Scalar>(s)) f.emplace_back(one);
+        const auto K = kron(f);
+        const host X = random_matrix<host>(s.rows, s.inputs(), 1), V = random_matrix<host>(s.rows, s.inputs(), 2);
+        const DeviceMatrix<Scalar, 1> dX(X), dV(V);
+        // By rows from the right, by columns (the same memory) from the left, by columns from the right.
+        const DeviceMatrix<Scalar> tX(host(X.transpose())), tV(host(V.transpose())), cX(X), cV(V);
+        DeviceMatrix<Scalar, 1> dY(rows, s.inputs());
+        dY = dX * K;
+        const host Y = dY.to_host();
+        wide dot(0), norm(0);
+        for (Eigen::Index i = 0; i < Y.rows(); ++i)
+            for (Eigen::Index j = 0; j < Y.cols(); ++j) {
+                dot += otimes::detail::conjugate_of(wide(V(i, j))) * wide(Y(i, j));
+                norm += otimes::detail::conjugate_of(wide(Y(i, j))) * wide(Y(i, j));
+            }
+        const double limit = 16 * unit * static_cast<double>(V.norm()) * static_cast<double>(Y.norm());
+        const auto close = [&](Scalar got, wide want, double most) {
+            const auto distance = static_cast<double>(std::abs(wide(got) - want));
+            if (!(distance <= most)) MESSAGE("distance " << distance << " of " << most);
+            return distance <= most;
+        };
+        CHECK(close(otimes::dot(dV, dX * K), dot, limit));
+        CHECK(close(otimes::dot(tV, K.transpose() * tX), dot, limit));
+        if (count < 4) CHECK(close(otimes::dot(cV, cX * K), dot, limit));
+        CHECK(close(otimes::dot(2 * dV, -3 * dX * K), wide(-6) * dot, 6 * limit));
+        const double of_norm = 16 * unit * static_cast<double>(Y.squaredNorm());
+        CHECK(close(Scalar((dX * K).squaredNorm()), norm, of_norm));
+        CHECK(close(Scalar((K.transpose() * tX * Scalar(2)).squaredNorm()), wide(4) * norm, 4 * of_norm));
+        const Scalar once = otimes::dot(dV, dX * K);
+        for (int i = 0; i < 5; ++i) CHECK(otimes::dot(dV, dX * K) == once);
+        CHECK(close(otimes::dot(dV, dX * K, std::int64_t{1} << 28), dot, limit));  // in one go
+    }
+}
+
+struct nothing_kept {
+    template <class Make>
+    auto get(std::uint64_t, const Make& make) const {
+        return std::make_shared<const decltype(make())>(make());
+    }
+};
+
+// X = right * (diag(d) * (left * B)), whose scaling the first product's kernel does: against the same in three steps.
+template <class Scalar>
+void check_scaling() {
+    using host = matrix<Scalar, 0>;
+    using vector = Eigen::Matrix<Scalar, -1, 1>;
+    using shape_list = std::vector<std::array<std::int64_t, 3>>;  // n, factors, columns
+    const shape_list list = support::is_complex<Scalar>
+                                ? shape_list{{5, 2, 1}, {16, 2, 5}}
+                                : shape_list{{8, 3, 37}, {16, 3, 9}, {32, 3, 5}, {64, 3, 3}, {15, 3, 13}};
+    for (const auto& [n, count, cols] : list) {
+        CAPTURE(n);
+        CAPTURE(count);
+        shapes s{cols, {}, {}};
+        for (int k = 0; k < count; ++k) {
+            s.p.push_back(n);
+            s.q.push_back(n);
+        }
+        const auto f = random_factors<Scalar>(s);
+        const auto K = kron(f);
+        const host B = random_matrix<host>(s.inputs(), cols, 3);
+        const vector d = random_matrix<vector>(s.inputs(), 1, 4);
+        DeviceMatrix<Scalar> half;
+        half = K * DeviceMatrix<Scalar>(B);
+        const host between = half.to_host().array().colwise() * d.array();
+        DeviceMatrix<Scalar> X;
+        X = K * DeviceMatrix<Scalar>(between);
+        const host want = X.to_host();
+        const double limit = 4 * std::numeric_limits<support::real_t<Scalar>>::epsilon() * want.norm();
+        const auto make_d = [&d] { return d; };
+        const auto close = [&](const auto& dX) { return (host(dX.to_host()) - want).norm() <= limit; };
+        CHECK(close(otimes::apply_diagonalised(K, make_d, K, nothing_kept{}, DeviceMatrix<Scalar>(B))));
+        CHECK(close(otimes::apply_diagonalised(K, make_d, K, nothing_kept{}, DeviceMatrix<Scalar, 1>(B))));
+    }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("kernels that end in a sum or in a scaling" * needs_gpu(), Scalar, float, double,
+                   std::complex<float>, std::complex<double>) {
+    check_endings<Scalar>();
+    check_scaling<Scalar>();
 }
 
 TEST_CASE("threads share an executor, and have their own" * needs_gpu()) {

@@ -179,6 +179,7 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
     }
     const gpu_description gpu = otimes::h200();
     std::vector<gpu_group> groups;
+    std::vector<gpu_group> ending;  // in a sum or in a scaling
     for (const auto& [type, n] : {std::pair{dtype::f32, 8}, std::pair{dtype::f64, 16}}) {
         const std::vector<std::int64_t> p(3, n);
         groups.push_back(*otimes::planning::sum_group(type, p, 100000, 1, true, gpu));
@@ -188,6 +189,7 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         r.order = {3, 2, 1};
         r.groups = 100000;
         groups.push_back(otimes::planning::choose_group(r, gpu)->group);
+        ending.push_back(groups.back());
         groups.back().terms = 3;
         groups.push_back(otimes::planning::terms_group(groups.back(), gpu));
         CHECK(groups.back().kept);
@@ -245,6 +247,13 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
     large.tile = *otimes::planning::read_tile("r1 t128 b1 g1 s0 : 2f 1f");
     large.terms = 2;
     groups.push_back(large);
+    for (int i = 1; i < 5; ++i) {
+        groups.push_back(ending[static_cast<std::size_t>(i % 2)]);
+        groups.back().ending = static_cast<otimes::planning::gpu_ending>(i);
+        gpu_group added = groups.back();
+        added.addend = true;
+        CHECK(otimes::planning::why_illegal(added, gpu) != "");
+    }
     std::vector<job> jobs;
     for (const gpu_group& g : groups) {
         REQUIRE(otimes::planning::why_illegal(g, gpu) == "");

@@ -40,6 +40,15 @@ struct gpu_move {
     friend bool operator==(const gpu_move&, const gpu_move&) = default;
 };
 
+/// What becomes of what a fused kernel's last trip computes: kernels/mode_group.cuh has the same numbers.
+enum class gpu_ending : std::uint8_t {
+    stored,
+    dot,           ///< times what stands in its place in Y, summed; nothing is stored
+    squared_norm,  ///< squared and summed
+    scaled_along,  ///< times a vector along Y's contiguous stretches, stored
+    scaled_across  ///< times a vector with one element for each such stretch
+};
+
 /// One instantiation of fused_trailing, fused_outer, fused_sum or fused_terms.
 struct gpu_group {
     bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
@@ -54,6 +63,7 @@ struct gpu_group {
     std::vector<gpu_move> moves;  ///< fused_terms: what is computed instead of one product; trailing
     std::int32_t inputs =
         1;  ///< matrices that follow each other along mode 1 of the input, each with its part of the factor; outer
+    gpu_ending ending = gpu_ending::stored;
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -308,6 +318,9 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
     if (g.terms < 1 || g.terms > most_group_terms || g.terms * g.modes() > most_group_modes ||
         (g.terms > 1 && (t.slots != 0 || t.slices != 1))) {
         return "terms: few, and a tile that is loaded where it is worked on";
+    }
+    if (g.ending != gpu_ending::stored && (g.terms != 1 || g.sum || g.addend || !g.moves.empty() || g.inputs != 1)) {
+        return "other endings than a store: one term, to which nothing is added";
     }
     if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
         return "kept: several terms of whole trailing tensors";

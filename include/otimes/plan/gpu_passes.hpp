@@ -516,6 +516,54 @@ OTIMES_COLD inline bool terms_take_two_passes(const program& source, const std::
            (outputs.size() == 1 || two_inputs_group(r, gpu).has_value());
 }
 
+/// The step behind chain `i` that reduces what the chain computes and nothing else reads, alone or with a matrix in device memory, so
+/// that the chain's last kernel can do it instead of storing; nullptr: there is none.
+OTIMES_COLD inline const step* reduction_behind(const program& source, const std::vector<chain>& chains,
+                                                std::size_t i) {
+    if (i + 1 >= chains.size() || chains[i].add || chains[i + 1].step_count != 0) {
+        return nullptr;
+    }
+    const step& s = source.steps[static_cast<std::size_t>(chains[i + 1].first_step)];
+    const std::int32_t id = chains[i].out;
+    const tensor& product = source.at(id);
+    const bool norm = s.variant == step_variant::squared_norm;
+    if (s.kind != step_kind::reduce || !(norm || s.variant == step_variant::dot) || product.binding >= 0 ||
+        (norm ? s.in : s.factor) != id || read_counts(source)[static_cast<std::size_t>(id)] != 1) {
+        return nullptr;
+    }
+    const tensor& with = source.at(s.in);
+    const bool fits = norm || (with.type == product.type && with.binding >= 0 && with.space == memory_space::device &&
+                               with.mode_count == product.mode_count &&
+                               std::ranges::all_of(source.modes_of(with),
+                                                   [](const mode& m) { return m.extent == 1 || m.stride > 0; }));
+    return fits ? &s : nullptr;
+}
+
+/// Lays out a product that is reduced where the matrix that it is multiplied by has its elements; nullptr, and else: in the order of its
+/// input, without gaps.
+OTIMES_COLD inline void lay_out_for(const step* reduction, const program& source, const chain& c,
+                                    std::vector<mode>& modes) {
+    const tensor& product = source.at(c.out);
+    const auto count = static_cast<std::size_t>(product.mode_count);
+    mode* const to = modes.data() + product.first_mode;
+    if (reduction != nullptr && reduction->variant == step_variant::dot) {
+        std::ranges::copy(source.modes_of(reduction->in), to);
+        return;
+    }
+    const mode* const in = modes.data() + source.at(c.in).first_mode;
+    std::vector<std::size_t> order(count);
+    for (std::size_t k = 0; k < count; ++k) {
+        order[k] = k;
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [in](std::size_t a, std::size_t b) { return std::abs(in[a].stride) > std::abs(in[b].stride); });
+    std::int64_t next = 1;
+    for (std::size_t i = count; i-- > 0;) {
+        to[order[i]].stride = next;
+        next *= to[order[i]].extent;
+    }
+}
+
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
 /// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
@@ -550,7 +598,8 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
     };
     products_before_matrices(source, chains, gpu, wishes);
     std::size_t end_of_terms = 0;  // of a sum whose chains take two passes each
-    for (chain& c : chains) {
+    for (std::size_t number = 0; number < chains.size(); ++number) {
+        chain& c = chains[number];
         if (c.step_count == 0) {
             const step& s = source.steps[static_cast<std::size_t>(c.first_step)];
             if (s.out >= 0) {
@@ -569,11 +618,21 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
             result.passes.push_back(std::move(p));
             continue;
         }
-        store(c.out);
-        for (chain_mode& m : c.modes) {
-            m.stride_in = modes[static_cast<std::size_t>(source.at(c.in).first_mode + m.name)].stride;
-            m.stride_out = modes[static_cast<std::size_t>(source.at(c.out).first_mode + m.name)].stride;
-        }
+        const step* const reduced = reduction_behind(source, chains, number);
+        const step* reduction = gpu.compiles ? reduced : nullptr;  // by the last kernel, nothing is stored
+        const auto lay_out = [&] {
+            if (reduction == nullptr) {
+                store(c.out);
+            }
+            if (reduced != nullptr) {
+                lay_out_for(reduction, source, c, modes);
+            }
+            for (chain_mode& m : c.modes) {
+                m.stride_in = modes[static_cast<std::size_t>(source.at(c.in).first_mode + m.name)].stride;
+                m.stride_out = modes[static_cast<std::size_t>(source.at(c.out).first_mode + m.name)].stride;
+            }
+        };
+        lay_out();
         sort_by_memory(c.modes);
         std::vector<factor_group> groups = group_factors(c, false);
         if (std::ranges::all_of(groups, [](const factor_group& g) { return g.p_extent == g.q_extent; })) {
@@ -581,7 +640,7 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
             std::sort(groups.begin(), groups.end(),
                       [](const factor_group& a, const factor_group& b) { return a.first > b.first; });
         }
-        const bool whole_program = chains.size() == 1;
+        const bool whole_program = chains.size() == 1 || (chains.size() == 2 && reduction != nullptr);
         std::vector<std::size_t> ends;
         std::vector<pass> passes;
         slab_choice slab;
@@ -633,7 +692,6 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
                                                                        : slab_choice{};
         };
         // Terms of one sum that share factors: where no single pass keeps X on chip for all of them, the outermost mode has a pass of its own.
-        const auto number = static_cast<std::size_t>(&c - chains.data());
         gpu_choice apart;
         apart.parts.resize(2);
         apart.parts[0].sweeps = static_cast<std::int32_t>(count) - 1;
@@ -661,11 +719,17 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
             }
         }
         bool made = number < end_of_terms && make({}, true, false, &apart);
-        made = made || (choice != nullptr && whole_program &&
+        made = made || (choice != nullptr && whole_program && reduction == nullptr &&
                         (make(slab_of(choice->slab_extent), true, choice->slab_extent > 0, choice) ||
                          make(slab_of(choice->slab_extent), false, choice->slab_extent > 0, choice)));
         if (!made) {
-            make(slab_of(slab_extent), true, false, nullptr) || make(slab_of(slab_extent), false, false, nullptr);
+            (reduction == nullptr && make(slab_of(slab_extent), true, false, nullptr)) ||
+                make(slab_of(slab_extent), false, false, nullptr);
+        }
+        if (reduction != nullptr && passes.back().tile.trips.empty()) {  // no fused kernel: stored after all
+            reduction = nullptr;
+            lay_out();
+            make(slab_choice{}, true, false, nullptr) || make(slab_choice{}, false, false, nullptr);
         }
         result.slab_extent = slab.extent;
         result.slab_count = slab.count;
@@ -695,7 +759,9 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
                 pool.release(-2 - input);
             }
             if (last) {
-                chosen.reason = begin == 0 ? "everything in one pass" : "end of the chain";
+                chosen.reason = reduction != nullptr ? "reduced where it would be stored"
+                                : begin == 0         ? "everything in one pass"
+                                                     : "end of the chain";
             } else {
                 pass more;
                 planner->evaluate(begin, end + 1, nullptr, more);

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -165,6 +166,47 @@ private:
 
 }  // namespace eigen
 
+/// What a decomposition keeps in device memory from one solve there to the next (otimes/device_algebra.hpp): one value for each executor
+/// and type. A copy of the decomposition begins without.
+class device_copies {
+public:
+    device_copies() = default;
+    device_copies(const device_copies&) noexcept {}
+    device_copies& operator=(const device_copies&) noexcept {
+        const std::lock_guard lock(mutex_);
+        kept_.clear();
+        return *this;
+    }
+    ~device_copies() = default;
+
+    /// The value for the executor, made by `make()` when it is asked for first.
+    template <class Make>
+    [[nodiscard]] auto get(std::uint64_t executor_id, const Make& make) const {
+        using value_type = decltype(make());
+        const std::lock_guard lock(mutex_);
+        for (const entry& e : kept_) {
+            if (e.executor_id == executor_id && e.type == &tag<value_type>) {
+                return std::static_pointer_cast<const value_type>(e.value);
+            }
+        }
+        auto made = std::make_shared<const value_type>(make());
+        kept_.push_back({executor_id, &tag<value_type>, made});
+        return std::shared_ptr<const value_type>(std::move(made));
+    }
+
+private:
+    struct entry {
+        std::uint64_t executor_id = 0;
+        const void* type = nullptr;
+        std::shared_ptr<const void> value;
+    };
+    template <class Value>
+    static inline char tag = 0;
+
+    mutable std::mutex mutex_;
+    mutable std::vector<entry> kept_;
+};
+
 /// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
 /// then costs one application of K, and two more where K is ill-conditioned (one step of refinement).
 template <class ScalarType>
@@ -215,7 +257,7 @@ public:
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         eigen::require_rows(kron_, b.rows(), b.cols());
-        return apply_inverse(kron_, inverse_, refines(), b);
+        return apply_inverse(kron_, inverse_, refines(), kept_, b);
     }
 
 private:
@@ -265,6 +307,7 @@ private:
     kron_expr<Scalar> kron_;
     kron_expr<Scalar> inverse_;
     RealScalar rcond_ = RealScalar(1);
+    device_copies kept_;
 };
 
 /// Cholesky decompositions of the factors of a kron of self-adjoint positive definite factors: K = L L^H, L = kron(L_k).
@@ -321,14 +364,16 @@ public:
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
-        const auto half = apply_inverse(lower_, inverse_lower_, false, b);
+        const auto half = apply_inverse(lower_, inverse_lower_, false, kept_lower_, b);
         const kron_expr<Scalar> upper = inverse_lower_.adjoint();
-        return apply_inverse(upper, upper, false, half);
+        return apply_inverse(upper, upper, false, kept_upper_, half);
     }
 
 private:
     kron_expr<Scalar> lower_;
     kron_expr<Scalar> inverse_lower_;
+    device_copies kept_lower_;
+    device_copies kept_upper_;
 };
 
 /// QR decompositions of the factors: K = Q R, Q = kron(Q_k) with orthonormal columns (thin), R = kron(R_k), where each factor
@@ -502,7 +547,7 @@ struct algebra<kron_expr<Scalar>> {
         }
         require_rows(k, b.rows(), b.cols());
         const kron_type inverse = pseudo_inverse(k);
-        return apply_inverse(inverse, inverse, false, b);
+        return apply_inverse(inverse, inverse, false, device_copies(), b);
     }
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 

@@ -113,19 +113,20 @@ public:
         }
     }
 
-    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the factors go to the device each time.
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         require_rows(b.rows(), b.cols());
+        const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
+        const auto complex_reciprocals = [this] { return values_.cwiseInverse().eval(); };
         if constexpr (detail::is_complex_scalar<scalar>) {
-            return real_ ? apply_diagonalised(left_, reciprocals_.template cast<scalar>().eval(), right_, b)
-                         : apply_diagonalised(complex_left_, values_.cwiseInverse().eval(), complex_right_, b);
+            return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
+                         : apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b);
         } else {
-            return real_
-                       ? apply_diagonalised(left_, reciprocals_, right_, b)
-                       : real_part(apply_diagonalised(complex_left_, values_.cwiseInverse().eval(), complex_right_, b));
+            return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
+                         : real_part(apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b));
         }
     }
 
@@ -473,6 +474,7 @@ private:
     kron_expr<Complex> complex_right_;
     eigen::dense_vector<Complex> values_;
     eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
+    device_copies kept_;
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
     bool real_ = true;

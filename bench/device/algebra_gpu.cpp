@@ -86,7 +86,7 @@ struct bench {
 template <class Scalar>
 void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes& wanted) {
     const bench b{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, rows};
-    if ((wanted.n != 0 && wanted.n != n) || (!b.has("dot(Z, X * K)") && !b.has("squaredNorm"))) {
+    if ((wanted.n != 0 && wanted.n != n) || (!b.has("dot with X * K") && !b.has("squaredNorm"))) {
         return;
     }
     using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -114,10 +114,10 @@ void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes
     const auto dot = [&] { sum += otimes::dot(dZ, dX * dK); };
     const auto norm = [&] { sum += (dX * dK).squaredNorm(); };
     const std::string of = factors == 3 ? "" : ": " + std::to_string(factors) + " factors";
-    b.compare(("dot(Z, X * K)" + of).c_str(), dot, product, 1.05, error);
-    b.compare(("dot(Z, X * K) over a product and a wait" + of).c_str(), dot, waited, 1.05, error);
+    b.compare(("dot with X * K" + of).c_str(), dot, product, 1.05, error);
+    b.compare(("dot with X * K over a product and a wait" + of).c_str(), dot, waited, 1.05, error);
     const auto larger = [&] { sum += otimes::dot(dZ, dX * dK, std::int64_t{16} << 20); };
-    b.compare(("dot(Z, X * K) in 16 MiB over a product and a wait" + of).c_str(), larger, waited, 1.05, error);
+    b.compare(("dot with X * K in 16 MiB over a product and a wait" + of).c_str(), larger, waited, 1.05, error);
     b.compare(("squaredNorm" + of).c_str(), norm, product, 1.05, norm_error);
     b.compare(("squaredNorm over a product and a wait" + of).c_str(), norm, waited, 1.05, norm_error);
 }

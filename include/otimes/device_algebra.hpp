@@ -4,17 +4,18 @@
 /// `quadratic_trace(dX, K)` = tr(X^H K X); and what `solve` does with right-hand sides in device memory. Included by cuda.hpp. The CPU's:
 /// adapt/eigen/reductions.hpp, adapt/eigen/solvers.hpp.
 ///
-/// The product is evaluated block by block into one workspace, and each block is reduced before the next overwrites it. Blocks are ranges of
-/// the index that no kron touches (rows of X in X * K, columns of X in K * X), or of the first factor's columns (rows, for K * X):
+/// The product's last kernel multiplies what it would store by what stands there in the other matrix, and sums: nothing of the product's
+/// size is written. A product of one kernel takes no workspace; one of several takes at most size(Y) / (rows of the first factor), in slabs
+/// of rows, or what the caller allows. What has no rows to cut goes block by block over the first factor's columns (rows, for K * X):
 ///
 ///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
 ///
-/// Workspace: size(Y) / (rows of the first factor), but at least two rows or columns of Y where it has four or more, and no more than
-/// stays in the second-level cache until it is reduced; beside it what the plan of a block needs. A single row or column of a kron of one
-/// factor is evaluated whole. Flops: those of the product, and two per entry.
+/// So does, over rows or columns (at least two where there are four or more), what the kernels do not reduce: GPUs for which nothing is
+/// compiled at run time, matrices of different orders, complex products with real factors; there each block is stored, in no more than stays
+/// in the second-level cache. A single row or column of a kron of one factor is evaluated whole. Flops: those of the product, and two per entry.
 ///
-/// A reduction returns a number to the host, so it waits for the stream. Sums are computed in double, in an order that depends on
-/// the shapes and the device's cache alone: equal runs give equal bits.
+/// A reduction returns a number to the host, so it waits for the stream. Up to four neighbouring products are added in the
+/// scalar's precision, these sums in double, in an order that depends on the shapes and the device alone: equal runs give equal bits.
 /// @throws device_error the stream is being captured into a graph; nothing is queued then
 #pragma once
 

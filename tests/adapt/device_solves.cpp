@@ -9,6 +9,19 @@ TEST_CASE("solves in device memory") {
     {
         const otimes::scoped_executor here(gpu);
         device_test::check_solves<double, false>();
+        // What the first solve takes to the device stays there.
+        const Eigen::MatrixXd a = Eigen::MatrixXd::Identity(3, 3) * 2, b = Eigen::MatrixXd::Identity(4, 4) * 3;
+        const otimes::DeviceMatrix<double> right(Eigen::MatrixXd(Eigen::MatrixXd::Ones(12, 2)));
+        const otimes::kron_lu<double> lu(otimes::kron(a, b));
+        const otimes::kron_sum_solver<double> sum(otimes::kron_sum(a, b));
+        for (const int round : {0, 1}) {
+            const int before = gpu.uploads;
+            CHECK((lu.solve(right).to_host() - Eigen::MatrixXd::Ones(12, 2) / 6).norm() <= 1e-14);
+            CHECK((sum.solve(right).to_host() - Eigen::MatrixXd::Ones(12, 2) / 5).norm() <= 1e-14);
+            CHECK((gpu.uploads > before) == (round == 0));
+        }
+        const otimes::kron_lu<double> other(lu);
+        CHECK((other.solve(right).to_host() - Eigen::MatrixXd::Ones(12, 2) / 6).norm() <= 1e-14);
     }
     CHECK(gpu.in_use() == 0);
 }

@@ -67,6 +67,7 @@ public:
     }
     void release(void* memory, std::int64_t) const noexcept override { owned_.erase(memory); }
     void upload(void* to, const otimes::host_tensor& from) const override {
+        ++uploads;
         copy(from, [&](std::byte* host, std::int64_t i) {
             std::memcpy(static_cast<std::byte*>(to) + i * from.element_bytes, host,
                         static_cast<std::size_t>(from.element_bytes));
@@ -82,6 +83,7 @@ public:
 
     std::size_t in_use() const { return owned_.size(); }
     mutable int evaluations = 0;
+    mutable int uploads = 0;
     mutable std::int64_t most = 0;  ///< bytes that were asked for at once
 
 private:

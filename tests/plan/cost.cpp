@@ -269,6 +269,20 @@ TEST_CASE("tile buffers: none between the operand, one sweep that works in place
     p.sweeps[1].q_extent = 4;  // two buffers fill L1 without that
     narrow.l1_bytes = 8000;
     CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l1);
+    narrow.l1_bytes = 7999;
+    narrow.l2_bytes = 1 << 20;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l2);
+    p.lane_count = 1;  // two buffers of one row: a third more than L1 is as good
+    p.lane_mode = -1;
+    p.sweeps.back().kernel = otimes::sweep_kernel::row;
+    const double bytes = 8.0 * tile_peak_elements(p);
+    narrow.l1_bytes = static_cast<std::int64_t>(0.75 * bytes) + 1;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l1);
+    narrow.l1_bytes = static_cast<std::int64_t>(0.75 * bytes) - 1;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l2);
+    p.sweeps.resize(1);  // a single sweep streams through
+    narrow.l1_bytes = static_cast<std::int64_t>(8.0 * tile_peak_elements(p)) - 1;
+    CHECK(tile_level_of(p, narrow, dtype::f32, 1) == level::l2);
 }
 
 TEST_CASE("totals of a plan: least bytes and bound") {

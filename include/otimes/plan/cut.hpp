@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -23,7 +24,7 @@ struct program_cut {
 namespace cutting {
 
 /// Gives tensor `id` the cut mode `k`; false when it has another one already, or another extent.
-inline bool mark(const program& source, program_cut& cut, std::int32_t id, std::int32_t k) {
+OTIMES_ON_DEMAND inline bool mark(const program& source, program_cut& cut, std::int32_t id, std::int32_t k) {
     std::int32_t& held = cut.mode[static_cast<std::size_t>(id)];
     if (held >= 0) {
         return held == k;
@@ -33,7 +34,7 @@ inline bool mark(const program& source, program_cut& cut, std::int32_t id, std::
 }
 
 /// Carries the cut of a step's result over to what the step reads; false where every index of the result needs all of it.
-inline bool carry(const program& source, program_cut& cut, const step& s) {
+OTIMES_ON_DEMAND inline bool carry(const program& source, program_cut& cut, const step& s) {
     if (s.out < 0 || s.in < 0) {
         return false;
     }
@@ -73,7 +74,7 @@ inline bool carry(const program& source, program_cut& cut, const step& s) {
 }  // namespace cutting
 
 /// The cut along mode `k` of the program's first output; extent 0 where some step mixes the indices of that mode.
-inline program_cut cut_along(const program& source, std::int32_t k) {
+OTIMES_ON_DEMAND inline program_cut cut_along(const program& source, std::int32_t k) {
     program_cut cut;
     cut.mode.assign(source.tensors.size(), -1);
     mode first;
@@ -110,7 +111,7 @@ inline program_cut cut_along(const program& source, std::int32_t k) {
 
 /// All cuts with at least two indices, the one whose indices lie farthest apart in the result first: its ranges are the
 /// longest stretches of memory.
-inline std::vector<program_cut> cuts_of(const program& source) {
+OTIMES_ON_DEMAND inline std::vector<program_cut> cuts_of(const program& source) {
     std::vector<std::pair<std::int64_t, program_cut>> found;
     for (const tensor& t : source.tensors) {
         if (t.role != tensor_role::output) {
@@ -141,7 +142,7 @@ inline std::vector<program_cut> cuts_of(const program& source) {
 
 /// The program of `count` indices of a cut. Strides stay; the addresses of its operands are those of the whole plus
 /// `first * stride of the cut mode` elements.
-inline program slice_of(const program& source, const program_cut& cut, std::int64_t count) {
+OTIMES_ON_DEMAND inline program slice_of(const program& source, const program_cut& cut, std::int64_t count) {
     program slice = source;
     for (std::size_t id = 0; id < slice.tensors.size(); ++id) {
         if (cut.mode[id] >= 0) {
@@ -153,7 +154,7 @@ inline program slice_of(const program& source, const program_cut& cut, std::int6
 
 /// Gives tensor `id` strides without gaps, its modes nested as they are now (largest stride outermost). Returns the modes as
 /// they were, outermost first.
-inline std::vector<mode> pack(program& p, std::int32_t id) {
+OTIMES_ON_DEMAND inline std::vector<mode> pack(program& p, std::int32_t id) {
     const tensor& t = p.at(id);
     std::vector<std::int32_t> order;
     const auto stride = [&p](std::int32_t k) { return std::abs(p.modes[static_cast<std::size_t>(k)].stride); };

@@ -4,6 +4,7 @@
 /// initialisers that can be pasted into a test.
 #pragma once
 
+#include <otimes/program/cold.hpp>
 #include <otimes/program/compiled.hpp>
 
 #if OTIMES_PLANNER_IN_LIBRARY
@@ -135,7 +136,7 @@ private:
 
 /// Position of each factor in the formula, from 1; 0 for other tensors. Factors count by the mode that they replace, chain
 /// after chain; a factor that is used again keeps its number.
-inline std::vector<std::int32_t> factor_positions(const program& source) {
+OTIMES_ON_DEMAND inline std::vector<std::int32_t> factor_positions(const program& source) {
     std::vector<std::int32_t> position(source.tensors.size(), 0);
     std::int32_t next = 1;
     std::vector<std::pair<std::int32_t, std::int32_t>> run;  // mode, factor
@@ -162,7 +163,7 @@ inline std::vector<std::int32_t> factor_positions(const program& source) {
 }
 
 /// "256 x 8 x 8" of a tensor.
-inline std::string extents_text(const program& source, std::int32_t id) {
+OTIMES_ON_DEMAND inline std::string extents_text(const program& source, std::int32_t id) {
     std::string text;
     for (const mode& m : source.modes_of(id)) {
         text += (text.empty() ? "" : " x ") + std::to_string(m.extent);
@@ -171,7 +172,7 @@ inline std::string extents_text(const program& source, std::int32_t id) {
 }
 
 /// "256 x [8] x 4096", "50 x [32->8] x [64->128]": contracted modes in brackets.
-inline std::string pass_shape_text(const pass& p) {
+OTIMES_ON_DEMAND inline std::string pass_shape_text(const pass& p) {
     std::string text;
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
         const pass_mode& m = p.modes[k];
@@ -187,7 +188,7 @@ inline std::string pass_shape_text(const pass& p) {
 }
 
 /// "F1, F2⊗F3 as 9 x 9": the sweeps of a pass in their order.
-inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& positions) {
+OTIMES_ON_DEMAND inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& positions) {
     std::string text;
     for (const sweep& s : p.sweeps) {
         text += text.empty() ? "" : ", ";
@@ -202,7 +203,7 @@ inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& p
 }
 
 /// "X", "Y", "T" for program tensors; "W1" for workspace buffer 0.
-inline std::string place_text(const program& source, std::int32_t name) {
+OTIMES_ON_DEMAND inline std::string place_text(const program& source, std::int32_t name) {
     if (name <= -2) {
         return "W" + std::to_string(-1 - name);
     }
@@ -219,7 +220,7 @@ inline std::string place_text(const program& source, std::int32_t name) {
 }
 
 /// What a tile is: lanes, the way it is loaded and stored, and its bytes; or a block of a GPU.
-inline std::string tile_text(const plan& whole, const pass& p) {
+OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) {
     switch (p.kernel) {
         case pass_kernel::step:
         case pass_kernel::gpu_generic: return "-";
@@ -265,7 +266,7 @@ inline std::string tile_text(const plan& whole, const pass& p) {
 
 /// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
 /// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula, [8] is a contracted extent.
-OTIMES_PLANNER_API std::string explain(const plan& p) {
+OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     using namespace planning;
     const program& source = p.source;
     const std::vector<std::int32_t> positions = factor_positions(source);
@@ -373,12 +374,12 @@ OTIMES_PLANNER_API std::string explain(const plan& p) {
     return text;
 }
 
-OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
+OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const pass_mode& m) {
     return out << "{.extent_in = " << m.extent_in << ", .extent_out = " << m.extent_out
                << ", .stride_in = " << m.stride_in << ", .stride_out = " << m.stride_out << '}';
 }
 
-OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const sweep& s) {
+OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const sweep& s) {
     out << "{.mode = " << s.mode << ", .kernel = otimes::sweep_kernel::" << to_string(s.kernel)
         << ", .P = " << s.p_extent << ", .Q = " << s.q_extent << ", .factors = {";
     for (std::size_t i = 0; i < s.factors.size(); ++i) {
@@ -388,7 +389,7 @@ OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const sweep& s) {
 }
 
 /// What decides how a pass runs, as a designated initialiser; predictions are left out.
-OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const pass& p) {
+OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const pass& p) {
     out << "{.kernel = otimes::pass_kernel::" << to_string(p.kernel) << ", .step = " << p.step << ", .in = " << p.in
         << ", .out = " << p.out << ", .add = " << (p.add ? "true" : "false") << ", .scalar = " << p.scalar
         << ", .modes = {";
@@ -409,7 +410,7 @@ OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const pass& p) {
 }
 
 /// The table of explain.
-OTIMES_PLANNER_API std::ostream& operator<<(std::ostream& out, const plan& p) { return out << explain(p); }
+OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const plan& p) { return out << explain(p); }
 
 }  // namespace otimes
 

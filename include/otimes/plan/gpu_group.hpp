@@ -148,23 +148,29 @@ struct group_request {
 
 namespace group_memory {
 
-inline std::int64_t round_up_to(std::int64_t n, std::int64_t granule) { return (n + granule - 1) / granule * granule; }
-inline std::int64_t words_of(dtype type) { return element_bytes(type) / 4; }
-inline std::int64_t vector_of(dtype type) { return 16 / element_bytes(type); }
+OTIMES_ON_DEMAND inline std::int64_t round_up_to(std::int64_t n, std::int64_t granule) {
+    return (n + granule - 1) / granule * granule;
+}
+OTIMES_ON_DEMAND inline std::int64_t words_of(dtype type) { return element_bytes(type) / 4; }
+OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / element_bytes(type); }
 
 /// Two modes that the matrix unit replaces with registers between them.
-inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
+OTIMES_ON_DEMAND inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
 /// Groups with a pair keep their elements close together and exchange 16-byte pieces instead of padding.
-OTIMES_COLD inline bool is_swizzled(const gpu_group& g) { return std::ranges::any_of(g.tile.trips, is_pair); }
+OTIMES_ON_DEMAND OTIMES_COLD inline bool is_swizzled(const gpu_group& g) {
+    return std::ranges::any_of(g.tile.trips, is_pair<>);
+}
 /// The level that the blocks of a cluster share out.
-OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) { return is_swizzled(g) ? g.tile.trips.back().first : 1; }
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) {
+    return is_swizzled(g) ? g.tile.trips.back().first : 1;
+}
 
 /// New extent of a level in one block: of the last mode one slice.
-inline std::int64_t q_in_block(const gpu_group& g, std::int32_t level) {
+OTIMES_ON_DEMAND inline std::int64_t q_in_block(const gpu_group& g, std::int32_t level) {
     return g.q_of(level) / (level == g.modes() ? g.tile.slices : 1);
 }
 
-OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level) {
     if (level == 0) {
         return g.tile.rows;
     }
@@ -176,7 +182,7 @@ OTIMES_COLD inline std::int64_t allotted(const gpu_group& g, std::int32_t level)
 }
 
 /// Elements from one index of a level to the next; padded where threads would meet in one bank.
-OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std::int32_t level) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std::int32_t level) {
     const std::int64_t words = words_of(g.type);
     const std::int64_t vector = vector_of(g.type);
     if (level > g.modes()) {
@@ -217,7 +223,7 @@ OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std::int32_t level) {
     return elements;
 }
 
-inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
+OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
     const std::int64_t vector = vector_of(g.type);
     const std::int64_t entries = g.p_of(level) * g.q_of(level);
     const gpu_trip& trip = g.tile.trips[g.trip_of(level)];
@@ -230,7 +236,7 @@ inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
 }  // namespace group_memory
 
 /// Dynamic shared memory of a block, exactly. @pre every level is in one trip.
-OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
     using namespace group_memory;
     const std::int64_t vector = vector_of(g.type);
     const gpu_tile& t = g.tile;
@@ -277,7 +283,7 @@ OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
 }
 
 /// Why fused_terms cannot make a group's moves; empty: it can, or there are none.
-OTIMES_COLD inline std::string why_moves_illegal(const gpu_group& g) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_group& g) {
     if (g.moves.empty()) {
         return {};
     }
@@ -302,7 +308,7 @@ OTIMES_COLD inline std::string why_moves_illegal(const gpu_group& g) {
 }
 
 /// Why the kernels or a GPU cannot run a group; empty: they can.
-OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
     const gpu_tile& t = g.tile;
     const bool single = g.type == dtype::f32;
     if (g.type != dtype::f32 && g.type != dtype::f64 && g.type != dtype::c64 && g.type != dtype::c128) {
@@ -445,7 +451,7 @@ OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_descrip
 
 /// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run, and rows where they are several), threads, blocks per multiprocessor, segments, slots, then the trips
 /// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster, "q5": slices.
-OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
     std::string text = (outer ? "run" + std::to_string(t.run) : std::string()) + (outer && t.rows > 1 ? " " : "") +
                        (!outer || t.rows > 1 ? "r" + std::to_string(t.rows) : std::string()) + " t" +
                        std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
@@ -462,7 +468,7 @@ OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
 }
 
 /// Reads text_of_tile back; nothing for any other text.
-OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
     gpu_tile t;
     bool in_trips = false;
     const auto number = [&text](std::int32_t& to) {
@@ -544,8 +550,8 @@ OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::string_view text) {
 /// The place of a group of pass modes: `contracted[k]` says which modes it replaces. They must be neighbours that are nested
 /// on both sides, with at most a line and a part index around them and one contiguous stretch, or nothing, inside them;
 /// otherwise nothing.
-OTIMES_COLD inline std::optional<group_place> place_of_group(const std::vector<pass_mode>& modes,
-                                                             const std::vector<std::uint8_t>& contracted) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<group_place> place_of_group(
+    const std::vector<pass_mode>& modes, const std::vector<std::uint8_t>& contracted) {
     group_place place;
     std::vector<std::size_t> group;
     std::size_t last = 0;

@@ -34,6 +34,7 @@
 #include <otimes/plan/shared_terms.hpp>
 #include <otimes/plan/slabs.hpp>
 #include <otimes/plan/text.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -45,8 +46,8 @@ struct gpu_rate {
 };
 
 /// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
-inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished, std::int64_t p_extent,
-                        std::int64_t q_extent) {
+OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished,
+                                         std::int64_t p_extent, std::int64_t q_extent) {
     const bool fills = p_extent >= 8 && q_extent >= 8;
     const bool single = type == dtype::f32 || type == dtype::c64;
     if (single) {
@@ -74,7 +75,7 @@ struct gpu_choice {
 };
 
 /// "gpu slab 8 | 3 r1 t128 b4 g1 s0 : 3m 2m 1m | 2 run32 ...": what tuning_entry::choice holds for a GPU.
-OTIMES_COLD inline std::string choice_text(const gpu_choice& choice) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string choice_text(const gpu_choice& choice) {
     std::string text = "gpu slab " + std::to_string(choice.slab_extent);
     for (const gpu_choice::part& part : choice.parts) {
         text += " | " + std::to_string(part.sweeps) + " " +
@@ -84,7 +85,7 @@ OTIMES_COLD inline std::string choice_text(const gpu_choice& choice) {
 }
 
 /// Reads choice_text back; nothing for any other text, so that a foreign table is ignored.
-OTIMES_COLD inline std::optional<gpu_choice> read_gpu_choice(std::string_view text) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_choice> read_gpu_choice(std::string_view text) {
     gpu_choice choice;
     const auto word = [&text](std::string_view expected) {
         if (text.substr(0, expected.size()) != expected) {
@@ -135,7 +136,7 @@ struct gpu_setting {
 };
 
 /// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
-inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
+OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
     if (kernel == sweep_kernel::mma_split) {
         return extent >= 128 ? 0.40 : extent >= 64 ? 0.46 : extent >= 32 ? 0.37 : 0.31;
     }
@@ -148,8 +149,9 @@ inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent
 /// Chooses kernel and tile of an outlined pass (`forced`: the tile that it must have) and predicts it:
 /// time = sqrt(memory^2 + arithmetic^2), or the measured multiple of a copy; at least what one block needs for its share of the
 /// tiles; intermediates in L2 move at its rate.
-OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_setting& setting, bool inner_in,
-                                          bool inner_out, const gpu_tile* forced, pass& p) {
+OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_setting& setting,
+                                                           bool inner_in, bool inner_out, const gpu_tile* forced,
+                                                           pass& p) {
     const gpu_description& gpu = *setting.gpu;
     const dtype type = f.source->type;
     const auto bytes_each = static_cast<double>(element_bytes(type));
@@ -289,7 +291,7 @@ OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_set
 }
 
 /// One chain on a GPU: its groups in the order of execution and where its intermediates lie.
-class gpu_chain_planner {
+OTIMES_ON_DEMAND class gpu_chain_planner {
 public:
     gpu_chain_planner(const chain& c, std::vector<factor_group>& groups, const gpu_description& gpu,
                       const options& wishes, const slab_choice& slab)
@@ -379,8 +381,8 @@ private:
 
 /// Y = Z, Y += X * K..: the product first where it takes several passes, since its intermediates may lie in Y as long as nothing else
 /// does. A product of one pass reads Z while it is stored (backend/core/launch_list.cpp).
-OTIMES_COLD inline void products_before_matrices(const program& source, std::vector<chain>& chains,
-                                                 const gpu_description& gpu, const options& wishes) {
+OTIMES_ON_DEMAND OTIMES_COLD inline void products_before_matrices(const program& source, std::vector<chain>& chains,
+                                                                  const gpu_description& gpu, const options& wishes) {
     for (std::size_t i = 0; i + 1 < chains.size(); ++i) {
         chain& matrix = chains[i];
         chain& product = chains[i + 1];
@@ -405,7 +407,8 @@ OTIMES_COLD inline void products_before_matrices(const program& source, std::vec
 
 /// How many chains from `at` on are the terms of one sum, Y = X * kron(..) + X * kron(..) + ..: of one X and Y without gaps, with square factors
 /// of the same modes.
-OTIMES_COLD inline std::size_t terms_from(const program& source, const std::vector<chain>& chains, std::size_t at) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::size_t terms_from(const program& source, const std::vector<chain>& chains,
+                                                           std::size_t at) {
     std::size_t end = at;
     const auto binding = [&source](std::int32_t id) { return source.at(id).binding; };
     for (; end < chains.size() && end < at + static_cast<std::size_t>(most_group_terms); ++end) {
@@ -436,9 +439,10 @@ OTIMES_COLD inline std::size_t terms_from(const program& source, const std::vect
 
 /// True where `count` chains from `at` on, whose first two passes would be `passes`, become two launches: backend/core/launch_list.cpp does
 /// that where their factors are shared and both kernels exist.
-OTIMES_COLD inline bool terms_take_two_passes(const program& source, const std::vector<chain>& chains, std::size_t at,
-                                              std::size_t count, const std::vector<pass>& passes,
-                                              const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline bool terms_take_two_passes(const program& source, const std::vector<chain>& chains,
+                                                               std::size_t at, std::size_t count,
+                                                               const std::vector<pass>& passes,
+                                                               const gpu_description& gpu) {
     const auto place = [&passes](std::size_t i, std::vector<std::int64_t>& p) {
         std::vector<std::uint8_t> contracted(passes[i].modes.size(), 0);
         for (const sweep& s : passes[i].sweeps) {
@@ -518,8 +522,8 @@ OTIMES_COLD inline bool terms_take_two_passes(const program& source, const std::
 
 /// The step behind chain `i` that reduces what the chain computes and nothing else reads, alone or with a matrix in device memory, so
 /// that the chain's last kernel can do it instead of storing; nullptr: there is none.
-OTIMES_COLD inline const step* reduction_behind(const program& source, const std::vector<chain>& chains,
-                                                std::size_t i) {
+OTIMES_ON_DEMAND OTIMES_COLD inline const step* reduction_behind(const program& source,
+                                                                 const std::vector<chain>& chains, std::size_t i) {
     if (i + 1 >= chains.size() || chains[i].add || chains[i + 1].step_count != 0) {
         return nullptr;
     }
@@ -541,8 +545,8 @@ OTIMES_COLD inline const step* reduction_behind(const program& source, const std
 
 /// Lays out a product that is reduced where the matrix that it is multiplied by has its elements; nullptr, and else: in the order of its
 /// input, without gaps.
-OTIMES_COLD inline void lay_out_for(const step* reduction, const program& source, const chain& c,
-                                    std::vector<mode>& modes) {
+OTIMES_ON_DEMAND OTIMES_COLD inline void lay_out_for(const step* reduction, const program& source, const chain& c,
+                                                     std::vector<mode>& modes) {
     const tensor& product = source.at(c.out);
     const auto count = static_cast<std::size_t>(product.mode_count);
     mode* const to = modes.data() + product.first_mode;
@@ -568,8 +572,9 @@ OTIMES_COLD inline void lay_out_for(const step* reduction, const program& source
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
 /// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
 /// ignored.
-OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu, const options& wishes,
-                                    std::int64_t slab_extent = 0, const gpu_choice* choice = nullptr) {
+OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu,
+                                                     const options& wishes, std::int64_t slab_extent = 0,
+                                                     const gpu_choice* choice = nullptr) {
     plan result;
     result.source = source;
     result.where = placement::gpu;
@@ -645,7 +650,7 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
         std::vector<pass> passes;
         slab_choice slab;
         const std::size_t count = groups.size();
-        std::optional<gpu_chain_planner> planner;
+        std::optional<gpu_chain_planner<>> planner;
         // Passes under a slab; false when the forced choice, or working through Y, is impossible.
         const auto make = [&](const slab_choice& cut_by, bool through_y, bool in_l2, const gpu_choice* forced) {
             planner.emplace(c, groups, gpu, wishes, cut_by);
@@ -793,7 +798,7 @@ OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description
 }
 
 /// The choice that a plan of one chain made, to be forced again by plan_on_gpu; nothing for other plans.
-OTIMES_COLD inline std::optional<gpu_choice> choice_of(const plan& p) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_choice> choice_of(const plan& p) {
     gpu_choice choice;
     choice.slab_extent = p.slab_count > 1 ? p.slab_extent : 0;
     for (const pass& one : p.passes) {

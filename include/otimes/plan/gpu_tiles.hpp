@@ -23,10 +23,10 @@ namespace otimes::planning {
 
 /// One measured choice: the best of those tried on an H200 (docs/performance_gpu.md).
 struct measured_tile {
-    std::string_view group;  ///< "f32 T 8^5": type, trailing or outer, extents (P>Q where they differ)
-    std::int64_t count;      ///< rows (outer: tensors times elements below the group) that it was measured with
-    std::string_view tile;   ///< text_of_tile
-    double copies;           ///< time over that of a device copy of the same bytes; 0: not known
+    const char* group;   ///< "f32 T 8^5": type, trailing or outer, extents (P>Q where they differ)
+    std::int64_t count;  ///< rows (outer: tensors times elements below the group) that it was measured with
+    const char* tile;    ///< text_of_tile
+    double copies;       ///< time over that of a device copy of the same bytes; 0: not known
 };
 
 // clang-format off
@@ -186,7 +186,7 @@ inline constexpr measured_tile measured_tiles[] = {
 // clang-format on
 
 /// "f32 T 8^5": the name of a group in the table.
-OTIMES_COLD inline std::string group_name(const group_request& r) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string group_name(const group_request& r) {
     std::string text = r.type == dtype::f32   ? "f32"
                        : r.type == dtype::f64 ? "f64"
                        : r.type == dtype::c64 ? "c64"
@@ -212,7 +212,7 @@ struct chosen_group {
     double copies = 0;
 };
 
-inline gpu_group without_tile(const group_request& r) {
+OTIMES_ON_DEMAND inline gpu_group without_tile(const group_request& r) {
     gpu_group g;
     g.outer = r.outer;
     g.type = r.type;
@@ -224,19 +224,20 @@ inline gpu_group without_tile(const group_request& r) {
 }
 
 /// True when a group's tile may serve the request: rows divide a line, no matrix unit where it is forbidden.
-OTIMES_COLD inline bool may_serve(const gpu_group& g, const group_request& r) {
+OTIMES_ON_DEMAND OTIMES_COLD inline bool may_serve(const gpu_group& g, const group_request& r) {
     return (r.may_use_unit || !std::ranges::any_of(g.tile.trips, &gpu_trip::matrix)) &&
            ((!g.outer && r.parts_per_line == 1) || r.parts_per_line % g.tile.rows == 0) &&
            (g.tile.slices == 1 || !r.may_alias);
 }
 
 /// The same, and its runs are no longer than what there is.
-OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
+OTIMES_ON_DEMAND OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
     return may_serve(g, r) && (!g.outer || g.tile.run <= r.inner || g.tile.run == 2);
 }
 
 /// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it.
-OTIMES_COLD inline std::optional<chosen_group> measured_group(const group_request& r, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> measured_group(const group_request& r,
+                                                                               const gpu_description& gpu) {
     const std::string name = group_name(r);
     const std::int64_t count = r.groups * (r.outer ? r.inner : 1);
     const measured_tile* best = nullptr;
@@ -277,8 +278,8 @@ inline constexpr std::int64_t register_words = 64;  ///< of a thread's fibres in
 
 /// Extents that a thread may hold together: what was measured to gain on an H200. With few tiles the threads are idle anyway,
 /// and short trips finish sooner.
-inline bool may_hold(const gpu_group& g, std::int64_t held, std::int64_t extent, bool few_tiles,
-                     std::int64_t tile_words) {
+OTIMES_ON_DEMAND inline bool may_hold(const gpu_group& g, std::int64_t held, std::int64_t extent, bool few_tiles,
+                                      std::int64_t tile_words) {
     const std::int64_t together = held * extent;
     const std::int64_t words = group_memory::words_of(g.type);
     if (few_tiles) {
@@ -292,8 +293,9 @@ inline bool may_hold(const gpu_group& g, std::int64_t held, std::int64_t extent,
 
 /// The trips: neighbouring modes of equal square extents together while a thread's registers hold them; the rest one by one
 /// in the order asked for. False when a mode fits no trip. `most_held` receives the words of a thread's fibres.
-OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_description& gpu, bool few_tiles,
-                                     std::int64_t tile_words, gpu_group& g, std::int64_t& most_held) {
+OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_description& gpu,
+                                                      bool few_tiles, std::int64_t tile_words, gpu_group& g,
+                                                      std::int64_t& most_held) {
     const std::int32_t modes = g.modes();
     const std::int64_t words = group_memory::words_of(g.type);
     std::vector<std::int32_t> order = r.order;
@@ -371,7 +373,7 @@ OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_descripti
 }
 
 /// Completes a group whose rows, run and cluster are set: threads, trips, blocks. False when it cannot run.
-OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& gpu, gpu_group& g) {
+OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& gpu, gpu_group& g) {
     const std::int64_t words = group_memory::words_of(g.type);
     std::int64_t tile = 1;
     for (std::int32_t l = 1; l <= g.modes(); ++l) {
@@ -433,7 +435,8 @@ OTIMES_COLD inline bool complete(const group_request& r, const gpu_description& 
 }
 
 /// The formulas' choice.
-OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r,
+                                                                    const gpu_description& gpu) {
     const std::int64_t words = group_memory::words_of(r.type);
     std::int64_t tile = 1;
     for (std::size_t i = 0; i < r.p.size(); ++i) {
@@ -520,7 +523,8 @@ OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r, const
 }  // namespace tile_formula
 
 /// The table's choice, else the formulas'.
-OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r,
+                                                                          const gpu_description& gpu) {
     if (std::optional<chosen_group> chosen = measured_group(r, gpu)) {
         return chosen;
     }
@@ -532,9 +536,9 @@ OTIMES_COLD inline std::optional<chosen_group> any_group(const group_request& r,
 
 /// The group that adds up the products of `groups` trailing tensors [p..] with each of their modes, first mode outermost; nothing where it
 /// does not fit or would hold fibres that are too long.
-OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vector<std::int64_t>& p,
-                                                      std::int64_t groups, std::int64_t parts_per_line,
-                                                      bool may_use_unit, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vector<std::int64_t>& p,
+                                                                       std::int64_t groups, std::int64_t parts_per_line,
+                                                                       bool may_use_unit, const gpu_description& gpu) {
     group_request r;
     r.type = type;
     r.p = r.q = p;
@@ -611,7 +615,7 @@ OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vec
 
 /// The group of several terms with a tile that holds their input and their sum on chip for all of them, where that leaves enough
 /// threads; else as it was.
-OTIMES_COLD inline gpu_group terms_group(const gpu_group& joined, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group terms_group(const gpu_group& joined, const gpu_description& gpu) {
     gpu_group g = joined;
     gpu_tile& tile = g.tile;
     const std::int64_t words = group_memory::words_of(g.type);
@@ -676,7 +680,7 @@ OTIMES_COLD inline gpu_group terms_group(const gpu_group& joined, const gpu_desc
 
 /// The fused kernels of the core set for a compute capability: powers of the common sizes, for many rows, without clusters. Made
 /// for the first capability of a family: code for 8.0 serves 8.x, PTX for 9.0 everything newer. Before 8.0 there are none.
-OTIMES_COLD inline const std::vector<gpu_group>& core_groups(std::int32_t capability) {
+OTIMES_ON_DEMAND OTIMES_COLD inline const std::vector<gpu_group>& core_groups(std::int32_t capability) {
     const auto make = [](std::int32_t first) {
         gpu_description gpu = gpu_of_capability(first);
         gpu.cluster_blocks = 1;
@@ -713,7 +717,8 @@ OTIMES_COLD inline const std::vector<gpu_group>& core_groups(std::int32_t capabi
 }
 
 /// The group of the core set for a request, where the GPU can run it.
-OTIMES_COLD inline std::optional<chosen_group> core_group(const group_request& r, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> core_group(const group_request& r,
+                                                                           const gpu_description& gpu) {
     const gpu_group wanted = without_tile(r);
     for (const gpu_group& g : core_groups(gpu.compute_capability)) {
         if (g.outer == wanted.outer && g.type == wanted.type && g.p == wanted.p && g.q == wanted.q && may_serve(g, r) &&
@@ -726,7 +731,8 @@ OTIMES_COLD inline std::optional<chosen_group> core_group(const group_request& r
 
 /// Chooses tile, threads and trips for a GPU: the table where it knows the group, else the formulas; nothing when no tile fits
 /// or the kernels do not know the case.
-OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r,
+                                                                             const gpu_description& gpu) {
     const bool known = r.type == dtype::f32 || r.type == dtype::f64 || r.type == dtype::c64 || r.type == dtype::c128;
     if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || !known || r.outer != (r.inner > 1)) {
         return std::nullopt;

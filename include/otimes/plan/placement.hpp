@@ -16,6 +16,7 @@
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/streaming.hpp>
 #include <otimes/plan/text.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
@@ -28,7 +29,7 @@ struct residency {
     bool matrices_on_host = false;  ///< X or Y; factors aside
 };
 
-inline residency residency_of(const program& source) {
+OTIMES_ON_DEMAND inline residency residency_of(const program& source) {
     residency r;
     for (const tensor& t : source.tensors) {
         if (t.binding < 0) {
@@ -43,14 +44,14 @@ inline residency residency_of(const program& source) {
 }
 
 /// Device memory that operands in host memory may take together: the limit, or nine tenths of what the GPU has.
-inline std::int64_t streaming_budget(const gpu_description& gpu, const options& wishes) {
+OTIMES_ON_DEMAND inline std::int64_t streaming_budget(const gpu_description& gpu, const options& wishes) {
     const std::int64_t most = gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : wishes.workspace_limit_bytes;
     return (std::min)(most, wishes.workspace_limit_bytes);
 }
 
 /// The plan for operands in host memory: how they stream (streaming.hpp), and the passes of a full slab.
 /// @throws budget_error not even one index at a time keeps the limit.
-inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
+OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
     const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
     plan result;
     result.source = source;
@@ -103,7 +104,8 @@ inline plan plan_from_host(const program& source, const gpu_description& gpu, co
 }
 
 /// Least workspace of a GPU plan: one index per slab. @throws budget_error when even that exceeds the limit.
-inline plan gpu_plan_within_limit(const program& source, const machine& target, const options& wishes) {
+OTIMES_ON_DEMAND inline plan gpu_plan_within_limit(const program& source, const machine& target,
+                                                   const options& wishes) {
     const gpu_description& gpu = target.gpus.front();
     std::optional<gpu_choice> tuned;
     if (!target.tuning.empty() && !wishes.deterministic) {
@@ -138,7 +140,7 @@ inline plan gpu_plan_within_limit(const program& source, const machine& target, 
 }
 
 /// The plan for one GPU; operands in host memory stream through it. @throws unsupported_error the machine has none.
-inline plan place_on_gpu(const program& source, const machine& target, const options& wishes) {
+OTIMES_ON_DEMAND inline plan place_on_gpu(const program& source, const machine& target, const options& wishes) {
     if (target.gpus.empty()) {
         throw unsupported_error("otimes: a plan for a GPU was asked for, but machine '" + target.cpu.name +
                                 "' has none. Use placement::cpu, or plan for a machine from machine_table.hpp.");
@@ -157,7 +159,7 @@ inline constexpr double spreading_seconds = 60e-6;
 
 /// Where a program on host operands is cut to be done by `count` executors at the same time: along the index whose parts lie
 /// farthest apart, if all of them get one, else along the longest. Extent 0: nowhere.
-inline program_cut spreading_cut(const program& source, std::int64_t count) {
+OTIMES_ON_DEMAND inline program_cut spreading_cut(const program& source, std::int64_t count) {
     program_cut best;
     for (program_cut& cut : cuts_of(source)) {
         // One address for an operand that moves from part to part and for one that does not: they cannot both be right.
@@ -181,7 +183,8 @@ inline program_cut spreading_cut(const program& source, std::int64_t count) {
 
 /// The plan for all GPUs of a machine and operands in host memory: each GPU streams a part of them (exec/executor.hpp's
 /// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all. `whole`: the plan for one GPU.
-inline plan spread_from_host(const program& source, const machine& target, const options& wishes, const plan& whole) {
+OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machine& target, const options& wishes,
+                                              const plan& whole) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const program_cut cut = spreading_cut(source, count);
     plan result = whole;
@@ -203,7 +206,7 @@ inline plan spread_from_host(const program& source, const machine& target, const
 
 /// The plan for all GPUs of a machine: the longest free mode (the rows) is cut evenly, so nothing is exchanged.
 /// @throws unsupported_error no GPU; for operands in device memory: fewer than two, or no free mode with an index for each.
-inline plan place_on_gpus(const program& source, const machine& target, const options& wishes) {
+OTIMES_ON_DEMAND inline plan place_on_gpus(const program& source, const machine& target, const options& wishes) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const bool on_host = !residency_of(source).any_on_device;
     if (count < (on_host ? 1 : 2)) {

@@ -16,6 +16,7 @@
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
@@ -27,7 +28,7 @@ namespace planning {
 inline constexpr int text_version = 3;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
-inline std::string hex_text(double value) {
+OTIMES_ON_DEMAND inline std::string hex_text(double value) {
     const auto bits = std::bit_cast<std::uint64_t>(value);
     const std::string sign = (bits >> 63) != 0 ? "-" : "";
     const auto exponent = static_cast<std::int64_t>((bits >> 52) & 0x7ff);

@@ -60,8 +60,8 @@ struct cpu_candidate {
     cpu_request request;
 };
 
-OTIMES_COLD inline cpu_candidate try_request(const program& source, const cpu_description& cpu,
-                                             const cpu_request& request) {
+OTIMES_ON_DEMAND OTIMES_COLD inline cpu_candidate try_request(const program& source, const cpu_description& cpu,
+                                                              const cpu_request& request) {
     cpu_candidate candidate;
     candidate.request = request;
     candidate.chains = chains_of(source);
@@ -70,8 +70,9 @@ OTIMES_COLD inline cpu_candidate try_request(const program& source, const cpu_de
 }
 
 /// The plan of a request, with one thread instead of several where starting the others costs more than they save.
-OTIMES_COLD inline cpu_candidate with_cheapest_threads(const program& source, const cpu_description& cpu,
-                                                       const cpu_request& request) {
+OTIMES_ON_DEMAND OTIMES_COLD inline cpu_candidate with_cheapest_threads(const program& source,
+                                                                        const cpu_description& cpu,
+                                                                        const cpu_request& request) {
     cpu_candidate chosen = try_request(source, cpu, request);
     if (is_worth_one_thread(chosen.made, request, cpu)) {
         cpu_request alone = request;
@@ -85,8 +86,8 @@ OTIMES_COLD inline cpu_candidate with_cheapest_threads(const program& source, co
 }
 
 /// Why the pass of groups [begin, end), predicted at `seconds`, does not take the next group too.
-inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end, const strides& in,
-                                 double seconds) {
+OTIMES_ON_DEMAND inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std::size_t end,
+                                                  const strides& in, double seconds) {
     if (end == f.groups.size()) {
         return begin == 0 ? "everything in one pass" : "end of the chain";
     }
@@ -111,7 +112,8 @@ inline std::string reason_to_end(const fusion_setting& f, std::size_t begin, std
 
 /// The plan of an in-place chain without any workspace: one step a pass, each fibre read whole onto the stack before its results
 /// overwrite it. False where the program is no such chain or a fibre is too long.
-inline bool plan_without_workspace(const program& source, const cpu_description& cpu, cpu_candidate& result) {
+OTIMES_ON_DEMAND inline bool plan_without_workspace(const program& source, const cpu_description& cpu,
+                                                    cpu_candidate& result) {
     std::vector<chain> chains = chains_of(source);
     if (chains.size() != 1 || !chains.front().in_place) {
         return false;
@@ -166,8 +168,9 @@ inline bool plan_without_workspace(const program& source, const cpu_description&
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
 /// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
 /// @throws budget_error none of them keeps the limit; the text names the least.
-inline cpu_candidate within_limit(const program& source, const cpu_description& cpu, const cpu_request& first,
-                                  std::int64_t limit, std::int64_t unlimited_bytes) {
+OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const cpu_description& cpu,
+                                                   const cpu_request& first, std::int64_t limit,
+                                                   std::int64_t unlimited_bytes) {
     std::vector<std::int64_t> slab_extents{-1, 0};
     const std::vector<chain> chains = chains_of(source);
     if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
@@ -211,7 +214,7 @@ inline cpu_candidate within_limit(const program& source, const cpu_description& 
 }
 
 /// Multiply-adds of the best order of a chain with its factors kept apart: what any evaluation at least does.
-inline double least_flops(const chain& c, double& last_first) {
+OTIMES_ON_DEMAND inline double least_flops(const chain& c, double& last_first) {
     std::vector<factor_shape> shapes;
     double free_count = 1;
     for (const chain_mode& m : c.modes) {
@@ -242,7 +245,8 @@ inline double least_flops(const chain& c, double& last_first) {
 }
 
 /// Totals that do not depend on how: least bytes, and the bound of a machine with this bandwidth and peak.
-inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second, double flops_per_second) {
+OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second,
+                                        double flops_per_second) {
     double bytes = 0;
     for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
         const tensor& t = p.source.tensors[id];
@@ -268,7 +272,7 @@ inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_p
 }
 
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
-inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
+OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
     plan& p = winner.made;
     if (winner.chains.size() != 1 || winner.chains.front().step_count == 0 || winner.decision.groups.empty()) {
         return;
@@ -308,7 +312,7 @@ inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
 }
 
 /// Writes into the passes of the only chain why each ends where it ends.
-inline void explain_passes(cpu_candidate& winner, const cpu_description& cpu) {
+OTIMES_ON_DEMAND inline void explain_passes(cpu_candidate& winner, const cpu_description& cpu) {
     if (winner.chains.size() != 1 || winner.chains.front().step_count == 0) {
         return;
     }
@@ -325,7 +329,7 @@ inline void explain_passes(cpu_candidate& winner, const cpu_description& cpu) {
 }
 
 /// Notes about factors that are not swept by themselves.
-inline void note_factors(plan& p, const std::vector<chain>& chains) {
+OTIMES_ON_DEMAND inline void note_factors(plan& p, const std::vector<chain>& chains) {
     for (const chain& c : chains) {
         if (c.step_count > 0 && !c.unit_factors.empty()) {
             p.notes.push_back(counted(static_cast<std::int64_t>(c.unit_factors.size()), "factor") +
@@ -343,7 +347,7 @@ inline void note_factors(plan& p, const std::vector<chain>& chains) {
 }
 
 /// True when every output of a program has an extent of 0.
-inline bool has_empty_output(const program& source) {
+OTIMES_ON_DEMAND inline bool has_empty_output(const program& source) {
     bool any = false;
     for (const tensor& t : source.tensors) {
         if (t.role == tensor_role::output) {
@@ -357,7 +361,7 @@ inline bool has_empty_output(const program& source) {
 }
 
 /// The plan on the CPU. @throws budget_error
-inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
+OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
     const cpu_description& cpu = target.cpu;
     cpu_request request;
     request.threads = (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
@@ -385,7 +389,8 @@ inline plan place_on_cpu(const program& source, const machine& target, const opt
 }
 
 /// The plan for one GPU, where it keeps the workspace limit.
-inline std::optional<plan> gpu_plan_if_it_fits(const program& source, const machine& target, const options& wishes) {
+OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& source, const machine& target,
+                                                                const options& wishes) {
     try {
         return place_on_gpu(source, target, wishes);
     } catch (const budget_error&) {
@@ -400,7 +405,7 @@ inline std::optional<plan> gpu_plan_if_it_fits(const program& source, const mach
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws unsupported_error a placement that the machine does not have, or the CPU for operands in device memory.
-OTIMES_PLANNER_API plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
+OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
     placement chosen = wishes.placement;

@@ -30,7 +30,7 @@ struct sum_of_terms {
 
 /// The moves that compute a sum, the innermost mode first. At every mode either each different prefix stays apart, or terms that continue alike
 /// are added, whichever leaves fewer partial results. A product overwrites its input where nothing else reads that.
-class moves_of_sum {
+OTIMES_ON_DEMAND class moves_of_sum {
 public:
     OTIMES_COLD explicit moves_of_sum(const sum_of_terms& sum) : tile_of_{0}, used_{true} {
         struct strand {
@@ -173,10 +173,9 @@ private:
 };
 
 /// The group of fused_terms for a sum over `groups` trailing tensors [p..]; nothing where it does not fit, or would hold fibres that are too long.
-OTIMES_COLD inline std::optional<gpu_group> shared_terms_group(dtype type, const std::vector<std::int64_t>& p,
-                                                               const std::vector<gpu_move>& moves, std::int64_t groups,
-                                                               std::int64_t parts_per_line, bool may_use_unit,
-                                                               const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> shared_terms_group(
+    dtype type, const std::vector<std::int64_t>& p, const std::vector<gpu_move>& moves, std::int64_t groups,
+    std::int64_t parts_per_line, bool may_use_unit, const gpu_description& gpu) {
     group_request r;
     r.type = type;
     r.p = r.q = p;
@@ -246,7 +245,8 @@ OTIMES_COLD inline std::optional<gpu_group> shared_terms_group(dtype type, const
 }
 
 /// The group that replaces one outer mode of extent p of two matrices and adds the products.
-OTIMES_COLD inline std::optional<gpu_group> two_inputs_group(const group_request& one, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> two_inputs_group(const group_request& one,
+                                                                              const gpu_description& gpu) {
     group_request r = one;
     r.p = {2 * one.p.front()};
     const std::optional<chosen_group> chosen = choose_group(r, gpu);

@@ -24,6 +24,7 @@
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/text.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
@@ -92,7 +93,7 @@ inline constexpr std::int64_t cache_line_bytes = 128;
 
 /// In the device program of a stage, operand i of `stream_stage::operands` has the binding `first_device_binding + i`: two host
 /// operands may be the same memory, their copies on the device are not.
-inline std::int32_t first_device_binding(const program& source) {
+OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source) {
     std::int32_t count = 0;
     for (const tensor& t : source.tensors) {
         count = (std::max)(count, t.binding + 1);
@@ -100,11 +101,11 @@ inline std::int32_t first_device_binding(const program& source) {
     return count;
 }
 
-inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /// The stage that works on slabs of `extent` indices. The plans of its slabs may throw budget_error.
-inline stream_stage stage_of(const program& source, const program_cut& cut, std::int64_t extent,
-                             const gpu_description& gpu, const options& wishes) {
+OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const program_cut& cut, std::int64_t extent,
+                                              const gpu_description& gpu, const options& wishes) {
     stream_stage stage;
     stage.source = source;
     stage.cut = cut;
@@ -189,8 +190,9 @@ inline stream_stage stage_of(const program& source, const program_cut& cut, std:
 }
 
 /// The best stage for `source` within `budget` bytes of device memory; its device_bytes exceed the budget when none is.
-inline stream_stage best_stage(const program& source, const std::vector<program_cut>& cuts, const gpu_description& gpu,
-                               const options& wishes, std::int64_t budget) {
+OTIMES_ON_DEMAND inline stream_stage best_stage(const program& source, const std::vector<program_cut>& cuts,
+                                                const gpu_description& gpu, const options& wishes,
+                                                std::int64_t budget) {
     stream_stage best = stage_of(source, {}, 0, gpu, wishes);
     const double moved = best.bytes_in + best.bytes_out;
     if (best.device_bytes <= budget && moved < worth_cutting) {
@@ -241,9 +243,9 @@ inline stream_stage best_stage(const program& source, const std::vector<program_
 
 /// A chain of contractions in two stages, the one on mode `last` alone in the second. False where the program is no such chain.
 /// The tensor between them takes the binding after the program's own; `temporary_bytes`: 0 when it lies in Y.
-inline bool split_chain(const program& source, std::int32_t last, program& first, program& second,
-                        std::vector<std::int32_t>& first_names, std::vector<std::int32_t>& second_names,
-                        std::int64_t& temporary_bytes) {
+OTIMES_ON_DEMAND inline bool split_chain(const program& source, std::int32_t last, program& first, program& second,
+                                         std::vector<std::int32_t>& first_names,
+                                         std::vector<std::int32_t>& second_names, std::int64_t& temporary_bytes) {
     const std::int32_t bindings = first_device_binding(source);
     std::vector<const step*> before;
     const step* alone = nullptr;
@@ -350,8 +352,8 @@ inline bool split_chain(const program& source, std::int32_t last, program& first
 
 /// How the host operands of `source` pass through `gpu` within `budget` bytes of its memory.
 /// @throws budget_error when one index of every cut takes more; the text names the least that would do.
-inline stream_plan plan_stream(const program& source, const gpu_description& gpu, const options& wishes,
-                               std::int64_t budget) {
+OTIMES_ON_DEMAND inline stream_plan plan_stream(const program& source, const gpu_description& gpu,
+                                                const options& wishes, std::int64_t budget) {
     stream_plan result;
     const std::vector<program_cut> cuts = cuts_of(source);
     stream_stage one = streaming::best_stage(source, cuts, gpu, wishes, budget);

@@ -10,19 +10,20 @@
 
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/machine.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
 
 /// "threads 2 multiply_out 1 slab_extent 4 most_lanes 64 partition 0": what tuning_entry::choice holds.
-inline std::string choice_text(const cpu_request& r) {
+OTIMES_ON_DEMAND inline std::string choice_text(const cpu_request& r) {
     return "threads " + std::to_string(r.threads) + " multiply_out " + std::to_string(r.multiply_out ? 1 : 0) +
            " slab_extent " + std::to_string(r.slab_extent) + " most_lanes " + std::to_string(r.most_lanes) +
            " partition " + std::to_string(static_cast<int>(r.partition));
 }
 
 /// Reads choice_text back; false (and `r` unchanged) for any other text, so that a foreign table is ignored.
-inline bool read_choice(const std::string& text, cpu_request& r) {
+OTIMES_ON_DEMAND inline bool read_choice(const std::string& text, cpu_request& r) {
     std::istringstream in(text);
     in.imbue(std::locale::classic());
     std::string names[5];
@@ -43,7 +44,8 @@ inline bool read_choice(const std::string& text, cpu_request& r) {
 }
 
 /// The request of the table's entry for this program, else `otherwise`. A tuned thread count never exceeds the wish.
-inline cpu_request tuned_request(const machine& target, const program& source, const cpu_request& otherwise) {
+OTIMES_ON_DEMAND inline cpu_request tuned_request(const machine& target, const program& source,
+                                                  const cpu_request& otherwise) {
     if (target.tuning.empty()) {
         return otherwise;
     }

@@ -11,3 +11,7 @@
 #define OTIMES_COLD
 #define OTIMES_OUT_OF_LINE
 #endif
+
+/// In front of a function that a plain product does not call, such as the planner for GPUs: a template without anything to deduce, so
+/// that what it uses is instantiated only in files that call it (docs/decisions/0003). Its address is `&name<>`.
+#define OTIMES_ON_DEMAND template <class = void>

@@ -5,15 +5,20 @@
 /// the cpu executor.
 #pragma once
 
+#include <otimes/program/cold.hpp>
+
 #if defined(OTIMES_COMPILED) && !defined(OTIMES_COMPILED_PLANNER_SOURCE)
 #define OTIMES_PLANNER_IN_LIBRARY 1
 #else
 #define OTIMES_PLANNER_IN_LIBRARY 0
 #endif
 
-/// In front of what the library holds: there an ordinary function, header-only an inline one.
+/// In front of what the library holds: there an ordinary function, header-only an inline one, which is compiled where it is called
+/// (OTIMES_ON_DEMAND) unless every product needs it.
 #if defined(OTIMES_COMPILED_PLANNER_SOURCE)
 #define OTIMES_PLANNER_API
+#define OTIMES_PLANNER_API_ON_DEMAND
 #else
 #define OTIMES_PLANNER_API inline
+#define OTIMES_PLANNER_API_ON_DEMAND OTIMES_ON_DEMAND inline
 #endif

@@ -167,7 +167,8 @@ private:
 }  // namespace eigen
 
 /// What a decomposition keeps in device memory from one solve there to the next (otimes/device_algebra.hpp): one value for each executor
-/// and type. A copy of the decomposition begins without.
+/// and type. A copy of the decomposition begins without. It is memory of that executor: a decomposition that has solved on a stream of
+/// the caller's must end before the stream does, as a DeviceMatrix.
 class device_copies {
 public:
     device_copies() = default;

@@ -109,6 +109,9 @@ TEST_CASE("shifts and diagonals") {
     check(2 * matrix_d::Identity(12, 12) - K - matrix_d::Identity(12, 12) / 4, 1.75 * one - k);
     check(kron(A, 0.5 * otimes::identity(2), matrix_d::Identity(2, 2)),
           matrix_d(0.5 * kron(A, otimes::identity(4)).toDenseMatrix()));
+    const Eigen::MatrixXf Af = A.cast<float>(), Bf = B.cast<float>();
+    const Eigen::MatrixXf shifted = (kron(Af, Bf) - 2.0F * otimes::identity(12)).toDenseMatrix();
+    CHECK(shifted.isApprox((kron(Af, Bf).toDenseMatrix() - 2.0F * Eigen::MatrixXf::Identity(12, 12)).eval(), 1e-6F));
     const std::complex<double> i(0, 1);
     const Eigen::MatrixXcd Z = X * (K + 2.0 * i * otimes::identity());  // a complex shift of a real operator
     CHECK(support::close(matrix_d(Z.real()), times(X, k), 13));

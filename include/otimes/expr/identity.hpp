@@ -62,6 +62,9 @@ auto multiply_amounts(const First& first, const Second& second) {
         return amount_as<Second>(first) * second;
     } else if constexpr (is_complex_scalar<First> && std::is_arithmetic_v<Second>) {
         return first * amount_as<First>(second);
+    } else if constexpr (std::is_arithmetic_v<First> && std::is_arithmetic_v<Second>) {
+        using number = std::common_type_t<First, Second>;
+        return static_cast<number>(first) * static_cast<number>(second);
     } else {
         return first * second;
     }

@@ -64,7 +64,7 @@ __device__ __forceinline__ Accumulator dot_of_pieces(const dot_arguments<Storage
         for (int j = 0; j < dots_together; ++j) {
             const index_t piece = first + j * dot_threads;
             if (piece >= pieces) break;
-            const index_t line = one_line                ? 0
+            const index_t line = one_line               ? 0
                                  : (piece | each) >> 32 ? piece / each
                                                         : index_t(unsigned(piece) / unsigned(each));
             const index_t at = (piece - line * each) * Width;

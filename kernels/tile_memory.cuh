@@ -32,7 +32,7 @@ struct group_arguments {
     index_t x_inner, y_inner;  // outer groups: stride of the group's linear index (inner, when nothing is skipped)
     index_t c_offset;          // where C stands from Y, elements; 0: C is Y
     Scalar more_alpha[max_terms - 1];  // of the terms after the first
-    index_t second;                    // groups of two inputs: from X to the second; fused_terms: from Y to the second output
+    index_t second;  // groups of two inputs: from X to the second; fused_terms: from Y to the second output
     // Groups that end otherwise than by a store; beta is not used. Sums: `divisor` of them in the wide type, one of each block and 0
     // behind those; Y is what the product is multiplied by (of a norm: any address). Scaling: by D[u % divisor] or D[u / divisor],
     // u < 2^31 the place from Y on; u / divisor = (u * magic) >> (32 + shift).

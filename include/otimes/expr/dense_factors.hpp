@@ -47,7 +47,10 @@ leaf written_out(const leaf& f, std::size_t position) {
             for (std::int64_t i = 0; i < view.rows; ++i) {
                 const Scalar element =
                     column.empty() ? kron_node<Scalar>::element(f, view, i, j) : column[static_cast<std::size_t>(i)];
-                if constexpr (std::is_same_v<value, Scalar>) {
+                if constexpr (!is_complex_scalar<
+                                  Scalar>) {  // by itself: clang looks into branches that depend on `value`
+                    elements->push_back(element);
+                } else if constexpr (std::is_same_v<value, Scalar>) {
                     elements->push_back(element);
                 } else {
                     elements->push_back(element.real());

@@ -534,6 +534,45 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> any_group(const 
     return std::nullopt;
 }
 
+/// One trip for each mode of g, innermost first, by the matrix unit where `may_use_unit` and the extents allow. Returns the elements of a tensor;
+/// 0 where it, or a fibre, is too long.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t trips_of_one_mode(gpu_group& g, bool may_use_unit,
+                                                                   const gpu_description& gpu) {
+    const bool has_unit = may_use_unit && (g.type == dtype::f32   ? gpu.has_tf32_mma
+                                           : g.type == dtype::f64 ? gpu.has_f64_mma_wide
+                                                                  : false);
+    std::int64_t elements = 1;
+    for (std::int32_t level = g.modes(); level >= 1; --level) {
+        const std::int64_t e = g.p_of(level);
+        elements *= e;
+        gpu_trip trip;
+        trip.first = level;
+        trip.matrix = has_unit && e % 8 == 0 && e >= (g.type == dtype::f32 ? 16 : 8) &&
+                      (level == g.modes() || g.p_of(g.modes()) % group_memory::vector_of(g.type) == 0);
+        if (e > (trip.matrix ? 64 : 32) || elements > (std::int64_t{1} << 16)) {
+            return 0;
+        }
+        g.tile.trips.push_back(trip);
+    }
+    return elements;
+}
+
+/// Which trips of one mode use the unit of four warps, and how many warps share a fibre where there would be fewer fibres than warps.
+OTIMES_ON_DEMAND OTIMES_COLD inline void choose_units(gpu_group& g, std::int64_t elements, const gpu_description& gpu) {
+    for (gpu_trip& trip : g.tile.trips) {
+        const std::int64_t e = g.p_of(trip.first);
+        const std::int64_t fibres = elements * g.tile.rows / g.tile.cluster / e;
+        trip.warpgroup = trip.matrix && g.type == dtype::f32 && gpu.has_warpgroup_mma && (e == 32 || e == 64) &&
+                         g.tile.threads % 128 == 0 && fibres >= g.tile.threads / 2;
+        const std::int64_t each = g.type == dtype::f32 || e >= 64 ? 32 : 16;
+        trip.split = 1;
+        while (trip.matrix && !trip.warpgroup && e % (16 * trip.split) == 0 &&
+               fibres / each * trip.split * 2 <= g.tile.threads / 32) {
+            trip.split *= 2;
+        }
+    }
+}
+
 /// The group that adds up the products of `groups` trailing tensors [p..] with each of their modes, first mode outermost; nothing where it
 /// does not fit or would hold fibres that are too long.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype type, const std::vector<std::int64_t>& p,
@@ -545,24 +584,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype typ
     gpu_group g = without_tile(r);
     g.sum = true;
     const std::int64_t words = group_memory::words_of(type);
-    const bool has_unit = may_use_unit && (type == dtype::f32   ? gpu.has_tf32_mma
-                                           : type == dtype::f64 ? gpu.has_f64_mma_wide
-                                                                : false);
-    std::int64_t tile = 1;
-    bool all_by_unit = true;
-    for (std::int32_t level = g.modes(); level >= 1; --level) {
-        const std::int64_t e = g.p_of(level);
-        tile *= e;
-        gpu_trip trip;
-        trip.first = level;
-        trip.matrix = has_unit && e % 8 == 0 && e >= (type == dtype::f32 ? 16 : 8) &&
-                      (level == g.modes() || p.back() % group_memory::vector_of(type) == 0);
-        all_by_unit = all_by_unit && trip.matrix;
-        if (e > (trip.matrix ? 64 : 32) || tile > (std::int64_t{1} << 16)) {
-            return std::nullopt;
-        }
-        g.tile.trips.push_back(trip);
+    const std::int64_t tile = trips_of_one_mode(g, may_use_unit, gpu);
+    if (tile == 0) {
+        return std::nullopt;
     }
+    const bool all_by_unit = std::ranges::all_of(g.tile.trips, &gpu_trip::matrix);
     while (tile * g.tile.rows * 2 * words <= 4096 &&
            groups / (2 * g.tile.rows) >= 2 * (std::max)(1, gpu.multiprocessors) &&
            (parts_per_line == 1 || parts_per_line % (2 * g.tile.rows) == 0)) {
@@ -577,36 +603,20 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype typ
             gpu.registers_per_multiprocessor / (g.tile.threads * (all_by_unit && words * tile > 8192 ? 168ll : 104ll));
         return static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 0, 16));
     };
-    // Fibres of a level in one block.
-    const auto fibres = [&](std::int32_t level) { return tile * g.tile.rows / g.tile.cluster / g.p_of(level); };
-    const auto choose_units = [&] {
-        for (gpu_trip& trip : g.tile.trips) {
-            const std::int64_t e = g.p_of(trip.first);
-            trip.warpgroup = trip.matrix && type == dtype::f32 && gpu.has_warpgroup_mma && (e == 32 || e == 64) &&
-                             g.tile.threads % 128 == 0 && fibres(trip.first) >= g.tile.threads / 2;
-            // Warps that would have no fibres share those of others.
-            const std::int64_t each = type == dtype::f32 || e >= 64 ? 32 : 16;
-            trip.split = 1;
-            while (trip.matrix && !trip.warpgroup && e % (16 * trip.split) == 0 &&
-                   fibres(trip.first) / each * trip.split * 2 <= g.tile.threads / 32) {
-                trip.split *= 2;
-            }
-        }
-    };
-    choose_units();
+    choose_units(g, tile, gpu);
     // Two blocks on a multiprocessor hide each other's loads. Where there is one, the blocks of a cluster share the tile; else the next
     // tile arrives during this one.
     if (all_by_unit && g.tile.rows == 1 && blocks_of() < 2) {
         const gpu_tile alone = g.tile;
         while (blocks_of() < 2 && g.tile.cluster * 2 <= gpu.cluster_blocks && g.p_of(1) % (2 * g.tile.cluster) == 0) {
             g.tile.cluster *= 2;
-            choose_units();
+            choose_units(g, tile, gpu);
         }
         if (g.modes() < 3 || blocks_of() < 2) {
             g.tile = alone;
             g.tile.slots = 1;
             g.tile.threads = 256;
-            choose_units();
+            choose_units(g, tile, gpu);
         }
     }
     g.tile.blocks = (std::max)(1, blocks_of());

@@ -185,22 +185,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> shared_terms_group(
         return std::nullopt;
     }
     const std::int64_t words = group_memory::words_of(type);
-    const bool has_unit = may_use_unit && (type == dtype::f32 ? gpu.has_tf32_mma : gpu.has_f64_mma_wide);
-    std::int64_t tile = 1;
-    bool by_unit = false;
-    for (std::int32_t level = g.modes(); level >= 1; --level) {
-        const std::int64_t e = g.p_of(level);
-        tile *= e;
-        gpu_trip trip;
-        trip.first = level;
-        trip.matrix = has_unit && e % 8 == 0 && e >= (type == dtype::f32 ? 16 : 8) &&
-                      (level == g.modes() || p.back() % group_memory::vector_of(type) == 0);
-        by_unit = by_unit || trip.matrix;
-        if (e > (trip.matrix ? 64 : 32) || tile > (std::int64_t{1} << 16)) {
-            return std::nullopt;
-        }
-        g.tile.trips.push_back(trip);
+    const std::int64_t tile = trips_of_one_mode(g, may_use_unit, gpu);
+    if (tile == 0) {
+        return std::nullopt;
     }
+    const bool by_unit = std::ranges::any_of(g.tile.trips, &gpu_trip::matrix);
     const auto may_double = [&] {
         return groups / (2 * g.tile.rows) >= 2 * (std::max)(1, gpu.multiprocessors) &&
                (parts_per_line == 1 || parts_per_line % (2 * g.tile.rows) == 0);
@@ -221,17 +210,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> shared_terms_group(
     }
     g.tile.threads =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(tile * g.tile.rows * words / 32 / 32 * 32, 64, 256));
-    for (gpu_trip& trip : g.tile.trips) {
-        const std::int64_t e = g.p_of(trip.first);
-        const std::int64_t fibres = tile * g.tile.rows / e;
-        trip.warpgroup = trip.matrix && type == dtype::f32 && gpu.has_warpgroup_mma && (e == 32 || e == 64) &&
-                         g.tile.threads % 128 == 0 && fibres >= g.tile.threads / 2;
-        const std::int64_t each = type == dtype::f32 || e >= 64 ? 32 : 16;
-        while (trip.matrix && !trip.warpgroup && e % (16 * trip.split) == 0 &&
-               fibres / each * trip.split * 2 <= g.tile.threads / 32) {
-            trip.split *= 2;  // warps that would have no fibres share those of others
-        }
-    }
+    choose_units(g, tile, gpu);
     // The next tile arrives during this one: 2 % gained by multiply-adds, 10 % lost beside a third block of the unit's warps.
     g.tile.slots = by_unit ? 0 : 1;
     g.tile.slots = fits(2) ? g.tile.slots : 0;

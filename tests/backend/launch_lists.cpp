@@ -516,6 +516,30 @@ std::vector<test_case> cases() {
     return result;
 }
 
+// Y = (or, with `add`, Y +=) the sum of the products.
+void add_products(program& p, bindings& b, const std::vector<product_node<double>>& nodes, const matrix_view& y,
+                  bool add) {
+    lowering<double> low(p, b);
+    for (const product_node<double>& node : nodes) {
+        low.add_product(node, y, add);
+        add = true;
+    }
+}
+
+// All operands in device memory, each bound once, as DeviceMatrix expressions are lowered.
+void place_on_device(program& p, const bindings& b) {
+    for (std::size_t i = 0; i < p.tensors.size(); ++i) {
+        tensor& t = p.tensors[i];
+        if (t.binding < 0) continue;
+        t.space = memory_space::device;
+        for (std::size_t j = 0; j < i; ++j)
+            if (p.tensors[j].binding >= 0 && p.tensors[j].role == t.role &&
+                b.pointers[static_cast<std::size_t>(p.tensors[j].binding)] ==
+                    b.pointers[static_cast<std::size_t>(t.binding)])
+                t.binding = p.tensors[j].binding;
+    }
+}
+
 }  // namespace
 
 TEST_CASE("launch lists compute what their programs say") {
@@ -656,29 +680,12 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
                 nodes.back().right.push_back(f);
             }
         }
-        const auto write = [&](program& p, bindings& b, std::vector<double>& to) {
-            lowering<double> low(p, b);
-            bool adds = add;
-            for (const product_node<double>& node : nodes) {
-                low.add_product(node, {to.data(), rows, n, ld, 1}, adds);
-                adds = true;
-            }
-        };
         program p, given;
         bindings b, bound;
-        write(p, b, want);
+        add_products(p, b, nodes, {want.data(), rows, n, ld, 1}, add);
         reference_run<double>(p, b);
-        write(given, bound, y);
-        for (std::size_t i = 0; i < given.tensors.size(); ++i) {
-            tensor& t = given.tensors[i];
-            if (t.binding < 0) continue;
-            t.space = memory_space::device;
-            for (std::size_t j = 0; j < i; ++j)
-                if (given.tensors[j].binding >= 0 && given.tensors[j].role == t.role &&
-                    bound.pointers[static_cast<std::size_t>(given.tensors[j].binding)] ==
-                        bound.pointers[static_cast<std::size_t>(t.binding)])
-                    t.binding = given.tensors[j].binding;
-        }
+        add_products(given, bound, nodes, {y.data(), rows, n, ld, 1}, add);
+        place_on_device(given, bound);
         machine m;
         m.gpus = {gpu};
         options decided;
@@ -790,29 +797,12 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
                 node.right.push_back(l);
             }
         }
-        const auto write = [&](program& p, bindings& b, std::vector<double>& to) {
-            lowering<double> low(p, b);
-            bool adds = add;
-            for (const product_node<double>& node : nodes) {
-                low.add_product(node, {to.data(), rows, n, ld, 1}, adds);
-                adds = true;
-            }
-        };
         program p, given;
         bindings b, bound;
-        write(p, b, want);
+        add_products(p, b, nodes, {want.data(), rows, n, ld, 1}, add);
         reference_run<double>(p, b);
-        write(given, bound, y);
-        for (std::size_t i = 0; i < given.tensors.size(); ++i) {
-            tensor& t = given.tensors[i];
-            if (t.binding < 0) continue;
-            t.space = memory_space::device;
-            for (std::size_t j = 0; j < i; ++j)
-                if (given.tensors[j].binding >= 0 && given.tensors[j].role == t.role &&
-                    bound.pointers[static_cast<std::size_t>(given.tensors[j].binding)] ==
-                        bound.pointers[static_cast<std::size_t>(t.binding)])
-                    t.binding = given.tensors[j].binding;
-        }
+        add_products(given, bound, nodes, {y.data(), rows, n, ld, 1}, add);
+        place_on_device(given, bound);
         machine m;
         m.gpus = {gpu};
         options decided;

@@ -5,6 +5,10 @@
 #include "run.hpp"
 
 int main() {
+    if (empty_product() != 1) {  // first: nothing has asked for other loops yet
+        std::printf("a product without elements should have its shape\n");
+        return 1;
+    }
     const target_result a = run_a();
     const target_result b = run_b();
     const target_result again = run_a();

@@ -376,7 +376,13 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
 OTIMES_COLD inline bool run_empty_step(const plan& p, const pass& one, const bindings& b, char* buffers,
                                        std::ptrdiff_t element_bytes) {
     const step& s = p.source.steps[static_cast<std::size_t>(one.step)];
-    if ((s.kind != step_kind::contract && s.kind != step_kind::accumulate) || element_count(p.source, s.in) != 0) {
+    if (s.kind != step_kind::contract && s.kind != step_kind::accumulate) {
+        return false;
+    }
+    if (element_count(p.source, s.out) == 0) {
+        return true;
+    }
+    if (element_count(p.source, s.in) != 0) {
         return false;
     }
     const tensor& t = p.source.at(s.out);

@@ -262,3 +262,51 @@ TEST_CASE("the destination as a factor") {
     F = kron(otimes::own(F)) * otimes::own(F);
     CHECK(support::close(F, times(f, f), 3));
 }
+
+TEST_CASE("dense terms of a sum that read other elements of the destination than they write") {
+    const auto K = kron(A, B);
+    const matrix_d X = random(6, 6, 50), y = random(6, 6, 51);
+    const auto xk = times(X, k);
+    matrix_d Y = y;
+    Y = 2.0 * Y.transpose() + X * K;
+    CHECK(support::close(Y, plus(matrix_d(2.0 * y.transpose()), xk), 7));
+    Y = y;
+    Y += X * K - 2.0 * Y.transpose();
+    CHECK(support::close(Y, plus(matrix_d(y - 2.0 * y.transpose()), xk), 8));
+    Y = y;
+    Y = X * K + Y.reverse();
+    CHECK(support::close(Y, plus(matrix_d(y.reverse()), xk), 7));
+    Y = y;
+    Y = X * K + Y.row(5).replicate(6, 1);
+    CHECK(support::close(Y, plus(matrix_d(y.row(5).replicate(6, 1)), xk), 7));
+    const std::vector<int> backwards{5, 4, 3, 2, 1, 0};
+    Y = y;
+    Y = X * K + Y(backwards, backwards);
+    CHECK(support::close(Y, plus(matrix_d(y.reverse()), xk), 7));
+    Y = y;
+    Y.bottomRows(3) = 2.0 * Y.middleRows(2, 3) + X.topRows(3) * K;
+    CHECK(support::close(matrix_d(Y.bottomRows(3)),
+                         plus(matrix_d(2.0 * y.middleRows(2, 3)), times(matrix_d(X.topRows(3)), k)), 7));
+    // Element by element, and products, which Eigen evaluates first: no temporary for the whole.
+    Y = y;
+    Y = 2.0 * Y + Y.cwiseProduct(X) + X * K;
+    CHECK(support::close(Y, plus(matrix_d(2.0 * y + y.cwiseProduct(X)), xk), 8));
+    Y = y;
+    Y = Y * X + X * K;
+    CHECK(support::close(Y, plus(times(y, X), xk), 12));
+}
+
+TEST_CASE("a diagonal of the destination beside a kron") {
+    const auto K = kron(A, B);
+    const matrix_d X = random(6, 6, 52), y = random(6, 6, 53);
+    const matrix_d D = matrix_d(y.col(0).asDiagonal());
+    matrix_d Y = y;
+    Y = Y.col(0).asDiagonal() * K * X;
+    CHECK(support::close(Y, times(D, times(k, X)), 7));
+    Y = y;
+    Y = (Y.col(0).asDiagonal() * K + otimes::identity()) * X;
+    CHECK(support::close(Y, plus(times(D, times(k, X)), X), 8));
+    Y = y;
+    Y = K * Y.col(0).asDiagonal() * X;
+    CHECK(support::close(Y, times(k, times(D, X)), 7));
+}

@@ -3,8 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <complex>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <Eigen/IterativeLinearSolvers>
 #include <Eigen/SparseCore>
@@ -321,4 +324,70 @@ TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", 
     changed(1, 2) = Scalar(5);
     check(S, matrix<Scalar>(changed * k * changed.transpose() + Scalar(0.5) * matrix<Scalar>::Identity(6, 6) + l));
     CHECK_THROWS_AS((void)(op + K), otimes::shape_error);
+}
+
+TEST_CASE("unsigned multiples of an identity are subtracted as such") {
+    const matrix_d A = random(2, 2, 60), B = random(3, 3, 61), X = random(6, 2, 62);
+    const auto k = dense_kron(A, B);
+    const auto shifted = plus(k, matrix_d(-2.0 * matrix_d::Identity(6, 6)));
+    CHECK(support::close((kron(A, B) - 2U * otimes::identity()).toDenseMatrix(), shifted, 2));
+    CHECK(support::close((kron(A, B) - otimes::identity() * std::size_t(2)).toDenseMatrix(), shifted, 2));
+    CHECK(support::close((kron(A, B) + -(2U * otimes::identity(6))).toDenseMatrix(), shifted, 2));
+    CHECK(support::close(matrix_d((2U * otimes::identity() - kron(A, B)) * X), scaled(-1.0, times(shifted, X)), 8));
+}
+
+TEST_CASE("sparse and diagonal matrices on either side of a sum") {
+    const matrix_d A = random(2, 2, 63), B = random(3, 3, 64), X = random(4, 6, 65);
+    const auto k = dense_kron(A, B);
+    Eigen::SparseMatrix<double> W(6, 6);
+    W.insert(0, 5) = 2.0;
+    W.insert(3, 1) = -3.0;
+    const matrix_d w = W;
+    const vector_d d = random<vector_d>(6, 1, 66);
+    const matrix_d dense_d = d.asDiagonal();
+    const auto K = kron(A, B);
+    CHECK(support::close((K + W).toDenseMatrix(), plus(k, w), 2));
+    CHECK(support::close((W.transpose() + K).toDenseMatrix(), plus(k, matrix_d(w.transpose())), 2));
+    CHECK(support::close(matrix_d(X * (K - W)), times(X, plus(k, matrix_d(-w))), 8));
+    CHECK(support::close((W - K).toDenseMatrix(), plus(scaled(-1.0, k), w), 2));
+    CHECK(support::close((d.asDiagonal() - K).toDenseMatrix(), plus(scaled(-1.0, k), dense_d), 2));
+    const auto wk = times(w, k);
+    CHECK(support::close((W * K + W).toDenseMatrix(), plus(wk, w), 8));
+    CHECK(support::close((W - W * K).toDenseMatrix(), plus(scaled(-1.0, wk), w), 8));
+    CHECK(support::close((d.asDiagonal() - W * K).toDenseMatrix(), plus(scaled(-1.0, wk), dense_d), 8));
+}
+
+TEST_CASE("an operator with matrices beside its kron: from the right, transposed, formed") {
+    const matrix_d A = random(2, 2, 67), B = random(3, 3, 68), X = random(4, 6, 69);
+    const auto k = dense_kron(A, B);
+    Eigen::SparseMatrix<double> W(6, 6);
+    W.insert(0, 5) = 2.0;
+    W.insert(3, 1) = -3.0;
+    const matrix_d w = W;
+    const auto op = W * kron(A, B) * W.transpose() + 2.0 * otimes::identity();
+    const auto formed = plus(times(w, times(k, matrix_d(w.transpose()))), matrix_d(2.0 * matrix_d::Identity(6, 6)));
+    CHECK(support::close(op.toDenseMatrix(), formed, 40));
+    CHECK(support::close(op.transpose().toDenseMatrix(), oracle::transpose(formed), 40));
+    CHECK(support::close(op.adjoint().toDenseMatrix(), oracle::transpose(formed), 40));
+    CHECK(support::close(op.conjugate().toDenseMatrix(), formed, 40));
+    CHECK(support::close(matrix_d(X * op), times(X, formed), 46));
+}
+
+TEST_CASE("sums whose number of terms or factors is known at run time") {
+    const std::vector<matrix_d> F{random(2, 2, 70), random(3, 3, 71), random(2, 2, 72)};
+    const matrix_d expected = otimes::kron_sum(F[0], F[1], F[2]).toDenseMatrix();
+    CHECK(otimes::kron_sum(F).toDenseMatrix() == expected);
+    CHECK(otimes::kron_sum(std::span<const matrix_d>(F)).toDenseMatrix() == expected);
+    CHECK(otimes::kron_sum(std::vector<matrix_d>(F)).toDenseMatrix() == expected);  // owned
+    CHECK(otimes::kron_sum(std::vector<matrix_d>{F[1]}).toDenseMatrix() == F[1]);
+    CHECK(otimes::kron_sum(std::vector<matrix_d>()).toDenseMatrix() == matrix_d::Zero(1, 1));
+    CHECK_THROWS_AS((void)otimes::kron_sum(std::vector<matrix_d>{F[0], random(2, 3, 73)}), otimes::shape_error);
+
+    otimes::sum_expr<double> S = kron(F[0], F[1]);
+    S += kron(F[2], F[1]);
+    S -= 0.5 * otimes::identity();
+    const matrix_d whole = S.toDenseMatrix();
+    CHECK((whole - (kron(F[0], F[1]) + kron(F[2], F[1]) - 0.5 * otimes::identity()).toDenseMatrix()).norm() == 0);
+    CHECK_THROWS_AS(S += kron(F[0]), otimes::shape_error);
+    CHECK(S.toDenseMatrix() == whole);
 }

@@ -58,6 +58,14 @@ void check_assignments(const Expression& expression, const Oracle& want, std::si
 
 }  // namespace
 
+TEST_CASE("a kron of identities alone keeps no scalar type when it is transposed") {
+    const matrix<float> X = random<matrix<float>>(2, 6, 90);
+    const matrix<float> Y = X * kron(otimes::identity(2), otimes::identity(3)).transpose();
+    CHECK(Y == X);
+    const matrix<float> Z = kron(otimes::identity(2)).adjoint().conjugate() * X;
+    CHECK(Z == X);
+}
+
 TEST_CASE("X * K and K * X") {
     const auto K = kron(A, B, C);
     const matrix_d X = random(7, 24, 10);

@@ -64,7 +64,9 @@ auto multiply_amounts(const First& first, const Second& second) {
         return first * amount_as<First>(second);
     } else if constexpr (std::is_arithmetic_v<First> && std::is_arithmetic_v<Second>) {
         using number = std::common_type_t<First, Second>;
-        return static_cast<number>(first) * static_cast<number>(second);
+        using signed_number =  // so that -1 times an unsigned multiple is negative
+            std::conditional_t<std::is_integral_v<number> && std::is_unsigned_v<number>, std::int64_t, number>;
+        return static_cast<signed_number>(first) * static_cast<signed_number>(second);
     } else {
         return first * second;
     }

@@ -73,6 +73,11 @@ inline constexpr bool has_direct_access = bool(int(Eigen::internal::traits<Expre
     e.data();
 };
 
+/// True for a product of matrices: inside another expression Eigen evaluates it before anything is written.
+template <class Expression>
+inline constexpr bool is_evaluated_first = bool(int(Eigen::internal::traits<Expression>::Flags) &
+                                                Eigen::EvalBeforeNestingBit);
+
 /// True for what owns its memory: Matrix and nothing else here.
 template <class Expression>
 inline constexpr bool is_plain = std::is_base_of_v<Eigen::PlainObjectBase<Expression>, Expression>;

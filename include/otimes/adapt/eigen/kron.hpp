@@ -348,6 +348,10 @@ public:
         result.edit().rewritten().add(node().rewritten());
         return result;
     }
+    /// Itself, still without a scalar type.
+    [[nodiscard]] identity_kron transpose() const { return *this; }
+    [[nodiscard]] identity_kron conjugate() const { return *this; }
+    [[nodiscard]] identity_kron adjoint() const { return *this; }
 };
 
 namespace eigen {

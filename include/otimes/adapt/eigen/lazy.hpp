@@ -172,6 +172,28 @@ template <class Operand>
 using held = std::conditional_t<is_plain<bare<Operand>> && std::is_lvalue_reference_v<Operand>, const bare<Operand>&,
                                 bare<Operand>>;
 
+/// May evaluating `term` one element after the other read what has been written already? `in_place`: element (i, j) of the term
+/// reads no other elements than its operands' (i, j), so an operand that is the destination itself does no harm.
+template <class Term>
+bool reads_what_is_written(const Term& term, const matrix_view& written, const strided_memory& memory, bool in_place) {
+    if constexpr (lazy_node<Term> || is_evaluated_first<Term>) {
+        return false;
+    } else if constexpr (has_direct_access<Term>) {
+        const matrix_view view = view_of(term);
+        return !(in_place && view == written) &&
+               overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))), memory);
+    } else if constexpr (requires { term.functor(), term.lhs(), term.rhs(); }) {
+        return reads_what_is_written(term.lhs(), written, memory, in_place) ||
+               reads_what_is_written(term.rhs(), written, memory, in_place);
+    } else if constexpr (requires { term.functor(), term.nestedExpression(); }) {
+        return reads_what_is_written(term.nestedExpression(), written, memory, in_place);
+    } else if constexpr (requires { term.nestedExpression(); }) {  // a transpose, a block, replicated, reversed, ..
+        return reads_what_is_written(term.nestedExpression(), written, memory, false);
+    } else {
+        return !requires { term.functor(); };  // constants read nothing; what others read they do not tell
+    }
+}
+
 /// First + sign * Second, at least one of them lazy: one assignment, then one accumulation, no temporary.
 template <class First, class Second>
 struct sum {
@@ -250,13 +272,11 @@ private:
         if constexpr (lazy_node<Term>) {
             return term.node().reads(written, bytes);
         } else if constexpr (has_direct_access<Term>) {
-            // Reading exactly the elements that are written, one by one, is what coefficient-wise evaluation allows.
-            const matrix_view view = view_of(term);
-            return view != written && overlap(memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<Term>))),
-                                              memory_of(written, bytes));
+            return reads_what_is_written(term, written, memory_of(written, bytes), true);
         } else {
-            // An expression does not tell what it reads; a destination that is resized first may be it.
-            return written.rows != term.rows() || written.cols != term.cols();
+            // What is evaluated first may be a product with a destination that is resized before.
+            return written.rows != term.rows() || written.cols != term.cols() ||
+                   reads_what_is_written(term, written, memory_of(written, bytes), true);
         }
     }
     template <class Term>

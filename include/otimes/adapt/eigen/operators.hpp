@@ -81,7 +81,7 @@ struct applied {
         if constexpr (has_direct_access<bare<Matrix>>) {
             return overlap(memory_of(view_of(x), static_cast<std::int64_t>(sizeof(scalar_of<Matrix>))),
                            memory_of(written, bytes)) ||
-                   op.kron_reads(written, bytes);
+                   op.factors_read(written, bytes);
         } else {
             return true;
         }
@@ -161,15 +161,36 @@ public:
     [[nodiscard]] Scalar scale() const noexcept { return scale_; }
     [[nodiscard]] Scalar shift() const noexcept { return shift_; }
 
-    [[nodiscard]] bool kron_reads(const matrix_view& written, std::int64_t bytes) const {
+    /// May K or a diagonal beside it lie in that memory?
+    [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
+        const strided_memory memory = memory_of(written, bytes);
         for (const leaf& f : kron_.node().factors()) {
-            if (!f.is_identity() &&
-                overlap(memory_of(f.view(), static_cast<std::int64_t>(sizeof(Scalar))), memory_of(written, bytes))) {
+            if (detail::factor_reads<Scalar>(f, memory)) {
                 return true;
             }
         }
-        return false;
+        const auto side_reads = [&](const auto& side) {
+            if constexpr (requires { side.get().diagonal(); }) {
+                using diagonal_type = eigen::bare<decltype(side.get().diagonal())>;
+                if constexpr (eigen::diagonal_like<decltype(side.get())> && eigen::has_direct_access<diagonal_type>) {
+                    const auto& d = side.get().diagonal();
+                    return overlap(memory_of(eigen::view_of(d),
+                                             static_cast<std::int64_t>(sizeof(eigen::scalar_of<diagonal_type>))),
+                                   memory);
+                }
+            }
+            return false;
+        };
+        return side_reads(left_) || side_reads(right_);
     }
+
+    /// @name As for a sum of krons (sums.hpp). `toDenseMatrix()` is the only way to form the matrix.
+    /// @{
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> toDenseMatrix() const;
+    [[nodiscard]] sum_expr<Scalar> transpose() const;
+    [[nodiscard]] sum_expr<Scalar> conjugate() const;
+    [[nodiscard]] sum_expr<Scalar> adjoint() const;
+    /// @}
 
     /// The diagonal. Cost: for each entry, the elements of that row and column of the matrices beside K. <Eigen/SparseCore>
     /// must be included.
@@ -239,8 +260,8 @@ public:
     template <class Destination>
     void evalTo(Destination&) const {
         static_assert(eigen::always_false<Destination>,
-                      "otimes: an operator with a Kronecker product does not turn into a matrix by itself. Multiply it "
-                      "with a matrix.");
+                      "otimes: an operator with a Kronecker product does not turn into a matrix by itself. Write "
+                      "op.toDenseMatrix() to form it, or multiply it with a matrix.");
     }
     template <class Destination>
     void addTo(Destination& destination) const {
@@ -436,6 +457,10 @@ operator_tree<Scalar> scaled_tree(const operator_expr<Left, Right, Other>& op, c
     return tree;
 }
 
+/// X * op for an op with matrices beside its kron.
+template <class Type>
+concept operator_with_sides = is_operator_expr<bare<Type>>;
+
 /// Two operators of which one at least has matrices beside its kron.
 template <class First, class Second>
 concept operators_with_sides = (is_operator_expr<bare<First>> &&
@@ -469,15 +494,32 @@ requires eigen::operators_with_sides<First, Second>
     eigen::enable_structure<scalar>();
     return sum_expr<scalar>(multiply_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
 }
-template <class Left, class Right, class Scalar, class Diagonal>
-requires eigen::diagonal_like<Diagonal>
-[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, Diagonal&& d) {
-    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) + std::forward<Diagonal>(d);
+template <class Left, class Right, class Scalar, class Matrix>
+requires eigen::sparse_term<Matrix>
+[[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, Matrix&& d) {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) + std::forward<Matrix>(d);
 }
-template <class Left, class Right, class Scalar, class Diagonal>
-requires eigen::diagonal_like<Diagonal>
-[[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op, Diagonal&& d) {
-    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) - std::forward<Diagonal>(d);
+template <class Left, class Right, class Scalar, class Matrix>
+requires eigen::sparse_term<Matrix>
+[[nodiscard]] auto operator+(Matrix&& d, const operator_expr<Left, Right, Scalar>& op) {
+    return op + std::forward<Matrix>(d);
+}
+template <class Left, class Right, class Scalar, class Matrix>
+requires eigen::sparse_term<Matrix>
+[[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op, Matrix&& d) {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(op)) - std::forward<Matrix>(d);
+}
+template <class Left, class Right, class Scalar, class Matrix>
+requires eigen::sparse_term<Matrix>
+[[nodiscard]] auto operator-(Matrix&& d, const operator_expr<Left, Right, Scalar>& op) {
+    return Scalar(-1) * op + std::forward<Matrix>(d);
+}
+/// X * op.
+template <class Matrix, class Operator>
+requires(eigen::dense<Matrix>&& eigen::operator_with_sides<Operator>) [[nodiscard]] auto operator*(Matrix&& x,
+                                                                                                   const Operator& op) {
+    using scalar = typename Operator::Scalar;
+    return std::forward<Matrix>(x) * sum_expr<scalar>(eigen::tree_of<scalar>(op));
 }
 template <class Matrix, class Scalar>
 requires eigen::sparse_like<Matrix>
@@ -492,6 +534,23 @@ requires eigen::sparse_like<Matrix>
     return sum_expr<Scalar>(multiply_trees(s.tree(), eigen::side_tree<Scalar>(w, std::is_lvalue_reference_v<Matrix>)));
 }
 /// @}
+
+template <class Left, class Right, class Scalar>
+Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> operator_expr<Left, Right, Scalar>::toDenseMatrix() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this)).toDenseMatrix();
+}
+template <class Left, class Right, class Scalar>
+sum_expr<Scalar> operator_expr<Left, Right, Scalar>::transpose() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this)).transpose();
+}
+template <class Left, class Right, class Scalar>
+sum_expr<Scalar> operator_expr<Left, Right, Scalar>::conjugate() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this)).conjugate();
+}
+template <class Left, class Right, class Scalar>
+sum_expr<Scalar> operator_expr<Left, Right, Scalar>::adjoint() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this)).adjoint();
+}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

@@ -5,6 +5,7 @@
 /// whatever the formula; it is applied as one program (expr/lower_tree.hpp) and never formed.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -317,6 +318,10 @@ concept kron_operator = is_kron<bare<Type>> || is_sum<bare<Type>>;
 template <class Type>
 concept dense_beside = dense<Type> && !shift_like<Type>;
 
+/// What is added to an operator entry by entry: diagonal and sparse matrices.
+template <class Type>
+concept sparse_term = diagonal_like<Type> || sparse_matrix_like<Type>;
+
 template <class Matrix>
 void refuse_dense_beside() {
     static_assert(always_false<Matrix>,
@@ -366,10 +371,11 @@ operator_tree<Scalar> identity_beside(const Operator& op, const Scalar& amount, 
     return operator_tree<Scalar>(std::move(node));
 }
 
-template <class Scalar, class Diagonal>
-operator_tree<Scalar> diagonal_tree(Diagonal&& d, const Scalar& amount) {
+/// amount times a diagonal or sparse matrix.
+template <class Scalar, class Matrix>
+operator_tree<Scalar> term_tree(Matrix&& d, const Scalar& amount) {
     kron_node<Scalar> node;
-    append_argument(node, std::forward<Diagonal>(d));
+    append_argument(node, std::forward<Matrix>(d));
     node.set_alpha(amount);
     return operator_tree<Scalar>(std::move(node));
 }
@@ -443,7 +449,8 @@ template <class Operator, class Identity>
 requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
 operator-(const Operator& op, const Identity& identity) {
     const auto shift = eigen::shift_of(identity);
-    return op + scaled_identity<eigen::bare<decltype(-shift.scale)>>{-shift.scale, shift.order};
+    const auto amount = detail::multiply_amounts(-1, shift.scale);
+    return op + scaled_identity<eigen::bare<decltype(amount)>>{amount, shift.order};
 }
 template <class Operator, class Identity>
 requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Operator::Scalar>) [[nodiscard]] auto
@@ -467,26 +474,42 @@ template <class Operator, class Matrix>
 requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator-(const Matrix&, const Operator&) {
     eigen::refuse_dense_beside<Matrix>();
 }
-/// K + d.asDiagonal(): the vector is borrowed like a factor.
-template <class Operator, class Diagonal>
-requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator+(
-    const Operator& op, Diagonal&& d) {
-    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Diagonal>>;
+/// K + d.asDiagonal(), K + W with a sparse W: the vector, the lvalue matrix, is borrowed like a factor.
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator+(const Operator& op,
+                                                                                                   Matrix&& d) {
+    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Matrix>>;
     return sum_expr<scalar>(
-        add_trees(eigen::tree_of<scalar>(op), eigen::diagonal_tree<scalar>(std::forward<Diagonal>(d), scalar(1))));
+        add_trees(eigen::tree_of<scalar>(op), eigen::term_tree<scalar>(std::forward<Matrix>(d), scalar(1))));
 }
-template <class Operator, class Diagonal>
-requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator+(
-    Diagonal&& d, const Operator& op) {
-    return op + std::forward<Diagonal>(d);
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator+(Matrix&& d,
+                                                                                                   const Operator& op) {
+    return op + std::forward<Matrix>(d);
 }
-template <class Operator, class Diagonal>
-requires(eigen::kron_operator<Operator>&& eigen::diagonal_like<Diagonal>) [[nodiscard]] auto operator-(
-    const Operator& op, Diagonal&& d) {
-    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Diagonal>>;
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator-(const Operator& op,
+                                                                                                   Matrix&& d) {
+    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Matrix>>;
     return sum_expr<scalar>(
-        add_trees(eigen::tree_of<scalar>(op), eigen::diagonal_tree<scalar>(std::forward<Diagonal>(d), scalar(-1))));
+        add_trees(eigen::tree_of<scalar>(op), eigen::term_tree<scalar>(std::forward<Matrix>(d), scalar(-1))));
 }
+template <class Operator, class Matrix>
+requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator-(Matrix&& d,
+                                                                                                   const Operator& op) {
+    return -op + std::forward<Matrix>(d);
+}
+/// S += K, S -= K, for sums whose number of terms is known at run time. @throws shape_error; S is then as it was
+template <class Scalar, class Term>
+requires requires(const sum_expr<Scalar>& s, Term&& term) {
+    { s + std::forward<Term>(term) } -> std::same_as<sum_expr<Scalar>>;
+}
+sum_expr<Scalar>& operator+=(sum_expr<Scalar>& s, Term&& term) { return s = s + std::forward<Term>(term); }
+template <class Scalar, class Term>
+requires requires(const sum_expr<Scalar>& s, Term&& term) {
+    { s - std::forward<Term>(term) } -> std::same_as<sum_expr<Scalar>>;
+}
+sum_expr<Scalar>& operator-=(sum_expr<Scalar>& s, Term&& term) { return s = s - std::forward<Term>(term); }
 /// @}
 
 /// @name Scalar multiples of a sum.
@@ -565,7 +588,9 @@ std::int64_t order_of(const Argument& argument) {
 /// The Kronecker sum: kron_sum(A, B, C) = kron(A, I, I) + kron(I, B, I) + kron(I, I, C), each factor square.
 /// Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
 template <class... Factors>
-requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...>) [[nodiscard]] auto kron_sum(Factors&&... factors) {
+requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
+         !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+    [[nodiscard]] auto kron_sum(Factors&&... factors) {
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
@@ -587,6 +612,45 @@ requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...>) [[nodiscard]
         ++position;
     };
     (add_term(std::forward<Factors>(factors)), ...);
+    if (tree.parts.size() == 1) {
+        return sum_expr<scalar>(tree.parts.front());
+    }
+    return sum_expr<scalar>(std::move(tree));
+}
+
+/// The Kronecker sum of the elements of a vector or span, their number known at run time. What is owned and borrowed is as in
+/// kron(vector). The sum of no factors is the 1 x 1 zero. @throws shape_error a factor that is not square, extents that overflow
+template <class Range>
+requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
+    [[nodiscard]] auto kron_sum(Range&& factors) {
+    using scalar = typename decltype(kron(std::forward<Range>(factors)))::Scalar;
+    operator_tree<scalar> tree;
+    tree.kind = tree_kind::sum;
+    std::vector<std::int64_t> orders;
+    for (const auto& factor : factors) {
+        orders.push_back(eigen::order_of(factor));
+    }
+    std::size_t position = 0;
+    for (auto& factor : factors) {
+        kron_node<scalar> node;
+        for (std::size_t k = 0; k < orders.size(); ++k) {
+            if (k != position) {
+                node.append(leaf::identity(orders[k]));
+            } else if constexpr (!std::is_reference_v<Range> && requires { factors.get_allocator(); }) {
+                eigen::append_argument(node, std::move(factor));
+            } else {
+                eigen::append_argument(node, factor);
+            }
+        }
+        node.check_extents();
+        tree.parts.emplace_back(std::move(node));
+        ++position;
+    }
+    if (tree.parts.empty()) {
+        kron_node<scalar> zero;
+        zero.set_alpha(scalar(0));
+        return sum_expr<scalar>(operator_tree<scalar>(std::move(zero)));
+    }
     if (tree.parts.size() == 1) {
         return sum_expr<scalar>(tree.parts.front());
     }

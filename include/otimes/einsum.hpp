@@ -243,6 +243,14 @@ concept resizable_tensor = requires(Tensor& t, const typename Tensor::Dimensions
     requires static_cast<std::size_t>(Tensor::NumDimensions) == Order;
 };
 
+/// A matrix of Eigen that can be given its shape.
+template <class Matrix>
+concept resizable_matrix = requires(Matrix& m) {
+    m.resize(m.rows(), m.cols());
+    m.outerStride();
+    Matrix::IsRowMajor;
+};
+
 /// A contraction, lazy; see the file comment.
 template <subscript_text Text, class ScalarType, std::size_t FirstOrder, std::size_t SecondOrder>
 class einsum_expr {
@@ -290,6 +298,16 @@ public:
             extents[k] = static_cast<typename Tensor::Index>(extents_[k]);
         }
         result.resize(extents);
+        write_to(otimes::view(result), Scalar(1), false);
+        return result;
+    }
+
+    /// A matrix of Eigen, where the result has two indices.
+    template <class Matrix>
+    requires(order == 2 && resizable_matrix<Matrix>) operator Matrix() const {
+        Matrix result;
+        result.resize(static_cast<typename Matrix::Index>(extents_[0]),
+                      static_cast<typename Matrix::Index>(extents_[1]));
         write_to(otimes::view(result), Scalar(1), false);
         return result;
     }

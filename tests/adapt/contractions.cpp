@@ -339,3 +339,12 @@ TEST_CASE("einsum: what is refused") {
     CHECK(y == std::vector<double>(6, 0.0));
     CHECK(einsum<"km,kn->mn">(none, strided_view<double, 2>::by_columns(b.data(), {3, 2})).eval().size() == 0);
 }
+
+TEST_CASE("a result of two indices as a matrix of Eigen") {
+    const Eigen::MatrixXd A = support::random_matrix<Eigen::MatrixXd>(2, 3, 70);
+    const Eigen::MatrixXd B = support::random_matrix<Eigen::MatrixXd>(3, 4, 71);
+    const Eigen::MatrixXd C = otimes::einsum<"ij,jk->ik">(A, B);
+    CHECK((C - A * B).norm() < 1e-14);
+    const Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> T = otimes::einsum<"ij,jk->ki">(A, B);
+    CHECK((T - (A * B).transpose()).norm() < 1e-14);
+}

@@ -218,6 +218,71 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
     CHECK_THROWS_AS((void)otimes::selected_rows(K, {-1}), otimes::shape_error);
 }
 
+TEST_CASE("dot products of products and of sums") {
+    const matrix_d A = random(2, 2, 80), B = random(3, 3, 81), X = random(6, 2, 82);
+    const matrix<std::complex<double>> Z = random<matrix<std::complex<double>>>(6, 2, 83);
+    const auto K = kron(A, B);
+    const auto S = K + kron(B, A);
+    const matrix_d kx = K * X, sx = S * X;
+    CHECK(otimes::dot(K * X, X) == doctest::Approx((kx.array() * X.array()).sum()));
+    CHECK(otimes::dot(K * X, K * X) == doctest::Approx(kx.squaredNorm()));
+    CHECK(otimes::dot(A(0, 0) * X, S * X) == doctest::Approx(A(0, 0) * (sx.array() * X.array()).sum()));
+    CHECK(otimes::dot(K * X, S * X) == doctest::Approx((kx.array() * sx.array()).sum()));
+    const std::complex<double> z = otimes::dot(K * Z, Z);
+    CHECK(std::abs(z - ((K * Z).eval().conjugate().array() * Z.array()).sum()) < 1e-12);
+    CHECK_THROWS_AS((void)otimes::dot(A, S * X), otimes::shape_error);
+}
+
+TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons applied to them") {
+    const matrix_d A = random(3, 3, 84), B = random(2, 2, 85), X = random(2, 3, 86), R = random(3, 2, 87);
+    const vector_d x = otimes::vec(X), y = random<vector_d>(6, 1, 88);
+    CHECK(vector_d(otimes::vec(X) * 2) == 2 * x);
+    CHECK(vector_d(otimes::vec(X) / 2) == x / 2);
+    CHECK(vector_d(-otimes::vec(X)) == -x);
+    const auto L = otimes::kron_sum(A, B);
+    CHECK((vector_d(L * otimes::vec(X)) - L.toDenseMatrix() * x).norm() < 1e-13);
+    CHECK((vector_d(L * otimes::vec_r(R)) - L.toDenseMatrix() * otimes::vec_r(R).toVector()).norm() < 1e-13);
+    matrix_d Y = X;
+    otimes::vec(Y) = y;
+    CHECK(vector_d(otimes::vec(Y)) == y);
+    otimes::vec(Y) += kron(A, B) * y;
+    CHECK((vector_d(otimes::vec(Y)) - y - kron(A, B).toDenseMatrix() * y).norm() < 1e-13);
+    otimes::vec_r(Y) = y;
+    CHECK(vector_d(otimes::vec_r(Y)) == y);
+    otimes::vec(Y) -= otimes::vec(Y).toVector();
+    CHECK(Y.norm() == 0);
+    CHECK_THROWS_AS(otimes::vec(Y) = vector_d(5), otimes::shape_error);
+    const auto rectangular = kron(A, B.leftCols(1)) + kron(A, B.rightCols(1));
+    CHECK_THROWS_AS((void)(rectangular * otimes::vec(A)), otimes::shape_error);
+}
+
+TEST_CASE("row-wise products and selections of mixed scalars") {
+    using complex_matrix = matrix<std::complex<double>>;
+    const matrix_d A = random(3, 2, 89), B = random(3, 4, 90);
+    const complex_matrix C = random<complex_matrix>(3, 2, 91), X = random<complex_matrix>(8, 2, 92);
+    const complex_matrix ab = otimes::face_split(A, B).toDenseMatrix();
+    CHECK((otimes::face_split(A, B) * X - ab * X).norm() < 1e-13);
+    CHECK((X.transpose() * otimes::khatri_rao(A.transpose(), B.transpose()) - X.transpose() * ab.transpose()).norm() <
+          1e-13);
+    const complex_matrix bc = otimes::face_split(B, C).toDenseMatrix();
+    CHECK(std::abs(bc(1, 3) - B(1, 1) * C(1, 1)) < 1e-15);
+    CHECK(otimes::face_split(B, C).adjoint().toDenseMatrix() == bc.adjoint());
+    CHECK(otimes::face_split(B, C).conjugate().toDenseMatrix() == bc.conjugate());
+    const matrix_d wide = matrix_d::Ones(1, 1 << 16);
+    CHECK_THROWS_AS((void)otimes::face_split(wide, wide, wide, wide), otimes::shape_error);
+
+    const std::vector<int> rows{1, 8, 1}, cols{0, 5};
+    const auto K = kron(A, B);
+    const matrix_d picked = K(rows, cols).toDenseMatrix();
+    CHECK(picked(1, 1) == K(8, 5));
+    const complex_matrix Z = X.topRows(2);
+    CHECK((K(rows, cols) * Z - picked * Z).norm() < 1e-13);
+    CHECK(((Z.transpose() * K(rows, cols).transpose()) - Z.transpose() * picked.transpose()).norm() < 1e-13);
+    const std::vector<int> few{0, 3};
+    const auto Kc = kron(A, C);
+    CHECK(Kc(rows, few).adjoint().toDenseMatrix() == Kc(rows, few).toDenseMatrix().adjoint());
+}
+
 TEST_CASE("the snippets of docs/algebra") {
     const matrix_d A = random(6, 3, 1), B = random(6, 2, 2), X = random(6, 4, 3), D = random(5, 6, 4);
     matrix_d Y, Z, S;

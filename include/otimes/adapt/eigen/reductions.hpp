@@ -289,11 +289,16 @@ concept product_expression = lazy_node<Type> && is_product_node<typename bare<Ty
 
 }  // namespace eigen
 
-/// sum of conj(x(i, j)) * y(i, j), as Eigen's x.dot(y) for vectors, without y. @throws shape_error when the shapes differ
+/// sum of conj(x(i, j)) * y(i, j), as Eigen's x.dot(y) for vectors, without y; an x that is a product itself is evaluated once.
+/// @throws shape_error when the shapes differ
 template <class Matrix, class Product>
 requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     [[nodiscard]] auto dot(const Matrix& x, const Product& y) {
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Product::Scalar>;
+    if constexpr (eigen::lazy_node<Matrix> || eigen::is_evaluated_first<Matrix>) {
+        const typename Matrix::PlainObject value(x);
+        return scalar(dot(value, y));
+    }
     if (x.rows() != y.rows() || x.cols() != y.cols()) {
         throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + ", y is " +
                           detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
@@ -310,6 +315,25 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
         sum += eigen::dot_of_block<scalar>(x.block(row, col, block.rows(), block.cols()), block);
     });
     return sum;
+}
+
+/// The same where the first is the product, `dot(K * x, y)`.
+template <class Product, class Matrix>
+requires(eigen::dense<Matrix> && !eigen::lazy_node<Matrix> && eigen::product_expression<Product>)
+    [[nodiscard]] auto dot(const Product& x, const Matrix& y) {
+    return detail::conjugate_of(dot(y, x));
+}
+/// The same for a sum or a product of operators, `dot(x, S * y)`: S * y is evaluated once.
+template <class Matrix, class Other>
+requires(eigen::dense<Matrix>&& eigen::lazy_node<Other> && !eigen::product_expression<Other>)
+    [[nodiscard]] auto dot(const Matrix& x, const Other& y) {
+    using scalar = detail::common_scalar<typename Matrix::Scalar, typename Other::Scalar>;
+    if (x.rows() != y.rows() || x.cols() != y.cols()) {
+        throw shape_error("otimes: dot(x, S * y): x is " + detail::shape_text(x.rows(), x.cols()) + ", S * y is " +
+                          detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
+    }
+    const typename Other::PlainObject value(y);
+    return eigen::dot_of_block<scalar>(x, value);
 }
 
 /// The sum of |y(i, j)|^2, without y.

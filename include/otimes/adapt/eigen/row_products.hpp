@@ -21,6 +21,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -46,12 +47,36 @@ public:
                                   " is " + text(factors_[k]) + ". All factors must have equally many " +
                                   (transposed_ ? "columns." : "rows."));
             }
-            width_ *= factors_[k].cols();
+            std::int64_t width = 0;
+            if (!checked_multiply(width_, factors_[k].cols(), width)) {
+                throw shape_error("otimes: " + std::string(transposed_ ? "khatri_rao" : "face_split") +
+                                  ": the product of the " + (transposed_ ? "rows" : "columns") +
+                                  " exceeds 2^63 - 1 at factor " + std::to_string(k + 1) +
+                                  ". Use fewer or smaller factors.");
+            }
+            width_ = static_cast<Eigen::Index>(width);
         }
     }
     [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors_.front().rows(); }
     [[nodiscard]] Eigen::Index cols() const { return transposed_ ? factors_.front().rows() : width_; }
     [[nodiscard]] row_product_expr transpose() const { return row_product_expr(factors_, !transposed_); }
+    [[nodiscard]] row_product_expr conjugate() const {
+        row_product_expr result(*this);
+        for (DenseMatrix& f : result.factors_) {
+            f = f.conjugate().eval();
+        }
+        return result;
+    }
+    [[nodiscard]] row_product_expr adjoint() const { return transpose().conjugate(); }
+    /// The same over another scalar.
+    template <class Other>
+    [[nodiscard]] row_product_expr<Other> cast() const {
+        std::vector<typename row_product_expr<Other>::DenseMatrix> factors;
+        for (const DenseMatrix& f : factors_) {
+            factors.push_back(f.template cast<Other>());
+        }
+        return row_product_expr<Other>(std::move(factors), transposed_);
+    }
 
     /// The whole matrix. The only way to form it.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
@@ -135,22 +160,45 @@ private:
 template <class First, class... Rest>
 requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
     [[nodiscard]] auto face_split(const First& first, const Rest&... rest) {
-    using scalar = typename First::Scalar;
-    return row_product_expr<scalar>({first, rest...}, false);
+    using scalar = typename eigen::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
+    return row_product_expr<scalar>({first.template cast<scalar>(), rest.template cast<scalar>()...}, false);
 }
 /// Column by column: column j is kron(A.col(j), B.col(j), ..). The factors are copied. @throws shape_error
 template <class First, class... Rest>
 requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
     [[nodiscard]] auto khatri_rao(const First& first, const Rest&... rest) {
-    using scalar = typename First::Scalar;
-    return row_product_expr<scalar>({first.transpose(), rest.transpose()...}, true);
+    using scalar = typename eigen::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
+    return row_product_expr<scalar>(
+        {first.transpose().template cast<scalar>(), rest.transpose().template cast<scalar>()...}, true);
+}
+
+namespace eigen {
+
+/// Calls use(k, x), both over the scalar of k * x.
+template <class Product, class Matrix, class Use>
+auto over_one_scalar(const Product& k, const Matrix& x, const Use& use) {
+    using scalar = typename combined_scalar<typename Product::Scalar, scalar_of<Matrix>>::type;
+    if constexpr (!std::is_same_v<scalar, typename Product::Scalar>) {
+        return use(k.template cast<scalar>(), x);
+    } else if constexpr (!std::is_same_v<scalar, scalar_of<Matrix>>) {
+        return use(k, x.template cast<scalar>());
+    } else {
+        return use(k, x);
+    }
+}
+
+}  // namespace eigen
+
+template <class Scalar, class Matrix>
+requires eigen::dense<Matrix>
+[[nodiscard]] auto operator*(const row_product_expr<Scalar>& k, const Matrix& x) {
+    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.times(x_of); });
 }
 template <class Scalar, class Matrix>
 requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const row_product_expr<Scalar>& k, const Matrix& x) { return k.times(x); }
-template <class Scalar, class Matrix>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const Matrix& x, const row_product_expr<Scalar>& k) { return k.applied_to(x); }
+[[nodiscard]] auto operator*(const Matrix& x, const row_product_expr<Scalar>& k) {
+    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.applied_to(x_of); });
+}
 
 /// Selected rows of a kron, all of its columns: a face-splitting product of the factors' rows. @throws shape_error an index
 /// outside the product
@@ -206,6 +254,26 @@ public:
     [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(rows_.size()); }
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(cols_.size()); }
     [[nodiscard]] selected_expr transpose() const { return selected_expr(kron_.transpose(), cols_, rows_); }
+    [[nodiscard]] selected_expr conjugate() const { return selected_expr(kron_.conjugate(), rows_, cols_); }
+    [[nodiscard]] selected_expr adjoint() const { return selected_expr(kron_.adjoint(), cols_, rows_); }
+    /// The same over another scalar.
+    template <class Other>
+    [[nodiscard]] selected_expr<Other> cast() const {
+        kron_node<Other> node;
+        eigen::append_kron(node, kron_.node());
+        return selected_expr<Other>(kron_expr<Other>(std::move(node)), rows_, cols_);
+    }
+    /// The selected entries. The only way to form them. Cost: the number of factors for each.
+    [[nodiscard]] DenseMatrix toDenseMatrix() const {
+        DenseMatrix result(rows(), cols());
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                result(i, j) = kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
+                                     static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)]));
+            }
+        }
+        return result;
+    }
 
     /// this * X: single elements where the selection is small, else K on a scattered X. @throws shape_error
     template <class Derived>
@@ -315,12 +383,14 @@ template <class Scalar, class Rows, class Cols>
 
 template <class Scalar, class Matrix>
 requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const selected_expr<Scalar>& k, const Matrix& x) { return k.times(x); }
+[[nodiscard]] auto operator*(const selected_expr<Scalar>& k, const Matrix& x) {
+    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.times(x_of); });
+}
 template <class Scalar, class Matrix>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(const Matrix& x, const selected_expr<Scalar>& k) {
-    using matrix = typename selected_expr<Scalar>::DenseMatrix;
-    return matrix(k.transpose().times(x.transpose()).transpose());
+    using matrix = decltype(k.transpose() * x.transpose());
+    return matrix((k.transpose() * x.transpose()).transpose());
 }
 
 }  // namespace OTIMES_TARGET

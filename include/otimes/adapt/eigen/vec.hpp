@@ -16,6 +16,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -60,6 +61,23 @@ public:
         return *this;
     }
 
+    /// vec(Y) = y, a column of as many entries, of which a copy is taken; also +=, -=. @throws shape_error
+    template <class Vector>
+    requires eigen::dense<Vector> vec_expr& operator=(const Vector& y) {
+        stacked(y, [](auto& to, const auto& from) { to = from; });
+        return *this;
+    }
+    template <class Vector>
+    requires eigen::dense<Vector> vec_expr& operator+=(const Vector& y) {
+        stacked(y, [](auto& to, const auto& from) { to += from; });
+        return *this;
+    }
+    template <class Vector>
+    requires eigen::dense<Vector> vec_expr& operator-=(const Vector& y) {
+        stacked(y, [](auto& to, const auto& from) { to -= from; });
+        return *this;
+    }
+
     /// vec(Y) += kron(A, B) * vec(X), likewise -=. @throws shape_error
     template <class Other>
     vec_expr& operator+=(const vec_expr<Other, ByRows>& other) {
@@ -88,6 +106,20 @@ private:
         demand_shape(other);
         matrix_ = other.matrix();
         return *this;
+    }
+    template <class Vector, class Write>
+    void stacked(const Vector& y, const Write& write) {
+        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        static_assert(std::is_same_v<Scalar, typename Vector::Scalar>,
+                      "otimes: vec(Y) = y: Y and y have different scalar types. Convert y with .cast<Scalar>().");
+        const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> value = y;  // y may read Y
+        if (value.cols() != 1 || value.rows() != rows()) {
+            throw shape_error("otimes: vec(Y) = y: Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
+                              ", y is " + detail::shape_text(value.rows(), value.cols()) + ", not " +
+                              detail::shape_text(rows(), 1) + ".");
+        }
+        using order = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
+        write(matrix_, Eigen::Map<const order>(value.data(), matrix_.rows(), matrix_.cols()));
     }
     template <class Other>
     void demand_shape(const vec_expr<Other, ByRows>& other) const {
@@ -180,6 +212,22 @@ template <class Scalar, class Matrix, bool ByRows>
     }
 }
 
+/// S * vec(X) for a square sum S, as kron_sum(A, B) * vec(X): a stacked matrix of X's shape. X is stacked in a copy of its own.
+/// @throws shape_error a sum that is not square, or of another order
+template <class Scalar, class Matrix, bool ByRows>
+[[nodiscard]] auto operator*(const sum_expr<Scalar>& s, const vec_expr<Matrix, ByRows>& x) {
+    if (s.rows() != s.cols()) {
+        throw shape_error(
+            "otimes: S * vec(X): S is " + detail::shape_text(s.rows(), s.cols()) +
+            "; the image of a stacked matrix has its shape only where S is square. Write S * X.toVector().");
+    }
+    auto image = (s * x.toVector()).eval();
+    using scalar = typename decltype(image)::Scalar;
+    using order = Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
+    order y = Eigen::Map<const order>(image.data(), x.matrix().rows(), x.matrix().cols());
+    return vec_expr<order, ByRows>(std::move(y));
+}
+
 /// @name Sums and multiples of stacked matrices of one convention; a temporary inside lives as long as in Eigen.
 /// @{
 template <class First, class Second, bool ByRows>
@@ -197,6 +245,20 @@ requires eigen::amount<Amount, typename vec_expr<Matrix, ByRows>::Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const vec_expr<Matrix, ByRows>& x) {
     auto scaled = amount * x.matrix();
     return vec_expr<decltype(scaled), ByRows>(std::move(scaled));
+}
+template <class Matrix, bool ByRows, class Amount>
+requires eigen::amount<Amount, typename vec_expr<Matrix, ByRows>::Scalar>
+[[nodiscard]] auto operator*(const vec_expr<Matrix, ByRows>& x, const Amount& amount) { return amount * x; }
+template <class Matrix, bool ByRows, class Amount>
+requires eigen::amount<Amount, typename vec_expr<Matrix, ByRows>::Scalar>
+[[nodiscard]] auto operator/(const vec_expr<Matrix, ByRows>& x, const Amount& amount) {
+    auto scaled = x.matrix() / amount;
+    return vec_expr<decltype(scaled), ByRows>(std::move(scaled));
+}
+template <class Matrix, bool ByRows>
+[[nodiscard]] auto operator-(const vec_expr<Matrix, ByRows>& x) {
+    auto negated = -x.matrix();
+    return vec_expr<decltype(negated), ByRows>(std::move(negated));
 }
 template <class First, class Second, bool ByRows>
 void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {

@@ -104,6 +104,96 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
     if constexpr (Group::any_warpgroup()) fence_for_unit();
 }
 
+// Groups whose factors go to shared memory by asynchronous copies: few instructions a piece. They are what a kernel of few tiles waits for:
+// the index of every element taken apart took half of the time of 52x65 to 50x20 (docs/performance_gpu.md).
+template <class Group>
+__host__ __device__ constexpr bool copies_factors() {
+    using scalar = typename Group::scalar;
+    return Group::slots == 0 && Group::terms == 1 && Group::all_multiply_adds() &&
+           (is_same<scalar, float> || is_same<scalar, double>);
+}
+
+// All factors have one size, and few elements: they are copied as one.
+template <class Group>
+__host__ __device__ constexpr bool factors_alike() {
+    const int each = Group::p(1) * Group::factor_pitch(1);
+    for (int l = 2; l <= Group::modes; ++l)
+        if (Group::p(l) != Group::p(1) || Group::factor_pitch(l) != Group::factor_pitch(1) ||
+            (Group::q(l) != Group::q(1) && (l < Group::modes || Group::slices == 1)))
+            return false;
+    return each % Group::vector == 0 && Group::modes * each <= 4 * Group::threads;
+}
+
+// F[p, q] -> sF[p][q], in pieces of Width neighbours: a thread keeps its place in a row and goes from row to row.
+template <class Group, int Level, int Width>
+__device__ __forceinline__ void copy_factor(const typename Group::scalar* gF, index_t p_stride, index_t q_stride,
+                                            typename Group::scalar* sF) {
+    constexpr int P = Group::p(Level), pitch = Group::factor_pitch(Level), pieces = Group::q(Level) / Width;
+    constexpr auto lanes_of = [](int wanted) {
+        int n = 1;
+        while (n < wanted && 2 * n <= Group::threads) n *= 2;
+        return n;
+    };
+    constexpr int lanes = lanes_of(pieces), rows = Group::threads / lanes;  // at a time
+    const int lane = int(threadIdx.x % unsigned(lanes)), row = int(threadIdx.x / unsigned(lanes));
+    gF += row * p_stride + lane * (Width * q_stride);
+    sF += row * pitch + lane * Width;
+    const index_t next = rows * p_stride;
+#pragma unroll 8
+    for (int p = 0; p < P; p += rows) {
+#pragma unroll
+        for (int c = 0; c < pieces; c += lanes)
+            if ((Group::threads % lanes == 0 || row < rows) && p + row < P && c + lane < pieces)
+                copy_async<Width* int(sizeof(typename Group::scalar))>(sF + p * pitch + c * Width,
+                                                                       gF + c * Width * q_stride);
+        gF += next;
+    }
+}
+
+// All factors -> shared memory; done when this thread's copies are.
+template <class Group>
+__device__ __forceinline__ void copy_factors(const group_arguments<typename Group::scalar>& arguments,
+                                             typename Group::scalar* sFactors) {
+    using scalar = typename Group::scalar;
+    const int first_q = Group::slices > 1 ? int(blockIdx.x % unsigned(Group::slices)) * Group::q(Group::modes) : 0;
+    if constexpr (factors_alike<Group>()) {
+        constexpr int pitch = Group::factor_pitch(1), each = Group::p(1) * pitch, all = Group::modes * each;
+#pragma unroll
+        for (int first = 0; first < all; first += Group::threads) {
+            const unsigned element = unsigned(first) + threadIdx.x, level = element / unsigned(each),
+                           rest = element % unsigned(each);
+            const bool last = Group::slices > 1 && level == unsigned(Group::modes - 1);
+            const int p = int(rest / unsigned(pitch)), q = int(rest % unsigned(pitch));
+            if (element < unsigned(all) && q < (last ? Group::q(Group::modes) : Group::q(1)))
+                copy_async<int(sizeof(scalar))>(sFactors + element,
+                                                arguments.factor[level] + p * arguments.factor_p_stride[level] +
+                                                    ((last ? first_q : 0) + q) * arguments.factor_q_stride[level]);
+        }
+    } else
+        for_constants<1, Group::modes + 1>([&](auto l) {
+            constexpr int level = decltype(l)::value, width = Group::widest_stretch(Group::q(level));
+            const index_t p_stride = arguments.factor_p_stride[level - 1],
+                          q_stride = arguments.factor_q_stride[level - 1];
+            const scalar* gF = arguments.factor[level - 1] + (level == Group::modes ? first_q * q_stride : 0);
+            scalar* sF = sFactors + Group::factor_offset(level);
+            constexpr int elements = Group::p(level) * Group::q(level);
+            if constexpr (Group::factor_pitch(level) == Group::q(level) &&
+                          (Group::slices == 1 || level < Group::modes) && elements % Group::vector == 0)
+                if (q_stride == 1 && p_stride == Group::q(level) && aligned_to(gF, 16)) {  // one stretch on both sides
+#pragma unroll 4
+                    for (int element = int(threadIdx.x) * Group::vector; element < elements;
+                         element += Group::threads * Group::vector)
+                        copy_async<16>(sF + element, gF + element);
+                    return;
+                }
+            if (width > 1 && q_stride == 1 && p_stride % width == 0 && aligned_to(gF, width * int(sizeof(scalar))))
+                copy_factor<Group, level, width>(gF, p_stride, 1, sF);
+            else
+                copy_factor<Group, level, 1>(gF, p_stride, q_stride, sF);
+        });
+    commit_copies();
+}
+
 // The arguments with a term's factors in front.
 template <class Group>
 __device__ __forceinline__ group_arguments<typename Group::scalar> arguments_of_term(
@@ -118,18 +208,20 @@ __device__ __forceinline__ group_arguments<typename Group::scalar> arguments_of_
     return now;
 }
 
-template <class Group, int Step, int Part, bool ToY>
+template <class Group, int Step, int Part, bool ToY, class Next = no_next_tile>
 __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                          const typename Group::scalar* sFactors,
                                          const tile_place<typename Group::scalar>& place,
                                          const typename Group::last_step& last_step,
-                                         const group_arguments<typename Group::scalar>& arguments) {
+                                         const group_arguments<typename Group::scalar>& arguments,
+                                         const Next& next = {}) {
     if constexpr (Group::is_pair_of_eights(Step))
         pair_trip_of_eights<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step);
     else if constexpr (Group::is_pair(Step))
         pair_trip<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
     else if constexpr (Group::steps::unit(Step) > 0)
-        matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{});
+        matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{},
+                                            replace{}, next);
     else
         multiply_add_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step);
 }
@@ -184,9 +276,39 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         tile_place<scalar> place = locate(tile);
         load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
         commit_copies();
-        if constexpr (Group::terms == 1) {
+        if constexpr (Group::refills) {
             ask_for_tile<Group>(place);
-            place_factors<Group>(arguments, sFactors);
+            if constexpr (copies_factors<Group>())
+                copy_factors<Group>(arguments, sFactors);
+            else
+                place_factors<Group>(arguments, sFactors);
+#pragma unroll 1
+            while (true) {
+                wait_for_copies<0>();
+                for_constants<0, last>([&](auto s) {
+                    constexpr int step = decltype(s)::value;
+                    __syncthreads();
+                    run_trip<Group, step, 1, false>(sMain, sMain, sFactors, place, epilogue_step, arguments);
+                });
+                __syncthreads();
+                tile += tile_step;
+                const next_tile<Group> next(locate(tile < tiles ? tile : tile - tile_step), tile < tiles);
+                run_trip<Group, last, 1, true>(sMain, sMain, sFactors, place, epilogue_step, arguments, next);
+                if (tile >= tiles) break;
+                place = locate(tile);
+                if (!next.refills()) {
+                    __syncthreads();
+                    load_part<Group>(place, sMain, part);
+                }
+                commit_copies();
+                ask_for_tile<Group>(place);
+            }
+        } else if constexpr (Group::terms == 1) {
+            ask_for_tile<Group>(place);
+            if constexpr (copies_factors<Group>())
+                copy_factors<Group>(arguments, sFactors);
+            else
+                place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();

@@ -292,13 +292,13 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
 
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared; result: what becomes of it
 // (a sum stands elsewhere than sFrom). A barrier inside when split > 1 and the trip works in place.
-template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace>
+template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace, class Next = no_next_tile>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                             const typename Group::scalar* sFactors,
                                             const tile_place<typename Group::scalar>& place,
                                             const typename Group::last_step& last_step,
                                             const group_arguments<typename Group::scalar>& arguments,
-                                            const Held& held_factor, const Result& result = {}) {
+                                            const Held& held_factor, const Result& result = {}, const Next& next = {}) {
     using scalar = typename Group::scalar;
     using shape = matrix_trip_shape<Group, Step>;
     constexpr bool in_registers = !is_same<Held, pairs_in_shared>, adds_sum = is_same<Result, onto_sum<scalar>>;
@@ -543,6 +543,14 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             } else if constexpr (!shape::last_mode) {
+                if constexpr (!is_same<Next, no_next_tile>)
+                    if (next.refills())
+#pragma unroll
+                        for (int s = 0; s < halves; ++s)
+                            if (inside[s])
+                                next.template fetch<P / 4, wide>(
+                                    place, outer_index[s], inner_index[s], inner / Group::run, t, 4,
+                                    [&](int k) { return sTo + Group::place_further(lane_offset[s], 4 * k * stride); });
 #pragma unroll
                 for (int s = 0; s < halves; ++s) {
                     index_t step;

@@ -264,7 +264,7 @@ struct mode_group {
         return warpgroup_level(level) && p(level) % 16 == 0 ? 2 : 1;
     }
 
-    // Factors in shared memory. Multiply-adds: [P][Q rounded up to 16 bytes]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
+    // Factors in shared memory. Multiply-adds: [P][Q, rounded up to 16 bytes where padded_rows()]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
     // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB. Warpgroup's matrix unit: high part,
     // then low part, each as warpgroup_unit.cuh says.
     __host__ __device__ static constexpr bool matrix_level(int level) {
@@ -281,7 +281,14 @@ struct mode_group {
     __host__ __device__ static constexpr bool presplit(int level) {
         return words == 1 && (p(level) * q(level) <= 4096 || warpgroup_level(level));
     }
-    __host__ __device__ static constexpr int factor_pitch(int level) { return round_up(q(level), vector); }
+    // Threads that share a fibre and take less than an access of a row each leave the rows as they stand in memory.
+    __host__ __device__ static constexpr bool padded_rows(int level) {
+        const int split = Trips::split(Trips::of_level(level));
+        return split == 1 || (q(level) + split - 1) / split % vector == 0;
+    }
+    __host__ __device__ static constexpr int factor_pitch(int level) {
+        return padded_rows(level) ? round_up(q(level), vector) : q(level);
+    }
     __host__ __device__ static constexpr int factor_count(int level) {
         return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1)
                                    : round_up(p(level) * factor_pitch(level), vector);
@@ -300,6 +307,20 @@ struct mode_group {
             : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
                   Trips::unit(Trips::count - 1) > 0;
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
+
+    // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
+    // has read them, so that the next tile arrives while this one's products are computed and stored, in the same shared memory. Only
+    // where that was measured to gain (docs/performance_gpu.md): modes of 32 by the matrix unit, in double with one block a multiprocessor;
+    // the other groups' blocks hide each other's loads, and more of them on their way slow the stores.
+    __host__ __device__ static constexpr bool is_square() {
+        for (int i = 0; i < P::count; ++i)
+            if (P::at(i) != Q::at(i)) return false;
+        return true;
+    }
+    static constexpr bool refills =
+        Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && is_square() && P::at(0) == 32 &&
+        Trips::first(Trips::count - 1) == 1 && Trips::unit(Trips::count - 1) > 0 && !is_pair(Trips::count - 1) &&
+        Trips::split(Trips::count - 1) == 1 && (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
 
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
     static constexpr int held_words =

@@ -7,7 +7,7 @@
 
 namespace otimes::kernels {
 
-// 16 bytes of a factor, the same for all threads of a warp. Volatile, so that the compiler reads it again where it is used
+// 16 bytes of a factor (or two floats), the same for all threads of a warp. Volatile, so that the compiler reads it again where it is used
 // instead of keeping a whole factor in registers.
 template <class Scalar, int Count>
 __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count]) {
@@ -15,6 +15,8 @@ __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count
         asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
                      : "=f"(rF[0]), "=f"(rF[1]), "=f"(rF[2]), "=f"(rF[3])
                      : "r"(shared_address(sF)));
+    else if constexpr (is_same<Scalar, float> && Count == 2)
+        asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(rF[0]), "=f"(rF[1]) : "r"(shared_address(sF)));
     else if constexpr (is_same<Scalar, double> && Count == 2)
         asm volatile("ld.shared.v2.f64 {%0,%1}, [%2];" : "=d"(rF[0]), "=d"(rF[1]) : "r"(shared_address(sF)));
     else {
@@ -297,7 +299,14 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         // one writes.
         static_assert(modes == 1);
         constexpr int part = (Q + split - 1) / split;  // new indices of one thread
-        constexpr int width = part % Group::vector == 0 ? Group::vector : 1;
+        constexpr int width = part % Group::vector == 0 ? Group::vector
+                              : is_same<scalar, float> && part % 2 == 0 && Group::factor_pitch(first) % 2 == 0 ? 2
+                                                                                                               : 1;
+        // Indices of a fibre that one access reads.
+        constexpr int wide = blocks == 1 && inner == 1 && fibre_stride == 1 && N % Group::vector == 0 &&
+                                     Group::vector_strides(first - 1) && Group::words <= 2
+                                 ? Group::vector
+                                 : 1;
         constexpr int all_items = outer * inner, items = (all_items + blocks - 1) / blocks;  // of this block
         constexpr int at_once = Group::threads / split,
                       rounds = (items + at_once - 1) / at_once;  // threads behind them rest
@@ -316,23 +325,31 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 #pragma unroll
             for (int q = 0; q < part; ++q) rY[q] = scalar(0);
             if (works) {
-#pragma unroll(part* Group::words <= 4 ? 16 : part * Group::words <= 16 ? 8 : 2)
-                for (int p = 0; p < N; ++p) {
-                    scalar x;
+                constexpr int unrolled = (part * Group::words <= 4 ? 16 : part * Group::words <= 16 ? 8 : 2) / wide;
+#pragma unroll(unrolled < 1 ? 1 : unrolled)
+                for (int first_p = 0; first_p < N; first_p += wide) {
+                    alignas(16) scalar rX[wide];  // (p)
                     if constexpr (blocks > 1)
-                        read_from_block<int(sizeof(scalar))>(&x, sFrom + offset + p % held * fibre_stride, p / held);
+                        read_from_block<int(sizeof(scalar))>(rX, sFrom + offset + first_p % held * fibre_stride,
+                                                             first_p / held);
+                    else if constexpr (wide > 1)
+                        *reinterpret_cast<packet<16>*>(rX) =
+                            *reinterpret_cast<const packet<16>*>(sFrom + offset + first_p);
                     else
-                        x = sFrom[offset + p * fibre_stride];
-                    const scalar* row = sF + p * Group::factor_pitch(first) + q_first;
+                        rX[0] = sFrom[offset + first_p * fibre_stride];
 #pragma unroll
-                    for (int q = 0; q < part; q += width) {
-                        scalar rF[width];  // (q)
-                        if constexpr (width > 1)
-                            read_factor(row + q, rF);
-                        else
-                            rF[0] = (part * split == Q || q_first + q < Q) ? row[q] : scalar(0);
+                    for (int w = 0; w < wide; ++w) {
+                        const scalar* row = sF + (first_p + w) * Group::factor_pitch(first) + q_first;
 #pragma unroll
-                        for (int e = 0; e < width; ++e) rY[q + e] += x * rF[e];
+                        for (int q = 0; q < part; q += width) {
+                            scalar rF[width];  // (q)
+                            if constexpr (width > 1)
+                                read_factor(row + q, rF);
+                            else
+                                rF[0] = (part * split == Q || q_first + q < Q) ? row[q] : scalar(0);
+#pragma unroll
+                            for (int e = 0; e < width; ++e) rY[q + e] += rX[w] * rF[e];
+                        }
                     }
                 }
             }

@@ -179,6 +179,48 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
+// X of the tile that comes after the one at work, in groups that refill (mode_group.cuh); none where there is no such tile, or where it
+// cannot be read by whole accesses.
+template <class Group>
+struct next_tile {
+    using scalar = typename Group::scalar;
+    const scalar* x;
+
+    __device__ __forceinline__ next_tile(const tile_place<scalar>& next, bool exists)
+        : x(exists && next.rows == Group::rows && next.run == Group::run && aligned_to(next.x, 16) &&
+                    (Group::run > 1    ? next.x_inner
+                     : Group::rows > 1 ? next.x_row_stride
+                                       : 0) %
+                            Group::vector ==
+                        0
+                ? next.x
+                : nullptr) {}
+    __device__ __forceinline__ bool refills() const { return x != nullptr; }
+
+    // Count words of Width elements -> to(0), to(1), ..: in row `row`, inner index i of the last trip (`below` indices of modes under it),
+    // the trip's indices first, first + step, ... `place`: of the tile at work, which has the same strides.
+    template <int Count, int Width, class To>
+    __device__ __forceinline__ void fetch(const tile_place<scalar>& place, int row, int i, int below, int first,
+                                          int step, const To& to) const {
+        const scalar* gX = x;
+        index_t each = below;
+        if constexpr (Group::run > 1) {
+            const int f = int(unsigned(i) / unsigned(Group::run)), s = int(unsigned(i) % unsigned(Group::run));
+            each = index_t(below) * place.x_inner;
+            gX += index_t(row * Group::count_p() + f) * place.x_inner + s;
+        } else
+            gX += row * place.x_row_stride + i;
+        gX += first * each;
+        each *= step;
+#pragma unroll
+        for (int k = 0; k < Count; ++k) {
+            copy_async<Width* int(sizeof(scalar))>(to(k), gX);
+            gX += each;
+        }
+    }
+};
+struct no_next_tile {};
+
 // Where the matrix stands that is added: at c_offset from Y, or (not Addend) it is Y.
 template <bool Addend>
 struct addend_place {

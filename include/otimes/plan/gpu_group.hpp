@@ -230,7 +230,10 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
     if (trip.matrix) {
         return entries * (g.type == dtype::f32 && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
-    return round_up_to(g.p_of(level) * round_up_to(q_in_block(g, level), vector), vector);
+    // Rows of a factor that threads share by less than an access each are not padded.
+    const std::int64_t q = q_in_block(g, level);
+    const bool padded = trip.split == 1 || (q + trip.split - 1) / trip.split % vector == 0;
+    return round_up_to(g.p_of(level) * (padded ? round_up_to(q, vector) : q), vector);
 }
 
 }  // namespace group_memory

@@ -104,15 +104,6 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
     if constexpr (Group::any_warpgroup()) fence_for_unit();
 }
 
-// Groups whose factors go to shared memory by asynchronous copies: few instructions a piece. They are what a kernel of few tiles waits for:
-// the index of every element taken apart took half of the time of 52x65 to 50x20 (docs/performance_gpu.md).
-template <class Group>
-__host__ __device__ constexpr bool copies_factors() {
-    using scalar = typename Group::scalar;
-    return Group::slots == 0 && Group::terms == 1 && Group::all_multiply_adds() &&
-           (is_same<scalar, float> || is_same<scalar, double>);
-}
-
 // All factors have one size, and few elements: they are copied as one.
 template <class Group>
 __host__ __device__ constexpr bool factors_alike() {
@@ -122,6 +113,17 @@ __host__ __device__ constexpr bool factors_alike() {
             (Group::q(l) != Group::q(1) && (l < Group::modes || Group::slices == 1)))
             return false;
     return each % Group::vector == 0 && Group::modes * each <= 4 * Group::threads;
+}
+
+// Groups whose factors go to shared memory by asynchronous copies, in few instructions a piece. A kernel of few tiles waits for them: taking
+// apart the index of every element took half of the time of 52x65 to 50x20 (docs/performance_gpu.md). Few elements a thread of
+// factors of several sizes are read into registers faster.
+template <class Group>
+__host__ __device__ constexpr bool copies_factors() {
+    using scalar = typename Group::scalar;
+    return Group::slots == 0 && Group::terms == 1 && Group::all_multiply_adds() &&
+           (is_same<scalar, float> || is_same<scalar, double>)&&(factors_alike<Group>() ||
+                                                                 factor_share_before<Group>(Group::modes + 1) > 8);
 }
 
 // F[p, q] -> sF[p][q], in pieces of Width neighbours: a thread keeps its place in a row and goes from row to row.

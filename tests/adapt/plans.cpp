@@ -333,6 +333,7 @@ TEST_CASE("options of a plan: workspace limit, threads, explain") {
     CHECK(otimes::explain(e) == otimes::explain(free));
     CHECK(!otimes::explain(e).empty());
     CHECK_THROWS_AS(otimes::make_plan(e, {.workspace_limit_bytes = 0}), otimes::budget_error);
+    CHECK_THROWS_AS(otimes::make_plan(e, {.threads = -1}), otimes::unsupported_error);
     const std::string refusal = text_of([&] { static_cast<void>(otimes::make_plan(e, {.workspace_limit_bytes = 0})); });
     // The text names the least that would do; asking for exactly that works.
     CAPTURE(refusal);

@@ -79,6 +79,7 @@ struct block_grid {
     Real alpha_im = 0;
     const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines behind each block; nullptr: nothing
     std::ptrdiff_t ahead_lines = 0;
+    bool claim = false;  ///< c lies far away: a block asks for its lines, to write them, before it computes
 };
 
 /// Copies the first `count` elements of a register image: pieces of halving size, each of which is one move.
@@ -131,6 +132,15 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
         const Real* b_block = b_outer;
         Real* c = c_outer;
         for (std::ptrdiff_t i0 = 0; i0 < g.n0; ++i0, a_block += g.a0, b_block += g.b0, c += g.c0) {
+#if defined(__GNUC__)
+            if (g.claim) {
+                for (std::ptrdiff_t r = 0; r < results; ++r) {
+                    for (std::ptrdiff_t v = 0; v < Vectors; ++v) {
+                        __builtin_prefetch(c + r * g.c_row + v * g.c_vector, 1, 3);
+                    }
+                }
+            }
+#endif
             vec sum[Rows][Vectors];
             const Real* a = a_block;
             const Real* b = b_block;

@@ -60,6 +60,7 @@ struct pass_shape {
     bool add;
     bool in_place;  ///< input and output are the same
     bool far;       ///< the operands lie beyond L2: what comes next is asked for ahead
+    bool far_out;   ///< so does the output, and nobody else asks for it
     bool conjugate;
     Real alpha_re, alpha_im;
     bool empty_sum;  ///< a contracted mode has no index: the result is zero
@@ -134,6 +135,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.add = p.add;
     shape.in_place = p.in == p.out;
     shape.far = is_far(p);
+    shape.far_out = shape.far && (p.out >= 0 || whole.slab_count <= 1);  // intermediates of slabs lie in L2
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
     const int modes = static_cast<int>(p.modes.size());
@@ -269,6 +271,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.stage_panels = false;
     job.in_place = false;
     job.ahead = nullptr;
+    job.claim = shape.far_out && direct_out && job.p_extent >= claimed_fibre<Real>;
     job.twin = twin;
     const int also_on = twin ? shape.sweep_mode[i + 1] : on;
     job.x_r = in.modes[also_on];

@@ -155,10 +155,11 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
 }
 
 /// One thread's part of a pass. @param share, shares its tiles are the share-th of `shares` equal parts
+/// @param ahead, output_ahead what the caller asks for meanwhile; whether that is also what the plan writes
 template <class Real, int Components>
 void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_layout& layout, char* workspace,
                    std::int64_t slab, std::ptrdiff_t worker, std::ptrdiff_t thread, std::ptrdiff_t share,
-                   std::ptrdiff_t shares, read_ahead* ahead = nullptr) noexcept {
+                   std::ptrdiff_t shares, read_ahead* ahead = nullptr, bool output_ahead = false) noexcept {
     pass_shape<Real> shape;
     const std::ptrdiff_t capacity = layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
     make_shape<Real, Components>(p, one, slab, capacity, shares, shape);
@@ -166,6 +167,7 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
         return;
     }
     bind_shape<Real, Components>(p, one, b, workspace, shape);
+    shape.far_out = shape.far_out && !output_ahead;
     const Real* const x = address_of<Real>(p, b, layout, workspace, worker, one.in);
     Real* const y = address_of<Real>(p, b, layout, workspace, worker, one.out);
     if (shape.sweep_count == 0 || shape.empty_sum) {
@@ -236,7 +238,7 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
                           slab + 1 < end ? in.bytes : 0);
             for (const pass& one : p.passes) {
                 run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1,
-                                                in.bytes + out.bytes > 0 ? &ahead : nullptr);
+                                                in.bytes + out.bytes > 0 ? &ahead : nullptr, out.bytes > 0);
             }
         }
         return;

@@ -124,6 +124,7 @@ struct sweep_job {
     bool twin;          ///< done together with the next sweep (twin_kernel.hpp), whose strides are x_r and y_s
     std::ptrdiff_t x_r, y_s;
     read_ahead* ahead;  ///< what is asked for meanwhile; nullptr: nothing
+    bool claim;         ///< y lies far away: blocks ask for what they will write
     bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
@@ -138,6 +139,12 @@ inline constexpr std::ptrdiff_t stage_bytes = 16 * 1024;
 /// with registers of 64 bytes rows of 7^4 take 0.7 of the time, and 3^7 1.05; on AVX2 rows of 5^5 lose up to a fifth.
 template <class Real>
 inline constexpr std::ptrdiff_t long_fibre = simd<Real>::has_masks ? 5 : 12;
+
+/// Fibres from which on blocks ask for the lines that they will write. Stores to far memory leave one after the other, each when its
+/// line has come; while a block of sums is computed all of its lines come. Measured by columns on two cores: with registers of 64
+/// bytes 8^5, 16^4 and 128^2 take 0.87 to 0.94 of the time; with those of 32 bytes 8^5 and 16^4 0.89, 5^5 and 6^5 up to 1.1.
+template <class Real>
+inline constexpr std::ptrdiff_t claimed_fibre = simd<Real>::has_masks ? 5 : 8;
 
 /// True when P rows at a stride fall on so few sets of a first-level cache (64 sets of 64 bytes, 8 ways) that they evict
 /// each other before they are used again.
@@ -337,6 +344,7 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     g.finish = j.finish;
     g.alpha_re = j.alpha_re;
     g.alpha_im = j.alpha_im;
+    g.claim = j.claim;
     // Which loop is left to the kernels: the innermost one, unless the run alone gives them enough.
     constexpr std::ptrdiff_t few_registers = 12;
     const bool inner_loop = j.loop_count > 0 && !j.stage_panels && j.run <= few_registers * width;

@@ -254,8 +254,10 @@ OTIMES_COLD inline double interval_seconds(const fusion_setting& f, std::size_t 
 }
 
 /// Ends of the passes of the cheapest partition of the groups into contiguous passes, and its predicted seconds.
+/// Where the output holds what lies between passes, each but the first does two groups or more: then it reads its tile before it
+/// writes it, and can work in place without a copy.
 /// Cost: groups (groups + 1) / 2 evaluations of interval_seconds.
-/// @post equals the minimum over all 2^(groups - 1) partitions (tests/plan/fusion.cpp).
+/// @post equals the minimum over all partitions that are allowed, without that 2^(groups - 1) (tests/plan/fusion.cpp).
 OTIMES_COLD inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, double& seconds) {
     const std::size_t count = f.groups.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
@@ -266,6 +268,9 @@ OTIMES_COLD inline std::vector<std::size_t> cheapest_partition(const fusion_sett
     strides out;
     for (std::size_t end = 1; end <= count; ++end) {
         for (std::size_t begin = 0; begin < end; ++begin) {
+            if (f.slab.in_output && begin > 0 && end - begin < 2) {
+                continue;
+            }
             const double total = best[begin] + interval_seconds(f, begin, end, scratch, in, out);
             if (total < best[end]) {
                 best[end] = total;

@@ -16,7 +16,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
 endif()
 
 # For the machine that compiles. g++ takes the headers of its own AVX-512 intrinsics for uses of uninitialised values.
-set(OTIMES_NATIVE_FLAGS -march=native $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+set(OTIMES_NATIVE_FLAGS -march=native "$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>")
 
 find_package(OpenMP QUIET COMPONENTS CXX)
 

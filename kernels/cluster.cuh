@@ -16,8 +16,15 @@
 
 namespace otimes::kernels {
 
+// What was written to shared memory before it is seen after it; of other memory nothing is said, so that no one waits for stores to Y.
 __device__ __forceinline__ void cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
+    asm volatile(
+        "fence.release.sync_restrict::shared::cta.cluster;\n\t"
+        "barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.acquire.aligned;\n\t"
+        "fence.acquire.sync_restrict::shared::cluster.cluster;" ::
+            : "memory");
+#elif __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }

@@ -323,6 +323,14 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     const int n_first = int(unsigned(warp / team) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
+    // What stands beside the products of a trip of one round is read before they are known: nothing else hides it there. Warps with
+    // several rounds hide it for each other, and lose by more loads at a time (n = 8 and 16).
+    constexpr int results = n_tiles * products * 4 * Group::words;  // words of a lane, a round
+    constexpr bool ahead =
+        ToY && !shape::warpgroup && !shape::last_mode && rounds == 1 &&
+        read_ahead<Group>(results, results + (in_registers ? k_steps * n_tiles * 4 : 0) + (P >= 64 ? 72 : 48), 1) > 0;
+    beside<scalar, (ahead ? 2 * n_tiles : 1), (ahead ? wide : 1)> rAside[ahead ? halves : 1];
+
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
         const int own = round * at_once + int(unsigned(warp / team) / unsigned(split)) * team + warp % team,
@@ -351,6 +359,16 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) +
                             tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
                 lane_offset[s] = Group::place(offset[s] + (blocks > 1 ? 0 : t * stride));
+                if constexpr (ahead) {
+                    index_t step;
+                    bool exists;
+                    int run_left;
+                    const scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step,
+                                                                         exists, run_left);
+                    if (works && exists && inside[s])
+                        last_step.read([&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; },
+                                       run_left, rAside[s]);
+                }
             }
         }
         if (multiplies) {
@@ -587,7 +605,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     const auto value = [&](int k, int j) {
                         return rC[k / 2 * products + (s * wide + j) / 2][2 * (j % 2) + k % 2];
                     };
-                    if (exists && inside[s]) last_step.template store_all<2 * n_tiles, wide>(to, value, run_left);
+                    if (exists && inside[s]) {
+                        if constexpr (ahead)
+                            last_step.finish(to, value, run_left, rAside[s]);
+                        else
+                            last_step.template store_all<2 * n_tiles, wide>(to, value, run_left);
+                    }
                 }
             } else {
 #pragma unroll

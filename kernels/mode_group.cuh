@@ -50,7 +50,7 @@ struct trips {
 // summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored.
 enum ending { ends_stored = 0, ends_in_dot = 1, ends_in_norm = 2, ends_scaled_along = 3, ends_scaled_across = 4 };
 
-template <class Scalar, int Ending, bool Addend, bool Together>
+template <class Scalar, int Ending, bool Addend, bool Together, int Registers>
 struct last_step_of;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
@@ -65,8 +65,12 @@ struct mode_group {
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
     static constexpr int slices = Slices;   // blocks that each compute so much of the last mode's new index of a tile
     static constexpr bool addend = Addend;  // what is added stands elsewhere than Y
+    // Of a thread.
+    static constexpr int registers =
+        65536 / (Threads * BlocksPerMultiprocessor) < 255 ? 65536 / (Threads * BlocksPerMultiprocessor) / 8 * 8 : 255;
     // Passes of one mode and kernels of sums add to Y as a rule, others by += alone.
-    using last_step = typename last_step_of<Scalar, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1>::type;
+    using last_step =
+        typename last_step_of<Scalar, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1, registers>::type;
     static constexpr int ending = Ending;
     static constexpr bool sums_up = Ending == ends_in_dot || Ending == ends_in_norm;  // and stores nothing
     static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");

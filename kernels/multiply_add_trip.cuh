@@ -98,9 +98,7 @@ struct fibres_together {
     static constexpr int level = steps::first(Step), N = Group::extent_product(Step, level, level), Q = Group::q(level);
     static constexpr int words = Group::words,
                          rows_of_four = (Q * words + 3) / 4;  // 16-byte reads of a row of the factor
-    static constexpr int registers = 65536 / (Group::threads * Group::blocks_per_multiprocessor) < 255
-                                         ? 65536 / (Group::threads * Group::blocks_per_multiprocessor) / 8 * 8
-                                         : 255;
+    static constexpr int registers = Group::registers;
 
     // V: neighbouring fibres of one access; items: such accesses of the tile.
     __host__ __device__ static constexpr int count(int V, int items) {
@@ -241,8 +239,32 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         constexpr int share = (items + blocks - 1) / blocks;  // of this block
         const unsigned begin = blocks > 1 ? unsigned(cluster_rank() * share) : 0u,
                        end = blocks > 1 && begin + share < unsigned(items) ? begin + share : unsigned(items);
+        constexpr int fresh = modes > 1 ? N : Q;
+        // What stands beside the products, read before they are known.
+        constexpr int ahead =
+            ToY ? read_ahead<Group>(fresh * V * Group::words, size * V * Group::words + 72, share / Group::threads) : 0;
+        using aside = beside<scalar, (ahead > 0 ? fresh : 1), (ahead > 0 ? V : 1)>;
+        aside rAside, rNext;
+        const auto read_aside = [&](unsigned item, aside& r) {
+            if constexpr (ahead > 0) {
+                const int i = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V,
+                          o = int(item / unsigned(inner / V));
+                index_t step;
+                bool exists;
+                int run_left;
+                const scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                if (exists) last_step.read([&](int q) { return gY + q * step; }, run_left, r);
+            }
+        };
+        if constexpr (ahead > 1)
+            if (begin + threadIdx.x < end) read_aside(begin + threadIdx.x, rNext);
 #pragma unroll 1
         for (unsigned item = begin + threadIdx.x; item < end; item += Group::threads) {
+            if constexpr (ahead > 1) {
+                rAside = rNext;
+                if (item + Group::threads < end) read_aside(item + Group::threads, rNext);
+            } else if constexpr (ahead > 0)
+                read_aside(item, rAside);
             const int i = inner / V == 1 ? 0 : int(item % unsigned(inner / V)) * V, o = int(item / unsigned(inner / V));
             const int offset = tile_offset<Group, Step, Part, 0, first - 1>(o) +
                                tile_offset<Group, Step, 1, last + 1, Group::run_level>(i);
@@ -271,7 +293,6 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                               under = Group::extent_product(Step, level + 1, last);
                 contract_registers<Group, level, above, under * V>(rX, sFactors + Group::factor_offset(level));
             });
-            constexpr int fresh = modes > 1 ? N : Q;
             if constexpr (ToY) {
                 index_t step;
                 bool exists;
@@ -279,7 +300,12 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
                 const auto to = [&](int q) { return gY + q * step; };
                 const auto value = [&](int q, int e) { return rX[q * V + e]; };
-                if (exists) last_step.template store_all<fresh, V>(to, value, run_left);
+                if (exists) {
+                    if constexpr (ahead > 0)
+                        last_step.finish(to, value, run_left, rAside);
+                    else
+                        last_step.template store_all<fresh, V>(to, value, run_left);
+                }
             } else if constexpr (V > 1) {
 #pragma unroll
                 for (int q = 0; q < fresh; ++q)

@@ -323,6 +323,25 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
                 *reinterpret_cast<packet<16>*>(rX + j * width) = *reinterpret_cast<const packet<16>*>(s);
         }
     };
+    // Of an item's results: groups of q_a in different places, of `count` elements each.
+    constexpr int S = shape::side_by_side, groups = a_rows * 2 / S, count = shape::last_modes ? S : U;
+    // Where piece k = (n, j, s) stands from the unit's first element; grows with k.
+    const auto q_of = [](int k, int a_step, int b_step) {
+        return shape::column_of(k / (2 * groups), k / groups % 2) * b_step +
+               shape::row_of(k % groups * S / 2, k % groups * S % 2, 0) * a_step;
+    };
+    const auto in_y = [&](int o, bool& exists) {
+        const int row = int(unsigned(o) / unsigned(outer / Group::rows)),
+                  rest = int(unsigned(o) % unsigned(outer / Group::rows));
+        exists = !ToY || row < place.rows;
+        return ToY ? place.y + row * place.y_row_stride + index_t(rest) * (A * B) + (t * A + shape::row_of(0, 0, g))
+                   : nullptr;
+    };
+    // What stands beside the products, read before they are known.
+    constexpr int results = U * a_rows * b_steps * 4 * Group::words;
+    constexpr bool beside_ahead =
+        ToY && read_ahead<Group>(results, results + (held ? shape::words_held : 0) + (all_at_once ? 96 : 160), 1) > 0;
+    beside<scalar, (beside_ahead ? 2 * b_steps * groups : 1), (beside_ahead ? count : 1)> rAside;
     alignas(16) scalar rX[(all_at_once ? accesses : together * of_step) * width];
     alignas(16) scalar rNext[ahead ? accesses * width : 1];
     if constexpr (ahead)
@@ -336,6 +355,11 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     for (int own = warp; own < items; own += warps) {
         const int origin = origin_of(own), o = int(unsigned(origin) / unsigned(b_held * b_stride));
         const int from = Group::place(origin) ^ lane_from, to = Group::place(origin) ^ lane_to;
+        if constexpr (beside_ahead) {
+            bool exists;
+            const scalar* gY = in_y(o, exists);
+            if (exists) last_step.read([&](int k) { return gY + q_of(k, 1, A); }, count, rAside);
+        }
         if constexpr (ahead) {
 #pragma unroll
             for (int j = 0; j < accesses * width; ++j) rX[j] = rNext[j];
@@ -510,29 +534,21 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
             }
         }
         __syncwarp();
-        const int row = int(unsigned(o) / unsigned(outer / Group::rows)),
-                  rest = int(unsigned(o) % unsigned(outer / Group::rows));
-        const bool exists = !ToY || row < place.rows;
-        scalar* const gY =
-            ToY ? place.y + row * place.y_row_stride + index_t(rest) * (A * B) + (t * A + shape::row_of(0, 0, g))
-                : nullptr;
+        bool exists;
+        scalar* const gY = in_y(o, exists);
         if (exists) {
-            constexpr int S = shape::side_by_side, groups = a_rows * 2 / S;  // groups of q_a in different places
-            constexpr int count = shape::last_modes ? S : U;
-            // Piece k = (n, j, s): where it stands from the unit's first element, and its elements.
-            const auto q_of = [](int k, int a_step, int b_step) {
-                return shape::column_of(k / (2 * groups), k / groups % 2) * b_step +
-                       shape::row_of(k % groups * S / 2, k % groups * S % 2, 0) * a_step;
-            };
             const auto value = [&](int k, int c) {
                 const int n = k / (2 * groups), j = k / groups % 2, s = k % groups;
                 const int mr = shape::last_modes ? s * S + c : s;  // m x row pair
                 return rY[shape::last_modes ? 0 : c][mr / 2 * b_steps + n][2 * (mr % 2) + j];
             };
-            if constexpr (ToY)
-                last_step.template store_all<2 * b_steps * groups, count>([&](int k) { return gY + q_of(k, 1, A); },
-                                                                          value);
-            else
+            if constexpr (ToY) {
+                const auto in_place = [&](int k) { return gY + q_of(k, 1, A); };
+                if constexpr (beside_ahead)
+                    last_step.finish(in_place, value, count, rAside);
+                else
+                    last_step.template store_all<2 * b_steps * groups, count>(in_place, value);
+            } else
 #pragma unroll
                 for (int k = 0; k < 2 * b_steps * groups; ++k) {
                     alignas(16) scalar rOut[count];

@@ -234,6 +234,7 @@ struct addend_place<false> {
 // Together: several pieces of what is added are read before the first of them is stored.
 template <class Scalar, bool Addend, bool Together>
 struct epilogue : addend_place<Addend> {
+    static constexpr bool reads_beside = false;
     using addend_place<Addend>::c_offset;
     Scalar alpha, beta;
     bool reads_y;  // beta != 0
@@ -366,8 +367,8 @@ struct epilogue : addend_place<Addend> {
     }
 };
 
-template <class Scalar, bool Addend, bool Together>
-struct last_step_of<Scalar, ends_stored, Addend, Together> {
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_stored, Addend, Together, Registers> {
     using type = epilogue<Scalar, Addend, Together>;
 };
 
@@ -381,29 +382,61 @@ struct sum_type<complex<Real>> {
     using type = complex<double>;
 };
 
-// alpha * product times the element of V that stands in its place, or conjugated times itself, added to this thread's sum: up to four
-// neighbours in Scalar, then in the wide type. In memory nothing changes.
-template <class Scalar, bool Norm>
-struct summing {
+// What stands beside K pieces of Count neighbouring products: V's elements, or D's.
+template <class Scalar, int K, int Count>
+struct beside {
+    alignas(16) Scalar value[K][Count];  // (piece, element)
+};
+
+// Pieces whose neighbours are read together where nothing was read ahead: as many as registers are left for, 64 to 256 bytes.
+__host__ __device__ constexpr int pieces_together(int pieces, int piece_words, int registers) {
+    const int left = registers - 72 - pieces * piece_words, words = left < 16 ? 16 : left > 64 ? 64 : left;
+    int together = words / piece_words < 1 ? 1 : words / piece_words < pieces ? words / piece_words : pieces;
+    while (pieces % together) --together;
+    return together;
+}
+
+// How early a trip reads what stands beside its products: 2: during the round before, 1: before the round's products, 0: after them. `words` of a
+// thread and round; `others`: registers that the trip takes.
+template <class Group>
+__host__ __device__ constexpr int read_ahead(int words, int others, int rounds) {
+    if (!Group::last_step::reads_beside) return 0;
+    const int left = Group::registers - others;
+    return rounds > 1 && 2 * words <= left ? 2 : words <= left ? 1 : 0;
+}
+
+// Steps that read what stands beside the products: Step::read<K, Count>(to, left, r), then Step::finish<K, Count>(to, value, left, r).
+template <class Scalar, class Step, int Registers>
+struct reading_step {
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+        const Step& step = *static_cast<const Step*>(this);
+        constexpr int together = pieces_together(K, Count * int(sizeof(Scalar)) / 4, Registers);
+#pragma unroll
+        for (int first = 0; first < K; first += together) {
+            beside<Scalar, together, Count> r;
+            const auto to_these = [&](int k) { return to(first + k); };
+            step.read(to_these, left, r);
+            step.finish(
+                to_these, [&](int k, int e) { return value(first + k, e); }, left, r);
+        }
+    }
+    template <int Count>
+    __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool) const {
+        store_all<1, Count>([&](int) { return gY; }, [&](int, int e) { return values[e]; });
+    }
+    __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
+        store_all<1, 1>([&](int) { return gY; }, [&](int, int) { return value; });
+    }
+};
+
+// alpha * product times the element of V that stands in its place, added to this thread's sum: up to four neighbours in Scalar, then in
+// the wide type. In memory nothing changes.
+template <class Scalar>
+struct adder {
     using wide_type = typename sum_type<Scalar>::type;
-    static constexpr index_t c_offset = 0;
     static constexpr int words = int(sizeof(Scalar)) / 4;
     wide_type* sum;
-    bool wide;       // V may be read by 16 bytes
-    bool conjugate;  // V's conjugate
-
-    __device__ __forceinline__ summing(wide_type& sum_, bool wide_, bool conjugate_)
-        : sum(&sum_), wide(wide_), conjugate(conjugate_) {}
-
-    static __device__ __forceinline__ Scalar product(Scalar a, Scalar b) { return a * b; }
-    __device__ __forceinline__ Scalar times(Scalar v, Scalar value) const {
-        if constexpr (Norm)
-            return otimes::kernels::conjugate(value) * value;
-        else if constexpr (is_same<Scalar, typename sum_type<Scalar>::type> && sizeof(Scalar) == 8)
-            return v * value;
-        else
-            return (conjugate ? otimes::kernels::conjugate(v) : v) * value;
-    }
     // `count` products, of which term(i) is one.
     template <int Count, class Term>
     __device__ __forceinline__ void add(const Term& term) const {
@@ -416,81 +449,100 @@ struct summing {
             *sum += widen<wide_type>(few);
         }
     }
+};
 
-    __device__ __forceinline__ void store(Scalar* gV, Scalar value) const {
-        add<1>([&](int) { return times(Norm ? Scalar(0) : *gV, value); });
+template <class Scalar, int Registers>
+struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, adder<Scalar> {
+    using wide_type = typename sum_type<Scalar>::type;
+    static constexpr bool reads_beside = true;
+    static constexpr index_t c_offset = 0;
+    bool wide;       // V may be read by 16 bytes
+    bool conjugate;  // V's conjugate
+
+    __device__ __forceinline__ summing(wide_type& sum_, bool wide_, bool conjugate_)
+        : adder<Scalar>{&sum_}, wide(wide_), conjugate(conjugate_) {}
+
+    __device__ __forceinline__ Scalar times(Scalar v, Scalar value) const {
+        if constexpr (is_same<Scalar, float> || is_same<Scalar, double>)
+            return v * value;
+        else
+            return (conjugate ? otimes::kernels::conjugate(v) : v) * value;
+    }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
+        constexpr int size = Count * int(sizeof(Scalar));
+        constexpr bool has_packets = size == 16 || size == 8;
+        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+        if (has_packets && wide && left >= Count) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) *reinterpret_cast<word*>(r.value[k]) = *reinterpret_cast<const word*>(to(k));
+        } else
+#pragma unroll
+            for (int k = 0; k < K; ++k)
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (Count == 1 || e < left) r.value[k][e] = to(k)[e];
     }
     template <int K, int Count, class To, class Value>
-    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+    __device__ __forceinline__ void finish(const To&, const Value& value, int left,
+                                           const beside<Scalar, K, Count>& r) const {
         if (Count > 1 && left < Count) {
 #pragma unroll
             for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int e = 0; e < Count; ++e)
-                    if (e < left) store(to(k) + e, value(k, e));
+                    if (e < left) this->template add<1>([&](int) { return times(r.value[k][e], value(k, e)); });
             return;
         }
-        if constexpr (Norm)
-            add<K * Count>([&](int i) { return times(Scalar(0), value(i / Count, i % Count)); });
-        else {
-            constexpr int size = Count * int(sizeof(Scalar)), most = 128 / size < 1 ? 1 : 128 / size,
-                          together = K < most ? K : most;
-            constexpr bool has_packets = size == 16 || size == 8;
-            using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+        this->template add<K * Count>(
+            [&](int i) { return times(r.value[i / Count][i % Count], value(i / Count, i % Count)); });
+    }
+};
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_in_dot, Addend, Together, Registers> {
+    using type = summing<Scalar, Registers>;
+};
+
+// alpha * product, conjugated times itself, added to this thread's sum, likewise.
+template <class Scalar>
+struct squaring : adder<Scalar> {
+    using wide_type = typename sum_type<Scalar>::type;
+    static constexpr bool reads_beside = false;
+    static constexpr index_t c_offset = 0;
+    bool wide;
+
+    __device__ __forceinline__ squaring(wide_type& sum_, bool wide_, bool) : adder<Scalar>{&sum_}, wide(wide_) {}
+
+    static __device__ __forceinline__ Scalar square(Scalar value) { return conjugate(value) * value; }
+    __device__ __forceinline__ void store(Scalar*, Scalar value) const {
+        this->template add<1>([&](int) { return square(value); });
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To&, const Value& value, int left = Count) const {
+        if (Count > 1 && left < Count) {
 #pragma unroll
-            for (int first = 0; first < K; first += together) {
-                alignas(16) Scalar rV[together][Count];  // (piece, element)
-                if (has_packets && wide) {
+            for (int k = 0; k < K; ++k)
 #pragma unroll
-                    for (int k = 0; k < together; ++k)
-                        if (first + k < K)
-                            *reinterpret_cast<word*>(rV[k]) = *reinterpret_cast<const word*>(to(first + k));
-                } else
-#pragma unroll
-                    for (int k = 0; k < together; ++k)
-                        if (first + k < K)
-#pragma unroll
-                            for (int e = 0; e < Count; ++e) rV[k][e] = to(first + k)[e];
-                constexpr int rest = K % together;
-                if (rest == 0 || first + together <= K)
-                    add<together * Count>(
-                        [&](int i) { return times(rV[i / Count][i % Count], value(first + i / Count, i % Count)); });
-                else
-                    add<(rest == 0 ? 1 : rest) * Count>(
-                        [&](int i) { return times(rV[i / Count][i % Count], value(first + i / Count, i % Count)); });
-            }
+                for (int e = 0; e < Count; ++e)
+                    if (e < left) store(nullptr, value(k, e));
+            return;
         }
+        this->template add<K * Count>([&](int i) { return square(value(i / Count, i % Count)); });
     }
     template <int Count>
-    __device__ __forceinline__ void store_vector(Scalar* gV, const Scalar (&values)[Count], bool whole) const {
-        constexpr int size = Count * int(sizeof(Scalar));
-        alignas(16) Scalar rV[Count];
-        if constexpr (!Norm) {
-            if constexpr (size == 16 || size == 8) {
-                if (whole && wide)
-                    *reinterpret_cast<packet<size>*>(rV) = *reinterpret_cast<const packet<size>*>(gV);
-                else
-#pragma unroll
-                    for (int e = 0; e < Count; ++e) rV[e] = gV[e];
-            } else
-#pragma unroll
-                for (int e = 0; e < Count; ++e) rV[e] = gV[e];
-        }
-        add<Count>([&](int e) { return times(Norm ? Scalar(0) : rV[e], values[e]); });
+    __device__ __forceinline__ void store_vector(Scalar*, const Scalar (&values)[Count], bool) const {
+        this->template add<Count>([&](int e) { return square(values[e]); });
     }
 };
-template <class Scalar, bool Addend, bool Together>
-struct last_step_of<Scalar, ends_in_dot, Addend, Together> {
-    using type = summing<Scalar, false>;
-};
-template <class Scalar, bool Addend, bool Together>
-struct last_step_of<Scalar, ends_in_norm, Addend, Together> {
-    using type = summing<Scalar, true>;
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_in_norm, Addend, Together, Registers> {
+    using type = squaring<Scalar>;
 };
 
 // alpha * product * D[..] -> Y.
-template <class Scalar, bool Along>
-struct scaling {
+template <class Scalar, bool Along, int Registers>
+struct scaling : reading_step<Scalar, scaling<Scalar, Along, Registers>, Registers> {
+    static constexpr bool reads_beside = true;
     static constexpr index_t c_offset = 0;
     const Scalar* y;
     const Scalar* d;
@@ -510,60 +562,74 @@ struct scaling {
           d_wide(aligned_to(arguments.y, 16) && aligned_to(arguments.sums_or_d, 16) &&
                  arguments.divisor % unsigned(16 / int(sizeof(Scalar))) == 0) {}
 
-    __device__ __forceinline__ const Scalar* place(const Scalar* gY) const {
-        const unsigned u = unsigned(gY - y), quotient = __umulhi(u, magic) >> shift;
-        return d + (Along ? u - quotient * divisor : quotient);
-    }
-    __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
-        *gY = alpha * value * read_only(place(gY));
-    }
-    template <int Count>
-    __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool whole) const {
+    // Index u of Y = quotient * divisor + rest.
+    __device__ __forceinline__ unsigned quotient_of(unsigned u) const { return __umulhi(u, magic) >> shift; }
+
+    // to(k) grows with k. Pieces between two multiples of the divisor, as good as all of them, need one division.
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
         constexpr int size = Count * int(sizeof(Scalar));
-        if constexpr ((size == 16 || size == 8) && Count > 1) {
-            if (whole && wide && d_wide) {
-                alignas(16) Scalar rD[Count], rY[Count];
-                const Scalar* gD = place(gY);
-                if constexpr (Along)
-                    *reinterpret_cast<packet<size>*>(rD) = read_only(reinterpret_cast<const packet<size>*>(gD));
-                else {
-                    const Scalar one = read_only(gD);
+        constexpr bool has_packets = size == 16 || size == 8;
+        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+        const unsigned first = unsigned(to(0) - y), end = unsigned(to(K - 1) - y) + Count;
+        const unsigned quotient = quotient_of(first), begin = quotient * divisor;
+        const bool one_period = end - begin <= divisor && left >= Count;
+        if constexpr (Along) {
+            if (one_period && (Count == 1 || (has_packets && d_wide && wide))) {
+                const Scalar* const gD = d + (first - begin);
 #pragma unroll
-                    for (int e = 0; e < Count; ++e) rD[e] = one;
+                for (int k = 0; k < K; ++k) {
+                    const Scalar* const s = gD + (to(k) - to(0));
+                    *reinterpret_cast<word*>(r.value[k]) = read_only(reinterpret_cast<const word*>(s));
                 }
-#pragma unroll
-                for (int e = 0; e < Count; ++e) rY[e] = alpha * values[e] * rD[e];
-                *reinterpret_cast<packet<size>*>(gY) = *reinterpret_cast<const packet<size>*>(rY);
                 return;
             }
+        } else if (one_period) {
+            const Scalar one = read_only(d + quotient);
+#pragma unroll
+            for (int k = 0; k < K; ++k)
+#pragma unroll
+                for (int e = 0; e < Count; ++e) r.value[k][e] = one;
+            return;
         }
 #pragma unroll
-        for (int e = 0; e < Count; ++e) store(gY + e, values[e]);
+        for (int k = 0; k < K; ++k)
+#pragma unroll
+            for (int e = 0; e < Count; ++e)
+                if (Count == 1 || e < left) {
+                    const unsigned u = unsigned(to(k) - y) + e, of_u = quotient_of(u);
+                    r.value[k][e] = read_only(d + (Along ? u - of_u * divisor : of_u));
+                }
     }
     template <int K, int Count, class To, class Value>
-    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+    __device__ __forceinline__ void finish(const To& to, const Value& value, int left,
+                                           const beside<Scalar, K, Count>& r) const {
+        constexpr int size = Count * int(sizeof(Scalar));
+        constexpr bool has_packets = size == 16 || size == 8;
+        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+        if (has_packets && wide && left >= Count) {
 #pragma unroll
-        for (int k = 0; k < K; ++k) {
-            alignas(16) Scalar rY[Count];  // (Count)
+            for (int k = 0; k < K; ++k) {
+                beside<Scalar, 1, Count> out;
 #pragma unroll
-            for (int e = 0; e < Count; ++e) rY[e] = value(k, e);
-            Scalar* gY = to(k);
-            if (Count > 1 && left >= Count)
-                store_vector(gY, rY, true);
-            else
+                for (int e = 0; e < Count; ++e) out.value[0][e] = alpha * value(k, e) * r.value[k][e];
+                *reinterpret_cast<word*>(to(k)) = *reinterpret_cast<const word*>(out.value[0]);
+            }
+        } else
+#pragma unroll
+            for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int e = 0; e < Count; ++e)
-                    if (Count == 1 || e < left) store(gY + e, rY[e]);
-        }
+                    if (Count == 1 || e < left) to(k)[e] = alpha * value(k, e) * r.value[k][e];
     }
 };
-template <class Scalar, bool Addend, bool Together>
-struct last_step_of<Scalar, ends_scaled_along, Addend, Together> {
-    using type = scaling<Scalar, true>;
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_scaled_along, Addend, Together, Registers> {
+    using type = scaling<Scalar, true, Registers>;
 };
-template <class Scalar, bool Addend, bool Together>
-struct last_step_of<Scalar, ends_scaled_across, Addend, Together> {
-    using type = scaling<Scalar, false>;
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_scaled_across, Addend, Together, Registers> {
+    using type = scaling<Scalar, false, Registers>;
 };
 
 // The sum of one thread of a group that sums up; nothing in other groups.

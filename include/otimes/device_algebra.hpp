@@ -6,7 +6,8 @@
 ///
 /// The product's last kernel multiplies what it would store by what stands there in the other matrix, and sums: nothing of the product's
 /// size is written. A product of one kernel takes no workspace; one of several takes at most size(Y) / (rows of the first factor), in slabs
-/// of rows, or what the caller allows. What has no rows to cut goes block by block over the first factor's columns (rows, for K * X):
+/// of rows, or what the caller allows. What has no rows to cut goes block by block over the first factor's columns (rows, for K * X), as few
+/// blocks as what the caller allows has room for:
 ///
 ///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
 ///
@@ -232,7 +233,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     } else {
         cut = cut_of(node, cache);
     }
-    const std::int64_t count = cut.count();
+    std::int64_t count = cut.count();
     const std::int64_t block_rows = cut.of_columns ? y.rows() : cut.step * cut.length;
     const std::int64_t block_cols = cut.of_columns ? cut.step * cut.length : y.cols();
     const matrix_view x_view = node.x.view();
@@ -251,6 +252,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     };
     const Scalar of_x = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
     bool doubled = false;
+    std::int64_t most_bytes = workspace_bytes;
     if (!plain) {
         bool done = false;
         run_on(where, others, [&](scratch& s) {
@@ -269,8 +271,8 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                 }
             }
             of_block *= static_cast<std::int64_t>(sizeof(Scalar));
-            if (const std::shared_ptr<const plan> made =
-                    plan_within(where, s.program, (std::max)(of_block, workspace_bytes))) {
+            most_bytes = (std::max)(of_block, workspace_bytes);
+            if (const std::shared_ptr<const plan> made = plan_within(where, s.program, most_bytes)) {
                 where.run(*made, s.bindings, {});
                 done = true;
             }
@@ -279,11 +281,45 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
             return total(1);
         }
     }
+    // With more memory than a smallest block needs: as few blocks of the first factor as fit.
+    const auto write_block = [&](scratch& s, std::int64_t begin, std::int64_t width, Scalar* result) {
+        lowering<Scalar> low(s.program, s.bindings);
+        leaf matched;
+        if (x != nullptr) {
+            matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
+        }
+        write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr, of_x,
+                                result);
+        mark_result_on_device(s.program);
+    };
+    bool within = false;
+    for (std::int64_t width = (cut.total + 1) / 2;
+         cut.of_factor && !doubled && workspace_bytes > 0 && !within && width > cut.step; width = (width + 1) / 2) {
+        run_on(where, others, [&](scratch& s) {
+            write_block(s, 0, width, results.data());
+            within = plan_within(where, s.program, most_bytes) != nullptr;
+        });
+        if (within) {
+            cut.step = width;
+            count = cut.count();
+        }
+    }
     DeviceMatrix<Scalar> memory(doubled ? block_rows : 0, block_cols, where);
     for (std::int64_t number = 0; number < count; ++number) {
         const std::int64_t begin = number * cut.step;
         const std::int64_t width = (std::min)(cut.step, cut.total - begin);
         run_on(where, others, [&](scratch& s) {
+            if (!plain && !doubled) {
+                write_block(s, begin, width, results.data() + number);
+                const std::shared_ptr<const plan> made =
+                    within ? plan_within(where, s.program, most_bytes) : nullptr;  // one for all but a shorter last
+                if (made != nullptr) {
+                    where.run(*made, s.bindings, {});
+                } else {
+                    where.evaluate(s.program, s.bindings);
+                }
+                return;
+            }
             lowering<Scalar> low(s.program, s.bindings);
             leaf matched;
             if (x != nullptr) {
@@ -294,9 +330,6 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                                                   : node.alpha * detail::conjugate_of(node.alpha);
                 append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view, node.x.conjugated(),
                                          -1, &alpha, results.data());
-            } else if (!doubled) {
-                write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr,
-                                        of_x, results.data() + number);
             } else {
                 const product_node<Scalar> part = block_of(node, cut, begin, width);
                 const std::int64_t rows = part.rows();

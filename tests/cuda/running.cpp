@@ -231,6 +231,26 @@ TEST_CASE("a reduction takes memory for a block of the product, and repeats its 
     for (int i = 0; i < 20; ++i) CHECK(otimes::dot(dY, dX * kron(A, B, C)) == once);
 }
 
+TEST_CASE("a reduction of one row takes the blocks that the memory it is given has room for" * needs_gpu()) {
+    driver cuda;
+    static counting_resource resource;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream, resource);
+    const shapes s{1, {64, 64, 64}, {64, 64, 64}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(1, s.inputs(), 1), Y = expected_right(X, factors);
+    const DeviceMatrix<float> A(factors[0], e), B(factors[1], e), C(factors[2], e);
+    const DeviceMatrix<float, 1> dX(X, e), dY(Y, e);
+    const double want = Y.cast<double>().squaredNorm();
+    const auto given = static_cast<std::size_t>(Y.size()) * sizeof(float) * 3 / 4;
+    resource.most = 0;
+    const float sum = otimes::dot(dY, dX * kron(A, B, C), static_cast<std::int64_t>(given));
+    CHECK(std::abs(sum - want) <= 1e-5 * want);
+    CHECK(resource.most <= given);
+    CHECK(resource.most >= given / 4);  // not a sixty-fourth of Y
+}
+
 namespace {
 
 // The kernels of many shapes, each ending in a sum: against sums over what the same product leaves in memory, on the host.

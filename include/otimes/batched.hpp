@@ -768,6 +768,19 @@ requires batches::some_kron<Kron>
 
 /// @name Scalar multiples.
 /// @{
+template <class Element, class Amount>
+requires eigen::amount<Amount, std::remove_const_t<Element>>
+[[nodiscard]] auto operator*(const Amount& amount, const batch_view<Element>& x) {
+    using scalar = std::remove_const_t<Element>;
+    return batched_product<scalar>(batch_leaf<scalar>(x), nullptr, nullptr, detail::amount_as<scalar>(amount));
+}
+template <class Element, class Amount>
+requires eigen::amount<Amount, std::remove_const_t<Element>>
+[[nodiscard]] auto operator*(const batch_view<Element>& x, const Amount& amount) { return amount * x; }
+template <class Element>
+[[nodiscard]] auto operator-(const batch_view<Element>& x) {
+    return std::remove_const_t<Element>(-1) * x;
+}
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const batched_product<Scalar>& p) {

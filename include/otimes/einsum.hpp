@@ -30,6 +30,7 @@
 #include <otimes/adapt/strided/run_items.hpp>
 #include <otimes/adapt/strided/view.hpp>
 #include <otimes/expr/mode_products.hpp>
+#include <otimes/expr/scalar.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -277,6 +278,13 @@ public:
         }
     }
 
+    /// The contraction times a number.
+    [[nodiscard]] einsum_expr scaled(const Scalar& by) const {
+        einsum_expr result(*this);
+        result.alpha_ = by * alpha_;
+        return result;
+    }
+
     /// Of the result, in the order of its letters.
     [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
     [[nodiscard]] std::int64_t extent(std::size_t k) const { return extents_[k]; }
@@ -335,7 +343,7 @@ public:
             detail::throw_contraction_alias(Text.text, "itself: two indices may mean one element");
         }
         detail::mode_products<Scalar> product = describe(to.data(), to.strides());
-        product.alpha = alpha;
+        product.alpha = alpha * alpha_;
         product.add = add;
         batches::evaluate(product);
     }
@@ -414,7 +422,26 @@ private:
     strided_view<const Scalar, FirstOrder> first_;
     strided_view<const Scalar, SecondOrder> second_;
     extents_type extents_{};
+    Scalar alpha_ = Scalar(1);
 };
+
+/// @name Scalar multiples.
+/// @{
+template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder, class Amount>
+requires(detail::scales<Amount, Scalar>&& std::is_convertible_v<Amount, Scalar>) [[nodiscard]] auto operator*(
+    const Amount& amount, const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e) {
+    return e.scaled(detail::amount_as<Scalar>(amount));
+}
+template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder, class Amount>
+requires(detail::scales<Amount, Scalar>&& std::is_convertible_v<Amount, Scalar>) [[nodiscard]] auto operator*(
+    const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e, const Amount& amount) {
+    return amount * e;
+}
+template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+[[nodiscard]] auto operator-(const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e) {
+    return e.scaled(Scalar(-1));
+}
+/// @}
 
 /// See the file comment. @throws shape_error a letter with two extents
 template <subscript_text Text, class First, class Second>

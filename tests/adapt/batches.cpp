@@ -81,6 +81,7 @@ TEST_CASE("batched: vectors of matrices, own and shared factors, from both sides
         batched(Z) = kron(batched(C), otimes::identity(2)) * batched(X) * kron(batched(A), B) * 2;
         batched(Z) -= 0.5 * kron(batched(C), otimes::identity(2)) * batched(X) * kron(A[0], B);
         const std::vector<MatrixXd> V = B * kron(batched(A));  // one X for all
+        const std::vector<MatrixXd> T = 2 * batched(X) * kron(batched(A), B), N = -batched(X);
         for (std::size_t i = 0; i < count; ++i) {
             const MatrixXd k = kron(A[i], B).toDenseMatrix();
             const MatrixXd l = kron(C[i], otimes::identity(2)).toDenseMatrix();
@@ -88,6 +89,8 @@ TEST_CASE("batched: vectors of matrices, own and shared factors, from both sides
             CHECK(support::exactly_equal(Y[i], MatrixXd(X[i] * k)));
             CHECK(support::exactly_equal(Z[i], MatrixXd(2 * l * X[i] * k - 0.5 * l * X[i] * first)));
             CHECK(support::exactly_equal(V[i], MatrixXd(B * A[i])));
+            CHECK(support::exactly_equal(T[i], MatrixXd(2 * X[i] * k)));
+            CHECK(support::exactly_equal(N[i], MatrixXd(-X[i])));
         }
     }
 }

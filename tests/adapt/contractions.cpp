@@ -204,7 +204,8 @@ TEST_CASE("einsum: other orders, vectors, batches, strides with gaps, both execu
         const otimes::dense_tensor<scalar, 4> first = Y;
         CHECK(Y.extents() == std::array<Index, 4>{b, d, c, a});
         Y.view() += einsum<"akbc, cdk -> bdca">(X, F);
-        Y.view() -= einsum<"cdk,akbc->bdca">(F, X);
+        Y.view() -= einsum<"cdk,akbc->bdca">(F, X) * 3;
+        Y.view() += 2.0 * einsum<"cdk,akbc->bdca">(F, X);
         const auto matrix = strided_view<const scalar, 2>(f.data(), {d, k}, {1, d});
         const auto vector = strided_view<const scalar, 1>(f.data(), {k}, {2});
         const otimes::dense_tensor<scalar, 4> shared = einsum<"akbc,dk->cbda">(X, matrix);

@@ -252,6 +252,16 @@ TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons
     otimes::vec(Y) -= otimes::vec(Y).toVector();
     CHECK(Y.norm() == 0);
     CHECK_THROWS_AS(otimes::vec(Y) = vector_d(5), otimes::shape_error);
+
+    const vector_d image = kron(A, B).toDenseMatrix() * x;
+    CHECK((vector_d(y + kron(A, B) * otimes::vec(X)) - y - image).norm() < 1e-13);
+    CHECK((vector_d(kron(A, B) * otimes::vec(X) - y) - image + y).norm() < 1e-13);
+    CHECK(vector_d(y - otimes::vec_r(R)) == y - otimes::vec_r(R).toVector());
+    CHECK_THROWS_AS((void)(vector_d(5) + otimes::vec(X)), otimes::shape_error);
+    CHECK((otimes::unvec(kron(A, B) * x, 2, 3) - B * X * A.transpose()).norm() < 1e-13);
+    CHECK((otimes::unvec_r(x.transpose() * kron(A, B).transpose(), 3, 2) - A * otimes::unvec_r(x, 3, 2) * B.transpose())
+              .norm() < 1e-13);
+    CHECK_THROWS_AS((void)otimes::unvec(kron(A, B) * x, 3, 3), otimes::shape_error);
     const auto rectangular = kron(A, B.leftCols(1)) + kron(A, B.rightCols(1));
     CHECK_THROWS_AS((void)(rectangular * otimes::vec(A)), otimes::shape_error);
 }
@@ -281,6 +291,14 @@ TEST_CASE("row-wise products and selections of mixed scalars") {
     const std::vector<int> few{0, 3};
     const auto Kc = kron(A, C);
     CHECK(Kc(rows, few).adjoint().toDenseMatrix() == Kc(rows, few).toDenseMatrix().adjoint());
+
+    const std::complex<double> i(0, 1);
+    CHECK((2 * otimes::face_split(A, B)).toDenseMatrix() == 2 * otimes::face_split(A, B).toDenseMatrix());
+    CHECK((-otimes::khatri_rao(A.transpose(), B.transpose()) * 2).toDenseMatrix() ==
+          -2 * otimes::face_split(A, B).toDenseMatrix().transpose());
+    CHECK((i * otimes::face_split(A, B)).toDenseMatrix() == i * ab);
+    CHECK((K(rows, cols) * 3).toDenseMatrix() == 3 * picked);
+    CHECK((i * K(rows, cols)).toDenseMatrix() == i * picked);
 }
 
 TEST_CASE("the snippets of docs/algebra") {

@@ -205,6 +205,23 @@ TEST_CASE("orders, powers, indices") {
           "otimes: kron(F1)(0, 0): the product is 0 x 3.");
 }
 
+TEST_CASE("views of nothing, placements that do not exist") {
+    using view = Eigen::Map<matrix_d>;
+    const auto K = kron(A, B);
+    const std::string sentence =
+        "otimes: a view of 2 x 6 elements at a null pointer. Give the Map the address of its "
+        "elements.";
+    matrix_d Y = random(2, 2, 5);
+    CHECK(untouched(Y, [&] { Y = view(nullptr, 2, 6) * K; }) == sentence);
+    CHECK(text_of<otimes::shape_error>([&] { view(nullptr, 2, 6) = random(2, 6, 6) * K; }) == sentence);
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(kron(A, view(nullptr, 2, 6))); }) == sentence);
+    CHECK((view(nullptr, 0, 6) * K).eval().size() == 0);
+    const otimes::options unknown{.placement = static_cast<otimes::placement>(77)};
+    CHECK(text_of<otimes::unsupported_error>([&] {
+              static_cast<void>(otimes::make_plan(Y.leftCols(1) * kron(A.row(0), B.row(0)), unknown));
+          }) == "otimes: options::placement is 77, which is none of automatic, cpu, gpu and gpus.");
+}
+
 TEST_CASE("operators with sparse, diagonal and permutation matrices") {
     const auto K = kron(A, B);
     const Eigen::SparseMatrix<double> W(4, 5);

@@ -17,6 +17,10 @@ namespace otimes::detail {
 OTIMES_COLD inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
+[[noreturn]] OTIMES_COLD inline void throw_null_view(std::int64_t rows, std::int64_t cols) {
+    throw shape_error("otimes: a view of " + shape_text(rows, cols) +
+                      " elements at a null pointer. Give the Map the address of its elements.");
+}
 
 /// "kron(F1, F2, F3)"; beyond six factors the middle ones are left out.
 OTIMES_COLD inline std::string kron_text(std::size_t factor_count) {

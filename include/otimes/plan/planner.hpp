@@ -404,8 +404,8 @@ OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& s
 /// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
-/// @throws unsupported_error a placement that the machine does not have, the CPU for operands in device memory, or a negative
-/// number of threads.
+/// @throws unsupported_error a placement that the machine does not have, the CPU for operands in device memory, one that is none of
+/// the enumeration, or a negative number of threads.
 OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
@@ -413,6 +413,10 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
     if (wishes.threads < 0) {
         throw unsupported_error("otimes: options::threads is " + std::to_string(wishes.threads) +
                                 ". Ask for 1 or more, or for 0, which takes what OpenMP would use.");
+    }
+    if (chosen > placement::gpus) {
+        throw unsupported_error("otimes: options::placement is " + std::to_string(static_cast<int>(chosen)) +
+                                ", which is none of automatic, cpu, gpu and gpus.");
     }
     if (chosen == placement::cpu && where.any_on_device) {
         throw unsupported_error(

@@ -12,6 +12,7 @@
 
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/expr/structured.hpp>
 
@@ -83,9 +84,14 @@ concept amount = detail::scales<bare<Type>, Scalar> && !dense<Type>;
 template <class Type>
 using scalar_of = typename Eigen::internal::traits<bare<Type>>::Scalar;
 
-/// Pointer and strides of an expression with direct access.
+/// Pointer and strides of an expression with direct access. @throws shape_error elements at a null pointer
 template <class Derived>
 matrix_view view_of(const Derived& m) {
+    if constexpr (!is_plain<Derived>) {
+        if (m.data() == nullptr && m.rows() != 0 && m.cols() != 0) {
+            detail::throw_null_view(m.rows(), m.cols());
+        }
+    }
     const std::int64_t inner = m.innerStride();
     const std::int64_t outer = m.outerStride();
     return {m.data(), m.rows(), m.cols(), Derived::IsRowMajor ? outer : inner, Derived::IsRowMajor ? inner : outer};

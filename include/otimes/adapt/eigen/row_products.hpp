@@ -68,6 +68,11 @@ public:
         return result;
     }
     [[nodiscard]] row_product_expr adjoint() const { return transpose().conjugate(); }
+    [[nodiscard]] row_product_expr scaled(const Scalar& by) const {
+        row_product_expr result(*this);
+        result.factors_.front() *= by;
+        return result;
+    }
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] row_product_expr<Other> cast() const {
@@ -256,6 +261,7 @@ public:
     [[nodiscard]] selected_expr transpose() const { return selected_expr(kron_.transpose(), cols_, rows_); }
     [[nodiscard]] selected_expr conjugate() const { return selected_expr(kron_.conjugate(), rows_, cols_); }
     [[nodiscard]] selected_expr adjoint() const { return selected_expr(kron_.adjoint(), cols_, rows_); }
+    [[nodiscard]] selected_expr scaled(const Scalar& by) const { return selected_expr(by * kron_, rows_, cols_); }
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] selected_expr<Other> cast() const {
@@ -392,6 +398,35 @@ requires eigen::dense<Matrix>
     using matrix = decltype(k.transpose() * x.transpose());
     return matrix((k.transpose() * x.transpose()).transpose());
 }
+
+/// @name Scalar multiples of row-wise products and selections.
+/// @{
+template <class Type>
+inline constexpr bool is_row_product = false;
+template <class Scalar>
+inline constexpr bool is_row_product<row_product_expr<Scalar>> = true;
+template <class Scalar>
+inline constexpr bool is_row_product<selected_expr<Scalar>> = true;
+
+template <class Amount, class Product>
+requires(is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
+    const Amount& amount, const Product& k) {
+    using scalar = detail::scaled_scalar<Amount, typename Product::Scalar>;
+    if constexpr (std::is_same_v<scalar, typename Product::Scalar>) {
+        return k.scaled(detail::amount_as<scalar>(amount));
+    } else {
+        return k.template cast<scalar>().scaled(amount);
+    }
+}
+template <class Product, class Amount>
+requires(is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
+    const Product& k, const Amount& amount) {
+    return amount * k;
+}
+template <class Product>
+requires is_row_product<Product>
+[[nodiscard]] auto operator-(const Product& k) { return k.scaled(typename Product::Scalar(-1)); }
+/// @}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

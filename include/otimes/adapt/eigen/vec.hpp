@@ -153,6 +153,26 @@ void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
     }
 }
 
+template <class Vector, class Stacked>
+void require_stacked_length(const Vector& v, const Stacked& stacked) {
+    static_assert(std::is_same_v<scalar_of<Vector>, scalar_of<Stacked>>,
+                  "otimes: v + vec(X): v and X have different scalar types. Convert one with .cast<Scalar>().");
+    if (v.cols() != 1 || v.rows() != stacked.rows()) {
+        throw shape_error("otimes: v + vec(X): v is " + detail::shape_text(v.rows(), v.cols()) + ", vec(X) is " +
+                          detail::shape_text(stacked.rows(), 1) + ".");
+    }
+}
+
+/// A matrix of its own whose columns (`Order` RowMajor: rows) one after another are the vector `y`, evaluated into it.
+template <int Order, class Vector>
+auto unstacked(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    require_unvec(y, rows, cols);
+    using scalar = scalar_of<Vector>;
+    Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Order> result(rows, cols);
+    Eigen::Map<Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>>(result.data(), y.rows(), y.cols()) = y;
+    return result;
+}
+
 }  // namespace eigen
 
 /// The matrix with vec(unvec(y, rows, cols)) = y. A view of y where y is a vector in memory. @throws shape_error
@@ -165,6 +185,12 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
                       Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
                                                                      {y.innerStride() * rows, y.innerStride()});
 }
+/// The same of a vector that is computed, as unvec(K * v, rows, cols): a matrix of its own. @throws shape_error
+template <class Vector>
+requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
+    [[nodiscard]] auto unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    return eigen::unstacked<Eigen::ColMajor>(y, rows, cols);
+}
 /// The matrix with vec_r(unvec_r(y, rows, cols)) = y. @throws shape_error
 template <class Vector>
 requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
@@ -174,6 +200,12 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0,
                       Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
                                                                      {y.innerStride() * cols, y.innerStride()});
+}
+
+template <class Vector>
+requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
+    [[nodiscard]] auto unvec_r(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
 }
 
 /// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: those whose
@@ -259,6 +291,29 @@ template <class Matrix, bool ByRows>
 [[nodiscard]] auto operator-(const vec_expr<Matrix, ByRows>& x) {
     auto negated = -x.matrix();
     return vec_expr<decltype(negated), ByRows>(std::move(negated));
+}
+/// With a vector: a vector, evaluated, since a stacked matrix and a vector have different shapes in memory. @throws shape_error
+template <class Vector, class Matrix, bool ByRows>
+requires eigen::dense<Vector>
+[[nodiscard]] auto operator+(const Vector& v, const vec_expr<Matrix, ByRows>& x) {
+    auto sum = x.toVector();
+    eigen::require_stacked_length(v, sum);
+    sum += v;
+    return sum;
+}
+template <class Matrix, bool ByRows, class Vector>
+requires eigen::dense<Vector>
+[[nodiscard]] auto operator+(const vec_expr<Matrix, ByRows>& x, const Vector& v) { return v + x; }
+template <class Vector, class Matrix, bool ByRows>
+requires eigen::dense<Vector>
+[[nodiscard]] auto operator-(const Vector& v, const vec_expr<Matrix, ByRows>& x) { return v + -x; }
+template <class Matrix, bool ByRows, class Vector>
+requires eigen::dense<Vector>
+[[nodiscard]] auto operator-(const vec_expr<Matrix, ByRows>& x, const Vector& v) {
+    auto difference = x.toVector();
+    eigen::require_stacked_length(v, difference);
+    difference -= v;
+    return difference;
 }
 template <class First, class Second, bool ByRows>
 void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {

@@ -105,6 +105,38 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
     return block;
 }
 
+template <class Accumulator>
+argument_block sparse_block(const launch& l, Accumulator one, Accumulator zero) {
+    using arguments = sparse_arguments<Accumulator>;
+    arguments a;
+    std::memset(static_cast<void*>(&a), 0, sizeof(a));
+    const sparse_shape& s = l.sparse;
+    a.alpha = one;
+    a.beta = l.add ? one : zero;
+    a.outputs = s.outputs;
+    a.x_inner_stride = s.x_inner;
+    a.y_outer_stride = s.y_outer;
+    for (std::size_t i = 0; i < s.free.size(); ++i) {
+        a.free_extent[i] = s.free[i].extent;
+        a.x_stride[i] = s.free[i].x;
+        a.y_stride[i] = s.free[i].y;
+    }
+    a.free_count = static_cast<int>(s.free.size());
+    a.outer_position = s.outer_position;
+    a.lanes_log2 = s.lanes_log2;
+    a.conjugate_x = s.conjugate_x;
+    a.conjugate_values = s.conjugate_values;
+    argument_block block;
+    finish(block, a);
+    block.addresses = {{offsetof(arguments, x), l.x},
+                       {offsetof(arguments, starts), l.factors[0]},
+                       {offsetof(arguments, inner), l.factors[1]},
+                       {offsetof(arguments, values), l.factors[2]},
+                       {offsetof(arguments, y), l.y}};
+    block.alpha_offset = offsetof(arguments, alpha);
+    return block;
+}
+
 template <class Scalar>
 argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     using arguments = group_arguments<Scalar>;
@@ -189,6 +221,15 @@ argument_block group_block_of(const launch& l) {
     }
 }
 
+argument_block sparse_block_of(const launch& l) {
+    switch (l.type) {
+        case dtype::f32: return sparse_block<float>(l, 1, 0);
+        case dtype::f64: return sparse_block<double>(l, 1, 0);
+        case dtype::c64: return sparse_block<device_complex<float>>(l, {1, 0}, {});
+        default: return sparse_block<device_complex<double>>(l, {1, 0}, {});
+    }
+}
+
 argument_block dot_block(const launch& l) {
     dot_arguments a;
     std::memset(static_cast<void*>(&a), 0, sizeof(a));
@@ -226,6 +267,7 @@ argument_block finish_block(const launch& l, Accumulator one, Accumulator zero) 
 argument_block block_of(const launch& l) {
     switch (l.kind) {
         case launch_kind::sliced: return sliced_block_of(l);
+        case launch_kind::sparse: return sparse_block_of(l);
         case launch_kind::fused: return group_block_of(l);
         case launch_kind::partial_dots: return dot_block(l);
         case launch_kind::finish_dot: break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, sparse_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
 #pragma once
 
 #include <complex>
@@ -33,6 +33,25 @@ struct sliced_arguments {
     int free_count;
     int q_position;
     bool conjugate_x, conjugate_f;
+};
+
+/// kernels/sparse_multiply.cuh
+template <class Accumulator>
+struct sparse_arguments {
+    const void* x;
+    const void* starts;
+    const void* inner;
+    const void* values;
+    void* y;
+    Accumulator alpha, beta;
+    long long outputs;
+    long long x_inner_stride, y_outer_stride;
+    long long free_extent[most_free_modes];
+    long long x_stride[most_free_modes], y_stride[most_free_modes];
+    int free_count;
+    int outer_position;
+    int lanes_log2;
+    bool conjugate_x, conjugate_values;
 };
 
 /// kernels/scaled_copy.cuh

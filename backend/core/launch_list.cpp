@@ -13,6 +13,7 @@
 #include <otimes/plan/shared_terms.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/structured.hpp>
 
 namespace otimes::backend {
 
@@ -201,7 +202,7 @@ private:
             f.q_stride = 1;
             const std::int64_t bytes = f.p_extent * f.q_extent * t.scalar_bytes;
             f.at = take_scratch(bytes);
-            result_.staged.push_back({id, f.at.offset_bytes, bytes});
+            result_.staged.push_back({id, f.at.offset_bytes, bytes, {modes.begin(), modes.end()}});
         }
         placed_.emplace_back(id, f);
         return f;
@@ -442,33 +443,228 @@ private:
         return unstored_;
     }
 
+    /// What a scaling multiplies by, in device memory and of the result's type: `strides` for each mode of its input.
+    struct placed_diagonal {
+        memory_reference at;
+        std::vector<std::int64_t> strides;
+    };
+    placed_diagonal place_diagonal(std::int32_t id, dtype type) {
+        const tensor& d = plan_.source.at(id);
+        const std::span<const mode> modes = modes_of(id);
+        placed_diagonal placed;
+        std::int64_t count = 1;
+        std::vector<mode> stored;
+        for (std::size_t k = modes.size(); k-- > 0;) {
+            const bool repeats = modes[k].stride == 0 || modes[k].extent == 1;
+            placed.strides.insert(placed.strides.begin(), repeats ? 0 : count);
+            if (!repeats) {
+                stored.insert(stored.begin(), modes[k]);
+                count *= modes[k].extent;
+            }
+        }
+        placed_factor packed;  // without gaps, as one row
+        packed.p_extent = packed.p_stride = 1;
+        packed.q_extent = count;
+        packed.q_stride = 1;
+        if (d.space != memory_space::device) {
+            packed.at = take_scratch(count * d.scalar_bytes);
+            result_.staged.push_back({id, packed.at.offset_bytes, count * d.scalar_bytes, stored});
+        } else {
+            packed.at = reference_to(name_of(id));
+            if (d.type == type) {
+                placed.strides.clear();
+                for (const mode& m : modes) {
+                    placed.strides.push_back(m.stride);
+                }
+            } else if (stored.size() > 1) {
+                throw unsupported_error(
+                    "otimes: the GPU promotes a real diagonal of one mode in a complex expression; this one has "
+                    "several. Convert it "
+                    "to the complex type.");
+            } else if (!stored.empty()) {
+                packed.q_stride = stored.front().stride;
+            }
+        }
+        placed.at = d.type == type ? packed.at : promote(packed, d.type, type).at;
+        return placed;
+    }
+
     /// out (+)= alpha * in * factor, element by element; in place too.
     void lower_scale(const pass& p, const step& s) {
         const tensor& in = plan_.source.at(s.in);
         const tensor& out = plan_.source.at(s.out);
         const tensor& d = plan_.source.at(s.factor);
-        if (s.variant != step_variant::none || in.type != out.type || d.type != out.type ||
-            d.mode_count != in.mode_count) {
+        if (s.variant != step_variant::none || in.type != out.type || d.mode_count != in.mode_count) {
             throw unsupported_error(
-                "otimes: the GPU executor multiplies by elements of the same type; this step scales otherwise. "
+                "otimes: the GPU executor multiplies by elements of a diagonal; this step scales otherwise. "
                 "Evaluate on otimes::cpu().");
         }
         launch l;
         l.type = out.type;
         l.x = reference_to(p.in);
         l.y = reference_to(p.out);
-        l.factors = {reference_to(name_of(s.factor))};
+        const placed_diagonal placed = place_diagonal(s.factor, out.type);
+        l.factors = {placed.at};
         l.scalar = s.scalar;
         l.add = s.add;
         l.pass = pass_;
         l.sliced.conjugate_x = in.conjugate;
         l.sliced.conjugate_f = d.conjugate;
         for (std::size_t k = 0; k < modes_of(s.in).size(); ++k) {
-            l.sliced.free.push_back({modes_of(s.in)[k].extent, modes_of(s.in)[k].stride, modes_of(s.out)[k].stride,
-                                     modes_of(s.factor)[k].stride});
+            l.sliced.free.push_back(
+                {modes_of(s.in)[k].extent, modes_of(s.in)[k].stride, modes_of(s.out)[k].stride, placed.strides[k]});
         }
         order_free_modes(l.sliced);
         list_->push_back(std::move(l));
+    }
+
+    /// A contraction with a sparse factor in device memory.
+    void lower_sparse(const step& s, launch l) {
+        constexpr std::int64_t wide_sum = 4;  // elements of a thread, at least
+        const tensor& factor = plan_.source.at(s.factor);
+        if (factor.space != memory_space::device || factor.type != l.type || factor.mode_count != 2) {
+            throw unsupported_error(
+                "otimes: the GPU multiplies by sparse factors of the result's type in device memory; this one is not. "
+                "Make a DeviceSparse of "
+                "it, or evaluate on otimes::cpu().");
+        }
+        const std::span<const mode> from = modes_of(s.in);
+        const std::span<const mode> to = modes_of(s.out);
+        const auto on = static_cast<std::size_t>(s.mode);
+        sliced_shape order;  // the result's index as q, for its place in Y's order
+        order.q_extent = to[on].extent;
+        order.y_q = to[on].stride;
+        for (std::size_t k = 0; k < from.size(); ++k) {
+            if (k != on) {
+                order.free.push_back({from[k].extent, from[k].stride, to[k].stride, 0});
+            }
+        }
+        order_free_modes(order);
+        l.kind = launch_kind::sparse;
+        for (const auto part : {memory_reference::place::sparse_starts, memory_reference::place::sparse_inner,
+                                memory_reference::place::sparse_values}) {
+            l.factors.push_back({part, factor.binding});
+        }
+        sparse_shape& shape = l.sparse;
+        shape.outputs = order.q_extent;
+        shape.x_inner = from[on].stride;
+        shape.y_outer = order.y_q;
+        shape.free = order.free;
+        shape.outer_position = order.q_extent == 1 ? static_cast<std::int32_t>(order.free.size()) : order.q_position;
+        shape.conjugate_x = l.sliced.conjugate_x;
+        shape.conjugate_values = factor.conjugate;
+        const std::int64_t mean = shape.outputs == 0 ? 0 : factor.stored / shape.outputs;
+        while (shape.lanes_log2 < 5 && mean >= (wide_sum << shape.lanes_log2) * 2) {
+            ++shape.lanes_log2;
+        }
+        l.sliced = {};
+        list_->push_back(std::move(l));
+    }
+
+    /// A contraction whose factor has elements of its own for each free index, or some of them.
+    void lower_items(const step& s, launch l) {
+        const tensor& factor = plan_.source.at(s.factor);
+        const std::span<const mode> from = modes_of(s.in);
+        const std::span<const mode> to = modes_of(s.out);
+        const std::span<const mode> items = modes_of(s.factor);
+        if (factor.kind != factor_kind::dense || factor.type != l.type || items.size() != from.size() + 1 ||
+            (factor.space != memory_space::device && factor.binding >= 0)) {
+            throw unsupported_error(
+                "otimes: the GPU multiplies by factors that differ from index to index where they are dense, of the "
+                "result's type and "
+                "in device memory; this one is not. Copy it there, or evaluate on otimes::cpu().");
+        }
+        const mode& p = items[items.size() - 2];
+        const mode& q = items[items.size() - 1];
+        l.factors = {reference_to(name_of(s.factor))};
+        l.sliced.conjugate_f = factor.conjugate;
+        l.sliced.p_extent = p.extent;
+        l.sliced.q_extent = q.extent;
+        l.sliced.f_p = p.stride;
+        l.sliced.f_q = q.stride;
+        for (std::size_t k = 0, item = 0; k < from.size(); ++k) {
+            if (static_cast<std::int32_t>(k) == s.mode) {
+                l.sliced.x_p = from[k].stride;
+                l.sliced.y_q = to[k].stride;
+            } else {
+                l.sliced.free.push_back({from[k].extent, from[k].stride, to[k].stride, items[item++].stride});
+            }
+        }
+        order_free_modes(l.sliced);
+        sum_in_pieces(std::move(l));
+    }
+
+    /// Few long sums: pieces of them, as many as keep a GPU busy, and then the sums of these. Neighbouring threads read neighbouring elements, also
+    /// where the sum runs along the memory: a piece then takes every so many-th of them. Depends on the shapes alone.
+    void sum_in_pieces(launch l) {
+        constexpr std::int64_t busy = std::int64_t{1} << 17;  // outputs
+        constexpr std::int64_t least_piece = 64;
+        const sliced_shape& s = l.sliced;
+        std::int64_t outputs = s.q_extent;
+        bool along = true;  // the memory, in X
+        for (const free_mode& m : s.free) {
+            outputs *= m.extent;
+            along = along && std::abs(m.x) > std::abs(s.x_p);
+        }
+        const std::int64_t pieces = outputs == 0 ? 1 : std::min(s.p_extent / least_piece, busy / outputs);
+        if (pieces < 2 || element_bytes(l.type) < 4 || s.free.size() == most_free_modes) {
+            list_->push_back(std::move(l));
+            return;
+        }
+        const std::int64_t length = s.p_extent / pieces;
+        const std::int64_t rest = s.p_extent % pieces;  // one more element for the first so many
+        launch part = l;
+        part.scalar = -1;
+        part.add = false;
+        part.sliced.p_extent = length;
+        launch sum = l;
+        sum.sliced = {};
+        std::int64_t stride = along ? pieces : 1;
+        for (auto i = static_cast<std::int32_t>(s.free.size()); i >= 0; --i) {
+            if (i == s.q_position) {
+                part.sliced.y_q = stride;
+                sum.sliced.free.push_back({s.q_extent, stride, s.y_q, 0});
+                stride *= s.q_extent;
+            }
+            if (i > 0) {
+                free_mode& m = part.sliced.free[static_cast<std::size_t>(i - 1)];
+                sum.sliced.free.push_back({m.extent, stride, m.y, 0});
+                m.y = stride;
+                stride *= m.extent;
+            }
+        }
+        part.y = take_scratch(pieces * outputs * element_bytes(l.type));
+        launch last = part;  // the elements that the pieces leave, behind all of them
+        const std::int64_t behind = pieces * length * element_bytes(l.type);
+        last.x.offset_bytes += behind * s.x_p;
+        last.factors.front().offset_bytes += behind * s.f_p;
+        last.sliced.p_extent = 1;
+        last.add = true;
+        const free_mode piece{pieces, along ? s.x_p : length * s.x_p, along ? 1 : outputs,
+                              along ? s.f_p : length * s.f_p};
+        const free_mode behind_piece{rest, s.x_p, piece.y, s.f_p};
+        if (along) {
+            part.sliced.x_p = pieces * s.x_p;
+            part.sliced.f_p = pieces * s.f_p;
+            part.sliced.free.push_back(piece);
+            last.sliced.free.push_back(behind_piece);
+        } else {
+            for (launch* const one : {&part, &last}) {
+                std::vector<free_mode>& free = one->sliced.free;
+                free.insert(free.begin(), one == &part ? piece : behind_piece);
+                ++one->sliced.q_position;
+            }
+        }
+        sum.x = part.y;
+        sum.factors = {one(l.type)};
+        sum.sliced.p_extent = pieces;
+        sum.sliced.x_p = piece.y;
+        order_free_modes(sum.sliced);
+        list_->push_back(std::move(part));
+        if (rest > 0) {
+            list_->push_back(std::move(last));
+        }
+        sum_in_pieces(std::move(sum));
     }
 
     void lower_step(const pass& p) {
@@ -521,6 +717,14 @@ private:
             list_->push_back(zero);
             l.type = in.type;
             y_unit = 2;
+        }
+        if (contraction && plan_.source.at(s.factor).kind == factor_kind::sparse) {
+            lower_sparse(s, std::move(l));
+            return;
+        }
+        if (contraction && !identity && plan_.source.at(s.factor).mode_count > 2) {
+            lower_items(s, std::move(l));
+            return;
         }
         for (std::size_t k = 0; k < from.size(); ++k) {
             if (contraction && !identity && static_cast<std::int32_t>(k) == s.mode) {
@@ -1293,6 +1497,13 @@ private:
 };
 
 }  // namespace
+
+void* sparse_array(const memory_reference& at, const void* operand) {
+    const sparse_elements elements = static_cast<const sparse_operand*>(operand)->elements();
+    return const_cast<void*>(at.where == memory_reference::place::sparse_starts  ? elements.starts
+                             : at.where == memory_reference::place::sparse_inner ? elements.inner
+                                                                                 : elements.values);
+}
 
 std::int32_t dot_blocks(std::int64_t pairs) noexcept {
     // 16 pairs a thread; not more blocks than any device holds at once, few enough for one block to add their sums.

@@ -20,10 +20,13 @@ namespace otimes::backend {
 struct memory_reference {
     enum class place : std::uint8_t {
         none,
-        operand,  ///< `bindings::pointers[index]`
-        buffer,   ///< buffer `index` of the plan's workspace
-        scratch,  ///< memory of the executor beside the workspace: multiplied-out, promoted and staged factors
-        one       ///< the number 1 of the dtype `index`
+        operand,        ///< `bindings::pointers[index]`
+        buffer,         ///< buffer `index` of the plan's workspace
+        scratch,        ///< memory of the executor beside the workspace: multiplied-out, promoted and staged factors
+        one,            ///< the number 1 of the dtype `index`
+        sparse_starts,  ///< of the sparse_operand `bindings::pointers[index]`: its arrays in device memory
+        sparse_inner,
+        sparse_values
     };
     place where = place::none;
     std::int32_t index = 0;
@@ -31,6 +34,9 @@ struct memory_reference {
     std::int64_t slab_bytes = 0;  ///< added once per slab index
     friend bool operator==(const memory_reference&, const memory_reference&) = default;
 };
+
+/// The array that a reference to a part of a sparse factor means; `operand`: its binding.
+void* sparse_array(const memory_reference& at, const void* operand);
 
 /// A free index of a generic sliced multiply; strides in elements.
 struct free_mode {
@@ -81,12 +87,27 @@ struct dot_shape {
     friend bool operator==(const dot_shape&, const dot_shape&) = default;
 };
 
+/// Y[f, o] (+)= alpha * sum of values[k] * X[f, inner[k]] over the elements k of o: kernels/sparse_multiply.cuh. Strides in elements; those of
+/// the free modes in F are 0.
+struct sparse_shape {
+    std::int64_t outputs = 1;
+    std::int64_t x_inner = 0;
+    std::int64_t y_outer = 0;
+    std::vector<free_mode> free;  ///< outermost first in Y
+    std::int32_t outer_position = 0;
+    std::int32_t lanes_log2 = 0;  ///< threads of a sum
+    bool conjugate_x = false;
+    bool conjugate_values = false;
+    friend bool operator==(const sparse_shape&, const sparse_shape&) = default;
+};
+
 /// Of the grid of a dot product over so many pairs: the same on every device, so that the sum has the same order.
 std::int32_t dot_blocks(std::int64_t pairs) noexcept;
 
 enum class launch_kind : std::uint8_t {
     sliced,
     fused,
+    sparse,        ///< a sparse factor in device memory; its three arrays are the factors, as starts, inner, values
     partial_dots,  ///< Y: the sums of `dot.blocks` blocks; X and the one factor: what is multiplied
     finish_dot     ///< Y (+)= alpha * the sum of X, the sums of the blocks of the launch before it
 };
@@ -109,6 +130,7 @@ struct launch {
     std::int64_t divisor =
         0;  ///< of scaled_along: elements of the vector; of scaled_across: of Y for each of its elements
     sliced_shape sliced;
+    sparse_shape sparse;
     fused_shape fused;
     dot_shape dot;
     std::int32_t pass = -1;  ///< of the plan, for traces
@@ -137,11 +159,12 @@ std::optional<diagonal_shape> diagonal_of(const launch& l);
 /// The copy that a launch is; nothing for any other launch.
 std::optional<copy_shape> copy_of(const launch& l);
 
-/// A factor in host memory, copied in its modes' order before the first launch.
+/// A factor in host memory, copied in the order of these modes before the first launch.
 struct staged_factor {
     std::int32_t tensor = -1;
     std::int64_t scratch_bytes = 0;  ///< where it goes
     std::int64_t bytes = 0;
+    std::vector<mode> modes;  ///< as it lies there: all that are not the same element again
     friend bool operator==(const staged_factor&, const staged_factor&) = default;
 };
 

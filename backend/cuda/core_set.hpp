@@ -35,6 +35,11 @@ inline kernel_request scale_request(const std::string& types) {
     return {"diagonal_scale.cuh", "otimes::kernels::diagonal_scale<" + types + ">", ""};
 }
 
+/// The kernel of sparse factors in device memory.
+inline kernel_request sparse_request(const std::string& types) {
+    return {"sparse_multiply.cuh", "otimes::kernels::sparse_multiply<" + types + ">", ""};
+}
+
 /// The kernels of dot products and norms: storage type, and the type that sums are computed in.
 inline std::vector<kernel_request> dot_requests() {
     std::vector<kernel_request> requests;
@@ -51,7 +56,7 @@ inline std::vector<kernel_request> dot_requests() {
 /// The kernel that moves blocks between GPUs.
 inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
 
-/// The core set: the generic kernel, those of copies, scalings and dot products for every storage type, as machine code for the common architectures and as PTX for all
+/// The core set: the generic kernel, those of copies, scalings, sparse factors and dot products for every storage type, as machine code for the common architectures and as PTX for all
 /// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
@@ -68,6 +73,7 @@ inline std::vector<core_request> core_set_contents(const runtime_compiler& compi
          {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
           "otimes::kernels::complex<double>, otimes::kernels::complex<double>"}) {
         everywhere.push_back(scale_request(types));
+        everywhere.push_back(sparse_request(types));
     }
     for (kernel_request& request : dot_requests()) {
         everywhere.push_back(std::move(request));

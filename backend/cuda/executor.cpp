@@ -53,6 +53,9 @@ kernel_request request_of(const launch& l) {
         return {"dot_product.cuh",
                 expression_of(l.kind == launch_kind::finish_dot ? "finish_dot" : "partial_dots", l.type, true), ""};
     }
+    if (l.kind == launch_kind::sparse) {
+        return {"sparse_multiply.cuh", expression_of("sparse_multiply", l.type), ""};
+    }
     if (l.kind == launch_kind::sliced) {
         const char* const kernel = copy_of(l)       ? "scaled_copy"
                                    : diagonal_of(l) ? "diagonal_scale"
@@ -92,7 +95,7 @@ bool waits_for_earlier_launches(const kernel_request& request, CUfunction functi
     int architecture = 0;
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
                        request.file == "fused_terms.cuh" || request.file == "generic_sliced_multiply.cuh" ||
-                       request.file == "dot_product.cuh";
+                       request.file == "dot_product.cuh" || request.file == "sparse_multiply.cuh";
     return waits && driver().has_early_launch &&
            driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
            architecture >= 90;
@@ -385,6 +388,18 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             useful = (outputs + each - 1) / each;
             resident = std::int64_t{32} * gpu.multiprocessors;
             source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
+        } else if (l.kind == launch_kind::sparse) {
+            std::int64_t sums = l.sparse.outputs;
+            for (const free_mode& m : l.sparse.free) {
+                sums *= m.extent;
+            }
+            if (sums == 0) {
+                continue;
+            }
+            ready.threads = sliced_threads;
+            useful = ((sums << l.sparse.lanes_log2) + sliced_threads - 1) / sliced_threads;
+            resident = std::int64_t{32} * gpu.multiprocessors;
+            source = to_string(kernel->source).data();
         } else if (l.kind != launch_kind::fused) {
             ready.threads = sliced_threads;
             resident = useful = l.kind == launch_kind::partial_dots ? l.dot.blocks : 1;
@@ -565,10 +580,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     for (const staged_factor& f : list.staged) {
         const program& source = ready.made_for.source;
         const tensor& t = source.at(f.tensor);
-        const std::span<const mode> modes = source.modes_of(t);
         const pinned_blocks::block block = pinned_.take(static_cast<std::size_t>(f.bytes));
-        gather_elements(static_cast<const std::byte*>(b.pointers[static_cast<std::size_t>(t.binding)]), modes,
-                        t.scalar_bytes, 0, count_of(modes), block.data);
+        gather_elements(static_cast<const std::byte*>(b.pointers[static_cast<std::size_t>(t.binding)]), f.modes,
+                        t.scalar_bytes, 0, count_of(f.modes), block.data);
         OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(scratch + f.scratch_bytes), block.data,
                                            static_cast<std::size_t>(f.bytes), stream_));
         pinned_.give_back(block, stream_);
@@ -587,6 +601,11 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
             case memory_reference::place::one:
                 // Half-precision storage is read as stored.
                 base = reinterpret_cast<std::byte*>(device_.one(static_cast<dtype>(at.index)));
+                break;
+            case memory_reference::place::sparse_starts:
+            case memory_reference::place::sparse_inner:
+            case memory_reference::place::sparse_values:
+                base = static_cast<std::byte*>(sparse_array(at, b.pointers[static_cast<std::size_t>(at.index)]));
                 break;
         }
         return base == nullptr ? base : base + at.offset_bytes + slab * at.slab_bytes;

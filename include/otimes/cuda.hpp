@@ -312,6 +312,9 @@ template <class Type>
 inline constexpr bool is_operator = false;
 template <class Scalar>
 inline constexpr bool is_operator<device_operator<Scalar>> = true;
+/// Products of krons one after the other: device/sparse.hpp.
+template <class Type>
+inline constexpr bool is_composite = false;
 template <class Type>
 inline constexpr bool is_shift = detail::identity_like<Type>;
 
@@ -322,9 +325,21 @@ concept factor_or_x = is_matrix<bare<Type>> || is_product<bare<Type>>;
 template <class Type>
 concept summand = factor_or_x<Type> || is_sum<bare<Type>>;
 
+/// A sparse matrix in host memory, as Eigen's and its expressions; recognised by the members of its plain type.
+template <class Type>
+concept host_sparse =
+    std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const typename bare<Type>::PlainObject& m) {
+    typename bare<Type>::StorageIndex;
+    m.outerIndexPtr();
+    m.innerIndexPtr();
+    m.valuePtr();
+    m.innerNonZeroPtr();
+    m.outerSize();
+};
 /// A dense matrix expression in host memory, as Eigen's; recognised by its members, so that no header of Eigen is needed.
 template <class Type>
-concept host_matrix = std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const bare<Type>& m) {
+concept host_matrix =
+    std::is_class_v<bare<Type>> && !any_device_operand<Type> && !host_sparse<Type> && requires(const bare<Type>& m) {
     typename bare<Type>::Scalar;
     typename bare<Type>::PlainObject;
     bare<Type>::Flags;
@@ -454,6 +469,13 @@ typename First::Scalar dot_of(const First& x, const Second& y);
 template <class Scalar, class Rhs>
 auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs& b);
 /// @}
+/// @name Defined in device/diagonals.hpp.
+/// @{
+template <class Vector>
+auto diagonal_of(Vector&& d);
+template <class Scalar>
+void enable_diagonals();
+/// @}
 
 }  // namespace device
 
@@ -504,6 +526,8 @@ public:
         return result;
     }
     [[nodiscard]] device_product adjoint() const { return transpose().conjugate(); }
+    /// A row or a column as a diagonal matrix; what is a product is evaluated now.
+    [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(*this); }
 
     /// The value in memory of its own.
     template <int Order = 0>
@@ -833,15 +857,22 @@ OTIMES_COLD inline void share_bindings(program& p, const bindings& b) {
     }
 }
 
-/// Matrices first, then products, each added to those before. float and double: as one program, whose launches share reads and writes
+/// Matrices first, then products, then products with one diagonal, each added to those before. float and double: as one program, whose launches share reads and writes
 /// of what they have in common; other types: one program for each term. @pre Y is no operand of any of them.
 template <class Scalar>
 void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
               const device_executor* home) {
+    const auto turn_of = [](const device_product<Scalar>& term) {
+        const product_node<Scalar>& node = term.node();
+        const bool one = node.left.size() + node.right.size() == 1;
+        return term.is_matrix()                                                                     ? 0
+               : one && (node.has_left ? node.left : node.right)[0].kind() == factor_kind::diagonal ? 2
+                                                                                                    : 1;
+    };
     inline_vector<const device_product<Scalar>*, 8> order;
-    for (const bool matrices : {true, false}) {
+    for (const int turn : {0, 1, 2}) {
         for (const device_product<Scalar>& term : value.terms()) {
-            if (term.is_matrix() == matrices) {
+            if (turn_of(term) == turn) {
                 order.push_back(&term);
             }
         }
@@ -1003,6 +1034,8 @@ public:
     [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+    /// A row or a column as the diagonal of a square factor or term: kron(A, d.asDiagonal()), K + d.asDiagonal(). Borrowed like a view.
+    [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(*this); }
     /// @name Numbers: see device_algebra.hpp. They wait for the device.
     /// @{
     [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }
@@ -1229,6 +1262,9 @@ public:
     [[nodiscard]] device_product<Scalar> transpose() const { return expression().transpose(); }
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
+    /// A row or a column as the diagonal of a square factor or term: kron(A, d.asDiagonal()), K + d.asDiagonal(). Borrowed like a view.
+    [[nodiscard]] auto asDiagonal() const& { return device::diagonal_of(*this); }
+    [[nodiscard]] auto asDiagonal() && { return device::diagonal_of(std::move(*this)); }
     /// @name Numbers: see device_algebra.hpp. They wait for the device.
     /// @{
     [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }
@@ -1547,7 +1583,7 @@ auto multiply(Matrix&& x, const Kron& k) {
     }
     kron_node<scalar> given;
     given.append(k.node());
-    const kron_node<scalar> converted = detail::with_dense_factors(given);
+    const kron_node<scalar> converted = detail::with_dense_factors(given, is_kron<Kron> ? 0 : detail::most_written_out);
     product_node<scalar>& node = result.edit();
     (FromLeft ? node.left : node.right) = converted.factors();
     (FromLeft ? node.has_left : node.has_right) = true;
@@ -1581,10 +1617,10 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
         }
     } else if constexpr (device::host_kron<type>) {
         node_.append(factor.node());
-        node_ = detail::with_dense_factors(node_);
+        node_ = detail::with_dense_factors(node_, detail::most_written_out);
     } else if constexpr (device::host_structure<type>) {
         append_structure(node_, std::forward<Matrix>(factor));
-        node_ = detail::with_dense_factors(node_);
+        node_ = detail::with_dense_factors(node_, detail::most_written_out);
     } else if constexpr (device::host_matrix<type>) {
         node_.append(
             device::promoted<ScalarType, typename type::Scalar>(device::host_leaf(std::forward<Matrix>(factor))));
@@ -1604,8 +1640,8 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
 }
 
 /// kron(F1, ..., FN) with at least one factor in device memory; host (Eigen) factors are copied to the device when the
-/// expression is evaluated, those with structure (diagonal, sparse, ..) written out as dense ones now. @throws shape_error when
-/// extents overflow; unsupported_error a factor with structure of more than 256 rows or columns
+/// expression is evaluated, as diagonals of more than 256 rows; others with structure (shorter diagonals, sparse, ..) written out as dense ones
+/// now. @throws shape_error when extents overflow; unsupported_error another factor with structure of more than 256 rows or columns
 template <class... Factors>
 requires(any_device_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (requires { typename device::bare<Factors>::allocator_type; } && ...)))
@@ -1717,43 +1753,6 @@ auto multiply_by_terms(Matrix&& x, const device_operator<From>& s) {
     return result;
 }
 
-template <class First, class Second>
-auto sum_of_operators(const First& a, const Second& b, int sign) {
-    constexpr bool both = (is_kron<First> || is_operator<First>)&&(is_kron<Second> || is_operator<Second>);
-    if constexpr (both) {
-        using scalar = typename combined_scalar<typename First::Scalar, typename Second::Scalar>::type;
-        device_operator<scalar> result = to_operator<scalar>(a);
-        result.append(to_operator<scalar>(b), sign);
-        return result;
-    } else if constexpr (is_shift<Second>) {
-        const auto shift = detail::shift_of(b);
-        using scalar = detail::scaled_scalar<bare<decltype(shift.scale)>, typename First::Scalar>;
-        device_operator<scalar> result = to_operator<scalar>(a);
-        result.append_identity(scalar_from<scalar>(shift.scale) * scalar_from<scalar>(sign), shift.order);
-        return result;
-    } else if constexpr (is_shift<First>) {
-        auto result = sum_of_operators(b, a, 1);
-        using scalar = typename decltype(result)::Scalar;
-        if (sign > 0) {
-            return result;
-        }
-        device_operator<scalar> difference = to_operator<scalar>(b).scaled(scalar_from<scalar>(-1));
-        difference.append(device_operator<scalar>(result.terms().back()), 1);
-        return difference;
-    } else {
-        static_assert(
-            always_false<First>,
-            "otimes: a Kronecker product in device memory plus or minus what is none. Its terms are Kronecker "
-            "products in device memory and s * identity(); for others write the sum of the products: "
-            "dX * K1 + dX * K2.");
-    }
-}
-
-/// What may stand in `K + ..`: decided here, so that anything else is refused by a sentence.
-template <class First, class Second>
-concept operator_sum =
-    is_kron<bare<First>> || is_kron<bare<Second>> || is_operator<bare<First>> || is_operator<bare<Second>>;
-
 }  // namespace device
 
 /// kron(A, B) * kron(C, D) = kron(A * C, B * D), formed at once: as many small products as there are factors. Cost: those of the
@@ -1791,14 +1790,8 @@ requires(std::is_same_v<First, Second>) [[nodiscard]] device_kron<First> operato
     return {std::move(node), where};
 }
 
-/// @name Sums of Kronecker products. @throws shape_error when the shapes differ, when what is shifted is not square
+/// @name Multiples of sums of Kronecker products, and products with them. The sums: device/operator_sums.hpp.
 /// @{
-template <class First, class Second>
-requires device::operator_sum<First, Second>
-[[nodiscard]] auto operator+(const First& a, const Second& b) { return device::sum_of_operators(a, b, 1); }
-template <class First, class Second>
-requires device::operator_sum<First, Second>
-[[nodiscard]] auto operator-(const First& a, const Second& b) { return device::sum_of_operators(a, b, -1); }
 template <class Scalar>
 [[nodiscard]] device_operator<Scalar> operator-(const device_operator<Scalar>& s) {
     return s.scaled(device::scalar_from<Scalar>(-1));

@@ -82,7 +82,7 @@ block_cut cut_of(const product_node<Scalar>& node, std::int64_t cache_bytes) {
     cut.of_columns = free_columns;
     cut.total = free_columns ? cols : rows;
     if (both || (cut.total == 1 && factors.size() > 1 && (factors[0].is_dense() || factors[0].is_identity()))) {
-        if (both && factors.empty()) {
+        if (both && (factors.empty() || !(factors[0].is_dense() || factors[0].is_identity()))) {
             cut.total = cut.step = 1;
             cut.length = cols;
             cut.of_columns = true;
@@ -597,6 +597,12 @@ leaf host_copy(const leaf& f, const homes& where) {
     if (f.is_identity() || f.space() == memory_space::host) {
         return f;
     }
+    if (!f.is_dense()) {
+        throw unsupported_error(
+            "otimes: solve in device memory with a factor or term that has structure there, as d.asDiagonal(). Its "
+            "solver "
+            "decomposes dense factors on the host: keep that factor in host memory, or apply an iterative solver.");
+    }
     product_node<Scalar> node;
     node.x = f;
     using host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>;
@@ -686,3 +692,9 @@ DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order
 /// @}
 
 }  // namespace otimes
+
+#include <otimes/device/column_norms.hpp>
+#include <otimes/device/diagonals.hpp>
+#include <otimes/device/operator_sums.hpp>
+#include <otimes/device/sparse.hpp>
+#include <otimes/device/stacking.hpp>

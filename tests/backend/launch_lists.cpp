@@ -18,6 +18,7 @@
 #include <otimes/plan/planner.hpp>
 
 #include "../../backend/core/arguments.hpp"
+#include "../../backend/core/host_copy.hpp"
 #include "../../backend/core/launch_list.hpp"
 #include "support/random.hpp"
 
@@ -49,12 +50,9 @@ public:
     void run() {
         for (const staged_factor& f : list_.staged) {
             const tensor& t = plan_.source.at(f.tensor);
-            const auto modes = plan_.source.modes_of(t);
-            auto* to = reinterpret_cast<Scalar*>(scratch_.data() + f.scratch_bytes);
-            const auto* from = static_cast<const Scalar*>(bindings_.pointers[static_cast<std::size_t>(t.binding)]);
-            for (std::int64_t i = 0; i < modes[0].extent; ++i)
-                for (std::int64_t j = 0; j < modes[1].extent; ++j)
-                    *to++ = from[i * modes[0].stride + j * modes[1].stride];
+            otimes::backend::gather_elements(
+                static_cast<const std::byte*>(bindings_.pointers[static_cast<std::size_t>(t.binding)]), f.modes,
+                t.scalar_bytes, 0, otimes::backend::count_of(f.modes), scratch_.data() + f.scratch_bytes);
         }
         all(list_.before, 0);
         for (std::int64_t s = 0; s < list_.slab_count; ++s)
@@ -102,6 +100,7 @@ private:
                 break;
             case memory_reference::place::scratch: base = scratch_.data(); break;
             case memory_reference::place::one: return &one_;
+            default: FAIL("no sparse factor here"); return nullptr;
         }
         return reinterpret_cast<Scalar*>(base + r.offset_bytes + slab * r.slab_bytes);
     }

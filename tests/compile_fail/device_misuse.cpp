@@ -16,6 +16,9 @@
 // EXPECT: reductions in device memory are of float, double and their complex types
 // EXPECT: K.solve(dB) decomposes the factors on the host: include <otimes/algebra.hpp>
 // EXPECT: solves in device memory are of float, double and their complex types
+// EXPECT: vec (by columns) and vec_r (by rows) are mixed
+// EXPECT: the column norms of a sum in device memory need its value. Evaluate the sum first
+// EXPECT: d.asDiagonal() in device memory is of float, double and their complex types
 // EXPECT: a DeviceMatrix holds float, double
 #include <otimes/otimes.hpp>
 
@@ -49,6 +52,10 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(H.norm());
     static_cast<void>(K.solve(dX));
     static_cast<void>(kron(H).solve(H));
+    otimes::vec(dY) = K * otimes::vec_r(dX);
+    static_cast<void>(otimes::vec(dX) + otimes::vec_r(dX));
+    static_cast<void>(otimes::column_squared_norms(dX * K + dX));
+    static_cast<void>(H.asDiagonal());
     DeviceMatrix<int> integers;
 #else
     DeviceMatrix<float> dF;
@@ -59,5 +66,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     dH = 2 * H * kron(H) + H;
     Eigen::MatrixXd Y = (dX * K + dY).to_host();
     static_cast<void>(otimes::dot(dX, dX * K - dX) + (dX * K).norm() + otimes::squared_norm(dX));
+    otimes::vec(dY) = (K + dX.asDiagonal()) * otimes::vec(dX);
+    dY = otimes::column_squared_norms(dX * K);
 #endif
 }

@@ -21,7 +21,7 @@
 
 namespace device_test {
 
-class pretended_gpu final : public otimes::device_executor {
+class pretended_gpu : public otimes::device_executor {
 public:
     pretended_gpu() : machine_(otimes::gpu_machine(otimes::h200())) {}
     std::string_view name() const noexcept override { return "pretended gpu"; }
@@ -43,7 +43,7 @@ public:
                 CHECK(t.space == otimes::memory_space::device);
             }
         }
-        switch (p.at(p.steps.back().out).type) {
+        switch (otimes::computing_type(p)) {
             case otimes::dtype::f32: return otimes::reference_run<float>(p, b);
             case otimes::dtype::f64: return otimes::reference_run<double>(p, b);
             case otimes::dtype::c128: return otimes::reference_run<std::complex<double>>(p, b);

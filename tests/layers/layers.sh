@@ -4,8 +4,9 @@
 #   expr     includes expr, program                 program  includes program
 #   plan     includes plan, program                 exec     includes exec, plan, program
 #   adapt    includes every room                    kernels/ includes kernels/ only, and nothing from elsewhere
+#   device   includes cuda.hpp and every room but adapt
 #
-# expr, program, plan and exec include no Eigen, CUDA, MPI or NCCL header. Eigen::internal is named by include/otimes/adapt/eigen*
+# expr, program, plan, exec and device include no Eigen, CUDA, MPI or NCCL header. Eigen::internal is named by include/otimes/adapt/eigen*
 # alone. No .cu or .cuh file includes Eigen or doctest. Nothing in include/, backend/ or kernels/ calls exit, abort or
 # printf or writes to std::cout or std::cerr.
 set -u
@@ -45,7 +46,8 @@ BEGIN {
     allowed["program"] = " program "
     allowed["plan"] = " plan program "
     allowed["exec"] = " exec plan program "
-    rooms = " expr program plan exec adapt "
+    allowed["device"] = " device cuda.hpp device_algebra.hpp exec expr plan program "
+    rooms = " expr program plan exec adapt device "
 }
 FNR == 1 {
     parts = split(FILENAME, path, "/")

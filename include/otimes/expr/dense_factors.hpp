@@ -5,8 +5,10 @@
 /// product of such an order hides behind the memory's time; a large one would not, and is refused.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -70,21 +72,23 @@ leaf written_out(const leaf& f, std::size_t position) {
     return write(Scalar(0));
 }
 
-/// The same product with dense factors and identities only. @throws unsupported_error as written_out
+/// The same product with dense factors, identities and diagonals of more than `longest_diagonal` rows; what lies in device memory stays as it
+/// is. @throws unsupported_error as written_out
 template <class Scalar>
-kron_node<Scalar> with_dense_factors(const kron_node<Scalar>& node) {
-    bool structured = false;
-    for (const leaf& f : node.factors()) {
-        structured = structured || !(f.is_dense() || f.is_identity());
-    }
-    if (!structured) {
+kron_node<Scalar> with_dense_factors(const kron_node<Scalar>& node,
+                                     std::int64_t longest_diagonal = (std::numeric_limits<std::int64_t>::max)()) {
+    const auto stays = [longest_diagonal](const leaf& f) {
+        return f.is_dense() || f.is_identity() || f.space() == memory_space::device ||
+               (f.kind() == factor_kind::diagonal && f.rows() > longest_diagonal);
+    };
+    if (std::ranges::all_of(node.factors(), stays)) {
         return node;
     }
     kron_node<Scalar> result;
     std::size_t position = 0;
     for (const leaf& f : node.factors()) {
         ++position;
-        result.append(f.is_dense() || f.is_identity() ? f : written_out<Scalar>(f, position));
+        result.append(stays(f) ? f : written_out<Scalar>(f, position));
     }
     result.set_alpha(node.alpha());
     return result;

@@ -301,8 +301,10 @@ private:
         tensor t = low_.make_tensor(real ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>(),
                                     tensor_role::factor, real);
         t.kind = factor.kind();
+        t.space = factor.space();
         t.conjugate = factor.conjugated() && !real;
         const std::int64_t extent = from_left ? f.rows : f.cols;
+        const void* data = f.data;
         const bool stored_as_pq = factor.transposed() == from_left;  // (p, q) are (row, column) as stored
         step_kind kind = step_kind::contract;
         std::int32_t matrix = -1;
@@ -327,13 +329,16 @@ private:
             if (factor.kind() == factor_kind::callback) {
                 kind = step_kind::callback;
             } else {
-                t.stored = static_cast<const sparse_operand*>(f.data)->elements().stored();
+                const auto* const operand = static_cast<const sparse_operand*>(f.data) +
+                                            (factor.space() == memory_space::device && !stored_as_pq ? 1 : 0);
+                t.stored = operand->elements().stored();
+                data = operand;
             }
             matrix = program_.add_tensor(t);
             program_.add_mode(from_left ? f.cols : f.rows, stored_as_pq ? 1 : 0);
             program_.add_mode(extent, stored_as_pq ? 0 : 1);
         }
-        low_.bind(f.data);
+        low_.bind(data);
         return low_.add_step(kind, current, matrix, type, position, extent);
     }
 

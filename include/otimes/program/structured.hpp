@@ -22,6 +22,8 @@ struct sparse_elements {
     const void* counts = nullptr;
     const void* inner = nullptr;
     const void* values = nullptr;
+    std::int64_t known_stored =
+        -1;  ///< number of stored elements where the arrays are in device memory; -1: count them
 
     [[nodiscard]] std::int64_t outer_size() const noexcept { return by_columns ? cols : rows; }
     [[nodiscard]] std::int64_t index(const void* indices, std::int64_t position) const noexcept {
@@ -34,6 +36,9 @@ struct sparse_elements {
     }
     /// Number of stored elements. Cost: O(outer size) for a matrix that is not compressed.
     [[nodiscard]] std::int64_t stored() const noexcept {
+        if (known_stored >= 0) {
+            return known_stored;
+        }
         std::int64_t count = 0;
         for (std::int64_t j = 0; j < (counts != nullptr ? outer_size() : 0); ++j) {
             count += index(counts, j);
@@ -42,7 +47,9 @@ struct sparse_elements {
     }
 };
 
-/// A sparse factor: where its elements are now.
+/// A sparse factor: where its elements are now. In device memory (the tensor's space says so) the description is on the host, the arrays are on the
+/// device, with indices of 4 bytes and without counts, and lie by the index of the result: by columns where the rows are contracted. A leaf's
+/// data are two of these there, by columns and by rows, of which lowering binds the one that it needs.
 struct sparse_operand {
     const void* object = nullptr;
     sparse_elements (*look)(const void* object) = nullptr;

@@ -186,6 +186,20 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
     CHECK((matrix<Scalar>(X.topRows(6).transpose()) * R - X.topRows(6).transpose() * r).norm() < 1e-12);
     CHECK_THROWS_AS((void)otimes::face_split(A, matrix<Scalar>(B.topRows(3))), otimes::shape_error);
 
+    // lazy: written where they are assigned, at once where the destination is an operand
+    Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> Z = Scalar(2) * F * X;
+    CHECK((Z - Scalar(2) * f * X).norm() < 1e-12);
+    Z.noalias() -= F * (X + X) * Scalar(3);
+    CHECK((Z + Scalar(4) * f * X).norm() < 1e-12);
+    matrix<Scalar> W = X.topRows(6);
+    W = R * W;
+    CHECK((W - r * X.topRows(6)).norm() < 1e-12);
+    W.leftCols(3) += R * matrix<Scalar>(Y.transpose());
+    CHECK((W.leftCols(3) - r * (X.topRows(6).leftCols(3) + Y.transpose())).norm() < 1e-12);
+    matrix<Scalar> V6 = Y;
+    CHECK_THROWS_AS(V6 = F * Y, otimes::shape_error);
+    CHECK(V6 == Y);
+
     const auto K = Scalar(2) * kron(A, B);  // 36 x 6
     const matrix<Scalar> k = K.toDenseMatrix();
     const std::vector<std::int64_t> rows{3, 35, 0, 3, 17};

@@ -14,6 +14,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/applied.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
@@ -54,51 +55,6 @@ auto make_side(Matrix&& m) {
                                          std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
     }
 }
-
-/// op * x as a lazy expression.
-template <class Operator, class Matrix>
-struct applied {
-    using scalar_type = typename Operator::Scalar;
-    static constexpr int rows_at_compile_time = Eigen::Dynamic;
-    static constexpr int cols_at_compile_time = bare<Matrix>::ColsAtCompileTime;
-    static constexpr bool row_major = false;
-    static constexpr bool holds_dense_term = false;
-
-    Operator op;
-    held<Matrix> x;
-
-    [[nodiscard]] std::int64_t rows() const { return op.rows(); }
-    [[nodiscard]] std::int64_t cols() const { return x.cols(); }
-    void check() const {
-        if (op.cols() != x.rows()) {
-            throw shape_error("otimes: operator * X: X is " + detail::shape_text(x.rows(), x.cols()) +
-                              ", but the operator is " + detail::shape_text(op.rows(), op.cols()) +
-                              ". The rows of X must equal the columns of the operator.");
-        }
-    }
-    /// The parts of an operator are applied one after the other; only a destination that no operand can see is safe.
-    [[nodiscard]] bool reads(const matrix_view& written, std::int64_t bytes) const {
-        if constexpr (has_direct_access<bare<Matrix>>) {
-            return overlap(memory_of(view_of(x), static_cast<std::int64_t>(sizeof(scalar_of<Matrix>))),
-                           memory_of(written, bytes)) ||
-                   op.factors_read(written, bytes);
-        } else {
-            return true;
-        }
-    }
-    template <class Destination>
-    void evaluate(Destination& destination, bool add, const scalar_type& scale) const {
-        op.apply(destination, x, add, scale);
-    }
-    template <class Kept>
-    void lower(lowering<scalar_type>& low, const matrix_view& y, bool add, const scalar_type& scale, Kept& kept) const {
-        using plain = Eigen::Matrix<scalar_type, Eigen::Dynamic, Eigen::Dynamic>;
-        auto value = std::make_shared<plain>(rows(), cols());
-        op.apply(*value, x, false, scalar_type(1));
-        low.add_dense(view_of(*value), y, scale, add);
-        kept.push_back(std::shared_ptr<const void>(std::move(value)));
-    }
-};
 
 }  // namespace eigen
 
@@ -221,8 +177,19 @@ public:
         return result;
     }
 
+    /// @throws shape_error where op * X does not fit an X of that shape.
+    template <bool FromLeft>
+    void check_operand(std::int64_t x_rows, std::int64_t x_cols) const {
+        static_assert(FromLeft);
+        if (cols() != x_rows) {
+            throw shape_error("otimes: operator * X: X is " + detail::shape_text(x_rows, x_cols) +
+                              ", but the operator is " + detail::shape_text(rows(), cols()) +
+                              ". The rows of X must equal the columns of the operator.");
+        }
+    }
+
     /// y (+)= factor * op * x. Shapes checked by the caller; y must not overlap x.
-    template <class Destination, class Matrix>
+    template <bool FromLeft, class Destination, class Matrix>
     void apply(Destination& y, const Matrix& x, bool add, Scalar factor) const {
         const scratch_use use(*scratch_);
         block& right_product = use.get().first;
@@ -405,10 +372,7 @@ requires eigen::amount<Amount, Scalar>
 template <class Left, class Right, class Scalar, class Matrix>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, Matrix&& x) {
-    using node = eigen::applied<operator_expr<Left, Right, Scalar>, Matrix>;
-    node result{op, std::forward<Matrix>(x)};
-    result.check();
-    return lazy<node>(std::move(result));
+    return eigen::apply<true>(op, std::forward<Matrix>(x));
 }
 
 namespace eigen {

@@ -20,7 +20,9 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/applied.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -96,64 +98,60 @@ public:
         return transposed_ ? DenseMatrix(result.transpose()) : result;
     }
 
-    /// this * X. @throws shape_error
-    template <class Derived>
-    [[nodiscard]] DenseMatrix times(const Eigen::MatrixBase<Derived>& x) const {
-        if (cols() != x.rows()) {
-            throw shape_error("otimes: row-wise product * X: X is " + detail::shape_text(x.rows(), x.cols()) +
+    /// @name What eigen::applied asks of an operator.
+    /// @{
+    template <bool FromLeft>
+    void check_operand(std::int64_t x_rows, std::int64_t x_cols) const {
+        if (FromLeft && cols() != x_rows) {
+            throw shape_error("otimes: row-wise product * X: X is " + detail::shape_text(x_rows, x_cols) +
                               ", but the product is " + detail::shape_text(rows(), cols()) + ".");
         }
-        return transposed_ ? DenseMatrix(split_left(x.transpose()).transpose()) : split_right(x);
-    }
-    /// X * this. @throws shape_error
-    template <class Derived>
-    [[nodiscard]] DenseMatrix applied_to(const Eigen::MatrixBase<Derived>& x) const {
-        if (x.cols() != rows()) {
-            throw shape_error("otimes: X * row-wise product: X is " + detail::shape_text(x.rows(), x.cols()) +
+        if (!FromLeft && x_cols != rows()) {
+            throw shape_error("otimes: X * row-wise product: X is " + detail::shape_text(x_rows, x_cols) +
                               ", but the product is " + detail::shape_text(rows(), cols()) + ".");
         }
-        return transposed_ ? DenseMatrix(split_right(x.transpose()).transpose()) : split_left(x);
     }
+    /// The factors are copies.
+    [[nodiscard]] static bool factors_read(const matrix_view&, std::int64_t) { return false; }
+    template <bool FromLeft, class Destination, class Matrix>
+    void apply(Destination& y, const Matrix& x, bool add, const Scalar& scale) const {
+        if (!add) {
+            y.setZero();
+        }
+        if (transposed_) {
+            auto y_transposed = y.transpose();
+            add_split<!FromLeft>(y_transposed, x.transpose(), scale);
+        } else {
+            add_split<FromLeft>(y, x, scale);
+        }
+    }
+    /// @}
 
 private:
-    /// Calls use(weights, block number) for every combination of columns of all factors but the last.
-    template <class Use>
-    void for_each_weight(const Use& use) const {
-        const Eigen::Index blocks = factors_.back().cols() == 0 ? 0 : width_ / factors_.back().cols();
-        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights(factors_.front().rows());
+    /// y += scale * face_split * x: a sum over blocks of columns of diag(weights) * (last factor * block of x). From the right,
+    /// y += scale * x * face_split: block of y's columns += (x * diag(weights)) * last factor. The weights of a block are the
+    /// products of one column of each factor but the last.
+    template <bool FromLeft, class Destination, class Matrix>
+    void add_split(Destination& y, const Matrix& x, const Scalar& scale) const {
+        const DenseMatrix& last = factors_.back();
+        const Eigen::Index blocks = last.cols() == 0 ? 0 : width_ / last.cols();
+        DenseMatrix part(FromLeft ? last.rows() : x.rows(), x.cols());
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights(last.rows());
         for (Eigen::Index block = 0; block < blocks; ++block) {
-            weights.setOnes();
+            weights.setConstant(scale);
             Eigen::Index rest = block;
             for (std::size_t k = factors_.size() - 1; k-- > 0;) {
                 weights.array() *= factors_[k].col(rest % factors_[k].cols()).array();
                 rest /= factors_[k].cols();
             }
-            use(weights, block);
+            if constexpr (FromLeft) {
+                part.noalias() = last * x.middleRows(block * last.cols(), last.cols());
+                y += weights.asDiagonal() * part;
+            } else {
+                part.noalias() = x * weights.asDiagonal();
+                y.middleCols(block * last.cols(), last.cols()).noalias() += part * last;
+            }
         }
-    }
-    /// face_split * x = sum over blocks of diag(weights) * (last factor * block of x).
-    template <class Derived>
-    DenseMatrix split_right(const Eigen::MatrixBase<Derived>& x) const {
-        const DenseMatrix& last = factors_.back();
-        DenseMatrix result = DenseMatrix::Zero(last.rows(), x.cols());
-        DenseMatrix part(last.rows(), x.cols());
-        for_each_weight([&](const auto& weights, Eigen::Index block) {
-            part.noalias() = last * x.middleRows(block * last.cols(), last.cols());
-            result.noalias() += weights.asDiagonal() * part;
-        });
-        return result;
-    }
-    /// x * face_split: block of columns = (x * diag(weights)) * last factor.
-    template <class Derived>
-    DenseMatrix split_left(const Eigen::MatrixBase<Derived>& x) const {
-        const DenseMatrix& last = factors_.back();
-        DenseMatrix result(x.rows(), width_);
-        DenseMatrix weighted(x.rows(), x.cols());
-        for_each_weight([&](const auto& weights, Eigen::Index block) {
-            weighted.noalias() = x * weights.asDiagonal();
-            result.middleCols(block * last.cols(), last.cols()).noalias() = weighted * last;
-        });
-        return result;
     }
 
     std::vector<DenseMatrix> factors_;
@@ -175,34 +173,6 @@ requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
     using scalar = typename eigen::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
     return row_product_expr<scalar>(
         {first.transpose().template cast<scalar>(), rest.transpose().template cast<scalar>()...}, true);
-}
-
-namespace eigen {
-
-/// Calls use(k, x), both over the scalar of k * x.
-template <class Product, class Matrix, class Use>
-auto over_one_scalar(const Product& k, const Matrix& x, const Use& use) {
-    using scalar = typename combined_scalar<typename Product::Scalar, scalar_of<Matrix>>::type;
-    if constexpr (!std::is_same_v<scalar, typename Product::Scalar>) {
-        return use(k.template cast<scalar>(), x);
-    } else if constexpr (!std::is_same_v<scalar, scalar_of<Matrix>>) {
-        return use(k, x.template cast<scalar>());
-    } else {
-        return use(k, x);
-    }
-}
-
-}  // namespace eigen
-
-template <class Scalar, class Matrix>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const row_product_expr<Scalar>& k, const Matrix& x) {
-    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.times(x_of); });
-}
-template <class Scalar, class Matrix>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const Matrix& x, const row_product_expr<Scalar>& k) {
-    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.applied_to(x_of); });
 }
 
 /// Selected rows of a kron, all of its columns: a face-splitting product of the factors' rows. @throws shape_error an index
@@ -281,14 +251,40 @@ public:
         return result;
     }
 
-    /// this * X: single elements where the selection is small, else K on a scattered X. @throws shape_error
-    template <class Derived>
-    [[nodiscard]] DenseMatrix times(const Eigen::MatrixBase<Derived>& x) const {
-        if (x.rows() != cols()) {
-            throw shape_error("otimes: K(rows, cols) * X: X is " + detail::shape_text(x.rows(), x.cols()) +
-                              ", but the selection is " + detail::shape_text(rows(), cols()) + ".");
+    /// @name What eigen::applied asks of an operator.
+    /// @{
+    template <bool FromLeft>
+    void check_operand(std::int64_t x_rows, std::int64_t x_cols) const {
+        if (FromLeft ? x_rows != cols() : x_cols != rows()) {
+            throw shape_error("otimes: " + std::string(FromLeft ? "K(rows, cols) * X" : "X * K(rows, cols)") +
+                              ": X is " + detail::shape_text(x_rows, x_cols) + ", but the selection is " +
+                              detail::shape_text(rows(), cols()) + ".");
         }
-        DenseMatrix result = DenseMatrix::Zero(rows(), x.cols());
+    }
+    [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
+        const strided_memory memory = memory_of(written, bytes);
+        const factor_list& factors = kron_.node().factors();
+        return std::any_of(factors.begin(), factors.end(),
+                           [&](const leaf& f) { return detail::factor_reads<Scalar>(f, memory); });
+    }
+    /// Single elements where the selection is small, else K on a scattered x.
+    template <bool FromLeft, class Destination, class Matrix>
+    void apply(Destination& y, const Matrix& x, bool add, const Scalar& scale) const {
+        if constexpr (FromLeft) {
+            if (!add) {
+                y.setZero();
+            }
+            add_times(y, x, scale);
+        } else {
+            auto y_transposed = y.transpose();
+            transpose().template apply<true>(y_transposed, x.transpose(), add, scale);
+        }
+    }
+    /// @}
+
+private:
+    template <class Destination, class Matrix>
+    void add_times(Destination& y, const Matrix& x, const Scalar& scale) const {
         double full = 0;
         for (const leaf& f : kron_.node().factors()) {
             full += static_cast<double>((std::max)(f.rows(), f.cols()));
@@ -299,25 +295,23 @@ public:
         if (single <= full) {
             for (Eigen::Index i = 0; i < rows(); ++i) {
                 for (Eigen::Index j = 0; j < cols(); ++j) {
-                    result.row(i) += kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
-                                           static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) *
-                                     x.row(j);
+                    const Scalar element = kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
+                                                 static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)]));
+                    y.row(i) += (scale * element) * x.row(j);
                 }
             }
-            return result;
+            return;
         }
         DenseMatrix scattered = DenseMatrix::Zero(kron_.cols(), x.cols());
         for (Eigen::Index j = 0; j < cols(); ++j) {
-            scattered.row(static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) += x.row(j);
+            scattered.row(static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) += scale * x.row(j);
         }
         const DenseMatrix whole = kron_ * scattered;
         for (Eigen::Index i = 0; i < rows(); ++i) {
-            result.row(i) = whole.row(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]));
+            y.row(i) += whole.row(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]));
         }
-        return result;
     }
 
-private:
     void check(const std::vector<std::int64_t>& indices, std::int64_t extent, const char* name) const {
         for (const std::int64_t i : indices) {
             if (i < 0 || i >= extent) {
@@ -387,20 +381,8 @@ template <class Scalar, class Rows, class Cols>
     }
 }
 
-template <class Scalar, class Matrix>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const selected_expr<Scalar>& k, const Matrix& x) {
-    return eigen::over_one_scalar(k, x, [](const auto& k_of, const auto& x_of) { return k_of.times(x_of); });
-}
-template <class Scalar, class Matrix>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto operator*(const Matrix& x, const selected_expr<Scalar>& k) {
-    using matrix = decltype(k.transpose() * x.transpose());
-    return matrix((k.transpose() * x.transpose()).transpose());
-}
+namespace eigen {
 
-/// @name Scalar multiples of row-wise products and selections.
-/// @{
 template <class Type>
 inline constexpr bool is_row_product = false;
 template <class Scalar>
@@ -408,8 +390,27 @@ inline constexpr bool is_row_product<row_product_expr<Scalar>> = true;
 template <class Scalar>
 inline constexpr bool is_row_product<selected_expr<Scalar>> = true;
 
+}  // namespace eigen
+
+/// @name Products of row-wise products and selections, lazy, with a dense matrix on either side. @throws shape_error
+/// @{
+template <class Product, class Matrix>
+requires(eigen::is_row_product<Product>&& eigen::dense<Matrix>) [[nodiscard]] auto operator*(const Product& k,
+                                                                                             Matrix&& x) {
+    return eigen::apply<true>(k, std::forward<Matrix>(x));
+}
+template <class Matrix, class Product>
+requires(eigen::is_row_product<Product>&& eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x,
+                                                                                             const Product& k) {
+    return eigen::apply<false>(k, std::forward<Matrix>(x));
+}
+/// @}
+
+/// @name Scalar multiples of row-wise products and selections.
+/// @{
+
 template <class Amount, class Product>
-requires(is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
+requires(eigen::is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
     const Amount& amount, const Product& k) {
     using scalar = detail::scaled_scalar<Amount, typename Product::Scalar>;
     if constexpr (std::is_same_v<scalar, typename Product::Scalar>) {
@@ -419,12 +420,12 @@ requires(is_row_product<Product>&& eigen::amount<Amount, typename Product::Scala
     }
 }
 template <class Product, class Amount>
-requires(is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
+requires(eigen::is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
     const Product& k, const Amount& amount) {
     return amount * k;
 }
 template <class Product>
-requires is_row_product<Product>
+requires eigen::is_row_product<Product>
 [[nodiscard]] auto operator-(const Product& k) { return k.scaled(typename Product::Scalar(-1)); }
 /// @}
 

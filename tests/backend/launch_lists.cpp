@@ -1021,6 +1021,86 @@ TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up,
     CHECK(stored > 50);
 }
 
+TEST_CASE("a stored product is reduced where the modes that it makes longer have a place of their own in no operand") {
+    // kron(A, B) * X with A 5 x 1: X has one row for A, which lies neither outside nor inside of its columns. `ahead`: no kernel reduces it.
+    gpu_description ahead = h200();
+    ahead.compiles = false;
+    for (int bits = 0; bits < 16; ++bits) {
+        CAPTURE(bits);
+        const bool by_rows = (bits & 1) != 0, same_order = (bits & 2) != 0, innermost = (bits & 4) != 0,
+                   left = (bits & 8) != 0;
+        const std::int64_t m = 4, inputs = 6, outputs = 15;
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const auto view = [&](const std::vector<double>& v, std::int64_t n, bool rows) {
+            const std::int64_t high = left ? n : m, wide = left ? m : n;
+            return matrix_view{v.data(), high, wide, rows ? wide : 1, rows ? 1 : high};
+        };
+        const std::vector<double> x = fill(m * inputs), a = fill(5), b = fill(6 * 3), v = fill(m * outputs);
+        product_node<double> node;
+        node.x = leaf::borrowed(view(x, inputs, by_rows));
+        node.x.set_space(memory_space::device);
+        std::vector<leaf> factors{leaf::borrowed({a.data(), left ? 5 : 1, left ? 1 : 5, 1, left ? 5 : 1}),
+                                  leaf::borrowed({b.data(), left ? 3 : 6, left ? 6 : 3, left ? 6 : 3, 1})};
+        if (innermost) std::swap(factors[0], factors[1]);
+        for (leaf& f : factors) {
+            f.set_space(memory_space::device);
+            (left ? node.left : node.right).push_back(f);
+        }
+        (left ? node.has_left : node.has_right) = true;
+        const auto write = [&](program& p, bindings& bound, double& to) {
+            lowering<double> low(p, bound);
+            low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
+            const std::int32_t product = p.steps.back().out;
+            p.tensors.back().role = tensor_role::temporary;
+            p.tensors.back().binding = -1;
+            const matrix_view with = view(v, outputs, same_order ? by_rows : !by_rows);
+            const std::int32_t in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
+            low.bind(with.data);
+            const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
+            step s = program_writer::make_step(step_kind::reduce, in, product, out, -1);
+            s.variant = step_variant::dot;
+            p.steps.push_back(s);
+            for (tensor& t : p.tensors)
+                if (t.binding >= 0) t.space = memory_space::device;
+        };
+        double want = 0, result = 0;
+        program p, given;
+        bindings bound, again;
+        write(p, bound, want);
+        reference_run<double>(p, bound);
+        write(given, again, result);
+        for (const gpu_description& gpu : {h200(), ahead, gpu_of_capability(80)}) {
+            machine target;
+            target.gpus = {gpu};
+            options wishes;
+            wishes.placement = placement::gpu;
+            const plan made = make_plan(given, target, wishes);
+            const launch_list list = lower_to_launches(made, gpu);
+            interpreter<double> run(made, list, again, gpu);
+            result = std::numeric_limits<double>::quiet_NaN();
+            run.run();
+            CHECK(result == want);  // powers of two: exact
+        }
+    }
+}
+
+TEST_CASE("a machine that does not say its rates has plans") {
+    gpu_description nothing, unit = gpu_of_capability(86);
+    unit.has_f64_mma_wide = true;  // and no rate of it
+    gpu_description no_memory = h200();
+    no_memory.memory_bytes_per_second = no_memory.l2_bytes_per_second = 0;
+    const test_case t{5, {{8, 8}, {16, 16}}, true, true, 0, false, false, false};
+    for (const gpu_description& gpu : {nothing, unit, no_memory}) {
+        check<double>(t, {}, gpu, true);
+        check<float>(t, {}, gpu, true);
+    }
+}
+
 TEST_CASE("a product, its elements times those of a vector, in place, and another product") {
     for (int bits = 0; bits < 8; ++bits) {
         CAPTURE(bits);

@@ -45,6 +45,10 @@ struct gpu_rate {
     double flops_per_second = 0;
 };
 
+/// A rate as predictions divide by it: of a machine written by hand that does not say one (0), slow, so that they stay numbers and a plan is
+/// found.
+OTIMES_ON_DEMAND inline double known_rate(double per_second) { return per_second > 0 ? per_second : 1e9; }
+
 /// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
 OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished,
                                          std::int64_t p_extent, std::int64_t q_extent) {
@@ -245,10 +249,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             s.kernel = sweep_kernel::scalar;
         }
         const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
-        const double peak = s.kernel == sweep_kernel::mma_split        ? gpu.flops_f32_split
-                            : s.kernel == sweep_kernel::mma_f64        ? gpu.flops_f64_mma
-                            : type == dtype::f32 || type == dtype::c64 ? gpu.flops_f32
-                                                                       : gpu.flops_f64;
+        const double peak = known_rate(s.kernel == sweep_kernel::mma_split        ? gpu.flops_f32_split
+                                       : s.kernel == sweep_kernel::mma_f64        ? gpu.flops_f64_mma
+                                       : type == dtype::f32 || type == dtype::c64 ? gpu.flops_f32
+                                                                                  : gpu.flops_f64);
         flops += one;
         seconds_at_peak += one / peak;
         seconds_compute += one / (peak * share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent)));
@@ -257,9 +261,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     }
     const double bytes_in = elements_in * bytes_each;
     const double bytes_out = elements_out * bytes_each * (p.add ? 2.0 : 1.0);
-    const double near = setting.in_l2 ? gpu.l2_bytes_per_second : gpu.memory_bytes_per_second;
-    const double seconds_memory = bytes_in / (inner_in ? near : gpu.memory_bytes_per_second) +
-                                  bytes_out / (inner_out ? near : gpu.memory_bytes_per_second);
+    const double far = known_rate(gpu.memory_bytes_per_second);
+    const double near = setting.in_l2 ? known_rate(gpu.l2_bytes_per_second) : far;
+    const double seconds_memory = bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far);
     p.flops = static_cast<std::int64_t>(flops);
     p.bytes = static_cast<std::int64_t>(bytes_in + bytes_out + factor_bytes);
     p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
@@ -543,18 +547,26 @@ OTIMES_ON_DEMAND OTIMES_COLD inline const step* reduction_behind(const program& 
     return fits ? &s : nullptr;
 }
 
-/// Lays out a product that is reduced where the matrix that it is multiplied by has its elements; nullptr, and else: in the order of its
-/// input, without gaps.
-OTIMES_ON_DEMAND OTIMES_COLD inline void lay_out_for(const step* reduction, const program& source, const chain& c,
-                                                     std::vector<mode>& modes) {
+/// Lays out a product that `reduction` reads: `by_kernel`, where the matrix that it is multiplied by has its elements; else, and of a norm,
+/// without gaps in the order of the product's input, or of that matrix where the input has one index of a mode that the product makes
+/// longer: its place in memory says nothing, and the order must stay that of a matrix.
+OTIMES_ON_DEMAND OTIMES_COLD inline void lay_out_for(const step& reduction, bool by_kernel, const program& source,
+                                                     const chain& c, std::vector<mode>& modes) {
     const tensor& product = source.at(c.out);
     const auto count = static_cast<std::size_t>(product.mode_count);
     mode* const to = modes.data() + product.first_mode;
-    if (reduction != nullptr && reduction->variant == step_variant::dot) {
-        std::ranges::copy(source.modes_of(reduction->in), to);
+    const bool dot = reduction.variant == step_variant::dot;
+    if (by_kernel && dot) {
+        std::ranges::copy(source.modes_of(reduction.in), to);
         return;
     }
-    const mode* const in = modes.data() + source.at(c.in).first_mode;
+    const mode* in = modes.data() + source.at(c.in).first_mode;
+    for (std::size_t k = 0; dot && k < count; ++k) {
+        if (in[k].extent == 1 && to[k].extent > 1) {
+            in = source.modes_of(reduction.in).data();
+            break;
+        }
+    }
     std::vector<std::size_t> order(count);
     for (std::size_t k = 0; k < count; ++k) {
         order[k] = k;
@@ -630,7 +642,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
                 store(c.out);
             }
             if (reduced != nullptr) {
-                lay_out_for(reduction, source, c, modes);
+                lay_out_for(*reduced, reduction != nullptr, source, c, modes);
             }
             for (chain_mode& m : c.modes) {
                 m.stride_in = modes[static_cast<std::size_t>(source.at(c.in).first_mode + m.name)].stride;

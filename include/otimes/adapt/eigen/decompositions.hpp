@@ -209,7 +209,7 @@ private:
 };
 
 /// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
-/// then costs one application of K, and two more where K is ill-conditioned (one step of refinement).
+/// then costs one application of K, and two more where refines().
 template <class ScalarType>
 class kron_lu {
 public:
@@ -236,10 +236,18 @@ public:
     [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverse_; }
     /// An estimate of the reciprocal of the condition number: the product of the factors'.
     [[nodiscard]] RealScalar rcond() const noexcept { return rcond_; }
+    /// Whether solve() takes a step of refinement: where K has a large condition number and makes the roundings of K^-1 B
+    /// large. Independent roundings of the products with the inverses G come back through K as at most
+    /// prod_k max_j |diag(norms of F_k's columns) G_k e_j| of them, relative to |B| <= |K| |X|; up to 16 the residual stayed
+    /// below 3 roundings of |K| |X| in float, where LU of the whole K left up to 4 (docs/algebra/solving.md).
+    [[nodiscard]] bool refines() const noexcept {
+        return rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon()) &&
+               !(amplification_ <= RealScalar(16));
+    }
 
-    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where the condition number is
-    /// large a step of refinement makes the residual as small as that of an LU solve (Higham, Accuracy and Stability of
-    /// Numerical Algorithms, chapter 12). @throws shape_error
+    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where refines() a step of
+    /// refinement makes the residual as small as that of an LU solve (Higham, Accuracy and Stability of Numerical Algorithms,
+    /// chapter 12). @throws shape_error
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
@@ -262,9 +270,6 @@ public:
     }
 
 private:
-    [[nodiscard]] bool refines() const {
-        return rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon());
-    }
     leaf inverted(const leaf& f, std::size_t position) {
         if (f.is_identity()) {
             return f;
@@ -302,12 +307,16 @@ private:
             eigen::throw_singular("inverse", position, view.rows);
         }
         rcond_ *= rcond;
-        return eigen::owned_factor<Scalar>(lu.inverse());
+        const eigen::dense_matrix<Scalar> inverse = lu.inverse();
+        amplification_ *=
+            (dense.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
+        return eigen::owned_factor<Scalar>(inverse);
     }
 
     kron_expr<Scalar> kron_;
     kron_expr<Scalar> inverse_;
     RealScalar rcond_ = RealScalar(1);
+    RealScalar amplification_ = RealScalar(1);  ///< of roundings in K^-1 B by K, see refines()
     device_copies kept_;
 };
 

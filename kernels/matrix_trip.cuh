@@ -134,13 +134,24 @@ struct pair_of_factor<1> {
     using type = uint4;
 };
 
+// What a lane reads beside its products in one round: V's or D's elements.
+template <class Group, int Step>
+using aside_of_round = beside_early<typename Group::scalar, 2 * matrix_trip_shape<Group, Step>::n_tiles,
+                                    matrix_trip_shape<Group, Step>::wide>[matrix_trip_shape<Group, Step>::halves];
+
+// What a lane keeps over all tiles of its block: its part of the factor; in groups that scale, D's elements from element `at` on, as long
+// as the next tile wants the same ones.
 template <class Group, int Step>
 struct held_pairs {
     using shape = matrix_trip_shape<Group, Step>;
     using pair = typename pair_of_factor<Group::words>::type;
     pair value[shape::k_steps * shape::n_tiles];  // (k, n)
+    mutable aside_of_round<Group, Step> aside;
+    mutable unsigned at[shape::halves];
 
     __device__ __forceinline__ void read(const typename Group::scalar* sF) {
+#pragma unroll
+        for (int s = 0; s < shape::halves; ++s) at[s] = ~0u;
         const int n_first = int(threadIdx.x / 32u % unsigned(shape::split)) * shape::n_tiles;
 #pragma unroll
         for (int k = 0; k < shape::k_steps; ++k)
@@ -151,6 +162,15 @@ struct held_pairs {
     }
 };
 struct pairs_in_shared {};
+
+// Where a trip keeps what it reads beside its products: over all tiles (Stays), or its own variable.
+template <bool Stays, class Held, class Own>
+__device__ __forceinline__ Own& aside_of(const Held& held, Own& own) {
+    if constexpr (Stays)
+        return held.aside;
+    else
+        return own;
+}
 
 // What becomes of a trip's results: they, or alpha times them, replace what stands in sTo; or sTo = alpha * result (First), sTo += alpha * result
 // (which stands elsewhere than sFrom); or, to Y, alpha * result is added to what stands in sSum.
@@ -323,13 +343,20 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     const int n_first = int(unsigned(warp / team) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
-    // What stands beside the products of a trip of one round is read before they are known: nothing else hides it there. Warps with
-    // several rounds hide it for each other, and lose by more loads at a time (n = 8 and 16).
+    // What stands beside the products of a round is read before they are known where nothing else hides it: in trips of one round, and in a
+    // block that has its multiprocessor to itself. Other warps with several rounds hide it for each other, and lose by more loads at a
+    // time (n = 8 and 16).
     constexpr int results = n_tiles * products * 4 * Group::words;  // words of a lane, a round
-    constexpr bool ahead =
-        ToY && !shape::warpgroup && !shape::last_mode && rounds == 1 &&
-        read_ahead<Group>(results, results + (in_registers ? k_steps * n_tiles * 4 : 0) + (P >= 64 ? 72 : 48), 1) > 0;
-    beside<scalar, (ahead ? 2 * n_tiles : 1), (ahead ? wide : 1)> rAside[ahead ? halves : 1];
+    constexpr bool one_round = rounds == 1 && !shape::warpgroup;
+    constexpr int others = results + (in_registers ? k_steps * n_tiles * 4 : 0) +
+                           (!one_round ? 124
+                            : P >= 64  ? 72
+                                       : 48);
+    constexpr bool ahead = ToY && !shape::last_mode && (one_round || Group::blocks_per_multiprocessor == 1) &&
+                           read_ahead<Group>(results, others, 1) > 0;
+    constexpr bool stays = ahead && one_round && in_registers && Group::ending == ends_scaled_along;
+    aside_of_round<Group, Step> rOwn;
+    auto& rAside = aside_of<stays>(held_factor, rOwn);
 
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
@@ -365,9 +392,17 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     int run_left;
                     const scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step,
                                                                          exists, run_left);
-                    if (works && exists && inside[s])
-                        last_step.read([&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; },
-                                       run_left, rAside[s]);
+                    const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
+                    const bool reads = works && exists && inside[s];
+                    if constexpr (stays) {
+                        const unsigned at = last_step.element_of(to(0));
+                        rAside[s].there = reads && last_step.template whole<2 * n_tiles, wide>(to, run_left);
+                        if (rAside[s].there && at != held_factor.at[s]) {
+                            held_factor.at[s] = at;
+                            last_step.read_whole(to, rAside[s]);
+                        }
+                    } else
+                        last_step.read_early(reads, to, run_left, rAside[s]);
                 }
             }
         }
@@ -607,7 +642,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     };
                     if (exists && inside[s]) {
                         if constexpr (ahead)
-                            last_step.finish(to, value, run_left, rAside[s]);
+                            last_step.finish_early(to, value, run_left, rAside[s]);
                         else
                             last_step.template store_all<2 * n_tiles, wide>(to, value, run_left);
                     }

@@ -303,13 +303,15 @@ struct mode_group {
         return n;
     }
 
-    // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there.
+    // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there, or a slice's runs, which are no longer
+    // after another trip through shared memory.
     static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
-    static constexpr bool direct =
-        is_pair(Trips::count - 1)
-            ? last_level == modes && Run == 1
-            : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
-                  Trips::unit(Trips::count - 1) > 0;
+    static constexpr bool direct = is_pair(Trips::count - 1)
+                                       ? last_level == modes && Run == 1
+                                       : extent_product(Trips::count, last_level + 1, modes) * Run *
+                                                     int(sizeof(Scalar)) >=
+                                                 32 ||
+                                             Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes);
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
     // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
@@ -358,7 +360,8 @@ struct mode_group {
         return n;
     }
     __host__ __device__ static constexpr bool rows_contiguous(int step) {
-        return Run == 1 && contiguous(step) == stride(0) && contiguous(step) == extent_product(step, 1, modes);
+        return Run == 1 && (Rows == 1 || contiguous(step) == stride(0)) &&
+               contiguous(step) == extent_product(step, 1, modes);
     }
     // Elements of the widest access that divides n and every stride outside the stretch.
     __host__ __device__ static constexpr int widest(int step, int n) {

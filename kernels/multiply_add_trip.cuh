@@ -243,7 +243,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
         // What stands beside the products, read before they are known.
         constexpr int ahead =
             ToY ? read_ahead<Group>(fresh * V * Group::words, size * V * Group::words + 72, share / Group::threads) : 0;
-        using aside = beside<scalar, (ahead > 0 ? fresh : 1), (ahead > 0 ? V : 1)>;
+        using aside = beside_early<scalar, (ahead > 0 ? fresh : 1), (ahead > 0 ? V : 1)>;
         aside rAside, rNext;
         const auto read_aside = [&](unsigned item, aside& r) {
             if constexpr (ahead > 0) {
@@ -253,7 +253,8 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 bool exists;
                 int run_left;
                 const scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
-                if (exists) last_step.read([&](int q) { return gY + q * step; }, run_left, r);
+                last_step.read_early(
+                    exists, [&](int q) { return gY + q * step; }, run_left, r);
             }
         };
         if constexpr (ahead > 1)
@@ -302,7 +303,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 const auto value = [&](int q, int e) { return rX[q * V + e]; };
                 if (exists) {
                     if constexpr (ahead > 0)
-                        last_step.finish(to, value, run_left, rAside);
+                        last_step.finish_early(to, value, run_left, rAside);
                     else
                         last_step.template store_all<fresh, V>(to, value, run_left);
                 }
@@ -351,7 +352,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 #pragma unroll
             for (int q = 0; q < part; ++q) rY[q] = scalar(0);
             if (works) {
-                constexpr int unrolled = (part * Group::words <= 4 ? 16 : part * Group::words <= 16 ? 8 : 2) / wide;
+                constexpr int unrolled = (part * Group::words <= 4 ? 32 : part * Group::words <= 16 ? 16 : 2) / wide;
 #pragma unroll(unrolled < 1 ? 1 : unrolled)
                 for (int first_p = 0; first_p < N; first_p += wide) {
                     alignas(16) scalar rX[wide];  // (p)

@@ -341,7 +341,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     constexpr int results = U * a_rows * b_steps * 4 * Group::words;
     constexpr bool beside_ahead =
         ToY && read_ahead<Group>(results, results + (held ? shape::words_held : 0) + (all_at_once ? 96 : 160), 1) > 0;
-    beside<scalar, (beside_ahead ? 2 * b_steps * groups : 1), (beside_ahead ? count : 1)> rAside;
+    beside_early<scalar, (beside_ahead ? 2 * b_steps * groups : 1), (beside_ahead ? count : 1)> rAside;
     alignas(16) scalar rX[(all_at_once ? accesses : together * of_step) * width];
     alignas(16) scalar rNext[ahead ? accesses * width : 1];
     if constexpr (ahead)
@@ -358,7 +358,8 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
         if constexpr (beside_ahead) {
             bool exists;
             const scalar* gY = in_y(o, exists);
-            if (exists) last_step.read([&](int k) { return gY + q_of(k, 1, A); }, count, rAside);
+            last_step.read_early(
+                exists, [&](int k) { return gY + q_of(k, 1, A); }, count, rAside);
         }
         if constexpr (ahead) {
 #pragma unroll
@@ -545,7 +546,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
             if constexpr (ToY) {
                 const auto in_place = [&](int k) { return gY + q_of(k, 1, A); };
                 if constexpr (beside_ahead)
-                    last_step.finish(in_place, value, count, rAside);
+                    last_step.finish_early(in_place, value, count, rAside);
                 else
                     last_step.template store_all<2 * b_steps * groups, count>(in_place, value);
             } else

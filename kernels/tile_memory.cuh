@@ -387,6 +387,12 @@ template <class Scalar, int K, int Count>
 struct beside {
     alignas(16) Scalar value[K][Count];  // (piece, element)
 };
+// The same, read before the products are known, where that takes whole accesses alone. One place in the program writes the values: where
+// two ways of reading meet, the compiler copies registers and waits for both.
+template <class Scalar, int K, int Count>
+struct beside_early : beside<Scalar, K, Count> {
+    bool there;
+};
 
 // Pieces whose neighbours are read together where nothing was read ahead: as many as registers are left for, 64 to 256 bytes.
 __host__ __device__ constexpr int pieces_together(int pieces, int piece_words, int registers) {
@@ -405,7 +411,9 @@ __host__ __device__ constexpr int read_ahead(int words, int others, int rounds) 
     return rounds > 1 && 2 * words <= left ? 2 : words <= left ? 1 : 0;
 }
 
-// Steps that read what stands beside the products: Step::read<K, Count>(to, left, r), then Step::finish<K, Count>(to, value, left, r).
+// Steps that read what stands beside the products: Step::read<K, Count>(to, left, r), then Step::finish<K, Count>(to, value, left, r);
+// early: read_early, then finish_early. Step::whole<K, Count>(to, left) says whether whole accesses do, read_whole and finish_whole
+// then read and finish.
 template <class Scalar, class Step, int Registers>
 struct reading_step {
     template <int K, int Count, class To, class Value>
@@ -421,6 +429,21 @@ struct reading_step {
                 to_these, [&](int k, int e) { return value(first + k, e); }, left, r);
         }
     }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read_early(bool exists, const To& to, int left,
+                                               beside_early<Scalar, K, Count>& r) const {
+        const Step& step = *static_cast<const Step*>(this);
+        r.there = exists && step.template whole<K, Count>(to, left);
+        if (r.there) step.read_whole(to, r);
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void finish_early(const To& to, const Value& value, int left,
+                                                 const beside_early<Scalar, K, Count>& r) const {
+        if (r.there)
+            static_cast<const Step*>(this)->finish_whole(to, value, r);
+        else
+            store_all<K, Count>(to, value, left);
+    }
     template <int Count>
     __device__ __forceinline__ void store_vector(Scalar* gY, const Scalar (&values)[Count], bool) const {
         store_all<1, Count>([&](int) { return gY; }, [&](int, int e) { return values[e]; });
@@ -429,6 +452,20 @@ struct reading_step {
         store_all<1, 1>([&](int) { return gY; }, [&](int, int) { return value; });
     }
 };
+
+// Count neighbouring elements as one access, where there is one of that size.
+template <class Scalar, int Count>
+constexpr bool is_packet = Count > 1 && (Count * int(sizeof(Scalar)) == 16 || Count * int(sizeof(Scalar)) == 8);
+template <class Scalar, int Count, bool Packet = is_packet<Scalar, Count>>
+struct word_type {
+    using type = packet<Count* int(sizeof(Scalar))>;
+};
+template <class Scalar, int Count>
+struct word_type<Scalar, Count, false> {
+    using type = Scalar;
+};
+template <class Scalar, int Count>
+using word_of = typename word_type<Scalar, Count>::type;
 
 // alpha * product times the element of V that stands in its place, added to this thread's sum: up to four neighbours in Scalar, then in
 // the wide type. In memory nothing changes.
@@ -469,22 +506,35 @@ struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, ad
             return (conjugate ? otimes::kernels::conjugate(v) : v) * value;
     }
     template <int K, int Count, class To>
-    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
-        constexpr int size = Count * int(sizeof(Scalar));
-        constexpr bool has_packets = size == 16 || size == 8;
-        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
-        if (has_packets && wide && left >= Count) {
+    __device__ __forceinline__ bool whole(const To&, int left) const {
+        return Count == 1 || (is_packet<Scalar, Count> && wide && left >= Count);
+    }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read_whole(const To& to, beside<Scalar, K, Count>& r) const {
+        using word = word_of<Scalar, Count>;
 #pragma unroll
-            for (int k = 0; k < K; ++k) *reinterpret_cast<word*>(r.value[k]) = *reinterpret_cast<const word*>(to(k));
-        } else
+        for (int k = 0; k < K; ++k)
+            *reinterpret_cast<word*>(r.value[k]) = read_only(reinterpret_cast<const word*>(to(k)));
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void finish_whole(const To&, const Value& value,
+                                                 const beside<Scalar, K, Count>& r) const {
+        this->template add<K * Count>(
+            [&](int i) { return times(r.value[i / Count][i % Count], value(i / Count, i % Count)); });
+    }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
+        if (whole<K, Count>(to, left))
+            read_whole(to, r);
+        else
 #pragma unroll
             for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int e = 0; e < Count; ++e)
-                    if (Count == 1 || e < left) r.value[k][e] = to(k)[e];
+                    if (e < left) r.value[k][e] = to(k)[e];
     }
     template <int K, int Count, class To, class Value>
-    __device__ __forceinline__ void finish(const To&, const Value& value, int left,
+    __device__ __forceinline__ void finish(const To& to, const Value& value, int left,
                                            const beside<Scalar, K, Count>& r) const {
         if (Count > 1 && left < Count) {
 #pragma unroll
@@ -492,10 +542,8 @@ struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, ad
 #pragma unroll
                 for (int e = 0; e < Count; ++e)
                     if (e < left) this->template add<1>([&](int) { return times(r.value[k][e], value(k, e)); });
-            return;
-        }
-        this->template add<K * Count>(
-            [&](int i) { return times(r.value[i / Count][i % Count], value(i / Count, i % Count)); });
+        } else
+            finish_whole(to, value, r);
     }
 };
 template <class Scalar, bool Addend, bool Together, int Registers>
@@ -564,63 +612,72 @@ struct scaling : reading_step<Scalar, scaling<Scalar, Along, Registers>, Registe
 
     // Index u of Y = quotient * divisor + rest.
     __device__ __forceinline__ unsigned quotient_of(unsigned u) const { return __umulhi(u, magic) >> shift; }
+    // Along: the element of D for this place in Y.
+    __device__ __forceinline__ unsigned element_of(const Scalar* gY) const {
+        const unsigned u = unsigned(gY - y);
+        return u - quotient_of(u) * divisor;
+    }
 
     // to(k) grows with k. Pieces between two multiples of the divisor, as good as all of them, need one division.
     template <int K, int Count, class To>
-    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
-        constexpr int size = Count * int(sizeof(Scalar));
-        constexpr bool has_packets = size == 16 || size == 8;
-        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
+    __device__ __forceinline__ bool whole(const To& to, int left) const {
         const unsigned first = unsigned(to(0) - y), end = unsigned(to(K - 1) - y) + Count;
-        const unsigned quotient = quotient_of(first), begin = quotient * divisor;
-        const bool one_period = end - begin <= divisor && left >= Count;
+        return end - quotient_of(first) * divisor <= divisor && left >= Count &&
+               (Count == 1 || (is_packet<Scalar, Count> && wide && (d_wide || !Along)));
+    }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read_whole(const To& to, beside<Scalar, K, Count>& r) const {
         if constexpr (Along) {
-            if (one_period && (Count == 1 || (has_packets && d_wide && wide))) {
-                const Scalar* const gD = d + (first - begin);
+            using word = word_of<Scalar, Count>;
+            const Scalar* const gD = d + element_of(to(0));
 #pragma unroll
-                for (int k = 0; k < K; ++k) {
-                    const Scalar* const s = gD + (to(k) - to(0));
-                    *reinterpret_cast<word*>(r.value[k]) = read_only(reinterpret_cast<const word*>(s));
-                }
-                return;
-            }
-        } else if (one_period) {
-            const Scalar one = read_only(d + quotient);
+            for (int k = 0; k < K; ++k)
+                *reinterpret_cast<word*>(r.value[k]) = read_only(reinterpret_cast<const word*>(gD + (to(k) - to(0))));
+        } else {
+            const Scalar one = read_only(d + quotient_of(unsigned(to(0) - y)));
 #pragma unroll
             for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int e = 0; e < Count; ++e) r.value[k][e] = one;
-            return;
         }
-#pragma unroll
-        for (int k = 0; k < K; ++k)
-#pragma unroll
-            for (int e = 0; e < Count; ++e)
-                if (Count == 1 || e < left) {
-                    const unsigned u = unsigned(to(k) - y) + e, of_u = quotient_of(u);
-                    r.value[k][e] = read_only(d + (Along ? u - of_u * divisor : of_u));
-                }
     }
     template <int K, int Count, class To, class Value>
-    __device__ __forceinline__ void finish(const To& to, const Value& value, int left,
-                                           const beside<Scalar, K, Count>& r) const {
-        constexpr int size = Count * int(sizeof(Scalar));
-        constexpr bool has_packets = size == 16 || size == 8;
-        using word = packet<has_packets ? size : int(sizeof(Scalar))>;
-        if (has_packets && wide && left >= Count) {
+    __device__ __forceinline__ void finish_whole(const To& to, const Value& value,
+                                                 const beside<Scalar, K, Count>& r) const {
+        using word = word_of<Scalar, Count>;
 #pragma unroll
-            for (int k = 0; k < K; ++k) {
-                beside<Scalar, 1, Count> out;
+        for (int k = 0; k < K; ++k) {
+            beside<Scalar, 1, Count> out;
 #pragma unroll
-                for (int e = 0; e < Count; ++e) out.value[0][e] = alpha * value(k, e) * r.value[k][e];
-                *reinterpret_cast<word*>(to(k)) = *reinterpret_cast<const word*>(out.value[0]);
-            }
-        } else
+            for (int e = 0; e < Count; ++e) out.value[0][e] = alpha * value(k, e) * r.value[k][e];
+            *reinterpret_cast<word*>(to(k)) = *reinterpret_cast<const word*>(out.value[0]);
+        }
+    }
+    template <int K, int Count, class To>
+    __device__ __forceinline__ void read(const To& to, int left, beside<Scalar, K, Count>& r) const {
+        if (whole<K, Count>(to, left))
+            read_whole(to, r);
+        else
 #pragma unroll
             for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int e = 0; e < Count; ++e)
-                    if (Count == 1 || e < left) to(k)[e] = alpha * value(k, e) * r.value[k][e];
+                    if (e < left) {
+                        const unsigned u = unsigned(to(k) - y) + e, of_u = quotient_of(u);
+                        r.value[k][e] = read_only(d + (Along ? u - of_u * divisor : of_u));
+                    }
+    }
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void finish(const To& to, const Value& value, int left,
+                                           const beside<Scalar, K, Count>& r) const {
+        if (left >= Count && (Count == 1 || (is_packet<Scalar, Count> && wide)))
+            finish_whole(to, value, r);
+        else
+#pragma unroll
+            for (int k = 0; k < K; ++k)
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (e < left) to(k)[e] = alpha * value(k, e) * r.value[k][e];
     }
 };
 template <class Scalar, bool Addend, bool Together, int Registers>

@@ -101,6 +101,20 @@ bool waits_for_earlier_launches(const kernel_request& request, CUfunction functi
            architecture >= 90;
 }
 
+/// Blocks of a launch that multiplies by a vector: where that takes no more turns, so many that each comes back to the same part of
+/// the vector, which its multiprocessor's cache then holds.
+std::int64_t blocks_that_come_back(const launch& l, std::int64_t useful, std::int64_t resident) {
+    const planning::gpu_group& group = l.fused.group;
+    const std::int64_t elements = l.fused.place.groups() * l.fused.place.inner * group.count_q();
+    const std::int64_t period = elements < 1 ? 0 : useful * l.divisor / elements;  // tiles of the vector
+    if (period < 2 || period > resident || useful * l.divisor % elements != 0 || group.tile.cluster > 1) {
+        return resident;
+    }
+    const std::int64_t blocks = resident - resident % period;
+    const auto turns = [useful](std::int64_t n) { return (useful + n - 1) / n; };
+    return turns(blocks) == turns(resident) ? blocks : resident;
+}
+
 /// The launches of a plan begin early all or none: what was measured.
 void launch_early_together(prepared_plan& p) {
     bool all = true;
@@ -428,6 +442,9 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
                 const std::int64_t sharing = slices * group.tile.cluster;  // as many blocks as there is room for sums
                 resident =
                     std::max(std::min<std::int64_t>(resident, l.dot.blocks) / sharing, std::int64_t{1}) * sharing;
+            }
+            if (group.ending == gpu_ending::scaled_along) {
+                resident = blocks_that_come_back(l, useful, resident);
             }
             source = to_string(kernel->source).data();
         }

@@ -143,8 +143,19 @@ struct runner {
                 const std::int64_t resident = pass.tile.cluster > 1 ? std::int64_t(k.occupancy) * pass.tile.cluster
                                                                     : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                CU(cuLaunchKernel(k.function, unsigned(std::min(tiles, resident - resident % pass.tile.slices)), 1, 1,
-                                  pass.tile.threads, 1, 1, passes[n].shared, s, parameters, nullptr));
+                // Early, as the executor launches kernels of few or large blocks (kernels/launch_order.cuh).
+                CUlaunchAttribute early{};
+                early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                early.value.programmaticStreamSerializationAllowed = 1;
+                CUlaunchConfig config{};
+                config.gridDimX = unsigned(std::min(tiles, resident - resident % pass.tile.slices));
+                config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+                config.blockDimX = unsigned(pass.tile.threads);
+                config.sharedMemBytes = passes[n].shared;
+                config.hStream = s;
+                config.attrs = &early;
+                config.numAttrs = pass.tile.cluster == 1 && pass.tile.blocks <= 4 ? 1 : 0;
+                CU(cuLaunchKernelEx(&config, k.function, parameters, nullptr));
                 from = to;
                 row_in = row_out;
             }

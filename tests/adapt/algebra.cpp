@@ -77,7 +77,9 @@ TEST_CASE("an ill-conditioned solve is refined") {
     CHECK((k * x - b).norm() <= 1e-13 * k.norm() * x.norm());
 }
 
-TEST_CASE("a solve is refined where the inverses' roundings would come back large, in float from a condition number of some 30 on") {
+TEST_CASE(
+    "a solve is refined where the inverses' roundings would come back large, in float from a condition number of some "
+    "30 on") {
     const auto definite = [](Index n, std::uint64_t seed) {
         const auto m = random<matrix<float>>(n, n, seed);
         return matrix<float>(m * m.transpose() / static_cast<float>(n) + matrix<float>::Identity(n, n));
@@ -98,7 +100,8 @@ TEST_CASE("a solve is refined where the inverses' roundings would come back larg
     };
     const auto A = definite(6, 1);
     const auto B = definite(7, 2);
-    matrix<float> scaled = definite(5, 3);  // columns of very different size: a large condition number that costs nothing
+    matrix<float> scaled =
+        definite(5, 3);  // columns of very different size: a large condition number that costs nothing
     scaled.col(2) *= 1000.0F;
     const auto easy = kron(A, B, scaled);
     const otimes::kron_lu<float> plain(easy);

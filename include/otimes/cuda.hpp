@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -479,6 +480,9 @@ void enable_diagonals();
 
 }  // namespace device
 
+template <class Scalar>
+auto squared_norm(const device_sum<Scalar>& y);  // device_algebra.hpp
+
 /// `alpha * L * X * R` over device memory, lazy; also a transpose or a scalar multiple of a device matrix alone. Copying it
 /// is cheap. Lifetimes as in expr/leaf.hpp: lvalue matrices are borrowed, rvalues owned.
 template <class ScalarType>
@@ -652,6 +656,10 @@ public:
                       "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
         return Matrix();
     }
+
+    /// Refused by a sentence: a norm needs the sum's value.
+    [[nodiscard]] auto squaredNorm() const { return otimes::squared_norm(*this); }
+    [[nodiscard]] auto norm() const { return otimes::squared_norm(*this); }
 
     /// Checks every term again. @throws shape_error an operand was resized since.
     void check() const {
@@ -1019,6 +1027,7 @@ public:
 
     [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+    [[nodiscard]] std::int64_t size() const noexcept { return rows_ * cols_; }
     [[nodiscard]] std::int64_t outer_stride() const noexcept { return outer_stride_; }
     [[nodiscard]] Scalar* data() const noexcept { return data_; }
     [[nodiscard]] matrix_view view() const noexcept {
@@ -1144,9 +1153,9 @@ public:
     DeviceMatrix(const Matrix& host, const device_executor& where) : home_(&where) {
         assign_host(host);
     }
-    /// Evaluates an expression.
+    /// Evaluates an expression: `DeviceMatrix<double> dY = dX * K`.
     template <device::value_of<ScalarType> Value>
-    explicit DeviceMatrix(const Value& value) {
+    DeviceMatrix(const Value& value) {
         *this = value;
     }
     DeviceMatrix(const DeviceMatrix& other) : home_(other.home_) { copy_elements(other); }
@@ -1234,6 +1243,7 @@ public:
 
     [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+    [[nodiscard]] std::int64_t size() const noexcept { return rows_ * cols_; }
     [[nodiscard]] std::int64_t outer_stride() const noexcept { return IsRowMajor ? cols_ : rows_; }
     [[nodiscard]] Scalar* data() noexcept { return data_; }
     [[nodiscard]] const Scalar* data() const noexcept { return data_; }
@@ -1381,6 +1391,14 @@ namespace device {
 
 template <class Matrix>
 requires is_matrix<bare<Matrix>> operand operand_of(Matrix&& m) { return std::forward<Matrix>(m).operand(); }
+
+/// Lists of factors, as kron() takes them alone.
+template <class Type>
+inline constexpr bool is_factor_range = false;
+template <class Matrix, class Allocator>
+inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
 
 /// Scalar of an argument of kron(); void for an identity.
 template <class Argument>
@@ -1644,7 +1662,7 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
 /// now. @throws shape_error when extents overflow; unsupported_error another factor with structure of more than 256 rows or columns
 template <class... Factors>
 requires(any_device_operand<Factors...> &&
-         !(sizeof...(Factors) == 1 && (requires { typename device::bare<Factors>::allocator_type; } && ...)))
+         !(sizeof...(Factors) == 1 && (device::is_factor_range<device::bare<Factors>> && ...)))
     [[nodiscard]] auto kron(Factors&&... factors) {
     using scalar =
         typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
@@ -1653,16 +1671,32 @@ requires(any_device_operand<Factors...> &&
     k.node().check_extents();
     return k;
 }
-/// The Kronecker product of a vector of device matrices, which are borrowed.
-template <class Matrix, class Allocator>
-requires is_device_operand<Matrix>
-[[nodiscard]] auto kron(const std::vector<Matrix, Allocator>& factors) {
-    device_kron<typename Matrix::Scalar> k;
-    for (const Matrix& f : factors) {
-        k.append(f);
+/// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as a whole; of an
+/// lvalue vector or a span each element is borrowed.
+template <class Range>
+requires(any_device_operand<Range>&& device::is_factor_range<device::bare<Range>>)
+    [[nodiscard]] auto kron(Range&& factors) {
+    using element = std::remove_cv_t<typename device::bare<Range>::value_type>;
+    device_kron<typename device::argument_scalar<element>::type> k;
+    constexpr bool owned = !std::is_reference_v<Range> && requires { factors.get_allocator(); };
+    for (auto& factor : factors) {
+        if constexpr (owned) {
+            k.append(element(std::move(factor)));  // copies where the vector is const
+        } else {
+            k.append(std::as_const(factor));
+        }
     }
     k.node().check_extents();
     return k;
+}
+/// kron(F, F, ..., F) with `count` factors; count 0 is the 1 x 1 one. An rvalue F is stored once.
+/// @throws shape_error for a negative count or when extents overflow.
+template <class Factor>
+requires any_device_operand<Factor>
+[[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
+    const auto one = kron(std::forward<Factor>(factor));
+    using scalar = typename std::remove_const_t<decltype(one)>::Scalar;
+    return device_kron<scalar>(detail::power_of(one.node(), count), one.homes());
 }
 
 /// @name Products. Shapes are checked here and again at evaluation.
@@ -1911,6 +1945,12 @@ requires device::amount<Amount, Scalar>
     node.set_alpha(node.alpha() / device::scalar_from<scalar>(amount));
     return device_kron<scalar>(std::move(node), k.homes());
 }
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] auto operator/(const device_operator<Scalar>& s, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    return device::to_operator<scalar>(s).scaled(scalar(1) / device::scalar_from<scalar>(amount));
+}
 template <class Scalar>
 [[nodiscard]] auto operator-(const device_kron<Scalar>& k) {
     return k * -1;
@@ -1961,6 +2001,12 @@ requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<A
     operator*(const device_sum<Scalar>& s, const Amount& amount) {
     return s.scaled(device::scalar_from<Scalar>(amount));
 }
+template <class Scalar, class Amount>
+requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<Amount, Scalar>, Scalar>)
+    [[nodiscard]] device_sum<Scalar>
+    operator/(const device_sum<Scalar>& s, const Amount& amount) {
+    return s.scaled(device::scalar_from<Scalar>(1) / device::scalar_from<Scalar>(amount));
+}
 template <class Amount, class Scalar>
 requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<Amount, Scalar>, Scalar>)
     [[nodiscard]] device_sum<Scalar>
@@ -1980,6 +2026,25 @@ requires(device::is_matrix<Matrix>&& device::is_matrix<device::bare<Destination>
 operator-=(Destination&& y, const Matrix& x) {
     y -= x.expression();
     return std::forward<Destination>(y);
+}
+/// @}
+
+/// @name In place: `X *= K` is X = X * K, `X *= 2` and `X /= 2` are multiples; through a temporary.
+/// @{
+template <class Destination, class Other>
+requires(device::is_matrix<device::bare<Destination>> &&
+         (device::is_kron<Other> || device::is_operator<Other> || device::host_kron<Other> ||
+          device::amount<Other, typename device::bare<Destination>::Scalar>)) Destination &&
+operator*=(Destination&& x, const Other& other) {
+    x = x * other;
+    return std::forward<Destination>(x);
+}
+template <class Destination, class Amount>
+requires(device::is_matrix<device::bare<Destination>>&&
+             device::amount<Amount, typename device::bare<Destination>::Scalar>) Destination &&
+operator/=(Destination&& x, const Amount& amount) {
+    x = x / amount;
+    return std::forward<Destination>(x);
 }
 /// @}
 
@@ -2043,6 +2108,10 @@ plan make_plan(const device_sum<Scalar>&, const options& = {}) {
     static_assert(device::always_false<Scalar>,
                   "otimes: a sum in device memory has one plan for each term: make_plan(dX * K1), make_plan(dX * K2).");
     return {};
+}
+template <int Order = 0, class Scalar>
+std::string explain(const device_sum<Scalar>& value, const options& wishes = {}) {
+    return explain(make_plan<Order>(value, wishes));
 }
 /// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
 /// it, each one first compared with the generic kernels' result, and makes the fastest right one the plan of this expression's

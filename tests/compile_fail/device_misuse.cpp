@@ -43,9 +43,9 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(dX * A);
     static_cast<void>((dX + A) * K);
     static_cast<void>(K + A);
-    static_cast<void>(make_plan(dX * K + dX));
+    static_cast<void>(explain(dX * K + dX));
     dY = X.cast<float>();
-    static_cast<void>(squared_norm(dX * K + dX * K));
+    static_cast<void>((dX * K + dX * K).norm());
     static_cast<void>(otimes::dot(X, dX * K));
     static_cast<void>(otimes::dot(F, dX * K));
     static_cast<void>(otimes::dot(dX + A, dX * K - A));
@@ -62,6 +62,9 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     DeviceMatrix<otimes::half> dH;
     dY = X;
     dY = dX * (K * K) + dX * K * K;
+    dY *= K;
+    dY = (dX * K + dX) / 2 + dX * ((K + 2 * K) / 3);
+    const DeviceMatrix<double> dZ = dX * K;
     dF = F * kron(F) - F / 2;
     dH = 2 * H * kron(H) + H;
     Eigen::MatrixXd Y = (dX * K + dY).to_host();

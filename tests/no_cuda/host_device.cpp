@@ -11,7 +11,10 @@
 
 #include <otimes/cuda.hpp>
 
+#include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -149,6 +152,69 @@ TEST_CASE_TEMPLATE("numbers from products in device memory, without the products
         CHECK(otimes::dot(X, kron(A, A) * X) == Scalar(64.0 * 64 * 64));
         CHECK((x * kron(A, A, A)).squaredNorm() == 512.0 * 512 * 512);
         CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE("lists of factors, powers, and products in place in device memory") {
+    const pretended_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        const shapes s{5, {3, 2}, {3, 2}};
+        const auto f = random_factors<double>(s);
+        const host<double> X = random_matrix<host<double>>(5, 6, 1), XF = expected_right(X, f);
+        const DeviceMatrix<double> dX(X);
+        std::vector<DeviceMatrix<double>> factors;
+        for (const auto& one : f) factors.emplace_back(one);
+        DeviceMatrix<double> dY;
+        dY = dX * kron(std::span<const DeviceMatrix<double>>(factors));
+        CHECK(agrees(dY.to_host(), XF, s));
+        const auto borrowed = kron(factors);
+        // An rvalue vector is kept by the product.
+        std::vector<DeviceMatrix<double>> copies = factors;
+        const auto owned = kron(std::move(copies));
+        copies.clear();
+        dY = dX * owned;
+        CHECK(agrees(dY.to_host(), XF, s));
+        const auto kept = kron(static_cast<const std::vector<DeviceMatrix<double>>&&>(
+            std::vector<DeviceMatrix<double>>{factors[0], factors[1]}));
+        dY = dX * kept;
+        CHECK(agrees(dY.to_host(), XF, s));
+        factors[0] = host<double>::Zero(3, 3);
+        dY = dX * borrowed;
+        CHECK(dY.to_host() == host<double>::Zero(5, 6));
+
+        const DeviceMatrix<double> A(f[1]), wide(random_matrix<host<double>>(3, 8, 2));
+        const auto cube = otimes::kron_power(A, 3);
+        static_assert(otimes::is_device_operand<std::remove_const_t<decltype(cube)>>);
+        CHECK(cube.homes().size() == 1);
+        dY = wide * cube;
+        CHECK(agrees(dY.to_host(), expected_right(wide.to_host(), std::vector<host<double>>(3, f[1])),
+                     shapes{3, {2, 2, 2}, {2, 2, 2}}));
+        dY = dX * otimes::kron_power(DeviceMatrix<double>(host<double>::Identity(6, 6)), 1);
+        CHECK(dY.to_host() == X);
+        CHECK_THROWS_AS(static_cast<void>(otimes::kron_power(A, -1)), otimes::shape_error);
+
+        dY = X;
+        dY *= kron(DeviceMatrix<double>(f[0]), A);
+        CHECK(agrees(dY.to_host(), XF, s));
+        dY = X;
+        dY *= kron(f[0], f[1]);
+        CHECK(agrees(dY.to_host(), XF, s));
+        dY *= 4;
+        dY /= 2.0;
+        CHECK(agrees(dY.to_host(), host<double>(2 * XF), s));
+        auto view = dY.map();
+        view *= 0.5;
+        view *= kron(A, DeviceMatrix<double>(f[0])) - otimes::identity();
+        const DeviceMatrix<double> dZ = dX * kron(DeviceMatrix<double>(f[0]), A), dW = (dX + 3 * dX) / 2;
+        CHECK(agrees(dZ.to_host(), XF, s));
+        CHECK(dW.to_host() == host<double>(2 * X));
+        CHECK(dW.size() == 30);
+        const DeviceMatrix<double> F(f[0]), dV = dW * ((kron(F, A) + kron(F, A)) / 4);
+        CHECK(agrees(dV.to_host(), XF, s));
+        const host<double> swapped = expected_right(XF, std::vector<host<double>>{f[1], f[0]});
+        CHECK(agrees(dY.to_host(), host<double>(swapped - XF), s));
     }
     CHECK(gpu.in_use() == 0);
 }

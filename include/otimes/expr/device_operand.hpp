@@ -3,6 +3,8 @@
 /// Which operands lie in device memory: the front ends decide by it which `kron` and which `on` an expression means.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -12,9 +14,11 @@ namespace otimes {
 template <class Type>
 inline constexpr bool is_device_operand = false;
 
-/// A std::vector of device operands counts as one, so that `kron(vector)` finds the right overload.
+/// A std::vector or a span of device operands counts as one, so that `kron(vector)` finds the right overload.
 template <class Matrix, class Allocator>
 inline constexpr bool is_device_operand<std::vector<Matrix, Allocator>> = is_device_operand<Matrix>;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool is_device_operand<std::span<Matrix, Extent>> = is_device_operand<std::remove_cv_t<Matrix>>;
 
 /// True when one of the types, references removed, is a device operand.
 template <class... Types>

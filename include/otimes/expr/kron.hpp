@@ -205,4 +205,20 @@ private:
     bool complex_scale_ = false;
 };
 
+namespace detail {
+/// `one` times itself, `count` factors of it; 0: the 1 x 1 one. @throws shape_error a negative count, extents that overflow
+template <class Scalar>
+kron_node<Scalar> power_of(const kron_node<Scalar>& one, std::int64_t count) {
+    if (count < 0) {
+        throw shape_error("otimes: kron_power(F, " + std::to_string(count) + "): the power must not be negative.");
+    }
+    kron_node<Scalar> node;
+    for (std::int64_t k = 0; k < count; ++k) {
+        node.append(one);
+    }
+    node.check_extents();
+    return node;
+}
+}  // namespace detail
+
 }  // namespace otimes

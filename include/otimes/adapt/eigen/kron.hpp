@@ -603,18 +603,9 @@ requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range
 /// kron(F, F, ..., F) with `count` factors; count 0 is the 1 x 1 one. An rvalue F is stored once.
 /// @throws shape_error for a negative count or when extents overflow.
 template <class Factor>
-[[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
-    if (count < 0) {
-        throw shape_error("otimes: kron_power(F, " + std::to_string(count) + "): the power must not be negative.");
-    }
+requires(!any_device_operand<Factor>) [[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
     const auto one = kron(std::forward<Factor>(factor));
-    using scalar = typename std::remove_const_t<decltype(one)>::Scalar;
-    kron_node<scalar> node;
-    for (std::int64_t k = 0; k < count; ++k) {
-        node.append(one.node());
-    }
-    node.check_extents();
-    return kron_expr<scalar>(std::move(node));
+    return kron_expr<typename std::remove_const_t<decltype(one)>::Scalar>(detail::power_of(one.node(), count));
 }
 
 /// @name Scalar multiples of a kron: the scalar is kept beside the factors.

@@ -185,13 +185,15 @@ private:
     void reduce(const otimes::device_sum<Scalar>& sum, const host& want) {
         const auto [z, z_value] = operand(want.rows(), want.cols());
         const Scalar got = sum.terms().size() == 1 ? otimes::dot(z, sum.terms().front()) : otimes::dot(z, sum);
-        const Scalar expected = (z_value.conjugate().array() * want.array()).sum();
-        const double size = 1 + static_cast<double>(z_value.norm()) * static_cast<double>(want.norm());
+        using wide = typename wider<Scalar>::type;
+        const matrix<wide, 0> y = want.template cast<wide>(), w = z_value.template cast<wide>();
+        const wide expected = (w.conjugate().array() * y.array()).sum();
+        const double size = 1 + w.norm() * y.norm();
         const double limit = sizeof(support::real_t<Scalar>) == 4 ? 1e-5 : 1e-13;
-        CHECK(static_cast<double>(std::abs(got - expected)) <= limit * size);
+        CHECK(std::abs(wide(got) - expected) <= limit * size);
         if (sum.terms().size() == 1) {
             const auto norm = static_cast<double>(otimes::squared_norm(sum.terms().front()));
-            const auto right = static_cast<double>(want.squaredNorm());
+            const double right = y.squaredNorm();
             CHECK(std::abs(norm - right) <= limit * (1 + right));
         }
     }
@@ -240,7 +242,7 @@ private:
     std::string text_;
     std::vector<std::shared_ptr<DeviceMatrix<Scalar>>> kept_;
     std::map<std::size_t, std::pair<device_product<Scalar>, host>> known_;  // by its place
-    host dense_;  // the last term's kron and scalar
+    host dense_;                                                            // the last term's kron and scalar
     Scalar alpha_ = Scalar(1);
 };
 

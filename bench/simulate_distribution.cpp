@@ -38,7 +38,7 @@ using otimes::distributed_problem;
 /// NVLink's 394 is what large messages reach.
 constexpr double nvlink_bytes_per_second = 335e9;
 /// By the last pass of a stage.
-constexpr double store_bytes_per_second = 165e9;
+constexpr double store_bytes_per_second = 330e9;
 
 struct setting {
     otimes::machine where;

@@ -55,7 +55,7 @@ struct last_step_of;  // tile_memory.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
           int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,
-          int Inputs = 1, int Ending = ends_stored>
+          int Inputs = 1, int Ending = ends_stored, bool Scattered = false>
 struct mode_group {
     using scalar = Scalar;
     using steps = Trips;
@@ -74,6 +74,10 @@ struct mode_group {
     static constexpr int ending = Ending;
     static constexpr bool sums_up = Ending == ends_in_dot || Ending == ends_in_norm;  // and stores nothing
     static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");
+    static constexpr bool scattered = Scattered;  // its tiles go to several matrices, in whole lines
+    static_assert(!Scattered || (Run == 1 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Addend &&
+                                 Ending == ends_stored),
+                  "scattered: whole trailing tensors of one product");
     static constexpr int terms = Terms;  // products of the same X that are added up, each with factors of its own
     static constexpr bool kept =
         Kept;  // X stays on chip for all terms, in a tile of its own, and so does their sum, in registers
@@ -304,14 +308,13 @@ struct mode_group {
     }
 
     // The last trip stores to Y itself when it leaves runs of at least a 32-byte sector there, or a slice's runs, which are no longer
-    // after another trip through shared memory.
+    // after another trip through shared memory. Links between GPUs want whole lines.
     static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
-    static constexpr bool direct = is_pair(Trips::count - 1)
-                                       ? last_level == modes && Run == 1
-                                       : extent_product(Trips::count, last_level + 1, modes) * Run *
-                                                     int(sizeof(Scalar)) >=
-                                                 32 ||
-                                             Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes);
+    static constexpr bool direct =
+        !Scattered && (is_pair(Trips::count - 1)
+                           ? last_level == modes && Run == 1
+                           : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
+                                 Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes));
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
     // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
@@ -323,10 +326,11 @@ struct mode_group {
             if (P::at(i) != Q::at(i)) return false;
         return true;
     }
-    static constexpr bool refills =
-        Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && is_square() && P::at(0) == 32 &&
-        Trips::first(Trips::count - 1) == 1 && Trips::unit(Trips::count - 1) > 0 && !is_pair(Trips::count - 1) &&
-        Trips::split(Trips::count - 1) == 1 && (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
+    static constexpr bool refills = Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
+                                    !Scattered && is_square() && P::at(0) == 32 &&
+                                    Trips::first(Trips::count - 1) == 1 && Trips::unit(Trips::count - 1) > 0 &&
+                                    !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
+                                    (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
 
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
     static constexpr int held_words =

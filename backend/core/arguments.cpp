@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "arguments.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -197,6 +198,10 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     for (std::size_t i = 0; i < l.factors.size(); ++i) {
         block.addresses.push_back({offsetof(arguments, factor) + i * sizeof(void*), l.factors[i]});
     }
+    if (s.group.scattered) {
+        block.scattered_offset = sizeof(arguments);
+        block.bytes.resize(sizeof(arguments) + sizeof(scattered_rest));
+    }
     block.alpha_offset = offsetof(arguments, alpha);
     return block;
 }
@@ -294,6 +299,23 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value) 
         case dtype::c128: put(to, device_complex<double>{value.real(), value.imag()}); break;
         default: break;
     }
+}
+
+void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
+                     std::int64_t row_elements) {
+    scattered_rest rest;
+    std::memset(static_cast<void*>(&rest), 0, sizeof(rest));
+    std::ranges::copy(receivers, rest.receivers);
+    std::ranges::transform(shape.first, rest.first, [](std::int64_t index) { return static_cast<unsigned>(index); });
+    rest.count = static_cast<unsigned>(receivers.size());
+    rest.outer = static_cast<unsigned>(shape.outer);
+    rest.between = static_cast<unsigned>(shape.between);
+    rest.inner = static_cast<unsigned>(shape.inner);
+    rest.below = static_cast<unsigned>(shape.below / row_elements);
+    rest.whole = static_cast<unsigned>(shape.whole);
+    rest.whole_first = static_cast<unsigned>(shape.whole_first);
+    rest.cuts_inner = shape.cuts_inner;
+    put(to, rest);
 }
 
 }  // namespace otimes::backend

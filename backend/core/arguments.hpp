@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, sparse_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh and exchange_blocks.cuh field by field.
+/// kernels/generic_sliced_multiply.cuh, sparse_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh, fused_scattered.cuh
+/// and exchange_blocks.cuh field by field.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include <otimes/plan/scatter_shape.hpp>
 
 #include "launch_list.hpp"
 
@@ -118,6 +123,18 @@ struct group_arguments {
     bool conjugate_y;
 };
 
+inline constexpr std::size_t most_receivers = 16;
+
+/// kernels/fused_scattered.cuh: what follows group_arguments.
+struct scattered_rest {
+    void* receivers[most_receivers];
+    unsigned first[most_receivers + 1];
+    unsigned count;
+    unsigned outer, between, inner, below;
+    unsigned whole, whole_first;
+    bool cuts_inner;
+};
+
 inline constexpr int most_moves = 32;
 
 /// kernels/exchange_blocks.cuh
@@ -135,7 +152,9 @@ struct exchange_arguments {
 };
 
 /// Bytes of the largest argument block of a step.
-inline constexpr std::size_t most_argument_bytes = sizeof(sliced_arguments<device_complex<double>>);
+inline constexpr std::size_t most_argument_bytes =
+    std::max(sizeof(sliced_arguments<device_complex<double>>),
+             sizeof(group_arguments<device_complex<double>>) + sizeof(scattered_rest));
 
 /// The argument block of a launch.
 struct argument_block {
@@ -160,6 +179,7 @@ struct argument_block {
         memory_reference to;
     };
     std::vector<distance_hole> distances;
+    std::size_t scattered_offset = 0;  ///< of a scattered group: where its scattered_rest goes
     dtype accumulator = dtype::f32;
     std::int32_t scalar = -1;
 };
@@ -169,6 +189,11 @@ argument_block make_arguments(const launch& l);
 
 /// Writes a scalar as the accumulator type at `to`.
 void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
+
+/// Writes the scattered_rest of a group at `to`. @pre there are no more receivers than most_receivers, and extents of rows fit in 31 bits
+/// @param row_elements of a row, the extents that the group replaces
+void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
+                     std::int64_t row_elements);
 
 /// Type in which a storage type is computed.
 constexpr dtype accumulator_of(dtype storage) noexcept {

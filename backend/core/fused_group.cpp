@@ -8,7 +8,11 @@
 namespace otimes::backend {
 
 std::string kernel_of(const gpu_group& g) {
-    return g.sum ? "fused_sum" : !g.moves.empty() ? "fused_terms" : g.outer ? "fused_outer" : "fused_trailing";
+    return g.sum              ? "fused_sum"
+           : !g.moves.empty() ? "fused_terms"
+           : g.scattered      ? "fused_scattered"
+           : g.outer          ? "fused_outer"
+                              : "fused_trailing";
 }
 
 std::string moves_expression(const gpu_group& g) {
@@ -52,7 +56,9 @@ std::string type_expression(const gpu_group& g) {
                 "," + std::to_string(t.split) + ">";
     }
     text += ">";
-    if (g.ending != gpu_ending::stored) {
+    if (g.scattered) {
+        text += ",1,false,false,1,0,true";
+    } else if (g.ending != gpu_ending::stored) {
         text += ",1,false,false,1," + std::to_string(static_cast<int>(g.ending));
     } else if (g.inputs > 1) {
         text += ",1,false,false," + std::to_string(g.inputs);
@@ -63,21 +69,6 @@ std::string type_expression(const gpu_group& g) {
                             : "");
     }
     return text + ">";
-}
-
-gpu_group group_of(const pass& p, dtype type) {
-    gpu_group g;
-    g.outer = p.kernel == pass_kernel::gpu_outer;
-    g.type = type;
-    g.tile = p.tile;
-    for (std::size_t k = 0; k < p.modes.size(); ++k) {
-        const auto is_here = [k](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); };
-        if (std::ranges::any_of(p.sweeps, is_here)) {
-            g.p.push_back(static_cast<std::int32_t>(p.modes[k].extent_in));
-            g.q.push_back(static_cast<std::int32_t>(p.modes[k].extent_out));
-        }
-    }
-    return g;
 }
 
 }  // namespace otimes::backend

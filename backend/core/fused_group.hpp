@@ -11,8 +11,9 @@ namespace otimes::backend {
 
 using planning::gpu_ending;
 using planning::gpu_group;
+using planning::group_of;
 
-/// "fused_trailing", "fused_outer", "fused_sum" or "fused_terms": the kernel and, with ".cuh", its file.
+/// "fused_trailing", "fused_outer", "fused_sum", "fused_terms" or "fused_scattered": the kernel and, with ".cuh", its file.
 std::string kernel_of(const gpu_group& g);
 
 /// "otimes::kernels::mode_group<...>"
@@ -20,8 +21,5 @@ std::string type_expression(const gpu_group& g);
 
 /// "otimes::kernels::moves<...>", of fused_terms.
 std::string moves_expression(const gpu_group& g);
-
-/// The group of a fused pass: extents of its contracted modes, and its tile.
-gpu_group group_of(const pass& p, dtype type);
 
 }  // namespace otimes::backend

@@ -9,12 +9,14 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include <otimes/exec/plan_cache.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/scatter.hpp>
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
@@ -94,8 +96,9 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
     int architecture = 0;
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
-                       request.file == "fused_terms.cuh" || request.file == "generic_sliced_multiply.cuh" ||
-                       request.file == "dot_product.cuh" || request.file == "sparse_multiply.cuh";
+                       request.file == "fused_terms.cuh" || request.file == "fused_scattered.cuh" ||
+                       request.file == "generic_sliced_multiply.cuh" || request.file == "dot_product.cuh" ||
+                       request.file == "sparse_multiply.cuh";
     return waits && driver().has_early_launch &&
            driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
            architecture >= 90;
@@ -512,7 +515,43 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
     return ready;
 }
 
-std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const {
+std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) const {
+    const context_scope scope(device_.handle());
+    auto ready = std::make_shared<prepared_plan>();
+    ready->made_for = p;
+    ready->scattered = true;
+    const gpu_description& gpu = device_.description();
+    launch_list list = lower_to_launches(p, gpu);
+    if (list.slab.size() != 1 || list.slab_count != 1 || !list.after.empty()) {
+        return ready;
+    }
+    launch& last = list.slab.front();
+    const planning::group_place& place = last.fused.place;
+    const std::int64_t line = place.parts_per_line * last.fused.group.count_p();
+    const std::optional<gpu_group> group =
+        last.kind != launch_kind::fused || last.add || (place.lines > 1 && place.x_line != line) ||
+                place.groups() >= std::int64_t{1} << 31
+            ? std::nullopt
+            : planning::scattered_group(last.fused.group, last.fused.group.tile.rows * last.fused.group.count_q(), gpu);
+    if (!group) {
+        return ready;
+    }
+    last.fused.group = *group;
+    try {
+        load(list);
+        ready->before = prepare(list.before);
+        ready->slab = prepare(list.slab);
+    } catch (const device_error&) {
+        ready->before.clear();
+        ready->slab.clear();
+    }
+    ready->host_factors = !list.staged.empty();
+    ready->list = std::move(list);
+    launch_early_together(*ready);
+    return ready;
+}
+
+std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool scattered) const {
     struct recent_plan {
         std::uint64_t executor_id = 0;
         const plan* address = nullptr;
@@ -520,9 +559,11 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const
     };
     thread_local std::array<recent_plan, 64> recent;
     // Ranks on several GPUs run the same plan by turns.
-    const std::uint64_t where = (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull;
+    const std::uint64_t where =
+        (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull + (scattered ? 1 : 0);
     recent_plan& entry = recent[(where * 0x9e3779b97f4a7c15ull) >> 58];
-    if (entry.executor_id == id() && entry.address == &p && same_work(entry.ready->made_for, p)) {
+    if (entry.executor_id == id() && entry.address == &p && entry.ready->scattered == scattered &&
+        same_work(entry.ready->made_for, p)) {
         return entry.ready;
     }
     const std::uint64_t key = key_of_plan(p);
@@ -531,13 +572,13 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p) const
         const std::lock_guard lock(plans_mutex_);
         const auto [begin, end] = plans_.equal_range(key);
         for (auto at = begin; at != end; ++at) {
-            if (same_work(at->second->made_for, p)) {
+            if (at->second->scattered == scattered && same_work(at->second->made_for, p)) {
                 found = at->second;
             }
         }
     }
     if (!found) {
-        found = prepare(p);
+        found = scattered ? prepare_scattered(p) : prepare(p);
         const std::lock_guard lock(plans_mutex_);
         if (plans_.size() >= most_prepared_plans) {
             plans_.clear();
@@ -583,7 +624,23 @@ void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspac
     }
 }
 
-void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const {
+bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
+                                 std::span<void* const> receivers) const {
+    const std::shared_ptr<const prepared_plan> ready = prepared(p, true);
+    if (ready->slab.empty() || receivers.size() > most_receivers) {
+        return false;
+    }
+    const gpu_group& group = ready->list.slab.front().fused.group;
+    if (to.together() % (group.tile.rows * group.count_q()) != 0) {
+        return false;
+    }
+    const scatter_target target{to, receivers};
+    run_on_device(*ready, b, {}, &target);
+    return true;
+}
+
+void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace,
+                                 const scatter_target* to) const {
     const context_scope scope(device_.handle());
     const launch_list& list = ready.list;
     const std::lock_guard lock(queue_mutex_);
@@ -648,6 +705,10 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
             if (l.arguments.scalar >= 0) {
                 write_scalar(arguments.data() + l.arguments.alpha_offset, l.arguments.accumulator,
                              b.scalars[static_cast<std::size_t>(l.arguments.scalar)]);
+            }
+            if (to != nullptr && l.arguments.scattered_offset > 0) {
+                write_scattered(arguments.data() + l.arguments.scattered_offset, to->shape, to->receivers,
+                                list.slab.front().fused.group.count_q());
             }
             void* parameters[] = {arguments.data()};
             if (l.early) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -45,6 +46,7 @@ struct prepared_plan {
     bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
     std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;
+    bool scattered = false;  ///< for run_scattered; without launches where no kernel does that
 };
 
 class gpu_executor final : public device_executor {
@@ -56,6 +58,8 @@ public:
     [[nodiscard]] placement where() const noexcept override { return placement::gpu; }
     [[nodiscard]] plan plan_for(const program& p) const override;
     void run(const plan& p, const bindings& b, workspace_view workspace) const override;
+    bool run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
+                       std::span<void* const> receivers) const override;
 
     [[nodiscard]] CUstream_st* stream() const noexcept override { return stream_; }
     void synchronize() const override;
@@ -73,13 +77,20 @@ public:
     [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }
 
 private:
-    std::shared_ptr<const prepared_plan> prepared(const plan& p) const;
+    std::shared_ptr<const prepared_plan> prepared(const plan& p, bool scattered = false) const;
     std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
+    std::shared_ptr<prepared_plan> prepare_scattered(const plan& p) const;
     /// The choice that was tuned for a program, in this process or an earlier one; empty: none.
     [[nodiscard]] std::string tuned_choice(const program& p) const;
     std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
     void load(const launch_list& list) const;
-    void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace) const;
+    /// Where the output of a scattered plan goes.
+    struct scatter_target {
+        const scatter_shape& shape;
+        std::span<void* const> receivers;
+    };
+    void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace,
+                       const scatter_target* to = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.
     void run_with_host_operands(const prepared_plan& ready, const bindings& b) const;
     /// @param wrote set as soon as results may have reached host memory

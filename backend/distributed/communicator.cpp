@@ -35,8 +35,7 @@ interconnect links_of(const transport& over, const communicator_options& how) {
     const machine& where = over.executor_of(0).target();
     const bool gpus = over.executor_of(0).where() == placement::gpu;
     if (gpus && links.store_bytes_per_second == 0) {
-        // A pass stores runs of a sector and more: measured on H200 at 148 to 184 GB/s.
-        links.store_bytes_per_second = 165e9;
+        links.store_bytes_per_second = 330e9;  // whole lines
     }
     if (links.bytes_per_second > 0) {
         return links;
@@ -66,6 +65,13 @@ struct communicator_state {
     /// Of each local rank: the intermediates of each slab on its way, what it packs, what it unpacks.
     std::vector<std::array<arena, planning::most_slabs_on_their_way * planning::most_intermediates + 2>> arenas;
     std::int64_t started = 0;  ///< exchanges
+    /// Fences and exchanges are barriers: what any rank has queued when one begins comes before what the ranks get after its end.
+    std::int64_t begun = 0;  ///< barriers
+    std::int64_t ended = 0;  ///< the last of them that has ended, and all before it
+    std::array<std::int64_t, 8> begun_by_exchange{};
+    /// Of each intermediate: `begun` when a stage that uses it was last queued. Other ranks may store into it once a barrier has begun
+    /// and ended since.
+    std::array<std::int64_t, planning::most_slabs_on_their_way * planning::most_intermediates + 2> used_at{};
 
     ~communicator_state() {
         for (std::size_t local = 0; local < arenas.size(); ++local) {
@@ -86,6 +92,7 @@ struct communicator_state {
             a = {};
             a.data = over->allocate(local, bytes);
             a.bytes = bytes;
+            used_at[which] = begun;  // earlier work may still use what lay there
         }
         return static_cast<std::byte*>(a.data);
     }
@@ -101,12 +108,22 @@ struct communicator_state {
                   std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
         start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1, false);
         over->finish(0);
+        ended = begun;
+    }
+
+    [[nodiscard]] bool quiet(std::size_t arena) const noexcept { return used_at[arena] < ended; }
+    void fence() {
+        over->begin_fence();
+        over->end_fence();
+        ended = ++begun;
     }
 
     struct slab_on_its_way;
     void advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors, std::complex<double> alpha);
-    void store(const slab_on_its_way& at, const distributed_stage& stage,
+    void store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena, std::size_t other,
                std::span<const std::vector<const void*>> factors);
+    /// Where the ranks keep an intermediate of a plan.
+    void take_intermediate(const distributed_plan& plan, std::size_t which, std::vector<void*>& output);
     void finish(const slab_on_its_way& at);
 };
 
@@ -117,9 +134,10 @@ struct communicator_state::slab_on_its_way {
     std::vector<void*> next;
     std::vector<void*> y;
     std::size_t first_arena = 0;
-    bool by_turns = false;       ///< with another slab, which is computed while this one's exchange goes on
-    std::size_t stage = 0;       ///< that comes next
-    std::int64_t exchange = -1;  ///< that is on its way and must end before it; -1: none
+    std::size_t arena = packing;  ///< that `current` is in, or, of X, one that is no intermediate
+    bool by_turns = false;        ///< with another slab, which is computed while this one's exchange goes on
+    std::size_t stage = 0;        ///< that comes next
+    std::int64_t exchange = -1;   ///< that is on its way and must end before it; -1: none
 
     [[nodiscard]] bool done() const noexcept { return stage == plan->stages.size(); }
 };
@@ -267,11 +285,12 @@ void communicator_state::start_exchange(const distribution& from, const distribu
         }
     }
     over->start(sends, receives, direct, beside_work);
-    ++started;
+    begun_by_exchange[static_cast<std::size_t>(started++) % begun_by_exchange.size()] = ++begun;
     if (!any_packed) {
         return;
     }
     over->finish(0);  // the memory that was packed into is used again by the next chunk
+    ended = begun;
     for (const rank_copy& c : later) {
         over->copy(c.to, c.source, c.target, c.what);
     }
@@ -410,60 +429,71 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
     return made;
 }
 
-/// Every rank computes what each receiver takes, straight into its memory; all ranks are in this process.
-void communicator_state::store(const slab_on_its_way& at, const distributed_stage& stage,
-                               std::span<const std::vector<const void*>> factors) {
+void communicator_state::take_intermediate(const distributed_plan& plan, std::size_t which,
+                                           std::vector<void*>& output) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    for (std::int32_t local = 0; local < over->local_count(); ++local) {
+        const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(over->first_rank() + local)] * bytes;
+        output[static_cast<std::size_t>(local)] = wanted > 0 ? grown(local, which, wanted) : nullptr;
+    }
+}
+
+/// Every rank's pass stores what each receiver takes into its memory; all ranks are in this process. Where the executors cannot, the
+/// blocks are stored in the intermediate `other`, and moved.
+void communicator_state::store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena,
+                               std::size_t other, std::span<const std::vector<const void*>> factors) {
     const distributed_problem& whole = at.plan->source;
     const auto bytes = static_cast<std::int64_t>(element_bytes(whole.type));
     const std::int32_t ranks = over->size();
-    const std::int32_t parts = stage.where.col_parts;
-    const auto part_begin = [&](std::int32_t mode, std::int32_t rank) {
-        return part_of(stage.extents[static_cast<std::size_t>(mode)], parts, (rank - stage.where.first_rank) % parts)
-            .begin;
-    };
-    const std::vector<std::int64_t> after = planning::extents_after(whole, stage);
-    // Bytes from one index of a mode to the next, in a rank's block of these extents.
-    const auto step_of = [&](const std::vector<std::int64_t>& extents, std::int32_t mode) {
-        std::int64_t step = bytes;
-        for (auto k = static_cast<std::size_t>(mode) + 1; k < extents.size(); ++k) {
-            step *= extents[k];
+    const std::int64_t cols = planning::product_of(planning::extents_after(whole, stage));
+    take_intermediate(*at.plan, arena, at.next);
+    if (!quiet(arena)) {
+        fence();  // a receiver may still read what was there before
+    }
+    bool scattered = true;
+    std::vector<void*> blocks(static_cast<std::size_t>(ranks), nullptr);
+    for (std::int32_t rank = 0, first_to_run = -1; rank < ranks; ++rank) {
+        const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank)];
+        if (which < 0) {
+            continue;
         }
-        return step;
-    };
-    over->fence();  // the receivers may still read what was there before
-    for (std::int32_t turn = 1; turn <= ranks; ++turn) {
-        // Rank r begins with its neighbour r + 1, so that not all store into the same one at once.
-        for (std::int32_t rank = 0; rank < ranks; ++rank) {
-            const std::int32_t receiver = (rank + turn) % ranks;
-            const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank * ranks + receiver)];
-            if (which < 0) {
+        const plan& pass = stage.plans[static_cast<std::size_t>(which)];
+        const auto n = static_cast<std::size_t>(rank);
+        bindings b;
+        b.pointers.push_back(const_cast<void*>(at.current[n]));
+        for (const std::int32_t k : stage.factors) {
+            b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
+        }
+        b.pointers.push_back(nullptr);
+        if (scattered) {
+            const std::int32_t parts = stage.where.col_parts;
+            const std::int32_t first = rank - (rank - stage.where.first_rank) % parts;  // of the ranks with these rows
+            const scatter_shape to = planning::scatter_of(stage, whole, rank);
+            const std::span<void* const> receivers(at.next.data() + first, static_cast<std::size_t>(parts));
+            if (over->executor_of(rank).run_scattered(pass, b, to, receivers)) {
+                first_to_run = rank;
                 continue;
             }
-            std::vector<std::int64_t> mine = stage.extents;
-            std::vector<std::int64_t> theirs = after;
-            const auto cut = static_cast<std::size_t>(stage.mode);
-            const auto taken = static_cast<std::size_t>(stage.receiver_mode);
-            mine[cut] = part_of(mine[cut], parts, (rank - stage.where.first_rank) % parts).size();
-            theirs[taken] = part_of(theirs[taken], parts, (receiver - stage.where.first_rank) % parts).size();
-            const auto n = static_cast<std::size_t>(rank);
-            const auto* const from = static_cast<const std::byte*>(at.current[n]) +
-                                     part_begin(stage.receiver_mode, receiver) * step_of(mine, stage.receiver_mode);
-            auto* const to = static_cast<std::byte*>(at.next[static_cast<std::size_t>(receiver)]) +
-                             part_begin(stage.mode, rank) * step_of(theirs, stage.mode);
-            const std::int64_t rows =
-                part_of(whole.rows, stage.where.row_parts, (rank - stage.where.first_rank) / parts).size();
-            for (std::int64_t row = 0; row < rows; ++row) {
-                bindings b;
-                b.pointers.push_back(const_cast<std::byte*>(from) + row * planning::product_of(mine) * bytes);
-                for (const std::int32_t k : stage.factors) {
-                    b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
-                }
-                b.pointers.push_back(to + row * planning::product_of(theirs) * bytes);
-                over->executor_of(rank).run(stage.plans[static_cast<std::size_t>(which)], b, {});
+            if (first_to_run >= 0) {
+                throw device_error("otimes: rank " + std::to_string(rank) +
+                                   " has no kernel that stores into other ranks' memory, as rank " +
+                                   std::to_string(first_to_run) + " has.");
             }
+            scattered = false;
         }
+        if (blocks[n] == nullptr) {
+            take_intermediate(*at.plan, other, blocks);
+        }
+        b.pointers.back() = blocks[n];
+        over->executor_of(rank).run(pass, b, {});
     }
-    over->fence();
+    used_at[at.arena] = begun;
+    if (scattered) {
+        fence();
+    } else {
+        const std::vector<const void*> from(blocks.begin(), blocks.end());
+        exchange(stage.from, stage.to, whole.rows, cols, bytes, from, at.next);
+    }
 }
 
 /// Does stages up to the end, or to an exchange that is then on its way.
@@ -473,21 +503,34 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
     const std::int32_t locals = over->local_count();
     const std::int32_t first = over->first_rank();
     const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    const auto arena_of = [&](std::size_t i) { return at.first_arena + i % planning::most_intermediates; };
     // Where the output of stage i lies.
     const auto output_of = [&](std::size_t i, std::vector<void*>& output) {
-        for (std::int32_t local = 0; local < locals; ++local) {
-            const auto n = static_cast<std::size_t>(local);
-            const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(first + local)] * bytes;
-            output[n] = i + 1 == plan.stages.size() ? at.y[n]
-                        : wanted > 0 ? grown(local, at.first_arena + i % planning::most_intermediates, wanted)
-                                     : nullptr;
+        if (i + 1 == plan.stages.size()) {
+            output = at.y;
+        } else {
+            take_intermediate(plan, arena_of(i), output);
         }
     };
     at.exchange = -1;
     while (!at.done()) {
         const std::size_t i = at.stage++;
         const distributed_stage& stage = plan.stages[i];
+        if (stage.kind == stage_kind::store) {
+            // In turns with the intermediate that a last stage does not need: so each is quiet when it is stored into again, and
+            // ranks wait for each other once, after the pass.
+            const bool two = i + 2 == plan.stages.size();
+            const bool turn = two && !quiet(arena_of(i)) && quiet(arena_of(i + 1));
+            const std::size_t arena = arena_of(turn ? i + 1 : i);
+            store(at, stage, arena, arena_of(turn ? i : i + 1), factors);
+            at.current.assign(at.next.begin(), at.next.end());
+            at.arena = arena;
+            continue;
+        }
         output_of(i, at.next);
+        used_at[at.arena] = begun;
+        at.arena = i + 1 == plan.stages.size() ? packing : arena_of(i);
+        used_at[at.arena] = begun;
         if (stage.kind == stage_kind::exchange) {
             if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
                 start_exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
@@ -496,11 +539,6 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             at.current.assign(at.next.begin(), at.next.end());
             at.exchange = started - 1;
             return;
-        }
-        if (stage.kind == stage_kind::store) {
-            store(at, stage, factors);
-            at.current.assign(at.next.begin(), at.next.end());
-            continue;
         }
         // Bytes from one index of the cut mode to the next, in the input and in the output.
         std::int64_t step_before = bytes;
@@ -554,6 +592,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
 void communicator_state::finish(const slab_on_its_way& at) {
     if (at.exchange >= 0) {
         over->finish(static_cast<std::int32_t>(started - 1 - at.exchange));
+        ended = std::max(ended, begun_by_exchange[static_cast<std::size_t>(at.exchange) % begun_by_exchange.size()]);
     }
 }
 

@@ -48,6 +48,7 @@ struct gpu_rank {
     CUstream own = nullptr;                            ///< for what stays on the GPU, where copy engines do the rest
     CUevent stayed = nullptr;                          ///< its end
     CUevent ready = nullptr;                           ///< what was queued before the exchange
+    CUevent fence = nullptr;                           ///< what was queued before begin_fence
     std::array<CUevent, most_on_their_way> arrived{};  ///< the exchanges, by number
     CUevent waited_for = nullptr;                      ///< for synchronize
     CUfunction kernel = nullptr;                       ///< kernels/exchange_blocks.cuh
@@ -72,6 +73,7 @@ public:
             OTIMES_CUDA_CALL(cuStreamCreate(&g.own, CU_STREAM_NON_BLOCKING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.stayed, CU_EVENT_DISABLE_TIMING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.ready, CU_EVENT_DISABLE_TIMING));
+            OTIMES_CUDA_CALL(cuEventCreate(&g.fence, CU_EVENT_DISABLE_TIMING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.waited_for, CU_EVENT_DISABLE_TIMING));
             for (CUevent& event : g.arrived) {
                 OTIMES_CUDA_CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -142,6 +144,16 @@ public:
             launch_copies(gpus_.front(), copies, gpus_.front().executor->stream());
             return;
         }
+        if (copies_ && !beside_work && started_ == finished_) {  // nothing beside it: on the executors' own streams
+            begin_fence();
+            end_fence();
+            for_each_sender(copies, [this](std::size_t local, std::span<const rank_copy> of_one, std::int64_t) {
+                launch_copies(gpus_[local], of_one, gpus_[local].executor->stream());
+            });
+            begin_fence();
+            fenced_exchange_ = ++started_;
+            return;
+        }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
             OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
@@ -154,27 +166,16 @@ public:
                 }
             }
         }
-        if (!copies.empty()) {
-            std::vector<rank_copy> of_one;
-            for (std::size_t local = 0; local < gpus_.size(); ++local) {
-                of_one.clear();
-                std::int64_t bytes = 0;
-                bool by_engine = beside_work;
-                for (const rank_copy& c : copies) {
-                    if (c.from == static_cast<std::int32_t>(local)) {
-                        of_one.push_back(c);
-                        bytes += bytes_of(c);
-                        by_engine = by_engine && (c.to == c.from || suits_engine(c));
-                    }
-                }
-                const context_scope scope(gpus_[local].context);
-                if (by_engine && bytes >= least_engine_bytes) {
-                    copy_by_engine(gpus_[local], of_one);
-                } else {
-                    launch_copies(gpus_[local], of_one, gpus_[local].exchange);
-                }
+        for_each_sender(copies, [&](std::size_t local, std::span<const rank_copy> of_one, std::int64_t bytes) {
+            const bool by_engine =
+                beside_work && bytes >= least_engine_bytes &&
+                std::ranges::all_of(of_one, [](const rank_copy& c) { return c.to == c.from || suits_engine(c); });
+            if (by_engine) {
+                copy_by_engine(gpus_[local], of_one);
+            } else {
+                launch_copies(gpus_[local], of_one, gpus_[local].exchange);
             }
-        }
+        });
         if (!copies_) {
             const nccl_functions& f = *find_nccl(nullptr);
             check(f.group_start(), "ncclGroupStart");
@@ -204,6 +205,10 @@ public:
             return;
         }
         finished_ = last;
+        if (last == fenced_exchange_) {
+            end_fence();
+            return;
+        }
         const auto slot = static_cast<std::size_t>((last - 1) % most_on_their_way);  // the streams keep the order
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
@@ -215,17 +220,19 @@ public:
         }
     }
 
-    void fence() override {
+    void begin_fence() override {
         require_whole();
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
-            OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
+            OTIMES_CUDA_CALL(cuEventRecord(g.fence, g.executor->stream()));
         }
+    }
+    void end_fence() override {
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
             for (const gpu_rank& other : gpus_) {
                 if (&other != &g) {
-                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), other.ready, 0));
+                    OTIMES_CUDA_CALL(cuStreamWaitEvent(g.executor->stream(), other.fence, 0));
                 }
             }
         }
@@ -286,6 +293,26 @@ private:
         t.element_bytes = bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 1;
         t.modes = {{bytes / t.element_bytes, 1}};
         return t;
+    }
+
+    /// use(local rank, its copies, their bytes) for each that has some, with its context current.
+    template <class Use>
+    void for_each_sender(std::span<const rank_copy> copies, const Use& use) {
+        std::vector<rank_copy> of_one;
+        for (std::size_t local = 0; !copies.empty() && local < gpus_.size(); ++local) {
+            of_one.clear();
+            std::int64_t bytes = 0;
+            for (const rank_copy& c : copies) {
+                if (c.from == static_cast<std::int32_t>(local)) {
+                    of_one.push_back(c);
+                    bytes += bytes_of(c);
+                }
+            }
+            if (!of_one.empty()) {
+                const context_scope scope(gpus_[local].context);
+                use(local, of_one, bytes);
+            }
+        }
     }
 
     static std::int64_t bytes_of(const rank_copy& c) {
@@ -549,6 +576,8 @@ private:
     bool copies_ = false;
     std::int64_t started_ = 0;   ///< exchanges
     std::int64_t finished_ = 0;  ///< of those, the first ones
+    std::int64_t fenced_exchange_ =
+        -1;  ///< `started_` of the last one that went on the executors' streams: a fence ends it
     std::string broken_;
 };
 

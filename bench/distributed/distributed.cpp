@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Distributed products on the GPUs of one host: weak scaling by rows, and columns cut along a mode.
 //
-//   bench_distributed [GPUS...] > results.csv    one line for each case, number of GPUs and way to exchange
-//   mpirun -np 4 bench_distributed               one process for each GPU
+//   bench_distributed [GPUS...] [CASES...] > results.csv    one line for each case, number of GPUs and way to exchange
+//   mpirun -np 4 bench_distributed                          one process for each GPU
 //
 // X = s * (x1 (x) x2 (x) ...) row by row, so that a projection of Y is known in closed form: it is checked before the clock
 // runs. Each time is the median of 7 repetitions; a repetition queues several evaluations and waits once. `local_ms`: the plan's
@@ -253,11 +253,22 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
 }  // namespace
 
 int main(int count, char** arguments) {
-    // Arguments: numbers of GPUs to take; none: 1, 2 and 4.
+    // Arguments: numbers of GPUs to take (none: 1, 2 and 4), and cases like columns,64^4,2 (none: all).
     std::vector<int> gpu_counts;
+    std::vector<std::string> cases;
     for (int i = 1; i < count; ++i) {
-        gpu_counts.push_back(std::atoi(arguments[i]));
+        const std::string argument = arguments[i];
+        if (argument.find('^') != std::string::npos) {
+            cases.push_back(argument);
+        } else {
+            gpu_counts.push_back(std::atoi(arguments[i]));
+        }
     }
+    const auto wanted = [&cases](const char* cut, const problem& c) {
+        const std::string name =
+            std::string(cut) + "," + std::to_string(c.p) + "^" + std::to_string(c.n) + "," + std::to_string(c.rows);
+        return cases.empty() || std::ranges::find(cases, name) != cases.end();
+    };
     if (gpu_counts.empty()) {
         gpu_counts = {1, 2, 4};
     }
@@ -284,7 +295,9 @@ int main(int count, char** arguments) {
             one_gpu_ms = 0;
             for (const int gpus : gpu_counts) {
                 const communicator ranks = otimes::gpu_communicator({.gpu_count = gpus});
-                measure(ranks, {p, 4, (p == 64 ? 16 : 4) * gpus}, false, none);
+                if (const problem c{p, 4, (p == 64 ? 16 : 4) * gpus}; wanted("rows", c)) {
+                    measure(ranks, c, false, none);
+                }
             }
         }
         for (const int gpus : gpu_counts) {
@@ -294,7 +307,7 @@ int main(int count, char** arguments) {
             // In one piece (the yardstick), in chunks or slabs, and as the planner chooses.
             std::vector<communicator> ways;
             for (const auto& [copies, chunks, stores] :
-                 {std::tuple(true, 1, false), {true, 4, false}, {true, 6, false}, {true, 4, true}, {false, 1, false}}) {
+                 {std::tuple(true, 1, false), {true, 4, false}, {true, 1, true}, {true, 6, true}, {false, 1, false}}) {
                 ways.push_back(otimes::gpu_communicator(
                     {.gpu_count = gpus,
                      .exchange_by_copies = copies,
@@ -305,6 +318,9 @@ int main(int count, char** arguments) {
                                      problem{128, 4, 1}, problem{128, 4, 2}, problem{128, 4, 4 * gpus}}) {
                 yardsticks parts;
                 for (const communicator& ranks : ways) {
+                    if (!wanted("columns", c)) {
+                        continue;
+                    }
                     measure(ranks, c, true, parts);
                 }
             }

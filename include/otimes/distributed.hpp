@@ -214,88 +214,159 @@ template <class Type>
 concept any_kron = host_kron<Type> || is_kron<bare<Type>> || is_replicated<bare<Type>>;
 }  // namespace device
 
-/// `alpha * dX * K`, lazy. Borrows dX and the factors: evaluate it in the same statement.
+/// `alpha * K1 * dX * K2`, lazy; either kron may be missing. Borrows dX and the factors: evaluate it in the same statement.
+///
+/// With K1, X is planned as its rows one after another, one row with the modes of both sides: Y = K1 X K2 is
+/// vec_r(Y) = vec_r(X) * kron(K1^T, K2), where the strides of a factor say that it is transposed and nothing is moved for it.
 template <class ScalarType>
 class distributed_product {
 public:
     using Scalar = ScalarType;
 
     explicit distributed_product(const DistributedMatrix<Scalar>& x) : x_(&x) {}
-    template <class Other>
-    void multiply(const kron_node<Other>& k) {
-        kron_.append(k);
-        kron_ = detail::with_dense_factors(kron_);
-        has_kron_ = true;
+    /// The same with another X of the same shape.
+    [[nodiscard]] distributed_product with_x(const DistributedMatrix<Scalar>& x) const {
+        distributed_product result(*this);
+        result.x_ = &x;
+        return result;
     }
-    void set_addresses(std::vector<std::vector<const void*>> addresses) { addresses_ = std::move(addresses); }
-    void scale(const Scalar& amount) { kron_.set_alpha(kron_.alpha() * amount); }
+    template <class Kron>
+    void multiply_right(const Kron& k) {
+        if (right_.there) {
+            throw unsupported_error(
+                "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply "
+                "the "
+                "krons first, dX * (K1 * K2).");
+        }
+        multiply(right_, k, "dX * K");
+    }
+    template <class Kron>
+    void multiply_left(const Kron& k) {
+        if (left_.there) {
+            throw unsupported_error(
+                "otimes: K1 * (K2 * dX) with a DistributedMatrix: evaluate the first product, dY = K2 * dX, or "
+                "multiply the "
+                "krons first, (K1 * K2) * dX.");
+        }
+        multiply(left_, k, "K * dX");
+    }
+    void scale(const Scalar& amount) { alpha_ = alpha_ * amount; }
 
     [[nodiscard]] const DistributedMatrix<Scalar>& x() const noexcept { return *x_; }
-    [[nodiscard]] const kron_node<Scalar>& kron() const noexcept { return kron_; }
-    [[nodiscard]] bool has_kron() const noexcept { return has_kron_; }
-    [[nodiscard]] std::int64_t rows() const { return x_->rows(); }
-    [[nodiscard]] std::int64_t cols() const { return has_kron_ ? kron_.cols() : x_->cols(); }
+    [[nodiscard]] Scalar alpha() const { return alpha_ * left_.node.alpha() * right_.node.alpha(); }
+    [[nodiscard]] bool has_left() const noexcept { return left_.there; }
+    [[nodiscard]] bool has_right() const noexcept { return right_.there; }
+    [[nodiscard]] std::int64_t rows() const { return has_left() ? left_.node.rows() : x_->rows(); }
+    [[nodiscard]] std::int64_t cols() const { return has_right() ? right_.node.cols() : x_->cols(); }
 
-    /// What all ranks must agree on. @throws shape_error, unsupported_error
+    /// What all ranks must agree on. @pre with a left kron neither X nor `result` cuts_both. @throws shape_error, unsupported_error
     [[nodiscard]] distributed_problem problem(bool add, const distribution* result, const options& wishes) const {
         distributed_problem p;
         p.type = dtype_of<Scalar>();
         p.space = x_->ranks().on_device() ? memory_space::device : memory_space::host;
         p.ranks = x_->ranks().size();
-        p.rows = x_->rows();
+        p.rows = has_left() ? 1 : x_->rows();
         p.add = add;
-        p.operand = x_->layout();
+        p.operand = has_left() ? as_one_row(x_->layout(), x_->rows(), x_->cols()) : x_->layout();
         p.wishes = wishes;
-        if (result != nullptr) {
+        if (has_left()) {
+            p.result_is_fixed = true;
+            p.result = as_one_row(result != nullptr ? *result : free_result(), rows(), cols());
+        } else if (result != nullptr) {
             p.result_is_fixed = true;
             p.result = *result;
         }
-        if (!has_kron_) {  // a matrix alone: one identity
-            p.factors.push_back({dtype_of<Scalar>(), x_->cols(), x_->cols(), 0, 0, false, true, p.space});
-            return p;
+        const matrix_view x{nullptr, x_->rows(), x_->cols(), 1, 1};
+        if (has_left() && left_.node.cols() != x_->rows()) {
+            detail::throw_mismatch(x, left_.node.factors(), true);
         }
-        if (kron_.rows() != x_->cols()) {
-            detail::throw_mismatch({nullptr, x_->rows(), x_->cols(), 1, 1}, kron_.factors(), false);
+        if (has_right() && right_.node.rows() != x_->cols()) {
+            detail::throw_mismatch(x, right_.node.factors(), false);
         }
-        for (const leaf& f : kron_.factors()) {
-            const matrix_view view = f.view();
-            distributed_factor d;
-            d.type = f.real_elements() ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
-            d.p_extent = view.rows;
-            d.q_extent = view.cols;
-            d.row_stride = view.row_stride;
-            d.col_stride = view.col_stride;
-            d.conjugate = f.conjugated() && !f.real_elements();
-            d.identity = f.is_identity();
-            d.space = f.is_identity() ? p.space : f.space();
+        for (const leaf& f : left_.node.factors()) {
+            distributed_factor d = factor_of(f, p.space);
+            std::swap(d.p_extent, d.q_extent);
+            std::swap(d.row_stride, d.col_stride);
             p.factors.push_back(d);
+        }
+        for (const leaf& f : right_.node.factors()) {
+            p.factors.push_back(factor_of(f, p.space));
+        }
+        if (!has_right()) {  // the columns stay
+            p.factors.push_back({dtype_of<Scalar>(), x_->cols(), x_->cols(), 0, 0, false, true, p.space});
         }
         return p;
     }
+    /// The distribution of a new Y where there is a left kron: X's, as far as that has a meaning for Y.
+    [[nodiscard]] distribution free_result() const {
+        distribution y{.row_parts = x_->layout().row_parts, .col_parts = x_->layout().col_parts};
+        y.first_rank = x_->layout().first_rank;
+        return y.row_parts == 1 && cols() == x_->cols() ? x_->layout() : y;
+    }
 
-    /// Address of each factor for each local rank.
+    /// Address of each factor of `problem` for each local rank.
     [[nodiscard]] std::vector<std::vector<const void*>> addresses() const {
-        if (!addresses_.empty() || !has_kron_) {
-            return addresses_;
-        }
         std::vector<std::vector<const void*>> result;
-        for (const leaf& f : kron_.factors()) {
-            if (f.space() == memory_space::device && x_->ranks().local_count() > 1) {
-                throw unsupported_error(
-                    "otimes: dX * kron(...): a factor lies in the memory of one GPU, but this process has " +
-                    std::to_string(x_->ranks().local_count()) +
-                    " of them. Use host factors, or K = otimes::replicate(ranks, kron(...)).");
+        for (const side* s : {&left_, &right_}) {
+            if (!s->addresses.empty()) {
+                result.insert(result.end(), s->addresses.begin(), s->addresses.end());
+                continue;
             }
-            result.emplace_back(static_cast<std::size_t>(x_->ranks().local_count()), f.view().data);
+            for (const leaf& f : s->node.factors()) {
+                if (f.space() == memory_space::device && x_->ranks().local_count() > 1) {
+                    throw unsupported_error(
+                        "otimes: dX * kron(...): a factor lies in the memory of one GPU, but this process has " +
+                        std::to_string(x_->ranks().local_count()) +
+                        " of them. Use host factors, or K = otimes::replicate(ranks, kron(...)).");
+                }
+                result.emplace_back(static_cast<std::size_t>(x_->ranks().local_count()), f.view().data);
+            }
+        }
+        if (!has_right()) {
+            result.emplace_back(static_cast<std::size_t>(x_->ranks().local_count()), nullptr);
         }
         return result;
     }
 
 private:
+    struct side {
+        kron_node<Scalar> node;
+        std::vector<std::vector<const void*>> addresses;  ///< of replicated factors
+        bool there = false;
+    };
+    template <class Kron>
+    void multiply(side& s, const Kron& k, const char* what) {
+        s.node.append(k.node());
+        s.node = detail::with_dense_factors(s.node);
+        s.there = true;
+        if constexpr (device::is_replicated<Kron>) {
+            if (!(k.ranks() == x_->ranks())) {
+                throw unsupported_error("otimes: " + std::string(what) +
+                                        ": the factors were replicated on another communicator.");
+            }
+            for (std::size_t i = 0; i < k.node().factors().size(); ++i) {
+                s.addresses.push_back(k.addresses(i));
+            }
+        }
+    }
+    [[nodiscard]] static distributed_factor factor_of(const leaf& f, memory_space space) {
+        const matrix_view view = f.view();
+        distributed_factor d;
+        d.type = f.real_elements() ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
+        d.p_extent = view.rows;
+        d.q_extent = view.cols;
+        d.row_stride = view.row_stride;
+        d.col_stride = view.col_stride;
+        d.conjugate = f.conjugated() && !f.real_elements();
+        d.identity = f.is_identity();
+        d.space = f.is_identity() ? space : f.space();
+        return d;
+    }
+
     const DistributedMatrix<Scalar>* x_;
-    kron_node<Scalar> kron_;
-    bool has_kron_ = false;
-    std::vector<std::vector<const void*>> addresses_;
+    side left_;
+    side right_;
+    Scalar alpha_ = Scalar(1);
 };
 
 /// A dense matrix of which every rank holds a block (plan/distribution.hpp), row-major, in the memory of its executor.
@@ -556,6 +627,10 @@ private:
 
     void assign(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
         const communicator ranks = value.x().ranks();
+        if (value.has_left() && (cuts_both(value.x().layout()) || cuts_both(layout_))) {
+            assign_by_columns(value, add, sign);
+            return;
+        }
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
         if (!ranks.on_device()) {
             enable_kernels<Scalar>();
@@ -582,21 +657,47 @@ private:
         const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(problem);
         std::complex<double> alpha;
         if constexpr (detail::is_complex_scalar<Scalar>) {
-            const Scalar a = sign * value.kron().alpha();
+            const Scalar a = sign * value.alpha();
             alpha = {static_cast<double>(a.real()), static_cast<double>(a.imag())};
         } else {
-            alpha = static_cast<double>(sign * value.kron().alpha());
+            alpha = static_cast<double>(sign * value.alpha());
         }
         if (&value.x() == this || blocks_.empty() || rows_ != value.rows() || cols_ != value.cols()) {
-            DistributedMatrix fresh(ranks, value.rows(), value.cols(), plan->result);
+            const bool same_shape = !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+            const distribution to = !value.has_left() ? plan->result : same_shape ? layout_ : value.free_result();
+            DistributedMatrix fresh(ranks, value.rows(), value.cols(), to);
             if (add) {  // Y += Y * K
-                ranks.move(layout_, sources(), plan->result, fresh.targets(), rows_, cols_, sizeof(Scalar));
+                ranks.move(layout_, sources(), to, fresh.targets(), rows_, cols_, sizeof(Scalar));
             }
             ranks.run(*plan, value.x().sources(), fresh.targets(), factors, alpha);
             swap(fresh);
         } else {
             ranks.run(*plan, value.x().sources(), targets(), factors, alpha);
         }
+    }
+
+    /// K * dX where X or Y is cut both ways: through matrices that are cut by columns alone.
+    void assign_by_columns(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
+        const communicator ranks = value.x().ranks();
+        const distribution by_columns = cut_columns(ranks.size());
+        DistributedMatrix x(ranks, value.x().rows(), value.x().cols(), by_columns);
+        x = value.x().expression();
+        const bool same_shape = !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+        if (!same_shape) {
+            DistributedMatrix fresh(ranks);
+            if (add) {
+                fresh.resize(rows_, cols_, by_columns);  // what follows says that the shapes differ
+            }
+            fresh.assign(value.with_x(x), add, sign);
+            swap(fresh);
+            return;
+        }
+        DistributedMatrix y(ranks, rows_, cols_, by_columns);
+        if (add) {
+            y = expression();
+        }
+        y.assign(value.with_x(x), add, sign);
+        *this = y.expression();
     }
 
     communicator ranks_;
@@ -606,36 +707,40 @@ private:
     std::vector<std::shared_ptr<void>> blocks_;
 };
 
-/// dX * K: lazy.
+namespace device {
+template <class Kron, class Scalar>
+inline constexpr bool fits_scalar = std::is_same_v<typename Kron::Scalar, Scalar> ||
+                                    std::is_same_v<typename Kron::Scalar, otimes::detail::real_of<Scalar>>;
+}  // namespace device
+
+/// alpha * dX * K, also of K1 * dX: lazy.
+template <class Scalar, class Kron>
+requires device::any_kron<Kron>
+[[nodiscard]] distributed_product<Scalar> operator*(distributed_product<Scalar> value, const Kron& k) {
+    static_assert(device::fits_scalar<Kron, Scalar>,
+                  "otimes: dX * kron(...): the factors have another scalar type than the DistributedMatrix.");
+    value.multiply_right(k);
+    return value;
+}
 template <class Scalar, class Kron>
 requires device::any_kron<Kron>
 [[nodiscard]] distributed_product<Scalar> operator*(const DistributedMatrix<Scalar>& x, const Kron& k) {
-    static_assert(
-        std::is_same_v<typename Kron::Scalar, Scalar> || std::is_same_v<typename Kron::Scalar, detail::real_of<Scalar>>,
-        "otimes: dX * kron(...): the factors have another scalar type than the DistributedMatrix.");
-    distributed_product<Scalar> result(x);
-    result.multiply(k.node());
-    if constexpr (device::is_replicated<Kron>) {
-        if (!(k.ranks() == x.ranks())) {
-            throw unsupported_error("otimes: dX * K: the factors were replicated on another communicator.");
-        }
-        std::vector<std::vector<const void*>> addresses;
-        for (std::size_t i = 0; i < k.node().factors().size(); ++i) {
-            addresses.push_back(k.addresses(i));
-        }
-        result.set_addresses(std::move(addresses));
-    }
-    return result;
+    return x.expression() * k;
 }
-/// K * dX does not compile: rows are never contracted across ranks.
+/// K * dX, also of alpha * dX * K2: lazy. Without communication where X is cut by columns; cut by rows, factors follow as they do
+/// where columns are cut.
 template <class Kron, class Scalar>
 requires device::any_kron<Kron>
-[[nodiscard]] distributed_product<Scalar> operator*(const Kron&, const DistributedMatrix<Scalar>& x) {
-    static_assert(
-        !device::any_kron<Kron>,
-        "otimes: kron(...) * dX with a DistributedMatrix: the factors stand on the right. Hold the transpose of X and "
-        "write dX * kron(...).transpose().");
-    return x.expression();
+[[nodiscard]] distributed_product<Scalar> operator*(const Kron& k, distributed_product<Scalar> value) {
+    static_assert(device::fits_scalar<Kron, Scalar>,
+                  "otimes: kron(...) * dX: the factors have another scalar type than the DistributedMatrix.");
+    value.multiply_left(k);
+    return value;
+}
+template <class Kron, class Scalar>
+requires device::any_kron<Kron>
+[[nodiscard]] distributed_product<Scalar> operator*(const Kron& k, const DistributedMatrix<Scalar>& x) {
+    return k * x.expression();
 }
 template <class Scalar, class Amount>
 requires device::amount<Amount, Scalar>
@@ -653,20 +758,6 @@ requires device::amount<Amount, Scalar>
 [[nodiscard]] distributed_product<Scalar> operator*(const Amount& amount, const DistributedMatrix<Scalar>& x) {
     return amount * x.expression();
 }
-template <class Scalar, class Kron>
-requires device::any_kron<Kron>
-[[nodiscard]] distributed_product<Scalar> operator*(distributed_product<Scalar> value, const Kron& k) {
-    if (value.has_kron()) {
-        throw unsupported_error(
-            "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply the "
-            "krons "
-            "first, dX * (K1 * K2).");
-    }
-    distributed_product<Scalar> result = value.x() * k;
-    result.scale(value.kron().alpha());
-    return result;
-}
-
 /// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
 /// read on the host. @throws shape_error where the shapes or distributions differ. Collective.
 template <class Scalar>

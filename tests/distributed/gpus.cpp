@@ -7,6 +7,7 @@
 #include "support/compare.hpp"
 #include "support/random.hpp"
 
+using otimes::DeviceMatrix;
 using otimes::DistributedMatrix;
 using otimes::distribution;
 using otimes::kron;
@@ -121,4 +122,138 @@ TEST_CASE("a message that does not come ends in an error in time [gpus]") {
         otimes::device_error);
     CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < 20);
     CHECK_THROWS_WITH_AS(ranks.barrier(), doctest::Contains("is broken since"), otimes::device_error);
+}
+
+namespace {
+
+// The columns of a tensor [extents..] whose index of `mode` is in a range: a rank's block, in its order.
+std::vector<Eigen::Index> columns_of(const std::vector<std::int64_t>& extents, std::size_t mode,
+                                     const otimes::index_range& range) {
+    std::int64_t inner = 1;
+    for (std::size_t k = mode + 1; k < extents.size(); ++k) {
+        inner *= extents[k];
+    }
+    std::vector<Eigen::Index> columns;
+    const std::int64_t all = otimes::planning::product_of(extents);
+    for (std::int64_t c = 0; c < all; ++c) {
+        const std::int64_t index = c / inner % extents[mode];
+        if (index >= range.begin && index < range.end) {
+            columns.push_back(c);
+        }
+    }
+    return columns;
+}
+
+struct scattered_case {
+    std::int64_t rows;
+    std::vector<std::int64_t> before;
+    std::vector<std::int64_t> after;
+    std::int32_t parts;
+    std::int32_t cut;
+    std::int32_t taken;
+};
+
+// Every rank's pass on one GPU, into all receivers' matrices there.
+template <class Scalar>
+void check_scattered(const scattered_case& c) {
+    using otimes::planning::product_of;
+    using row_major = Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>;
+    const otimes::device_executor& gpu = otimes::gpu();
+    otimes::distributed_problem problem;
+    problem.type = otimes::dtype_of<Scalar>();
+    problem.space = otimes::memory_space::device;
+    problem.ranks = c.parts;
+    problem.rows = c.rows;
+    otimes::distributed_stage stage;
+    stage.kind = otimes::stage_kind::store;
+    stage.mode = c.cut;
+    stage.receiver_mode = c.taken;
+    stage.extents = c.before;
+    stage.where = otimes::cut_mode(1, c.parts, c.before, static_cast<std::size_t>(c.cut));
+    std::vector<row_major> factors;
+    row_major product = row_major::Identity(1, 1);
+    for (std::size_t k = 0; k < c.before.size(); ++k) {
+        otimes::distributed_factor f;
+        f.type = problem.type;
+        f.p_extent = c.before[k];
+        f.q_extent = c.after[k];
+        f.row_stride = c.after[k];
+        f.space = problem.space;
+        problem.factors.push_back(f);
+        const bool applied = static_cast<std::int32_t>(k) > std::max(c.cut, c.taken);
+        factors.push_back(applied ? support::random_matrix<row_major>(c.before[k], c.after[k], 70 + k)
+                                  : row_major(row_major::Identity(c.before[k], c.after[k])));
+        if (applied) {
+            stage.factors.push_back(static_cast<std::int32_t>(k));
+        }
+    }
+    const row_major X = support::random_matrix<row_major>(c.rows, product_of(c.before), 69);
+    const row_major Y = X * kron(factors);
+    std::vector<DeviceMatrix<Scalar, Eigen::RowMajor>> dF;
+    for (const std::int32_t k : stage.factors) {
+        dF.emplace_back(factors[static_cast<std::size_t>(k)], gpu);
+    }
+    const auto range = [&](std::int32_t mode, std::int32_t part) {
+        return otimes::part_of(c.after[static_cast<std::size_t>(mode)], c.parts, part);
+    };
+    std::vector<DeviceMatrix<Scalar, Eigen::RowMajor>> results;
+    std::vector<void*> receivers;
+    for (std::int32_t k = 0; k < c.parts; ++k) {
+        const auto columns = columns_of(c.after, static_cast<std::size_t>(c.taken), range(c.taken, k));
+        const auto cols = static_cast<Eigen::Index>(columns.size());
+        results.emplace_back(row_major(row_major::Constant(c.rows, cols, std::numeric_limits<Scalar>::quiet_NaN())),
+                             gpu);
+        receivers.push_back(results.back().data());
+    }
+    otimes::options wishes;
+    wishes.placement = otimes::placement::gpu;
+    for (std::int32_t rank = 0; rank < c.parts; ++rank) {
+        const auto own = otimes::planning::local_extents(c.before, stage.where, c.cut, rank);
+        if (product_of(own) == 0) {
+            continue;
+        }
+        const row_major block =
+            X(Eigen::all, columns_of(c.before, static_cast<std::size_t>(c.cut), range(c.cut, rank)));
+        const DeviceMatrix<Scalar, Eigen::RowMajor> dX(block, gpu);
+        const otimes::plan pass = otimes::make_plan(
+            otimes::planning::local_program(problem, stage.factors, c.rows, own, false, false, {}, {}), gpu.target(),
+            wishes);
+        const otimes::scatter_shape to = otimes::planning::scatter_of(stage, problem, rank);
+        REQUIRE(otimes::planning::scatters(pass, to, gpu.target()));
+        otimes::bindings b;
+        b.pointers.push_back(const_cast<Scalar*>(dX.data()));
+        for (const auto& f : dF) {
+            b.pointers.push_back(const_cast<Scalar*>(f.data()));
+        }
+        b.pointers.push_back(nullptr);
+        REQUIRE(gpu.run_scattered(pass, b, to, receivers));
+        gpu.synchronize();
+    }
+    for (std::int32_t k = 0; k < c.parts; ++k) {
+        const row_major want = Y(Eigen::all, columns_of(c.after, static_cast<std::size_t>(c.taken), range(c.taken, k)));
+        CHECK(support::close(row_major(results[static_cast<std::size_t>(k)].to_host()), want, product_of(c.before)));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a pass leaves its output in several matrices [gpus]") {
+    if (ranks_test::under_mpi() || otimes::find_gpu() == nullptr) {
+        MESSAGE("tests on several GPUs are skipped: there is no GPU");
+        return;
+    }
+    for (const scattered_case& c : {scattered_case{3, {5, 7, 4, 3}, {5, 7, 3, 4}, 2, 0, 1},
+                                    {2, {5, 7, 4, 3}, {5, 7, 3, 4}, 3, 1, 0},
+                                    {2, {5, 3, 4, 6}, {5, 3, 4, 7}, 2, 0, 1},
+                                    {3, {4, 3, 5, 8}, {4, 3, 5, 8}, 4, 2, 0},
+                                    {1, {3, 2, 6, 5}, {3, 2, 6, 5}, 4, 0, 2}}) {
+        CAPTURE(c.cut);
+        CAPTURE(c.taken);
+        CAPTURE(c.parts);
+        check_scattered<float>(c);
+        check_scattered<double>(c);
+    }
+    check_scattered<float>({2, {8, 16, 64, 64}, {8, 16, 64, 64}, 4, 0, 1});
+    check_scattered<float>({1, {2, 128, 128}, {2, 128, 128}, 2, 0, 1});
+    check_scattered<double>({1, {4, 8, 32, 32}, {4, 8, 32, 32}, 2, 1, 0});
 }

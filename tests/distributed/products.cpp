@@ -252,7 +252,7 @@ TEST_CASE("the last pass stores into the ranks that take its output [alone]") {
         for (const bool stores : {false, true}) {
             const otimes::communicator ranks =
                 otimes::in_process(row_parts * col_parts,
-                                   {.links = {.bytes_per_second = 1e8, .exchange_seconds = 1e-6, .stores = stores}});
+                                   {.links = {.bytes_per_second = 1e8, .exchange_seconds = 1e-9, .stores = stores}});
             DistributedMatrix<double> dX(ranks, 3, p.x.cols(), otimes::cut_mode(row_parts, col_parts, p.before, 0));
             dX.from_host(p.x);
             const distribution to = otimes::cut_mode(row_parts, col_parts, p.after, 1);

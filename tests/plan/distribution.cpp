@@ -301,7 +301,7 @@ TEST_CASE("the last pass stores into the receivers where they can be reached and
     CHECK(plan.stages[0].factors == std::vector<std::int32_t>{1});  // the mode that receivers cut comes before
     CHECK(plan.stages[1].kind == otimes::stage_kind::store);
     CHECK(plan.stages[1].factors == std::vector<std::int32_t>{2, 3});
-    CHECK(plan.stages[1].plan_of_rank == std::vector<std::int32_t>(4, 0));
+    CHECK(plan.stages[1].plan_of_rank == std::vector<std::int32_t>(2, 0));
     REQUIRE(plan.stages[1].plans.size() == 1);
     CHECK(plan.stages[1].plans[0].passes.size() == 1);
     CHECK(plan.stages[2].factors == std::vector<std::int32_t>{0});
@@ -312,12 +312,65 @@ TEST_CASE("the last pass stores into the receivers where they can be reached and
     CHECK(otimes::explain(plan).find(
               "  2. stores into peers in the last pass: F3, F4, to columns along 8 * [8] * 64 over "
               "2; 48.0 KiB on the wire, at most 24.0 KiB from one rank; 1 plan\n") != std::string::npos);
-    // Passes that store more slowly than the exchange takes, and more rows than are stored one by one.
+    // Passes that store more slowly than the exchange takes.
     links.store_bytes_per_second = 1e8;
     CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
     links.store_bytes_per_second = 0;
-    p.rows = 5;
+    p.rows = 50;
+    CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::store);
+    // A store may take a block more; where that is too much, blocks are exchanged.
+    p.wishes.workspace_limit_bytes = planned_with(false, false).workspace_bytes;
+    CHECK(planned_with(true, false).workspace_bytes == p.wishes.workspace_limit_bytes);
     CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
+    p.wishes = {};
+    // Y along a mode behind the last factor: a row of that pass would go to several ranks.
+    p.result = otimes::cut_mode(1, 2, extents{8, 8, 8, 8}, 3);
+    CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
+}
+
+TEST_CASE("where the rows of a pass go when it stores into the receivers") {
+    // Element by element: the block of a rank, as scatter_of divides it, is what the receivers' blocks have of it.
+    for (const auto& [cut, taken] : {std::pair{0, 1}, {1, 0}, {0, 2}, {2, 1}}) {
+        for (const std::int32_t parts : {2, 3, 7}) {
+            const extents all{5, 4, 6, 3};
+            otimes::distributed_problem p = power(2, 1, 1, 4, parts);
+            otimes::distributed_stage stage;
+            stage.kind = otimes::stage_kind::store;
+            stage.extents = all;
+            stage.mode = cut;
+            stage.receiver_mode = taken;
+            stage.where = otimes::cut_mode(1, parts, all, static_cast<std::size_t>(cut));
+            const auto to = otimes::cut_mode(1, parts, all, static_cast<std::size_t>(taken));
+            for (std::int32_t rank = 0; rank < parts; ++rank) {
+                const otimes::held_block mine = block_of(stage.where, 2, 360, rank);
+                const otimes::scatter_shape s = otimes::planning::scatter_of(stage, p, rank);
+                for (std::int64_t e = 0; e < mine.elements(); ++e) {
+                    const std::int64_t below = e % s.below;
+                    std::int64_t inner = e / s.below % s.inner;
+                    const std::int64_t between = e / (s.below * s.inner) % s.between;
+                    std::int64_t outer = e / (s.below * s.inner * s.between) % s.outer;
+                    const std::int64_t before = e / (s.below * s.inner * s.between * s.outer);
+                    const std::int64_t index = s.cuts_inner ? inner : outer;
+                    std::size_t k = 0;
+                    while (index >= s.first[k + 1]) {
+                        ++k;
+                    }
+                    (s.cuts_inner ? inner : outer) -= s.first[k];
+                    (s.cuts_inner ? outer : inner) += s.whole_first;
+                    const std::int64_t own = s.first[k + 1] - s.first[k];
+                    const std::int64_t outer_extent = s.cuts_inner ? s.whole : own;
+                    const std::int64_t inner_extent = s.cuts_inner ? own : s.whole;
+                    const std::int64_t there =
+                        (((before * outer_extent + outer) * s.between + between) * inner_extent + inner) * s.below +
+                        below;
+                    const otimes::held_block theirs = block_of(to, 2, 360, static_cast<std::int32_t>(k));
+                    const std::int64_t row = e / mine.col_count();
+                    REQUIRE(there / theirs.col_count() == row);
+                    REQUIRE(theirs.cols.global(there % theirs.col_count()) == mine.cols.global(e % mine.col_count()));
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("chunks cover an extent, and become shorter") {

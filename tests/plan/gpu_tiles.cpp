@@ -71,22 +71,6 @@ std::string text_of(const plan& p, std::size_t modes) {
     return text;
 }
 
-gpu_group group_of(const otimes::pass& p, dtype type) {
-    gpu_group g;
-    g.outer = p.kernel == pass_kernel::gpu_outer;
-    g.type = type;
-    g.tile = p.tile;
-    std::set<std::int32_t> modes;
-    for (const otimes::sweep& s : p.sweeps) {
-        modes.insert(s.mode);
-    }
-    for (const std::int32_t k : modes) {
-        g.p.push_back(static_cast<std::int32_t>(p.modes[static_cast<std::size_t>(k)].extent_in));
-        g.q.push_back(static_cast<std::int32_t>(p.modes[static_cast<std::size_t>(k)].extent_out));
-    }
-    return g;
-}
-
 void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
     for (const otimes::pass& one : p.passes) {
         if (one.tile.trips.empty()) {

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/scatter_shape.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
@@ -96,6 +98,14 @@ public:
     /// The same for who keeps `p`, and `memo` with it, for further runs of this thread: an executor may fill `memo` in, and
     /// `memo.run` then does what this does. @pre `p` lives, unchanged, until `memo` is cleared; one run at a time.
     virtual void run_first(const plan& p, const bindings& b, [[maybe_unused]] run_memo& memo) const { run(p, b, {}); }
+
+    /// Evaluates `p` and leaves its output in several matrices, `receivers[k]` of the elements that `to` gives to k. The output's own
+    /// binding is not used. False: this executor cannot, or not this plan; nothing has been done then.
+    virtual bool run_scattered([[maybe_unused]] const plan& p, [[maybe_unused]] const bindings& b,
+                               [[maybe_unused]] const scatter_shape& to,
+                               [[maybe_unused]] std::span<void* const> receivers) const {
+        return false;
+    }
 
     /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys.
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }

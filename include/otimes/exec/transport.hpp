@@ -87,9 +87,10 @@ public:
     /// Ends all exchanges that were started, but (if the transport can tell) the last `leave`, at most one: on a stream, later
     /// work of each rank's executor comes after them; else waits. @throws device_error a rank or link that failed, or the deadline
     virtual void finish(std::int32_t leave) = 0;
-    /// Work that any local rank's executor gets from now on comes after all work that the local ranks' executors have now. For
-    /// ranks that write into each other's memory. Nothing to do where executors work while they are called.
-    virtual void fence() {}
+    /// Work that any local rank's executor gets after end_fence() comes after all work that the local ranks' executors had at
+    /// begin_fence(). For ranks that write into each other's memory. Nothing to do where executors work while they are called.
+    virtual void begin_fence() {}
+    virtual void end_fence() {}
 
     /// Replaces each word by the largest that any process gave. @throws device_error
     virtual void maximum(std::span<std::uint64_t> words) = 0;

@@ -31,6 +31,7 @@
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/plan_text.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/scatter.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
@@ -86,8 +87,8 @@ struct interconnect {
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 
-/// store: a local stage of one pass and the exchange after it at once: for each receiver the pass is launched over the range that the
-/// receiver takes, and stores into its memory.
+/// store: a local stage of one pass and the exchange after it at once: the pass stores into the memory of the ranks that take its
+/// output. Where an executor cannot, the pass stores a block, which is then moved.
 enum class stage_kind : std::uint8_t { local, exchange, store };
 
 /// One stage: steps on each rank's own block, or a change of distribution, or one pass that does both.
@@ -105,9 +106,9 @@ struct distributed_stage {
     bool add = false;                   ///< to Y
     std::int32_t chunks = 1;            ///< ranges of the cut mode that are computed, and sent, one after another
     std::vector<plan> plans;            ///< one for each shape of block
-    /// [rank * chunks + chunk], of a store [rank * ranks + receiver]: index into `plans`; -1: nothing to do
+    /// [rank * chunks + chunk]: index into `plans`; -1: nothing to do
     std::vector<std::int32_t> plan_of_rank;
-    std::int32_t receiver_mode = -1;  ///< store: that `to` cuts
+    std::int32_t receiver_mode = -1;  ///< store: that `to` cuts; before the factors
     /// @}
 
     /// @name exchange, store
@@ -345,7 +346,7 @@ public:
     }
 
     [[nodiscard]] const std::vector<std::int64_t>& extents_before() const noexcept { return before_; }
-    [[nodiscard]] double launch_seconds() const noexcept { return rates_.launch_seconds; }
+    [[nodiscard]] const distribution_rates& rates() const noexcept { return rates_; }
 
     /// The cheapest sequence; the best of each other kind goes to `losers`.
     OTIMES_COLD distribution_candidate best(std::vector<distribution_candidate>& losers) {
@@ -571,6 +572,11 @@ OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
 inline constexpr std::size_t most_intermediates = 3;
 /// Slabs that are done by turns, each with intermediates of its own.
 inline constexpr std::size_t most_slabs_on_their_way = 2;
+/// What a GPU takes to begin a pass of which it has done another part before: its blocks read and split the factors again. Measured on H200:
+/// 9 to 12 us for factors of 128.
+inline constexpr double restart_seconds = 9e-6;
+/// Ranks that a pass stores into at most: kernels/fused_scattered.cuh.
+inline constexpr std::int32_t most_receivers = 16;
 /// Packed messages to different ranks begin at multiples of this.
 inline constexpr std::int64_t packing_alignment = 256;
 
@@ -594,8 +600,10 @@ struct held_between {
 OTIMES_COLD inline held_between held_by(const distributed_plan& p, const interconnect& net) {
     const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
     held_between held;
+    // A store may have to be done in two steps, with its block between them.
+    const std::size_t moved_blocks = std::ranges::count(p.stages, stage_kind::store, &distributed_stage::kind) > 0;
     held.buffers = static_cast<std::int64_t>(
-        (std::min)(most_intermediates, p.stages.empty() ? std::size_t{0} : p.stages.size() - 1));
+        (std::min)(most_intermediates, p.stages.empty() ? std::size_t{0} : p.stages.size() - 1 + moved_blocks));
     for (const std::int64_t elements : p.buffer_elements) {
         held.each = (std::max)(held.each, elements * bytes);
     }
@@ -629,58 +637,103 @@ OTIMES_COLD inline std::int32_t chunks_of(const distributed_stage& local, const 
         std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
 }
 
-/// Rows of a part that a store does at most: it launches its pass for each row, so that what it stores has as few strides as a
-/// tile takes. More rows are done in slabs by turns.
-inline constexpr std::int64_t most_rows_stored = 4;
-
-/// The program by which `rank` computes one row of what `receiver` takes of a store's output; no steps where that is nothing.
-OTIMES_COLD inline program store_program(const distributed_stage& stage, const distributed_problem& problem,
-                                         std::int32_t rank, std::int32_t receiver) {
+/// How the output of a store on `rank` is divided among the ranks of its part of rows, in their order. @pre the rank has a block
+OTIMES_COLD inline scatter_shape scatter_of(const distributed_stage& stage, const distributed_problem& problem,
+                                            std::int32_t rank) {
     const std::int32_t parts = stage.where.col_parts;
-    const std::int32_t from = rank - stage.where.first_rank;
-    const std::int32_t to = receiver - stage.where.first_rank;
-    const std::int32_t all = stage.where.row_parts * parts;
-    if (from < 0 || from >= all || to < 0 || to >= all || from / parts != to / parts) {
-        return {};
-    }
-    std::vector<std::int64_t> extents = stage.extents;
+    const std::int32_t part = (rank - stage.where.first_rank) % parts;
+    const std::vector<std::int64_t> after = extents_after(problem, stage);
     const auto cut = static_cast<std::size_t>(stage.mode);
     const auto taken = static_cast<std::size_t>(stage.receiver_mode);
-    extents[cut] = part_of(stage.extents[cut], parts, from % parts).size();
-    extents[taken] = part_of(stage.extents[taken], parts, to % parts).size();
-    if (part_of(problem.rows, stage.where.row_parts, from / parts).size() == 0 || product_of(extents) == 0) {
-        return {};
+    const index_range own = part_of(after[cut], parts, part);
+    scatter_shape to;
+    to.cuts_inner = cut < taken;
+    to.outer = to.cuts_inner ? own.size() : after[taken];
+    to.inner = to.cuts_inner ? after[taken] : own.size();
+    const auto [first, last] = std::minmax(cut, taken);
+    for (std::size_t k = first + 1; k < after.size(); ++k) {
+        (k < last ? to.between : to.below) *= k == last ? 1 : after[k];
     }
-    return local_program(problem, stage.factors, 1, extents, false, false, {stage.receiver_mode, stage.extents[taken]},
-                         {stage.mode, stage.extents[cut]});
+    to.whole = after[cut];
+    to.whole_first = own.begin;
+    to.first.clear();
+    for (std::int32_t receiver = 0; receiver < parts; ++receiver) {
+        to.first.push_back(part_of(after[taken], parts, receiver).begin);
+    }
+    to.first.push_back(after[taken]);
+    return to;
 }
 
-/// The plans of a store, one for each pair of ranks.
-template <class Planned>
-OTIMES_COLD inline void plan_stores(distributed_stage& stage, const distributed_problem& problem, bool with_local_plans,
-                                    const Planned& planned) {
-    if (!with_local_plans) {
-        return;
-    }
-    for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
-        double seconds = 0;
-        for (std::int32_t receiver = 0; receiver < problem.ranks; ++receiver) {
-            const program source = store_program(stage, problem, rank, receiver);
-            stage.plan_of_rank.push_back(source.steps.empty() ? -1 : planned(stage, source));
-            if (!source.steps.empty()) {
-                seconds += stage.plans[static_cast<std::size_t>(stage.plan_of_rank.back())].predicted_seconds;
-            }
+/// Share of a local stage's time in which it waits for memory.
+OTIMES_COLD inline double memory_share(const distributed_stage& local, const distribution_rates& rates) {
+    double bytes = 0;
+    double seconds = 0;
+    for (const plan& p : local.plans) {
+        seconds += p.predicted_seconds;
+        for (const pass& one : p.passes) {
+            bytes += static_cast<double>(one.bytes);
         }
-        const auto rows = static_cast<double>(part_of(problem.rows, stage.where.row_parts, 0).size());
-        stage.predicted_seconds = (std::max)(stage.predicted_seconds, rows * seconds);
     }
+    return seconds == 0 ? 0.5 : (std::min)(bytes / rates.bytes_per_second / seconds, 1.0);
 }
 
-/// Replaces the end of local stages, and the exchanges behind them, by stores where that hides more of an exchange than chunks
-/// do. One pass must do what is stored; the mode that the receivers cut is applied before. @returns the seconds that stores
-/// hide
-OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine& where, const interconnect& net,
-                                              const distribution_search& search) {
+/// What an exchange of GPUs costs the work beside which it goes on: what is sent and arrives takes memory from it, as far as it waits for
+/// memory, and what stays on a rank is copied by its multiprocessors, unless that is much less than what is sent (backend/nccl).
+OTIMES_COLD inline double beside_seconds(const distributed_problem& problem, const distributed_stage& exchange,
+                                         double waits_for_memory, const distribution_rates& rates) {
+    if (problem.space != memory_space::device) {
+        return 0;
+    }
+    const std::int64_t block =
+        block_of(exchange.to, problem.rows, product_of(exchange.extents), exchange.to.first_rank).elements();
+    const std::int64_t stays = (std::max)(block - exchange.moved.most_received, std::int64_t{0});
+    const double copied = 2 * stays > exchange.moved.most_sent ? 2.0 * static_cast<double>(stays) : 0.0;
+    const auto passing = static_cast<double>(exchange.moved.most_sent + exchange.moved.most_received);
+    return (copied + waits_for_memory * passing) * element_bytes(problem.type) / rates.bytes_per_second;
+}
+
+/// What it takes to begin the passes of so many factors once more.
+OTIMES_COLD inline double restarts_of(const distributed_problem& problem, std::size_t factors,
+                                      const distribution_rates& rates) {
+    return static_cast<double>(factors) *
+           (problem.space == memory_space::device ? restart_seconds : rates.launch_seconds);
+}
+
+/// What one chunk after another costs beside the exchange that it hides.
+OTIMES_COLD inline double chunk_seconds(const distributed_problem& problem, const distributed_stage& local,
+                                        const distributed_stage& exchange, std::int32_t chunks,
+                                        const distribution_rates& rates) {
+    return chunks == 1 ? 0.0
+                       : (chunks - 1) * restarts_of(problem, local.factors.size(), rates) +
+                             beside_seconds(problem, exchange, memory_share(local, rates), rates);
+}
+
+/// True where the last pass of a stage can store what it computes into the receivers' memory. In host memory the stage's output is
+/// moved instead.
+OTIMES_COLD inline bool one_pass_stores(const distributed_stage& stage, const distributed_problem& problem,
+                                        const machine& where, const options& wishes) {
+    for (const std::int32_t part : {0, stage.where.col_parts - 1}) {  // a longest and a shortest range
+        const std::int32_t rank = stage.where.first_rank + part;
+        const std::vector<std::int64_t> own = local_extents(stage.extents, stage.where, stage.mode, rank);
+        const std::int64_t rows = part_of(problem.rows, stage.where.row_parts, 0).size();
+        if (rows == 0 || product_of(own) == 0) {
+            continue;
+        }
+        const plan one =
+            make_plan(local_program(problem, stage.factors, rows, own, false, false, {}, {}), where, wishes);
+        const bool can = problem.space == memory_space::device ? scatters(one, scatter_of(stage, problem, rank), where)
+                                                               : one.passes.size() == 1;
+        if (!can) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/// Replaces the end of local stages, and the exchanges behind them, by stores where one pass does what is stored.
+/// @returns the seconds that stores hide
+OTIMES_COLD inline double store_in_last_passes(distributed_plan& p, const machine& where, const interconnect& net,
+                                               const distribution_search& search) {
     const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
     double hidden = 0;
     for (std::size_t i = 0; i + 1 < p.stages.size(); ++i) {
@@ -689,19 +742,15 @@ OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine
         if (local.kind != stage_kind::local || exchange.kind != stage_kind::exchange || local.mode < 0) {
             continue;
         }
-        const double whole = search.local_seconds(local.where, local.factors, local.extents);
-        const std::int32_t chunks = chunks_of(local, exchange, bytes, net);
-        const double by_chunks = (std::min)(whole, exchange.predicted_seconds) * (1 - last_chunk_share(chunks)) -
-                                 (chunks > 1 ? net.exchange_seconds + (chunks - 1) * search.launch_seconds() : 0.0);
         const std::int32_t taken = cut_mode_of(exchange.to, p.source.rows, exchange.extents, p.source.ranks);
         const bool same_grid = exchange.to.row_parts == local.where.row_parts &&
                                exchange.to.col_parts == local.where.col_parts &&
                                exchange.to.first_rank == local.where.first_rank;
         if (!net.stores || net.packs || !same_grid || taken < 0 || taken == local.mode || local.scaled ||
-            i + 2 == p.stages.size() || part_of(p.source.rows, local.where.row_parts, 0).size() > most_rows_stored) {
+            i + 2 == p.stages.size() || local.where.col_parts > most_receivers) {
             continue;
         }
-        // What is stored: the last factors, as many as one pass takes.
+        // What is stored: factors behind both modes, so that a row of the pass goes to one rank; as many as one pass takes.
         distributed_stage store;
         store.kind = stage_kind::store;
         store.mode = local.mode;
@@ -711,7 +760,7 @@ OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine
         store.moved = exchange.moved;
         std::vector<std::int32_t> before;
         for (const std::int32_t k : local.factors) {
-            (k == taken ? before : store.factors).push_back(k);
+            (k <= (std::max)(local.mode, taken) ? before : store.factors).push_back(k);
         }
         options wishes = p.source.wishes;
         wishes.placement = p.source.space == memory_space::device ? placement::gpu : placement::cpu;
@@ -723,8 +772,7 @@ OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine
                 store.extents[static_cast<std::size_t>(k)] = p.source.factors[static_cast<std::size_t>(k)].q_extent;
             }
             store.where = layout_choice{local.where, local.mode}.with(store.extents);
-            const program one = store_program(store, p.source, local.where.first_rank, local.where.first_rank);
-            if (one.steps.empty() || make_plan(one, where, wishes).passes.size() == 1) {
+            if (one_pass_stores(store, p.source, where, wishes)) {
                 break;
             }
         }
@@ -735,11 +783,12 @@ OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine
         const double stored = net.store_bytes_per_second > 0
                                   ? static_cast<double>(exchange.moved.most_sent * bytes) / net.store_bytes_per_second
                                   : exchange.predicted_seconds;
-        const double by_stores = computed + exchange.predicted_seconds - (std::max)(computed, stored);
-        if (by_stores <= (std::max)(by_chunks, 0.0)) {
+        const double by_stores =
+            computed + exchange.predicted_seconds - (std::max)(computed, stored) - net.exchange_seconds;
+        if (by_stores <= 0) {
             continue;
         }
-        store.predicted_seconds = stored;
+        store.predicted_seconds = stored + net.exchange_seconds;  // ranks wait for each other
         hidden += by_stores;
         p.stages[i].factors = before;
         p.stages[i + 1] = std::move(store);
@@ -748,6 +797,21 @@ OTIMES_COLD inline double store_where_it_pays(distributed_plan& p, const machine
         }
     }
     return hidden;
+}
+
+/// The stages one after another; where one is done in chunks, the last chunk's part of the exchange (or of the stage) is seen.
+OTIMES_COLD inline double seconds_of(const distributed_plan& p, const distribution_rates& rates) {
+    double seconds = 0;
+    for (std::size_t i = 0; i < p.stages.size(); ++i) {
+        const distributed_stage& s = p.stages[i];
+        seconds += s.predicted_seconds;
+        if (s.kind == stage_kind::exchange && i > 0 && p.stages[i - 1].chunks > 1) {
+            const distributed_stage& local = p.stages[i - 1];
+            seconds += chunk_seconds(p.source, local, s, local.chunks, rates) -
+                       (std::min)(local.predicted_seconds, s.predicted_seconds) * (1 - last_chunk_share(local.chunks));
+        }
+    }
+    return seconds;
 }
 
 /// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
@@ -809,7 +873,7 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     result.stages.back().add = problem.add;
 
-    const double hidden = store_where_it_pays(result, where, net, search);
+    const double hidden = store_in_last_passes(result, where, net, search);
     result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
     const auto extents_behind = [&problem](const distributed_stage& stage) { return extents_after(problem, stage); };
     const auto behind = [](const distributed_stage& stage, const std::vector<std::int64_t>& after) {
@@ -823,6 +887,11 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
         for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
             std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
             most = (std::max)(most, block_of(out, problem.rows, product_of(after), rank).elements());
+            if (result.stages[i].kind ==
+                stage_kind::store) {  // where the executor cannot, the block is stored here and moved
+                most =
+                    (std::max)(most, block_of(result.stages[i].from, problem.rows, product_of(after), rank).elements());
+            }
         }
     }
     held.join(held_by(result, net));
@@ -851,18 +920,14 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     };
     for (std::size_t i = 0; i < result.stages.size(); ++i) {
         distributed_stage& stage = result.stages[i];
-        if (stage.kind == stage_kind::store) {
-            plan_stores(stage, problem, with_local_plans, planned);
-            continue;
-        }
         const std::vector<std::int64_t> after = extents_behind(stage);
-        const bool local = stage.kind == stage_kind::local;
-        if (local && stage.mode >= 0 && i + 1 < result.stages.size() &&
+        const bool local = stage.kind != stage_kind::exchange;
+        if (stage.kind == stage_kind::local && stage.mode >= 0 && i + 1 < result.stages.size() &&
             result.stages[i + 1].kind == stage_kind::exchange) {
             stage.chunks = chunks_of(stage, result.stages[i + 1], bytes, net);
         }
         const std::int32_t mode = local ? stage.mode : -1;
-        const distribution out = behind(stage, after);
+        const distribution out = stage.kind == stage_kind::store ? stage.from : behind(stage, after);
         for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
             const held_block block = block_of(out, problem.rows, product_of(after), rank);
             if (!local || !with_local_plans) {
@@ -902,7 +967,7 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     least = held.total() + steps_need;
     result.workspace_bytes = held.total() + steps_take;
-    result.predicted_seconds = chosen.seconds - hidden;
+    result.predicted_seconds = with_local_plans ? seconds_of(result, search.rates()) : chosen.seconds - hidden;
     for (const distribution_candidate& loser : losers) {
         result.rejected.push_back({distribution_search::kind_of(loser),
                                    three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
@@ -956,11 +1021,23 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
         result.bytes_on_wire += count * one.bytes_on_wire;
         result.most_bytes_sent += count * one.most_bytes_sent;
         double exchanges = 0;
-        for (const distributed_stage& s : one.stages) {
-            exchanges += s.kind == stage_kind::exchange ? s.predicted_seconds : 0.0;
+        double beside = 0;
+        double behind = 0;  // local stages after the last exchange
+        const distribution_rates rates = rates_of(where, problem);
+        for (std::size_t k = 0; k < one.stages.size(); ++k) {
+            const distributed_stage& s = one.stages[k];
+            if (s.kind == stage_kind::exchange) {
+                exchanges += s.predicted_seconds;
+                beside += beside_seconds(slab, s, k > 0 ? memory_share(one.stages[k - 1], rates) : 0.5, rates);
+                behind = 0;
+            } else {
+                behind += s.predicted_seconds;
+                beside += restarts_of(problem, s.factors.size(), rates);
+            }
         }
-        const double local = one.predicted_seconds - exchanges;
-        seen = (std::max)(seen, (std::min)(local, exchanges));
+        const double local = one.predicted_seconds - exchanges + (overlapped ? beside : 0.0);
+        // While the last slab's exchange goes on, the one before it does what is behind its own.
+        seen = (std::max)(seen, (std::min)(local, (std::max)(exchanges - behind, 0.0)));
         result.predicted_seconds +=
             static_cast<double>(count) * (overlapped ? (std::max)(local, exchanges) : one.predicted_seconds);
         result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
@@ -1008,6 +1085,16 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     const std::int64_t limit = problem.wishes.workspace_limit_bytes;
     std::int64_t least = 0;
     distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
+    if (std::ranges::count(result.stages, stage_kind::store, &distributed_stage::kind) > 0) {
+        interconnect exchanges_only = net;
+        exchanges_only.stores = false;
+        std::int64_t needed = 0;  // a store may take a block more
+        distributed_plan other = plan_at_once(problem, where, exchanges_only, with_local_plans, needed);
+        if (least > limit || (needed <= limit && other.predicted_seconds < result.predicted_seconds)) {
+            result = std::move(other);
+            least = needed;
+        }
+    }
     const distribution& x = problem.operand;
     const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
     if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
@@ -1017,7 +1104,12 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         std::int64_t needed = 0;
         distributed_plan slabs = plan_in_slabs(problem, result.result, (longest + count - 1) / count, true, where,
                                                whole_slabs, with_local_plans, needed);
-        if (needed <= limit && slabs.predicted_seconds < result.predicted_seconds) {
+        // Chunks of the cut mode are for rows that are too few: where both were measured, slabs were as fast or faster.
+        double in_one_piece = with_local_plans ? 0.0 : result.predicted_seconds;
+        for (const distributed_stage& s : result.stages) {
+            in_one_piece += with_local_plans ? s.predicted_seconds : 0.0;
+        }
+        if (needed <= limit && (least > limit || slabs.predicted_seconds < in_one_piece)) {
             slabs.rejected = std::move(result.rejected);
             return slabs;
         }

@@ -200,6 +200,27 @@ OTIMES_COLD inline void require_fits(const distribution& p, std::int64_t cols, s
     }
 }
 
+/// True for a grid: neither rows nor columns are whole on a rank.
+[[nodiscard]] constexpr bool cuts_both(const distribution& p) noexcept { return p.row_parts > 1 && p.col_parts > 1; }
+
+/// The same blocks of the same elements, the matrix read row after row as one row of rows * cols columns. @pre not cuts_both(p)
+[[nodiscard]] constexpr distribution as_one_row(const distribution& p, std::int64_t rows, std::int64_t cols) noexcept {
+    distribution one{.col_parts = p.parts()};
+    one.first_rank = p.first_rank;
+    if (rows == 0 || cols == 0) {
+        return one;
+    }
+    if (p.row_parts > 1) {
+        one.extent = rows;
+        one.inner = cols;
+    } else if (p.col_parts > 1) {
+        one.outer = (p.extent == 0 ? 1 : p.outer) * rows;
+        one.extent = p.extent == 0 ? cols : p.extent;
+        one.inner = p.extent == 0 ? 1 : p.inner;
+    }
+    return one;
+}
+
 /// The block of `rank`. @pre the distribution fits
 OTIMES_COLD inline held_block block_of(const distribution& p, std::int64_t rows, std::int64_t cols, std::int32_t rank) {
     const std::int32_t part = rank - p.first_rank;

@@ -49,7 +49,7 @@ enum class gpu_ending : std::uint8_t {
     scaled_across  ///< times a vector with one element for each such stretch
 };
 
-/// One instantiation of fused_trailing, fused_outer, fused_sum or fused_terms.
+/// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms or fused_scattered.
 struct gpu_group {
     bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
     dtype type = dtype::f32;      ///< f32, f64, c64 or c128
@@ -64,6 +64,7 @@ struct gpu_group {
     std::int32_t inputs =
         1;  ///< matrices that follow each other along mode 1 of the input, each with its part of the factor; outer
     gpu_ending ending = gpu_ending::stored;
+    bool scattered = false;  ///< fused_scattered: its tiles go to several matrices, in whole lines; trailing
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -143,6 +144,22 @@ struct group_request {
     std::int64_t inner = 1;           ///< outer: extent below the group
     bool may_alias = false;  ///< the input may lie where the output goes: no block may write what another reads
 };
+
+/// The group of a fused pass: extents of its contracted modes, and its tile.
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group group_of(const pass& p, dtype type) {
+    gpu_group g;
+    g.outer = p.kernel == pass_kernel::gpu_outer;
+    g.type = type;
+    g.tile = p.tile;
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const auto is_here = [k](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); };
+        if (std::ranges::any_of(p.sweeps, is_here)) {
+            g.p.push_back(static_cast<std::int32_t>(p.modes[k].extent_in));
+            g.q.push_back(static_cast<std::int32_t>(p.modes[k].extent_out));
+        }
+    }
+    return g;
+}
 
 // --- shared memory: mode_group.cuh on the host ------------------------------------------------------------------------
 
@@ -270,8 +287,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     for (std::int32_t l = last.first + last.count; l <= g.modes(); ++l) {
         below *= q_in_block(g, l);
     }
-    const bool direct =
-        is_pair(last) ? last.first + 1 == g.modes() && t.run == 1 : below * element_bytes(g.type) >= 32 || last.matrix;
+    const bool direct = !g.scattered && (is_pair(last) ? last.first + 1 == g.modes() && t.run == 1
+                                                       : below * element_bytes(g.type) >= 32 || last.matrix);
     const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct;
     // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
     const std::int64_t words = words_of(g.type);
@@ -330,6 +347,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
     }
     if (g.ending != gpu_ending::stored && (g.terms != 1 || g.sum || g.addend || !g.moves.empty() || g.inputs != 1)) {
         return "other endings than a store: one term, to which nothing is added";
+    }
+    if (g.scattered && (g.outer || g.sum || g.addend || g.terms != 1 || g.inputs != 1 || !g.moves.empty() ||
+                        g.ending != gpu_ending::stored || t.cluster != 1 || t.slices != 1)) {
+        return "scattered: whole trailing tensors of one product, stored";
     }
     if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
         return "kept: several terms of whole trailing tensors";

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+/// @file scatter.hpp
+/// Which plans can leave their output in several matrices, and by which kernel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/scatter_shape.hpp>
+#include <otimes/program/cold.hpp>
+
+namespace otimes::planning {
+
+/// The group of fused_scattered in the place of a fused pass's. Its tile is finished in shared memory, so that there may be one staged
+/// tile less; and where two blocks fit a multiprocessor without staged tiles, there are two: while a block's stores wait for a link, the
+/// other one computes. Nothing where it does not fit, or a tile would belong to two matrices.
+/// @param together scatter_shape::together of the output
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> scattered_group(gpu_group g, std::int64_t together,
+                                                                             const gpu_description& gpu) {
+    g.scattered = true;
+    while (g.tile.slots > 1 && shared_bytes_of(g) > gpu.shared_bytes_per_block) {
+        --g.tile.slots;
+    }
+    if (g.tile.blocks == 1 && g.tile.segments == 1) {
+        gpu_group two = g;
+        two.tile.slots = 0;
+        two.tile.blocks = 2;
+        if (2 * (shared_bytes_of(two) + 1024) <= gpu.shared_bytes_per_multiprocessor && why_illegal(two, gpu).empty()) {
+            g = two;
+        }
+    }
+    if (!gpu.compiles || !why_illegal(g, gpu).empty() || together % (g.tile.rows * g.count_q()) != 0) {
+        return std::nullopt;
+    }
+    return g;
+}
+
+/// True where one pass does a plan and can leave its output divided so.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool scatters(const plan& p, const scatter_shape& to, const machine& where) {
+    return p.where == placement::gpu && p.slab_count == 1 && p.passes.size() == 1 &&
+           p.passes.front().kernel == pass_kernel::gpu_trailing && !where.gpus.empty() &&
+           scattered_group(group_of(p.passes.front(), p.source.tensors.front().type), to.together(),
+                           where.gpus.front());
+}
+
+}  // namespace otimes::planning

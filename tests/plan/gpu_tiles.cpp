@@ -28,6 +28,7 @@ using otimes::gpu_description;
 using otimes::pass_kernel;
 using otimes::plan;
 using otimes::planning::gpu_group;
+using otimes::planning::group_of;
 
 program on_device(program p) {
     for (otimes::tensor& t : p.tensors) {

@@ -117,6 +117,10 @@ argument_block sparse_block(const launch& l, Accumulator one, Accumulator zero) 
     a.outputs = s.outputs;
     a.x_inner_stride = s.x_inner;
     a.y_outer_stride = s.y_outer;
+    a.turns = s.turn.extent;
+    a.x_turn_stride = s.turn.x;
+    a.y_turn_stride = s.turn.y;
+    a.together = s.together;
     for (std::size_t i = 0; i < s.free.size(); ++i) {
         a.free_extent[i] = s.free[i].extent;
         a.x_stride[i] = s.free[i].x;

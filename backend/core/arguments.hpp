@@ -51,6 +51,9 @@ struct sparse_arguments {
     Accumulator alpha, beta;
     long long outputs;
     long long x_inner_stride, y_outer_stride;
+    long long turns;
+    long long x_turn_stride, y_turn_stride;
+    int together;
     long long free_extent[most_free_modes];
     long long x_stride[most_free_modes], y_stride[most_free_modes];
     int free_count;

@@ -520,7 +520,8 @@ private:
 
     /// A contraction with a sparse factor in device memory.
     void lower_sparse(const step& s, launch l) {
-        constexpr std::int64_t wide_sum = 4;  // elements of a thread, at least
+        constexpr std::int64_t wide_sum = 4;                  // elements of a thread, at least
+        constexpr std::int64_t busy = std::int64_t{1} << 18;  // threads
         const tensor& factor = plan_.source.at(s.factor);
         if (factor.space != memory_space::device || factor.type != l.type || factor.mode_count != 2) {
             throw unsupported_error(
@@ -551,6 +552,21 @@ private:
         shape.y_outer = order.y_q;
         shape.free = order.free;
         shape.outer_position = order.q_extent == 1 ? static_cast<std::int32_t>(order.free.size()) : order.q_position;
+        const auto widest = std::ranges::max_element(shape.free, {}, &free_mode::extent);
+        if (widest != shape.free.end()) {
+            shape.turn = *widest;
+            shape.outer_position -= widest - shape.free.begin() < shape.outer_position ? 1 : 0;
+            shape.free.erase(widest);
+        }
+        // Several sums of a thread share indices and values, where enough threads are left.
+        std::int64_t threads = shape.outputs * shape.turn.extent << shape.lanes_log2;
+        for (const free_mode& m : shape.free) {
+            threads *= m.extent;
+        }
+        while (shape.together < sparse_sums_together && shape.together < shape.turn.extent &&
+               threads / (2 * shape.together) >= busy) {
+            shape.together *= 2;
+        }
         shape.conjugate_x = l.sliced.conjugate_x;
         shape.conjugate_values = factor.conjugate;
         const std::int64_t mean = shape.outputs == 0 ? 0 : factor.stored / shape.outputs;

@@ -93,13 +93,18 @@ struct sparse_shape {
     std::int64_t outputs = 1;
     std::int64_t x_inner = 0;
     std::int64_t y_outer = 0;
-    std::vector<free_mode> free;  ///< outermost first in Y
+    free_mode turn;               ///< the free index of which a thread may take several
+    std::int32_t together = 1;    ///< so many, at most sparse_sums_together
+    std::vector<free_mode> free;  ///< the others, outermost first in Y
     std::int32_t outer_position = 0;
     std::int32_t lanes_log2 = 0;  ///< threads of a sum
     bool conjugate_x = false;
     bool conjugate_values = false;
     friend bool operator==(const sparse_shape&, const sparse_shape&) = default;
 };
+
+/// Neighbours along the free index `turn` that a thread takes.
+inline constexpr std::int64_t sparse_sums_together = 8;
 
 /// Of the grid of a dot product over so many pairs: the same on every device, so that the sum has the same order.
 std::int32_t dot_blocks(std::int64_t pairs) noexcept;

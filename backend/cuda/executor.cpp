@@ -406,7 +406,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             resident = std::int64_t{32} * gpu.multiprocessors;
             source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
         } else if (l.kind == launch_kind::sparse) {
-            std::int64_t sums = l.sparse.outputs;
+            std::int64_t sums = l.sparse.outputs * ((l.sparse.turn.extent + l.sparse.together - 1) / l.sparse.together);
             for (const free_mode& m : l.sparse.free) {
                 sums *= m.extent;
             }

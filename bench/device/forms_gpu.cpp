@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Forms in device memory that take more than products: diagonal terms, stacked matrices, column norms, sparse matrices. Operands in device memory, by rows.
+// Forms in device memory that take more than products: diagonal terms, stacked matrices, column norms, sparse matrices, batches. Operands in device memory, by rows.
 //
 //   forms_gpu [OUTPUT.csv [CASE]]         CASE: only the rows whose name begins so
 //
@@ -17,8 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include <otimes/batched.hpp>
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
+#include <otimes/tkron.hpp>
 
 namespace {
 
@@ -94,6 +96,8 @@ void run(Eigen::Index n, Eigen::Index rows) {
         work();
         const double error = static_cast<double>((norms.to_host() - want).norm() / want.norm());
         compare("column_squared_norms(X * K)", type, n, rows, work, product, error);
+        const auto larger = [&] { norms = otimes::column_squared_norms(dX * K, std::int64_t{32} << 20); };
+        compare("column_squared_norms(X * K) in 32 MiB", type, n, rows, larger, product, error);
         const auto plain = [&] { norms = otimes::column_squared_norms(dZ); };
         plain();
         compare(
@@ -190,6 +194,41 @@ void run_interpolated() {
         "W * Z over K * Z", "f32", 8, cars, [&] { dY.noalias() = dW * dZ; }, product, 0);
 }
 
+// Y_i = X_i * kron(A_i, B_i) with one row an item, over the same with shared factors, which is one product; and tkron2.
+template <class Scalar>
+void run_batches(Eigen::Index n, Eigen::Index count) {
+    if (!has("batched")) {
+        return;
+    }
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
+    const char* const type = sizeof(Scalar) == 4 ? "f32" : "f64";
+    const matrix A = matrix::Random(count * n, n), B = matrix::Random(count * n, n);
+    const device dA(A), dB(B), dX(matrix(matrix::Random(count, n * n))), dC(matrix(matrix::Random(n, n)));
+    device dY(count, n * n);
+    const auto shared = [&] { dY.noalias() = dX * kron(dC, dC); };
+    const auto own = [&] {
+        otimes::batched(dY, count) =
+            otimes::batched(dX, count) * kron(otimes::batched(dA, count), otimes::batched(dB, count));
+    };
+    own();
+    const matrix X = dX.to_host(), Y = dY.to_host();
+    double error = 0;
+    for (Eigen::Index i = 0; i < count; i += count / 7) {
+        const Eigen::Map<const matrix> x(X.data() + i * n * n, n, n), y(Y.data() + i * n * n, n, n);
+        const matrix want = A.middleRows(i * n, n).transpose() * x * B.middleRows(i * n, n);
+        error = std::max(error, static_cast<double>((y - want).norm() / want.norm()));
+    }
+    compare("batched: factors of their own over shared ones", type, n, count, own, shared, error);
+    const auto in_tkron = [&] {
+        otimes::tkron2<Scalar>(otimes::gpu(), {.rows = n, .cols = n, .data = dC.data()},
+                               {.rows = n, .cols = n, .data = dC.data()}, {.data = dX.data(), .batch_stride = n * n},
+                               {.data = dY.data(), .batch_stride = n * n}, count);
+    };
+    in_tkron();
+    compare("batched: tkron2 over X * K", type, n, count, in_tkron, shared, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -212,6 +251,9 @@ int main(int argc, char** argv) {
     run<float>(32, 1024);
     run_stacked<float>(64);
     run_interpolated();
+    run_batches<float>(4, 1000000);
+    run_batches<float>(8, 250000);
+    run_batches<double>(16, 50000);
     if (out != stdout) {
         std::fclose(out);
     }

@@ -14,6 +14,10 @@
 /// that all share is 0, and the plan covers the whole batch. Where factors differ between items, or items are given by
 /// pointers, the CPU plans one item and runs that plan for each, items over the threads; `explain` says so.
 ///
+/// Device memory: `batched(otimes::gpu(), pointer, rows, cols, count)` and `batched(dX, count)`, a DeviceMatrix cut into items, are batches there; all of
+/// an expression are, what all items share may also come from the host. One program, its launches in the executor's stream; factors that
+/// differ are applied by the generic kernel. Asynchronous; no pointers to items, no `.eval()`.
+///
 /// Scalars: one type for all operands. Lifetime: batches are views; single matrices are kept as kron() keeps them.
 /// Errors, before anything is written: shape_error (counts, shapes), alias_error (an item of Y shares memory with an operand
 /// or with another item), unsupported_error (a shared factor that is neither dense nor an identity).
@@ -38,6 +42,7 @@
 #include <otimes/adapt/strided/run_items.hpp>
 #include <otimes/adapt/strided/view.hpp>
 #include <otimes/expr/batch_operand.hpp>
+#include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/program/checked.hpp>
@@ -59,6 +64,7 @@ struct item_operand {
     std::int64_t col_stride = 1;
     std::int64_t batch_stride = 0;
     std::int64_t count = 1;
+    const executor* home = nullptr;  ///< of items in device memory
 
     [[nodiscard]] Scalar* at(std::int64_t item) const {
         return pointers ? (*pointers)[static_cast<std::size_t>(item)] : data + item * batch_stride;
@@ -147,6 +153,12 @@ bool items_meet(const item_operand<Written>& written) {
 [[noreturn]] OTIMES_COLD inline void throw_counts(const std::string& name, std::int64_t count, std::int64_t other) {
     throw shape_error("otimes: batched: " + name + " has " + std::to_string(count) + " items, another operand " +
                       std::to_string(other) + ". All batches of an expression have equally many items.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_batch_spaces(const std::string& name) {
+    throw unsupported_error(
+        "otimes: batched: " + name +
+        " and Y are not in one memory space. Give all batches of an expression in host memory, or all in device "
+        "memory: otimes::batched(otimes::gpu(), pointer, rows, cols, count).");
 }
 [[noreturn]] OTIMES_COLD inline void throw_batch_alias(const std::string& what) {
     throw alias_error("otimes: batched(Y) = ..: an item of Y shares memory with " + what +
@@ -248,6 +260,41 @@ template <int Order = Eigen::ColMajor, class Element>
     }
     return batched<Order>(data, rows, cols, count, stride);
 }
+/// The same in the device memory of an executor, as otimes::gpu(). @throws shape_error; unsupported_error the executor reaches none
+template <int Order = Eigen::ColMajor, class Element>
+[[nodiscard]] batch_view<Element> batched(const executor& where, Element* data, std::int64_t rows, std::int64_t cols,
+                                          std::int64_t count, std::int64_t batch_stride,
+                                          std::int64_t outer_stride = 0) {
+    auto items = batched<Order>(data, rows, cols, count, batch_stride, outer_stride).items();
+    items.home = batches::require_device(where, "batched");
+    return batch_view<Element>(std::move(items));
+}
+template <int Order = Eigen::ColMajor, class Element>
+[[nodiscard]] batch_view<Element> batched(const executor& where, Element* data, std::int64_t rows, std::int64_t cols,
+                                          std::int64_t count) {
+    auto items = batched<Order>(data, rows, cols, count).items();
+    items.home = batches::require_device(where, "batched");
+    return batch_view<Element>(std::move(items));
+}
+/// A matrix in device memory as `count` items that lie one after another: its columns (its rows, where it is stored by rows) in equal parts.
+/// @throws shape_error they do not come out even
+template <class Matrix>
+requires(is_device_operand<std::remove_cvref_t<Matrix>>&& requires(Matrix& m) {
+    m.data();
+    m.outer_stride();
+    m.home()->stream();
+}) [[nodiscard]] auto batched(Matrix& m, std::int64_t count) {
+    constexpr int order = std::remove_cvref_t<Matrix>::IsRowMajor ? Eigen::RowMajor : Eigen::ColMajor;
+    const std::int64_t cut = order == Eigen::RowMajor ? m.rows() : m.cols();
+    if (count < 1 || cut % count != 0 || m.home() == nullptr) {
+        throw shape_error("otimes: batched(dX, " + std::to_string(count) + "): dX is " +
+                          detail::shape_text(m.rows(), m.cols()) + "; its " +
+                          (order == Eigen::RowMajor ? "rows" : "columns") + " must come out even.");
+    }
+    const std::int64_t rows = order == Eigen::RowMajor ? cut / count : m.rows();
+    const std::int64_t cols = order == Eigen::RowMajor ? m.cols() : cut / count;
+    return batched<order>(static_cast<const executor&>(*m.home()), m.data(), rows, cols, count);
+}
 /// Matrices of one shape at the given addresses. The pointers are copied. @throws shape_error
 template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
 [[nodiscard]] auto batched(std::span<Element* const, Extent> pointers, std::int64_t rows, std::int64_t cols,
@@ -311,8 +358,8 @@ public:
     explicit batch_leaf(const batch_view<const Scalar>& b) : items_(b.items()), is_batch_(true) {}
     explicit batch_leaf(const batch_view<Scalar>& b) : is_batch_(true) {
         const detail::item_operand<Scalar>& from = b.items();
-        items_ = {from.data,       nullptr,         from.rows,         from.cols,
-                  from.row_stride, from.col_stride, from.batch_stride, from.count};
+        items_ = {from.data,       nullptr,           from.rows,  from.cols, from.row_stride,
+                  from.col_stride, from.batch_stride, from.count, from.home};
         if (from.by_pointers()) {
             items_.pointers =
                 std::make_shared<const std::vector<const Scalar*>>(from.pointers->begin(), from.pointers->end());
@@ -326,7 +373,10 @@ public:
             return items_;
         }
         const matrix_view v = shared_.view();
-        return {static_cast<const Scalar*>(v.data), nullptr, v.rows, v.cols, v.row_stride, v.col_stride, 0, 1};
+        return {static_cast<const Scalar*>(v.data), nullptr, v.rows, v.cols, v.row_stride, v.col_stride, 0, 1, nullptr};
+    }
+    [[nodiscard]] memory_space space() const noexcept {
+        return is_batch_ ? (items_.home != nullptr ? memory_space::device : memory_space::host) : shared_.space();
     }
     [[nodiscard]] bool is_batch() const noexcept { return is_batch_; }
     [[nodiscard]] bool is_identity() const noexcept { return !is_batch_ && shared_.is_identity(); }
@@ -392,7 +442,9 @@ public:
 
     void append(batch_leaf<Scalar> factor) { factors_.push_back(std::move(factor)); }
     /// All factors of a kron; dense ones and identities. @throws unsupported_error
-    void append(const kron_expr<Scalar>& k) {
+    template <class Kron>
+    requires requires(const Kron& k) { k.node().factors(); }
+    void append(const Kron& k) {
         for (const leaf& f : k.node().factors()) {
             if (!f.is_dense() && !f.is_identity()) {
                 throw unsupported_error(
@@ -495,6 +547,7 @@ public:
         for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
             refuse(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
         });
+        require_one_space(y);
         detail::mode_products<Scalar> product = describe(y);
         product.alpha = scale * alpha_;
         product.add = add;
@@ -502,7 +555,7 @@ public:
             return;
         }
         if (!by_pointers(y)) {
-            batches::evaluate(product);
+            batches::evaluate(product, y.home);
             return;
         }
         lowering_scratch scratch;
@@ -531,8 +584,12 @@ public:
         y.col_stride = y.rows;
         y.batch_stride = y.rows * y.cols;
         y.count = count_;
+        y.home = x_.now().home;
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
+            y.home = y.home != nullptr || f.is_identity() ? y.home : f.now().home;
+        });
         std::int64_t times = 1;
-        const plan result = batches::plan_of(describe(y), wishes, times);
+        const plan result = batches::plan_of(describe(y), wishes, times, y.home);
         if (items != nullptr) {
             *items = by_pointers(y) ? count_ : times;
         }
@@ -545,6 +602,18 @@ public:
     [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
 
 private:
+    /// X, Y and factors that differ are in one memory; what all items share may come from the host.
+    void require_one_space(const detail::item_operand<Scalar>& y) const {
+        const memory_space space = y.home != nullptr ? memory_space::device : memory_space::host;
+        if (x_.space() != space) {
+            detail::throw_batch_spaces("X");
+        }
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
+            if (!f.is_identity() && f.space() != space && (f.is_batch() || space == memory_space::host)) {
+                detail::throw_batch_spaces(std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1));
+            }
+        });
+    }
     template <class Use>
     void for_each_factor(const Use& use) const {
         for (const bool from_left : {true, false}) {
@@ -575,6 +644,7 @@ private:
     /// The product for the whole batch, or, where an operand is given by pointers, for one item.
     [[nodiscard]] detail::mode_products<Scalar> describe(const detail::item_operand<Scalar>& y) const {
         detail::mode_products<Scalar> product;
+        product.space = y.home != nullptr ? memory_space::device : memory_space::host;
         const detail::item_operand<const Scalar> x = x_.now();
         const bool apart = by_pointers(y);
         product.x = apart && x.by_pointers() ? (x.count > 0 ? x.at(0) : nullptr) : x.data;
@@ -613,6 +683,7 @@ private:
                 applied.p_stride = from_left ? f.col_stride : f.row_stride;
                 applied.q_stride = from_left ? f.row_stride : f.col_stride;
                 applied.conjugate = factors[k].conjugated();
+                applied.space = factors[k].space();
                 if (!apart && f.batch_stride != 0) {
                     applied.item_strides.push_back(f.batch_stride);
                 }
@@ -638,9 +709,20 @@ private:
 
 namespace batches {
 
+/// A kron with factors in device memory, a matrix there, as otimes/cuda.hpp makes them.
+template <class Type>
+concept device_kron_like = is_device_operand<Type> && requires(const Type& k) {
+    k.node().factors();
+    k.factor_count();
+};
+template <class Type>
+concept device_matrix_like = is_device_operand<Type> && requires(const Type& m) {
+    m.operand().matrix;
+};
+
 /// What may stand beside a batch.
 template <class Type>
-concept single_matrix = eigen::dense<Type>;
+concept single_matrix = eigen::dense<Type> || device_matrix_like<eigen::bare<Type>>;
 
 template <class Scalar, class Argument>
 batch_leaf<Scalar> make_leaf(Argument&& argument) {
@@ -649,6 +731,8 @@ batch_leaf<Scalar> make_leaf(Argument&& argument) {
                   "otimes: batched: all operands have one scalar type; convert the others with .cast<Scalar>().");
     if constexpr (is_batch_operand<type>) {
         return batch_leaf<Scalar>(argument);
+    } else if constexpr (device_matrix_like<type>) {
+        return batch_leaf<Scalar>(std::forward<Argument>(argument).operand().matrix);
     } else {
         return batch_leaf<Scalar>(eigen::make_leaf(std::forward<Argument>(argument)));
     }
@@ -658,7 +742,7 @@ void append(batched_kron<Scalar>& k, Argument&& argument) {
     using type = eigen::bare<Argument>;
     if constexpr (std::is_same_v<type, identity_factor>) {
         k.append(batch_leaf<Scalar>(leaf::identity(argument.order)));
-    } else if constexpr (eigen::is_kron<type>) {
+    } else if constexpr (eigen::is_kron<type> || device_kron_like<type>) {
         static_assert(std::is_same_v<typename type::Scalar, Scalar>,
                       "otimes: batched: all operands have one scalar type; convert the others with .cast<Scalar>().");
         k.append(argument);
@@ -682,9 +766,9 @@ struct first_batch<> {
     using type = void;
 };
 
-template <class Scalar>
-std::shared_ptr<const batched_kron<Scalar>> shared(const kron_expr<Scalar>& k) {
-    auto result = std::make_shared<batched_kron<Scalar>>();
+template <class Kron>
+requires(eigen::is_kron<Kron> || device_kron_like<Kron>) auto shared(const Kron& k) {
+    auto result = std::make_shared<batched_kron<typename Kron::Scalar>>();
     result->append(k);
     return result;
 }
@@ -703,7 +787,8 @@ template <class Scalar>
 inline constexpr bool is_product<batched_product<Scalar>> = true;
 
 template <class Type>
-concept some_kron = is_batched_kron<eigen::bare<Type>> || eigen::is_kron<eigen::bare<Type>>;
+concept some_kron =
+    is_batched_kron<eigen::bare<Type>> || eigen::is_kron<eigen::bare<Type>> || device_kron_like<eigen::bare<Type>>;
 /// A kron and what it is multiplied by make a batch.
 template <class Kron, class Matrix>
 concept batched_pair = (some_kron<Kron> && is_batch_operand<eigen::bare<Matrix>>) ||

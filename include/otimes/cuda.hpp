@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <otimes/exec/executor.hpp>
+#include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/dense_factors.hpp>
 #include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/identity.hpp>
@@ -1661,7 +1662,7 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
 /// expression is evaluated, as diagonals of more than 256 rows; others with structure (shorter diagonals, sparse, ..) written out as dense ones
 /// now. @throws shape_error when extents overflow; unsupported_error another factor with structure of more than 256 rows or columns
 template <class... Factors>
-requires(any_device_operand<Factors...> &&
+requires(any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (device::is_factor_range<device::bare<Factors>> && ...)))
     [[nodiscard]] auto kron(Factors&&... factors) {
     using scalar =

@@ -696,5 +696,6 @@ DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order
 #include <otimes/device/column_norms.hpp>
 #include <otimes/device/diagonals.hpp>
 #include <otimes/device/operator_sums.hpp>
+#include <otimes/device/row_products.hpp>
 #include <otimes/device/sparse.hpp>
 #include <otimes/device/stacking.hpp>

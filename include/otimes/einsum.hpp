@@ -342,10 +342,22 @@ public:
         if (detail::meets_itself(to)) {
             detail::throw_contraction_alias(Text.text, "itself: two indices may mean one element");
         }
+        const executor* const home = to.home();
+        if ((first_.home() == nullptr) != (home == nullptr) || (second_.home() == nullptr) != (home == nullptr)) {
+            throw unsupported_error(
+                "otimes: einsum: some operands or the destination are in device memory, others in host memory. Give "
+                "all of them as "
+                "views in one executor's memory: otimes::strided_view<Scalar, N>(pointer, extents, "
+                "strides).in(otimes::gpu()).");
+        }
         detail::mode_products<Scalar> product = describe(to.data(), to.strides());
         product.alpha = alpha * alpha_;
         product.add = add;
-        batches::evaluate(product);
+        if (home != nullptr) {
+            batches::require_device(*home, "einsum");
+            product.space = product.factors[0].space = memory_space::device;
+        }
+        batches::evaluate(product, home);
     }
     template <class Destination>
     void assign_to(Destination&& destination) const {

@@ -250,9 +250,15 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[Dimen
 inline namespace OTIMES_TARGET {
 namespace batches {
 
-/// y = beta * y + product.
+/// y = beta * y + product; `home`: the executor of operands in device memory.
 template <class Scalar>
-void evaluate_with_beta(detail::mode_products<Scalar>&& product, const Scalar& beta) {
+void evaluate_with_beta(detail::mode_products<Scalar>&& product, const Scalar& beta, const executor* home = nullptr) {
+    if (home != nullptr) {
+        product.space = memory_space::device;
+        for (detail::axis_factor<Scalar>& f : product.factors) {
+            f.space = memory_space::device;
+        }
+    }
     if (beta != Scalar(0) && beta != Scalar(1)) {
         detail::mode_products<Scalar> scaling;
         for (const detail::product_axis& a : product.axes) {
@@ -260,10 +266,11 @@ void evaluate_with_beta(detail::mode_products<Scalar>&& product, const Scalar& b
         }
         scaling.x = scaling.y = product.y;
         scaling.alpha = beta;
-        evaluate(scaling);  // element by element, in place
+        scaling.space = product.space;
+        evaluate(scaling, home);  // element by element, in place
     }
     product.add = beta != Scalar(0);
-    evaluate(product);
+    evaluate(product, home);
 }
 
 }  // namespace batches
@@ -287,6 +294,32 @@ void tkron3(const tkron_factor<Scalar>& first, const tkron_factor<Scalar>& secon
             const tkron_array<const Scalar>& x, const tkron_array<Scalar>& y, std::int64_t count = 1,
             const Scalar& alpha = Scalar(1), const Scalar& beta = Scalar(0)) {
     batches::evaluate_with_beta(detail::describe_tkron<3, Scalar>({first, second, third}, x, y, count, alpha), beta);
+}
+/// @}
+
+/// @name The same with all pointers to the device memory of an executor, as otimes::gpu(); asynchronous. @throws also unsupported_error where
+/// the executor reaches none
+/// @{
+template <class Scalar>
+void tkron1(const executor& where, const tkron_factor<Scalar>& first, const tkron_array<const Scalar>& x,
+            const tkron_array<Scalar>& y, std::int64_t count = 1, const Scalar& alpha = Scalar(1),
+            const Scalar& beta = Scalar(0)) {
+    batches::evaluate_with_beta(detail::describe_tkron<1, Scalar>({first}, x, y, count, alpha), beta,
+                                batches::require_device(where, "tkron1"));
+}
+template <class Scalar>
+void tkron2(const executor& where, const tkron_factor<Scalar>& first, const tkron_factor<Scalar>& second,
+            const tkron_array<const Scalar>& x, const tkron_array<Scalar>& y, std::int64_t count = 1,
+            const Scalar& alpha = Scalar(1), const Scalar& beta = Scalar(0)) {
+    batches::evaluate_with_beta(detail::describe_tkron<2, Scalar>({first, second}, x, y, count, alpha), beta,
+                                batches::require_device(where, "tkron2"));
+}
+template <class Scalar>
+void tkron3(const executor& where, const tkron_factor<Scalar>& first, const tkron_factor<Scalar>& second,
+            const tkron_factor<Scalar>& third, const tkron_array<const Scalar>& x, const tkron_array<Scalar>& y,
+            std::int64_t count = 1, const Scalar& alpha = Scalar(1), const Scalar& beta = Scalar(0)) {
+    batches::evaluate_with_beta(detail::describe_tkron<3, Scalar>({first, second, third}, x, y, count, alpha), beta,
+                                batches::require_device(where, "tkron3"));
 }
 /// @}
 

@@ -318,6 +318,14 @@ void check_sparse() {
         dY = twice * dX;
         CHECK(agrees(dY.to_host(), host(dense * (dense * X)), size));
     }
+    // Many sums, of which a thread takes several.
+    Eigen::SparseMatrix<Scalar> wide(40, 30011);
+    for (int j = 0; j < 30011; j += 3) wide.insert(j * 7 % 40, j) = Scalar(static_cast<float>(j % 11 - 5));
+    const host tall = random(40, 19, 14);
+    DeviceMatrix<Scalar> dTall(30011, 19);
+    poison(dTall);
+    dTall = DeviceSparse<Scalar>(wide).transpose() * DeviceMatrix<Scalar>(tall);
+    CHECK(agrees(dTall.to_host(), host(wide.transpose() * tall), size));
     // Host matrices beside operators on the device; a factor; a term.
     dY = (by_columns * K * by_columns.transpose() + identity()) * dX;
     CHECK(agrees(dY.to_host(), host(w * k * w.transpose() * X + X), size));
@@ -338,6 +346,49 @@ void check_sparse() {
         "equal the rows of the next.",
         otimes::shape_error);
     CHECK_THROWS_AS(static_cast<void>(Q * K + F * F.transpose()), otimes::shape_error);
+}
+
+// Row by row and column by column Kronecker products, from both sides, against the formed ones.
+template <class Scalar>
+void check_row_products() {
+    using host = matrix<Scalar, 0>;
+    using otimes::DeviceMatrix;
+    using otimes::face_split;
+    using otimes::khatri_rao;
+    const auto random = [](std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+        return random_matrix<host>(rows, cols, seed);
+    };
+    const host a = random(7, 3, 1), b = random(7, 4, 2), c = random(7, 2, 3), X = random(24, 5, 4), Z = random(7, 5, 5),
+               L = random(6, 7, 6), M = random(6, 24, 7);
+    const DeviceMatrix<Scalar> A(a), B(b), dX(X), dZ(Z), dL(L), bT(host(b.transpose()));
+    const DeviceMatrix<Scalar, 1> C(c), rX(X), rZ(Z), rM(M);
+    const shapes size{7, {24}, {7}};
+    host split(7, 24);
+    for (Eigen::Index i = 0; i < 7; ++i)
+        split.row(i) = dense_kron<Scalar>({host(a.row(i)), host(b.row(i)), host(c.row(i))});
+    const auto S = face_split(A, B, C);
+    REQUIRE(S.rows() == 7);
+    REQUIRE(S.cols() == 24);
+    DeviceMatrix<Scalar> dY(7, 5), dW(24, 5);
+    poison(dY);
+    dY = S * dX;
+    CHECK(agrees(dY.to_host(), host(split * X), size));
+    dY += 2 * (S * rX);
+    CHECK(agrees(dY.to_host(), host(Scalar(3) * split * X), size));
+    poison(dW);
+    dW = S.adjoint() * dZ;
+    CHECK(agrees(dW.to_host(), host(split.adjoint() * Z), size));
+    dW = khatri_rao(A.transpose(), bT, C.transpose()) * (2 * rZ);
+    CHECK(agrees(dW.to_host(), host(Scalar(2) * split.transpose() * Z), size));
+    CHECK(agrees(host((dL * S).to_host()), host(L * split), size));
+    CHECK(agrees(host((rM * S.transpose()).to_host()), host(M * split.transpose()), size));
+    CHECK(agrees(host((dL.conjugate() * S.conjugate()).to_host()), host((L * split).conjugate()), size));
+    CHECK(agrees(host((face_split(B) * (bT * kron(DeviceMatrix<Scalar>(host::Identity(7, 7))))).to_host()),
+                 host(b * b.transpose()), size));
+    CHECK_THROWS_WITH_AS(static_cast<void>(S * dZ),
+                         "otimes: S * X in device memory with a face_split or khatri_rao S: S is 7 x 24, X is 7 x 5.",
+                         otimes::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(face_split(A, dX)), otimes::shape_error);
 }
 
 }  // namespace device_test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The forms of form_checks.hpp on a GPU.
+#include "cuda/batch_checks.hpp"
 #include "cuda/form_checks.hpp"
 
 using namespace device_test;
@@ -16,4 +17,20 @@ TEST_CASE_TEMPLATE("column norms, without the product" * needs_gpu(), Scalar, fl
 
 TEST_CASE_TEMPLATE("sparse matrices" * needs_gpu(), Scalar, float, double, std::complex<float>) {
     check_sparse<Scalar>();
+}
+
+TEST_CASE_TEMPLATE("batches" * needs_gpu(), Scalar, float, std::complex<double>) {
+    check_batches<Scalar>(otimes::gpu());
+}
+
+TEST_CASE_TEMPLATE("tkron1, tkron2 and tkron3" * needs_gpu(), Scalar, float, std::complex<double>) {
+    check_tkron<Scalar>(otimes::gpu());
+}
+
+TEST_CASE_TEMPLATE("contractions" * needs_gpu(), Scalar, float, std::complex<double>) {
+    check_contractions<Scalar>(otimes::gpu());
+}
+
+TEST_CASE_TEMPLATE("row by row products" * needs_gpu(), Scalar, float, std::complex<double>) {
+    check_row_products<Scalar>();
 }

@@ -102,6 +102,8 @@ private:
         REQUIRE(s.outer_position >= 0);
         REQUIRE(s.outer_position <= static_cast<int>(s.free.size()));
         REQUIRE(s.lanes_log2 <= 5);
+        REQUIRE(s.together >= 1);
+        REQUIRE(s.together <= otimes::backend::sparse_sums_together);
         const auto* const starts = m.at<std::int32_t>(l.factors[0], slab);
         const auto* const inner = m.at<std::int32_t>(l.factors[1], slab);
         const T* const values = m.at<T>(l.factors[2], slab);
@@ -114,14 +116,15 @@ private:
                 oy += rest % s.free[k].extent * s.free[k].y;
                 rest /= s.free[k].extent;
             }
-            for (std::int64_t o = 0; o < s.outputs; ++o) {
+            for (std::int64_t at = 0; at < s.outputs * s.turn.extent; ++at) {
+                const std::int64_t o = at / s.turn.extent, t = at % s.turn.extent;
                 T sum(0);
                 for (std::int32_t k = starts[o]; k < starts[o + 1]; ++k) {
-                    const T x = m.at<T>(l.x, slab)[ox + inner[k] * s.x_inner];
+                    const T x = m.at<T>(l.x, slab)[ox + t * s.turn.x + inner[k] * s.x_inner];
                     sum += (s.conjugate_x ? otimes::detail::conjugate_of(x) : x) *
                            (s.conjugate_values ? otimes::detail::conjugate_of(values[k]) : values[k]);
                 }
-                T& to = m.at<T>(l.y, slab)[oy + o * s.y_outer];
+                T& to = m.at<T>(l.y, slab)[oy + t * s.turn.y + o * s.y_outer];
                 to = m.scalar<T>(l.scalar) * sum + (l.add ? to : T(0));
             }
         }

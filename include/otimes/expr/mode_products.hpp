@@ -40,6 +40,7 @@ struct axis_factor {
     std::int64_t p_stride = 0;
     std::int64_t q_stride = 0;
     bool conjugate = false;
+    memory_space space = memory_space::host;
     std::vector<std::int64_t> item_strides;  ///< per axis; empty: shared by all items
 };
 
@@ -53,6 +54,7 @@ struct mode_products {
     Scalar alpha = Scalar(1);
     bool conjugate_x = false;
     bool add = false;
+    memory_space space = memory_space::host;  ///< of X and Y; a shared factor may be in host memory where they are not
 
     /// True where a factor differs along this axis.
     [[nodiscard]] bool is_item_axis(std::size_t axis) const {
@@ -93,6 +95,7 @@ struct mode_products {
         item.alpha = alpha;
         item.conjugate_x = conjugate_x;
         item.add = add;
+        item.space = space;
         return item;
     }
 
@@ -101,7 +104,7 @@ struct mode_products {
     void lower(program& target, bindings& bound) const {
         target.clear();
         bound.clear();
-        std::int32_t current = add_operand(target, bound, tensor_role::input, x);
+        std::int32_t current = add_operand(target, bound, tensor_role::input, x, space);
         target.tensors.back().conjugate = conjugate_x && is_complex_scalar<Scalar>;
         for (const product_axis& a : axes) {
             target.add_mode(a.extent_in, a.stride_in);
@@ -132,7 +135,7 @@ struct mode_products {
         }
         for (std::size_t k = 0; k < factors.size(); ++k) {
             const axis_factor<Scalar>& f = factors[k];
-            const std::int32_t matrix = add_operand(target, bound, tensor_role::factor, f.data);
+            const std::int32_t matrix = add_operand(target, bound, tensor_role::factor, f.data, f.space);
             target.tensors.back().conjugate = f.conjugate && is_complex_scalar<Scalar>;
             if (!f.item_strides.empty()) {
                 for (std::size_t a = 0; a < axes.size(); ++a) {
@@ -153,7 +156,7 @@ struct mode_products {
         if (factors.empty()) {
             push_step(step_kind::accumulate, -1, -1);
         }
-        const std::int32_t result = add_operand(target, bound, tensor_role::output, y);
+        const std::int32_t result = add_operand(target, bound, tensor_role::output, y, space);
         for (const product_axis& a : axes) {
             target.add_mode(a.extent_out, a.stride_out);
         }
@@ -180,8 +183,10 @@ private:
         t.alignment_log2 = static_cast<std::uint8_t>(std::countr_zero(aligned));
         return t;
     }
-    static std::int32_t add_operand(program& target, bindings& bound, tensor_role role, const Scalar* data) {
+    static std::int32_t add_operand(program& target, bindings& bound, tensor_role role, const Scalar* data,
+                                    memory_space where) {
         const std::int32_t id = target.add_tensor(make_tensor(role));
+        target.tensors.back().space = where;
         target.tensors.back().binding = static_cast<std::int32_t>(bound.pointers.size());
         bound.pointers.push_back(const_cast<Scalar*>(data));
         return id;

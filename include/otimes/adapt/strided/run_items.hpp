@@ -183,10 +183,38 @@ private:
     std::int64_t count_ = 1;
 };
 
-/// Y (+)= alpha * X with its factors, on the current executor.
+/// The executor of operands in device memory: the one that is set if it may reach a GPU, else theirs.
+inline const executor& executor_of(const executor& home) {
+    const executor* const chosen = default_executor();
+    return chosen != nullptr && chosen->where() != placement::cpu ? *chosen : home;
+}
+
+/// The executor of operands in device memory may be named. @throws unsupported_error it reaches no device memory
+inline const executor* require_device(const executor& where, const char* what) {
+    if (where.where() != placement::gpu && where.where() != placement::automatic) {
+        throw unsupported_error(
+            "otimes: " + std::string(what) + ": executor '" + std::string(where.name()) +
+            "' does not reach the memory of one GPU. Name otimes::gpu(), or leave the executor out for "
+            "operands in host memory.");
+    }
+    return &where;
+}
+
+/// Y (+)= alpha * X with its factors, on the current executor; `home`: where X and Y are in device memory, their executor.
 template <class Scalar>
-void evaluate(const detail::mode_products<Scalar>& whole) {
+void evaluate(const detail::mode_products<Scalar>& whole, const executor* home = nullptr) {
     lowering_scratch scratch;
+    if (home != nullptr) {
+        if constexpr (dtype_of<Scalar>() == dtype::other) {
+            throw unsupported_error("otimes: the scalars of GPUs are float, double and their complex types.");
+        } else {
+            whole.lower(scratch.program(), scratch.bindings());
+            const executor& e = executor_of(*home);
+            const auto& found = cached_plan_for(scratch.program(), e);
+            e.run(found_plan(found), scratch.bindings(), {});
+            return;
+        }
+    }
     if (!whole.has_item_axis() || !runs_items_apart<Scalar>()) {
         whole.lower(scratch.program(), scratch.bindings());
         evaluate_program<Scalar>(scratch.program(), scratch.bindings());
@@ -201,18 +229,20 @@ void evaluate(const detail::mode_products<Scalar>& whole) {
 
 /// The plan that `evaluate` runs: of the whole, or of one item. `items` receives how often it is run.
 template <class Scalar>
-plan plan_of(const detail::mode_products<Scalar>& whole, const options& wishes, std::int64_t& items) {
+plan plan_of(const detail::mode_products<Scalar>& whole, const options& wishes, std::int64_t& items,
+             const executor* home = nullptr) {
     program lowered;
     bindings bound;
-    const bool apart = whole.has_item_axis() && runs_items_apart<Scalar>();
+    const executor& e = home != nullptr ? executor_of(*home) : current_executor();
+    const bool apart = home == nullptr && whole.has_item_axis() && runs_items_apart<Scalar>();
     const detail::mode_products<Scalar> item = apart ? whole.one_item() : detail::mode_products<Scalar>();
     (apart ? item : whole).lower(lowered, bound);
     items = apart ? item_walk<Scalar>(whole).count() : 1;
     options decided = wishes;
     if (decided.placement == placement::automatic) {
-        decided.placement = current_executor().where();
+        decided.placement = e.where();
     }
-    return make_plan(lowered, current_executor().target(), decided);
+    return make_plan(lowered, e.target(), decided);
 }
 
 /// Of `items` by a plan of one, how many the current executor takes at a time.

@@ -18,6 +18,8 @@
 
 namespace otimes {
 
+class executor;
+
 template <class ScalarType, std::size_t Order>
 class strided_view;
 
@@ -79,8 +81,17 @@ public:
     strided_view(const strided_view&) = default;
     /// A view of elements that are only read.
     operator strided_view<const ScalarType, Order>() const requires(!std::is_const_v<ScalarType>) {
-        return {data_, extents_, strides_};
+        const strided_view<const ScalarType, Order> result{data_, extents_, strides_};
+        return home_ != nullptr ? result.in(*home_) : result;
     }
+    /// The same elements, in the device memory of an executor, as otimes::gpu(): contractions of such views run there. They are not read one by
+    /// one.
+    [[nodiscard]] strided_view in(const executor& where) const {
+        strided_view result(*this);
+        result.home_ = &where;
+        return result;
+    }
+    [[nodiscard]] const executor* home() const noexcept { return home_; }
 
     /// Without gaps, the first index running fastest (as in Eigen and Fortran).
     [[nodiscard]] static strided_view by_columns(ScalarType* data, const extents_type& extents) {
@@ -155,6 +166,7 @@ private:
     ScalarType* data_;
     extents_type extents_;
     extents_type strides_;
+    const executor* home_ = nullptr;
 };
 
 /// A tensor that owns its elements, the first index running fastest; what a contraction evaluates to.

@@ -984,6 +984,15 @@ public:
     void operator-=(const Value& value) const {
         run(value, true, -Scalar(1), false);
     }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator=(const Matrix& x) const { *this = x.expression(); }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator+=(const Matrix& x) const { *this += x.expression(); }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator-=(const Matrix& x) const { *this -= x.expression(); }
 
 private:
     template <class Value>

@@ -207,12 +207,28 @@ TEST_CASE("lists of factors, powers, and products in place in device memory") {
         auto view = dY.map();
         view *= 0.5;
         view *= kron(A, DeviceMatrix<double>(f[0])) - otimes::identity();
-        const DeviceMatrix<double> dZ = dX * kron(DeviceMatrix<double>(f[0]), A), dW = (dX + 3 * dX) / 2;
+        DeviceMatrix<double> dZ = dX * kron(DeviceMatrix<double>(f[0]), A);
+        const DeviceMatrix<double> dW = (dX + 3 * dX) / 2;
         CHECK(agrees(dZ.to_host(), XF, s));
         CHECK(dW.to_host() == host<double>(2 * X));
         CHECK(dW.size() == 30);
         const DeviceMatrix<double> F(f[0]), dV = dW * ((kron(F, A) + kron(F, A)) / 4);
         CHECK(agrees(dV.to_host(), XF, s));
+        // Sums of host krons, beside krons in device memory and alone.
+        const auto H = kron(f[0], f[1]);
+        dZ.noalias() = dX;
+        dZ.noalias() += dX;
+        dZ.noalias() -= dW;
+        CHECK(dZ.to_host() == host<double>::Zero(5, 6));
+        dZ = dX * (kron(F, A) + H) - dX * (2 * H - otimes::identity());
+        CHECK(agrees(dZ.to_host(), X, s));
+        dZ = ((H + 2 * H) * dX.transpose()).transpose() + dX * (otimes::kron_sum(f[0], f[1]) - (kron(F, A) - H));
+        const host<double> I3 = host<double>::Identity(3, 3), I2 = host<double>::Identity(2, 2);
+        const host<double> summed =
+            3 * expected_right(X, std::vector<host<double>>{f[0].transpose(), f[1].transpose()}) +
+            expected_right(X, std::vector<host<double>>{f[0], I2}) +
+            expected_right(X, std::vector<host<double>>{I3, f[1]});
+        CHECK(agrees(dZ.to_host(), summed, s));
         const host<double> swapped = expected_right(XF, std::vector<host<double>>{f[1], f[0]});
         CHECK(agrees(dY.to_host(), host<double>(swapped - XF), s));
     }

@@ -4,11 +4,15 @@
 /// memory, as `K + d.asDiagonal()`. Included by cuda.hpp. The CPU's: adapt/eigen/sums.hpp.
 #pragma once
 
+#include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include <otimes/cuda.hpp>
 #include <otimes/device/diagonals.hpp>
 #include <otimes/expr/dense_factors.hpp>
+#include <otimes/expr/tree.hpp>
+#include <otimes/program/errors.hpp>
 
 namespace otimes {
 namespace device {
@@ -21,6 +25,43 @@ device_kron<Scalar> structure_on_host(Matrix&& m) {
     kron_node<Scalar> node;
     append_structure(node, std::forward<Matrix>(m));
     return {detail::with_dense_factors(node, 0), homes()};
+}
+
+/// A sum of krons of host matrices, as the Eigen front end makes it.
+template <class Type>
+concept host_sum = std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const bare<Type>& s) {
+    s.tree().parts;
+    s.term_count();
+};
+
+/// A host kron, or a sum of them, as a sum of krons whose factors are copied to the device by each evaluation.
+/// @throws unsupported_error a term that is a product of operators
+template <class Operator>
+device_operator<typename Operator::Scalar> operator_of_host(const Operator& k) {
+    using scalar = typename Operator::Scalar;
+    const auto term = [](const kron_node<scalar>& node) {
+        return device_operator<scalar>(device_kron<scalar>(detail::with_dense_factors(node), homes()));
+    };
+    if constexpr (host_kron<Operator>) {
+        return term(k.node());
+    } else {
+        const auto part = [&term](const operator_tree<scalar>& tree) {
+            if (tree.kind != tree_kind::kron) {
+                throw unsupported_error(
+                    "otimes: a sum with a product of operators among its terms, beside a matrix in device memory. "
+                    "Evaluate on otimes::cpu(), or multiply one after the other: (dX * K1) * K2.");
+            }
+            return term(tree.kron);
+        };
+        if (k.tree().kind != tree_kind::sum) {
+            return part(k.tree());
+        }
+        device_operator<scalar> all = part(k.tree().parts.front());
+        for (std::size_t i = 1; i < k.tree().parts.size(); ++i) {
+            all.append(part(k.tree().parts[i]), 1);
+        }
+        return all;
+    }
 }
 
 template <class First, class Second>
@@ -48,6 +89,10 @@ auto sum_of_operators(First&& a, Second&& b, int sign) {
         device_operator<scalar> difference = to_operator<scalar>(b).scaled(scalar_from<scalar>(-1));
         difference.append(device_operator<scalar>(result.terms().back()), 1);
         return difference;
+    } else if constexpr (host_kron<second> || host_sum<second>) {
+        return sum_of_operators(a, operator_of_host(b), sign);
+    } else if constexpr (host_kron<first> || host_sum<first>) {
+        return sum_of_operators(operator_of_host(a), b, sign);
     } else if constexpr (host_structure<second> && !host_kron<second>) {
         using scalar = typename combined_scalar<typename first::Scalar, typename argument_scalar<second>::type>::type;
         return sum_of_operators(a, structure_on_host<scalar>(std::forward<Second>(b)), sign);
@@ -58,7 +103,7 @@ auto sum_of_operators(First&& a, Second&& b, int sign) {
         static_assert(
             always_false<First>,
             "otimes: a Kronecker product in device memory plus or minus what is none. Its terms are Kronecker "
-            "products in device memory, s * identity(), and of Eigen's the matrices with structure, as d.asDiagonal(), "
+            "products, s * identity(), and of Eigen's the matrices with structure, as d.asDiagonal(), "
             "when "
             "otimes/otimes.hpp is included; for others write the sum of the products: dX * K1 + dX * K2.");
     }
@@ -83,6 +128,18 @@ template <class First, class Second>
 requires device::operator_sum<First, Second>
 [[nodiscard]] auto operator-(First&& a, Second&& b) {
     return device::sum_of_operators(std::forward<First>(a), std::forward<Second>(b), -1);
+}
+/// @}
+
+/// @name A matrix in device memory times a sum of krons of host matrices.
+/// @{
+template <class Matrix, class Sum>
+requires(device::factor_or_x<Matrix>&& device::host_sum<Sum>) [[nodiscard]] auto operator*(Matrix&& x, const Sum& s) {
+    return std::forward<Matrix>(x) * device::operator_of_host(s);
+}
+template <class Sum, class Matrix>
+requires(device::factor_or_x<Matrix>&& device::host_sum<Sum>) [[nodiscard]] auto operator*(const Sum& s, Matrix&& x) {
+    return device::operator_of_host(s) * std::forward<Matrix>(x);
 }
 /// @}
 

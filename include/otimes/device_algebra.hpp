@@ -605,7 +605,7 @@ leaf host_copy(const leaf& f, const homes& where) {
     }
     product_node<Scalar> node;
     node.x = f;
-    using host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>;
+    using host = dynamic_host_matrix<Scalar>;
     auto kept = std::make_shared<const host>(
         DeviceMatrix<Scalar>(device_product<Scalar>(std::move(node), where)).template to_host<host>());
     const matrix_view view{kept->data(), kept->rows(), kept->cols(), 1, kept->rows()};

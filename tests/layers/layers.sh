@@ -46,7 +46,7 @@ BEGIN {
     allowed["program"] = " program "
     allowed["plan"] = " plan program "
     allowed["exec"] = " exec plan program "
-    allowed["device"] = " device cuda.hpp device_algebra.hpp exec expr plan program "
+    allowed["device"] = " device cuda.hpp device_algebra.hpp host_matrix.hpp exec expr plan program "
     rooms = " expr program plan exec adapt device "
 }
 FNR == 1 {

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+/// @file evaluate.hpp
+/// How a product or a sum over device memory is written to its destination: shapes, overlap, then the launches.
+/// Part of cuda.hpp, which programs include.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <otimes/device/expressions.hpp>
+#include <otimes/expr/lower.hpp>
+#include <otimes/program/overlap.hpp>
+
+namespace otimes {
+
+namespace device {
+
+/// `use(scratch)` after the work that `others` have queued; they wait for it in turn.
+template <class Use>
+void run_on(const device_executor& where, const homes& others, const Use& use) {
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            where.wait_for(*other);
+        }
+    }
+    scratch& s = thread_scratch();
+    struct clear_at_end {
+        scratch& kept;
+        ~clear_at_end() { kept.bindings.clear(); }
+    } const clear{s};
+    use(s);
+    for (const device_executor* const other : others) {
+        if (other != &where) {
+            other->wait_for(where);
+        }
+    }
+}
+
+/// Assignment shared by matrices and maps: shapes have been made equal, `y` is the destination's memory.
+template <class Scalar>
+void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+              const device_executor* home) {
+    const device_executor& where = executor_for(home != nullptr         ? home
+                                                : value.homes().empty() ? nullptr
+                                                                        : value.homes()[0]);
+    device::homes others = value.homes();
+    add_home(others, home);
+    run_on(where, others, [&](scratch& s) {
+        lowering<Scalar> low(s.program, s.bindings);
+        low.add_product(value.node(), y, add, scale);
+        mark_result_on_device(s.program);
+        where.evaluate(s.program, s.bindings);
+    });
+}
+
+/// One binding for each operand, and each factor in device memory, that several terms read or write, so that the executor sees what they
+/// share.
+OTIMES_COLD inline void share_bindings(program& p, const bindings& b) {
+    for (std::size_t i = 0; i < p.tensors.size(); ++i) {
+        tensor& t = p.tensors[i];
+        const bool shared = t.role != tensor_role::factor || t.space == memory_space::device;
+        for (std::size_t j = 0; j < i && t.binding >= 0 && shared; ++j) {
+            const tensor& known = p.tensors[j];
+            if (known.role == t.role && known.binding >= 0 && known.space == t.space &&
+                b.pointers[static_cast<std::size_t>(known.binding)] ==
+                    b.pointers[static_cast<std::size_t>(t.binding)]) {
+                t.binding = known.binding;
+                break;
+            }
+        }
+    }
+}
+
+/// Matrices first, then products, then products with one diagonal, each added to those before. float and double: as one program, whose launches share reads and writes
+/// of what they have in common; other types: one program for each term. @pre Y is no operand of any of them.
+template <class Scalar>
+void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
+              const device_executor* home) {
+    const auto turn_of = [](const device_product<Scalar>& term) {
+        const product_node<Scalar>& node = term.node();
+        const bool one = node.left.size() + node.right.size() == 1;
+        return term.is_matrix()                                                                     ? 0
+               : one && (node.has_left ? node.left : node.right)[0].kind() == factor_kind::diagonal ? 2
+                                                                                                    : 1;
+    };
+    inline_vector<const device_product<Scalar>*, 8> order;
+    for (const int turn : {0, 1, 2}) {
+        for (const device_product<Scalar>& term : value.terms()) {
+            if (turn_of(term) == turn) {
+                order.push_back(&term);
+            }
+        }
+    }
+    constexpr bool together = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
+    if (!together || order.size() > 8) {
+        for (const device_product<Scalar>* const term : order) {
+            evaluate(*term, y, add, scale, home);
+            add = true;
+        }
+        return;
+    }
+    const device_executor& where = executor_for(home != nullptr ? home : value.home());
+    device::homes others;
+    add_home(others, home);
+    for (const device_product<Scalar>* const term : order) {
+        for (const device_executor* const other : term->homes()) {
+            add_home(others, other);
+        }
+    }
+    run_on(where, others, [&](scratch& s) {
+        lowering<Scalar> low(s.program, s.bindings);
+        for (const device_product<Scalar>* const term : order) {
+            low.add_product(term->node(), y, add, scale);
+            add = true;
+        }
+        share_bindings(s.program, s.bindings);
+        mark_result_on_device(s.program);
+        where.evaluate(s.program, s.bindings);
+    });
+}
+
+template <class Scalar>
+void check_shapes(const device_product<Scalar>& value) {
+    value.node().check();
+}
+template <class Scalar>
+void check_shapes(const device_sum<Scalar>& value) {
+    value.check();
+}
+template <class Scalar>
+const device_executor* home_of(const device_product<Scalar>& value) {
+    return value.homes().empty() ? nullptr : value.homes()[0];
+}
+template <class Scalar>
+const device_executor* home_of(const device_sum<Scalar>& value) {
+    return value.home();
+}
+
+/// The value of a destination's `=`, `+=`, `-=`: products and sums of its own scalar. Others are refused by a sentence.
+template <class Value, class Scalar>
+concept value_of = std::is_same_v<Value, device_product<Scalar>> || std::is_same_v<Value, device_sum<Scalar>>;
+template <class Value, class Scalar>
+concept value_of_another = (is_product<Value> || is_sum<Value> ||
+                            is_matrix<Value>)&&!std::is_same_v<typename Value::Scalar, Scalar>;
+
+template <class Value>
+constexpr void refuse_another_scalar() {
+    static_assert(always_false<Value>,
+                  "otimes: Y = expression in device memory: the expression has another scalar type than Y. Give Y the "
+                  "type of the expression; a real Y takes no complex one, and there is no conversion on the device.");
+}
+
+template <class Value>
+void require_shape(const Value& value, std::int64_t rows, std::int64_t cols, const char* what) {
+    if (value.rows() != rows || value.cols() != cols) {
+        throw shape_error("otimes: " + std::string(what) + ": Y is " + detail::shape_text(rows, cols) +
+                          " and cannot be resized, the expression is " +
+                          detail::shape_text(value.rows(), value.cols()) + ".");
+    }
+}
+
+/// Y (+)= scale * value where Y has the right shape; through a temporary where Y overlaps an operand.
+template <int Order, class Value, class Scalar>
+void assign(const Value& value, const matrix_view& y, bool add, const Scalar& scale, const device_executor* home) {
+    check_shapes(value);
+    if (value.reads(y)) {
+        const DeviceMatrix<Scalar, Order> copy(value);
+        evaluate(device_product<Scalar>(copy.operand()), y, add, scale, home);
+    } else {
+        evaluate(value, y, add, scale, home);
+    }
+}
+
+/// What `y.noalias()` returns: assignment without a temporary.
+template <class Destination>
+class without_alias {
+public:
+    using Scalar = typename Destination::Scalar;
+    explicit without_alias(Destination& y) : y_(y) {}
+    template <value_of<Scalar> Value>
+    void operator=(const Value& value) const {
+        run(value, false, Scalar(1), true);
+    }
+    template <value_of<Scalar> Value>
+    void operator+=(const Value& value) const {
+        run(value, true, Scalar(1), false);
+    }
+    template <value_of<Scalar> Value>
+    void operator-=(const Value& value) const {
+        run(value, true, -Scalar(1), false);
+    }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator=(const Matrix& x) const { *this = x.expression(); }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator+=(const Matrix& x) const { *this += x.expression(); }
+    template <class Matrix>
+    requires is_matrix<Matrix>
+    void operator-=(const Matrix& x) const { *this -= x.expression(); }
+
+private:
+    template <class Value>
+    void run(const Value& value, bool add, const Scalar& scale, bool may_resize) const {
+        check_shapes(value);
+        if (value.reads(y_.view())) {
+            throw alias_error(
+                "otimes: Y.noalias() = expression: Y overlaps an operand of the expression. Write Y = expression, "
+                "which takes a temporary, or another Y.");
+        }
+        if (may_resize) {
+            y_.take_shape(value);
+        }
+        require_shape(value, y_.rows(), y_.cols(), "Y.noalias() op= expression");
+        evaluate(value, y_.view(), add, scale, y_.home());
+    }
+    Destination& y_;
+};
+
+}  // namespace device
+
+}  // namespace otimes

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+/// @file run.hpp
+/// Plans, `explain` and `otimes::on` for expressions over device memory.
+/// Part of cuda.hpp, which programs include.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <otimes/device/sums.hpp>
+#include <otimes/plan/explain.hpp>
+#include <otimes/program/signature.hpp>
+
+namespace otimes {
+
+/// @name Plans.
+/// @{
+namespace device {
+template <class Scalar, class Use>
+void with_program(const device_product<Scalar>& value, const matrix_view& y, const Use& use) {
+    value.node().check();
+    program p;
+    bindings b;
+    lowering<Scalar> low(p, b);
+    low.add_product(value.node(), y, false, Scalar(1));
+    mark_result_on_device(p);
+    use(p, b);
+}
+}  // namespace device
+
+/// The plan for `Y = expression` with a contiguous Y of `Order`, on the executor that would evaluate it.
+template <int Order = 0, class Scalar>
+[[nodiscard]] plan make_plan(const device_product<Scalar>& value, const options& wishes = {}) {
+    plan result;
+    const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
+                        Order == 1 ? 1 : value.rows()};
+    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+    device::with_program(value, y, [&](const program& p, const bindings&) { result = where.make_plan_for(p, wishes); });
+    return result;
+}
+/// The plan as text, see plan/explain.hpp; which kernels it launches is device_executor::describe.
+template <int Order = 0, class Scalar>
+[[nodiscard]] std::string explain(const device_product<Scalar>& value, const options& wishes = {}) {
+    return explain(make_plan<Order>(value, wishes));
+}
+/// A sum is evaluated by one plan for each term.
+template <int Order = 0, class Scalar>
+plan make_plan(const device_sum<Scalar>&, const options& = {}) {
+    static_assert(device::always_false<Scalar>,
+                  "otimes: a sum in device memory has one plan for each term: make_plan(dX * K1), make_plan(dX * K2).");
+    return {};
+}
+template <int Order = 0, class Scalar>
+std::string explain(const device_sum<Scalar>& value, const options& wishes = {}) {
+    return explain(make_plan<Order>(value, wishes));
+}
+/// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
+/// it, each one first compared with the generic kernels' result, and makes the fastest right one the plan of this expression's
+/// signature from now on, in this process and (`how.keep_on_disk`) by the cache folder in later ones. Nothing else searches:
+/// an expression that was never tuned has the planner's deterministic plan, and options::deterministic ignores what was tuned.
+/// Blocks. Cost: seconds (each candidate's kernels are compiled), and device memory for two more results.
+/// @throws unsupported_error the expression is not one chain of products; device_error as evaluation.
+template <int Order = 0, class Scalar>
+tuning_report tune(const device_product<Scalar>& value, const options& wishes = {}, const tuning_options& how = {}) {
+    tuning_report report;
+    const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
+                        Order == 1 ? 1 : value.rows()};
+    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+    device::with_program(value, y,
+                         [&](const program& p, const bindings& b) { report = where.tune(p, b, wishes, how); });
+    return report;
+}
+/// Body of plan::run for device expressions. @throws unsupported_error another signature, alias_error Y overlaps an operand.
+template <class Destination, class Scalar>
+void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>& value, void* workspace,
+                    std::int64_t available_bytes) {
+    value.node().check();
+    y.take_shape(value);
+    device::require_shape(value, y.rows(), y.cols(), "plan::run");
+    if (value.reads(y.view())) {
+        throw alias_error(
+            "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
+            "for it; run into another matrix, or write Y = expression.");
+    }
+    device::scratch& s = device::thread_scratch();
+    lowering<Scalar> low(s.program, s.bindings);
+    low.add_product(value.node(), y.view(), false, Scalar(1));
+    device::mark_result_on_device(s.program);
+    if (!(s.program == p.source)) {
+        throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                describe_difference(p.source, s.program) + ". Make a plan for this one.");
+    }
+    device::executor_for(y.home()).run(p, s.bindings, {workspace, available_bytes});
+    s.bindings.clear();
+}
+/// @}
+
+namespace device {
+/// What `on(executor, dY)` returns.
+template <class Destination>
+class on_executor {
+public:
+    on_executor(const executor& e, Destination& y) : executor_(e), y_(y) {
+        if (e.where() == placement::cpu) {
+            throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
+                                    "' cannot reach device memory; name a GPU, or copy by to_host().");
+        }
+        if (e.where() == placement::gpus) {
+            throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
+                                    "' cuts matrices in host memory; name one GPU, or use DistributedMatrix "
+                                    "(otimes/distributed.hpp).");
+        }
+    }
+    template <class Expression>
+    void operator=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ = value;
+    }
+    template <class Expression>
+    void operator+=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ += value;
+    }
+    template <class Expression>
+    void operator-=(const Expression& value) const {
+        const scoped_executor scope(executor_);
+        y_ -= value;
+    }
+
+private:
+    const executor& executor_;
+    Destination& y_;
+};
+}  // namespace device
+
+/// Names the executor of one assignment to device memory.
+template <class Destination>
+requires device::is_matrix<device::bare<Destination>>
+[[nodiscard]] auto on(const executor& e, Destination&& y) {
+    return device::on_executor<std::remove_reference_t<Destination>>(e, y);
+}
+
+}  // namespace otimes

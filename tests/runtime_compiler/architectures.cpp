@@ -11,6 +11,7 @@
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/scatter.hpp>
 #include <otimes/plan/shared_terms.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -259,6 +260,41 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         REQUIRE(otimes::planning::why_illegal(g, gpu) == "");
         jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), compiler.architecture_for(90), g});
     }
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+}
+
+TEST_CASE("groups whose tiles go to several matrices compile, with the shared memory that the planner says") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    const gpu_description gpu = otimes::h200();
+    std::vector<job> jobs;
+    const auto add = [&](dtype type, const std::vector<std::int32_t>& extents, const char* tile) {
+        gpu_group g;
+        g.type = type;
+        g.p = g.q = extents;
+        g.tile = *otimes::planning::read_tile(tile);
+        REQUIRE(otimes::planning::why_illegal(g, gpu) == "");
+        const std::int64_t rows = g.tile.rows * g.count_q();
+        const auto scattered = otimes::planning::scattered_group(g, rows, gpu);
+        REQUIRE(scattered);
+        CHECK(!otimes::planning::scattered_group(g, rows + g.count_q() / 2, gpu));  // a tile of two matrices
+        jobs.push_back({checked_request(*scattered, otimes::planning::shared_bytes_of(*scattered)),
+                        compiler.architecture_for(90), *scattered});
+    };
+    add(dtype::f32, {64, 64}, "r2 t256 b1 g1 s1 : 2w 1w");
+    CHECK((jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 0));
+    add(dtype::f32, {128}, "r64 t256 b1 g1 s2 : 1w/2");
+    CHECK(jobs.back().group.tile.slots == 1);  // there is no room for two beside the tile
+    add(dtype::f64, {32, 32}, "r1 t128 b1 g1 s0 : 2f 1f");
+    add(dtype::c64, {5, 3}, "r4 t64 b4 g1 s0 : 2f 1f");
+    gpu_group outer = jobs.back().group;
+    outer.outer = true;
+    CHECK(otimes::planning::why_illegal(outer, gpu) != "");
     compile_all(jobs);
     for (const job& j : jobs) {
         check_compiled(j);

@@ -130,8 +130,8 @@ void evaluate_rows(rows_seen& seen) {
     check("6", times_k(S.template triangularView<Eigen::Lower>()), want_k(lower));
     check("6", times_k(hermitian.template selfadjointView<Eigen::Upper>()), want_k(hermitian));
     const dense V = made(3, 1, 9);
-    const dense Vt = V.transpose();
-    check("7", times_k(otimes::low_rank(V, Vt)), want_k(product(V, Vt)));
+    const dense beside = made(3, 1, 11);
+    check("7", times_k(otimes::low_rank(beside, V)), want_k(product(beside, dense(V.transpose()))));
     const column c = d.head(3);
     dense circulant(3, 3);
     circulant << c(0), c(2), c(1), c(1), c(0), c(2), c(2), c(1), c(0);

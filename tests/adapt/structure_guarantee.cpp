@@ -111,7 +111,7 @@ TEST_CASE("no expression takes memory of the size of the product") {
     add("sparse", [&] { Y = X * kron(S, B, S.transpose()); });
     add("triangular", [&] { Y = X * kron(A.triangularView<Eigen::Lower>(), B, C.triangularView<Eigen::UnitUpper>()); });
     add("self-adjoint", [&] { Y = X * kron(A.selfadjointView<Eigen::Lower>(), B, C); });
-    add("low rank", [&] { Y = X * kron(otimes::low_rank(e, e.transpose()), B, C); });
+    add("low rank", [&] { Y = X * kron(otimes::low_rank(e, e), B, C); });
     add("Toeplitz", [&] { Y = X * kron(otimes::toeplitz(e, e), B, otimes::circulant(e)); });
     add("function", [&] { Y = X * kron(A, free, C); });
     add("large sparse factor", [&] { Y = X * kron(W); });
@@ -223,7 +223,7 @@ TEST_CASE("docs/algebra/structured_factors.md") {
     const MatrixXd A = random(3, 3, 1), B = random(4, 4, 2), L = random(40, 40, 3), H = spd(4, 4);
     const VectorXd d = random<vector_d>(4, 1, 5), c = random<vector_d>(6, 1, 6);
     Eigen::SparseMatrix<double> S = MatrixXd(random(4, 4, 7)).sparseView();
-    const MatrixXd U = random(20, 2, 8), V = random(2, 20, 9);
+    const MatrixXd U = random(20, 2, 8), V = random(20, 2, 9);
     // [structured_factors]
     auto K1 = kron(A, identity(8), d.asDiagonal());                // no flops for I, one per entry for D
     auto K2 = kron(S, otimes::stride_permutation(6, 2), A);        // two flops per stored element; a move

@@ -132,9 +132,12 @@ TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices",
             }
         }
         check<Scalar>(kron(A, otimes::circulant(c)), dense_kron(A, z));
-        const auto U = random<matrix<Scalar>>(5, 1, 8);
-        const auto V = random<matrix<Scalar>>(1, 6, 9);
-        check<Scalar>(kron(A, otimes::low_rank(U, V)), dense_kron(A, matrix<Scalar>(U * V)));
+        const auto U = random<matrix<Scalar>>(5, 2, 8);
+        const auto V = random<matrix<Scalar>>(6, 2, 9);
+        check<Scalar>(kron(A, otimes::low_rank(U, V)), dense_kron(A, matrix<Scalar>(U * V.transpose())));
+        check<Scalar>(kron(A, otimes::low_rank(matrix<Scalar>(U), matrix<Scalar>(2 * V))),
+                      dense_kron(A, matrix<Scalar>(Scalar(2) * U * V.transpose())));
+        CHECK_THROWS_AS(static_cast<void>(otimes::low_rank(U, V.transpose())), otimes::shape_error);
     }
     SUBCASE("triangular and self-adjoint views") {
         check<Scalar>(kron(S.template triangularView<Eigen::Lower>(), A),
@@ -245,9 +248,9 @@ TEST_CASE("what structured factors cost in the plan") {
         CHECK(p.bytes == 8 * (2 * m * 15 + 15));
     }
     SUBCASE("low rank: two thin products") {
-        const matrix_d U = random(5, 1, 4), V = random(1, 5, 5);
+        const matrix_d U = random(5, 1, 4), V = random(5, 1, 5);
         CHECK(plan_of(X * kron(otimes::identity(3), otimes::low_rank(U, V))).flops == 2 * m * 3 * (5 + 5));
-        CHECK(plan_of(X * kron(otimes::identity(3), matrix_d(U * V))).flops == 2 * m * 3 * 25);
+        CHECK(plan_of(X * kron(otimes::identity(3), matrix_d(U * V.transpose()))).flops == 2 * m * 3 * 25);
     }
     SUBCASE("Toeplitz: the storage of one vector") {
         const auto c = random<vector_d>(5, 1, 6);

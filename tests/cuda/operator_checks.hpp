@@ -74,9 +74,9 @@ void check_operators() {
           dense(matrix_of(a.template triangularView<Eigen::UnitUpper>()), b, host(c.transpose())));
     check(kron(A, few.transpose(), c.template selfadjointView<Eigen::Lower>()),
           dense(a, matrix_of(few.transpose()), matrix_of(c.template selfadjointView<Eigen::Lower>())));
-    const host u1 = random(3, 1, 21), v1 = random(1, 3, 22);
+    const host u1 = random(3, 1, 21), v1 = random(3, 1, 22);
     dY = dX * kron(otimes::low_rank(u1, v1), b, c);  // all in host memory
-    CHECK(agrees(dY.to_host(), host(X * dense(host(u1 * v1), b, c)), size));
+    CHECK(agrees(dY.to_host(), host(X * dense(host(u1 * v1.transpose()), b, c)), size));
     const Eigen::SparseMatrix<Scalar> long_one(257, 257);
     CHECK_THROWS_WITH_AS(static_cast<void>(kron(A, long_one)),
                          "otimes: factor 2, 257 x 257, has structure. In device memory and over several ranks such "

@@ -156,8 +156,8 @@ public:
         }
         if (kind == 4) {
             const matrix u = entries(rows, 1);
-            const matrix v = entries(1, cols);
-            dense = product(u, v);
+            const matrix v = entries(cols, 1);
+            dense = product(u, matrix(v.transpose()));
             return kron(otimes::low_rank(matrix(u), matrix(v)));
         }
         dense = entries(rows, cols);

@@ -80,19 +80,21 @@ requires eigen::dense<Column>
     return structured_factor<scalar>{eigen::toeplitz_leaf(std::move(h), c.size(), c.size())};
 }
 
-/// U * V as one factor that is applied in two steps (2 r (P + Q) flops a fibre) where that is cheaper than forming it. Lvalue
-/// matrices are borrowed. @throws shape_error when cols(U) != rows(V)
-template <class Tall, class Wide>
-requires(eigen::dense<Tall>&& eigen::dense<Wide>) [[nodiscard]] auto low_rank(Tall&& u, Wide&& v) {
-    using scalar = eigen::scalar_of<Tall>;
-    static_assert(std::is_same_v<scalar, eigen::scalar_of<Wide>>,
+/// U * V^T, U of P x r and V of Q x r, as one factor that is applied in two steps (2 r (P + Q) flops a fibre) where that is
+/// cheaper than forming it. V is not conjugated. Lvalue matrices are borrowed. @throws shape_error when cols(U) != cols(V)
+template <class Left, class Right>
+requires(eigen::dense<Left>&& eigen::dense<Right>) [[nodiscard]] auto low_rank(Left&& u, Right&& v) {
+    using scalar = eigen::scalar_of<Left>;
+    static_assert(std::is_same_v<scalar, eigen::scalar_of<Right>>,
                   "otimes: low_rank(U, V): the matrices have different scalar types.");
-    if (u.cols() != v.rows()) {
+    if (u.cols() != v.cols()) {
         throw shape_error("otimes: low_rank(U, V): U is " + detail::shape_text(u.rows(), u.cols()) + " and V is " +
-                          detail::shape_text(v.rows(), v.cols()) + ". The columns of U must equal the rows of V.");
+                          detail::shape_text(v.rows(), v.cols()) +
+                          ". The factor is U * V.transpose(): U and V must have equally many columns.");
     }
-    return structured_factor<scalar>{
-        detail::product_leaf(eigen::make_leaf(std::forward<Tall>(u)), eigen::make_leaf(std::forward<Wide>(v)))};
+    leaf right = eigen::make_leaf(std::forward<Right>(v));
+    right.transpose();
+    return structured_factor<scalar>{detail::product_leaf(eigen::make_leaf(std::forward<Left>(u)), right)};
 }
 
 /// The stride permutation L(n, s) of an FFT: (L x)[i * (n / s) + j] = x[j * s + i], a transposition of x seen as an (n / s) x s

@@ -267,6 +267,25 @@ TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons
     CHECK(Y.norm() == 0);
     CHECK_THROWS_AS(otimes::vec(Y) = vector_d(5), otimes::shape_error);
 
+    // A factor of one column may act on either side: A goes with the columns of X. Another shape of as many entries is no error.
+    const matrix_d thin = random(3, 1, 89), wide = random(4, 6, 90), tall = random(6, 1, 91), flat = random(1, 6, 92);
+    matrix_d Z = poisoned(4, 3);
+    otimes::vec(Z) = kron(thin, wide) * otimes::vec(tall);
+    CHECK((Z - wide * tall * thin.transpose()).norm() < 1e-13);
+    Z = poisoned(6, 4);
+    otimes::vec(Z) = kron(wide, tall) * otimes::vec(flat);
+    CHECK((Z - tall * flat * wide.transpose()).norm() < 1e-13);
+    Z = poisoned(4, 3);
+    otimes::vec_r(Z) = kron(wide, thin) * otimes::vec_r(tall);
+    CHECK((Z - wide * tall * thin.transpose()).norm() < 1e-13);
+    Z = poisoned(4, 1);
+    otimes::vec(Z) = kron(wide) * otimes::vec(tall);
+    CHECK((Z - wide * tall).norm() < 1e-13);
+    Z = poisoned(2, 6);
+    otimes::vec(Z) = kron(thin, wide) * otimes::vec(tall);
+    CHECK((otimes::vec(Z).toVector() - kron(thin, wide).toDenseMatrix() * tall).norm() < 1e-13);
+    CHECK_THROWS_AS(otimes::vec(Z) = otimes::vec(tall), otimes::shape_error);
+
     const vector_d image = kron(A, B).toDenseMatrix() * x;
     CHECK((vector_d(y + kron(A, B) * otimes::vec(X)) - y - image).norm() < 1e-13);
     CHECK((vector_d(kron(A, B) * otimes::vec(X) - y) - image + y).norm() < 1e-13);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <otimes/cuda.hpp>
+#include <otimes/expr/stacking.hpp>
 
 namespace otimes {
 
@@ -170,25 +171,7 @@ auto multiply_stacked(const Kron& k, const device_stacked<Scalar, ByRows>& x) {
     const std::int64_t inner = ByRows ? m.cols() : m.rows();
     kron_node<scalar> node;
     node.append(k.node());
-    kron_node<scalar> first;
-    kron_node<scalar> second;
-    std::int64_t done = 1;
-    for (const leaf& f : node.factors()) {
-        if (done != outer || (second.factors().empty() && f.cols() == 1)) {
-            first.append(f);
-            done *= f.cols();
-        } else {
-            second.append(f);
-        }
-    }
-    if (first.cols() != outer || second.cols() != inner) {
-        throw shape_error(
-            "otimes: " + detail::kron_text(k.factor_count()) + (ByRows ? " * vec_r(X): X is " : " * vec(X): X is ") +
-            detail::shape_text(m.rows(), m.cols()) + ", but the product is " + detail::shape_text(k.rows(), k.cols()) +
-            ". The columns of the first factors must multiply to " + std::to_string(outer) +
-            " and those of the others to " + std::to_string(inner) + ".");
-    }
-    first.set_alpha(node.alpha());
+    const auto [first, second] = detail::split_for_stacking(node, outer, inner, ByRows);
     homes where;
     if (const homes* const known = homes_of(k)) {
         where = *known;

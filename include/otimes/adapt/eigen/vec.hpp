@@ -17,6 +17,7 @@
 
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
+#include <otimes/expr/stacking.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -49,7 +50,8 @@ public:
     ~vec_expr() = default;
     vec_expr& operator=(const vec_expr& other) { return assign(other); }
 
-    /// vec(Y) = kron(A, B) * vec(X): writes into Y, which keeps its shape. @throws shape_error
+    /// vec(Y) = kron(A, B) * vec(X): writes into Y, which keeps its shape. Where the matrix that is stacked has another shape, of as
+    /// many entries, it is evaluated first. @throws shape_error
     template <class Other>
     vec_expr& operator=(const vec_expr<Other, ByRows>& other) {
         return assign(other);
@@ -81,15 +83,11 @@ public:
     /// vec(Y) += kron(A, B) * vec(X), likewise -=. @throws shape_error
     template <class Other>
     vec_expr& operator+=(const vec_expr<Other, ByRows>& other) {
-        demand_shape(other);
-        matrix_ += other.matrix();
-        return *this;
+        return write(other, [](auto& to, const auto& from) { to += from; });
     }
     template <class Other>
     vec_expr& operator-=(const vec_expr<Other, ByRows>& other) {
-        demand_shape(other);
-        matrix_ -= other.matrix();
-        return *this;
+        return write(other, [](auto& to, const auto& from) { to -= from; });
     }
     template <class Other>
     vec_expr& operator+=(const vec_expr<Other, !ByRows>& other) {
@@ -103,8 +101,16 @@ public:
 private:
     template <class Other>
     vec_expr& assign(const vec_expr<Other, ByRows>& other) {
-        demand_shape(other);
-        matrix_ = other.matrix();
+        return write(other, [](auto& to, const auto& from) { to = from; });
+    }
+    template <class Other, class Write>
+    vec_expr& write(const vec_expr<Other, ByRows>& other, const Write& to) {
+        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        if (other.matrix().rows() == matrix_.rows() && other.matrix().cols() == matrix_.cols()) {
+            to(matrix_, other.matrix());
+        } else {
+            stacked(other.toVector(), to);
+        }
         return *this;
     }
     template <class Vector, class Write>
@@ -120,14 +126,6 @@ private:
         }
         using order = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
         write(matrix_, Eigen::Map<const order>(value.data(), matrix_.rows(), matrix_.cols()));
-    }
-    template <class Other>
-    void demand_shape(const vec_expr<Other, ByRows>& other) const {
-        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
-        if (other.matrix().rows() != matrix_.rows() || other.matrix().cols() != matrix_.cols()) {
-            throw shape_error("otimes: vec(Y) = vec(X): Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
-                              ", X is " + detail::shape_text(other.matrix().rows(), other.matrix().cols()) + ".");
-        }
     }
 
     Matrix matrix_;
@@ -208,31 +206,13 @@ requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
     return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
 }
 
-/// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: those whose
-/// columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no split of the factors fits
+/// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: the first ones
+/// whose columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no cut fits
 template <class Scalar, class Matrix, bool ByRows>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const vec_expr<Matrix, ByRows>& x) {
     const auto outer = static_cast<std::int64_t>(ByRows ? x.matrix().rows() : x.matrix().cols());
     const auto inner = static_cast<std::int64_t>(ByRows ? x.matrix().cols() : x.matrix().rows());
-    kron_node<Scalar> first;
-    kron_node<Scalar> second;
-    std::int64_t done = 1;
-    for (const leaf& f : k.node().factors()) {
-        if (done != outer || (second.factors().empty() && f.cols() == 1)) {
-            first.append(f);
-            done *= f.cols();
-        } else {
-            second.append(f);
-        }
-    }
-    if (first.cols() != outer || second.cols() != inner) {
-        throw shape_error(
-            "otimes: " + detail::kron_text(k.factor_count()) + (ByRows ? " * vec_r(X): X is " : " * vec(X): X is ") +
-            detail::shape_text(x.matrix().rows(), x.matrix().cols()) + ", but the product is " +
-            detail::shape_text(k.rows(), k.cols()) + ". The columns of the first factors must multiply to " +
-            std::to_string(outer) + " and those of the others to " + std::to_string(inner) + ".");
-    }
-    first.set_alpha(k.node().alpha());
+    auto [first, second] = detail::split_for_stacking(k.node(), outer, inner, ByRows);
     const kron_expr<Scalar> a(std::move(first));
     const kron_expr<Scalar> b(std::move(second));
     if constexpr (ByRows) {

@@ -10,14 +10,13 @@
 //   fused_trailing. arguments.rows.y is not used.
 // Alignment: any; 16-byte accesses where bases and strides allow.
 // Aliasing: no receiver's matrix overlaps X or a factor.
-// Visibility: the receivers may read once the kernel is done (an event behind it).
+// Visibility: the receivers may read once the kernel is done (an event behind it), or once they have been told (arrivals.cuh).
 // Called by: the GPU executor, for the last pass of a stage whose output goes to other ranks.
 #pragma once
+#include "arrivals.cuh"
 #include "fused_pass.cuh"
 
 namespace otimes::kernels {
-
-constexpr int most_receivers = 16;
 
 template <class Scalar>
 struct scattered_arguments {
@@ -28,6 +27,7 @@ struct scattered_arguments {
     unsigned outer, between, inner, below;  // extents
     unsigned whole, whole_first;
     bool cuts_inner;
+    arrival_words tell;
 };
 
 template <class Group>
@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocess
         place.run = 1;
         return place;
     });
+    tell_receivers(arguments.tell);
 }
 
 }  // namespace otimes::kernels

@@ -306,7 +306,7 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value) 
 }
 
 void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
-                     std::int64_t row_elements) {
+                     std::int64_t row_elements, const arrival_signal* tell) {
     scattered_rest rest;
     std::memset(static_cast<void*>(&rest), 0, sizeof(rest));
     std::ranges::copy(receivers, rest.receivers);
@@ -319,6 +319,12 @@ void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* 
     rest.whole = static_cast<unsigned>(shape.whole);
     rest.whole_first = static_cast<unsigned>(shape.whole_first);
     rest.cuts_inner = shape.cuts_inner;
+    if (tell != nullptr) {
+        std::ranges::copy(tell->words, rest.tell.words);
+        rest.tell.blocks_done = tell->blocks_done;
+        rest.tell.count = static_cast<unsigned>(tell->words.size());
+        rest.tell.value = tell->value;
+    }
     put(to, rest);
 }
 

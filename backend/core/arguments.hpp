@@ -128,6 +128,18 @@ struct group_arguments {
 
 inline constexpr std::size_t most_receivers = 16;
 
+/// kernels/arrivals.cuh
+struct arrival_words {
+    unsigned* words[most_receivers];
+    unsigned* blocks_done;
+    unsigned count, value;
+};
+struct awaited_arrivals {
+    const unsigned* words;
+    unsigned count, value;
+    unsigned long long deadline;
+};
+
 /// kernels/fused_scattered.cuh: what follows group_arguments.
 struct scattered_rest {
     void* receivers[most_receivers];
@@ -136,6 +148,7 @@ struct scattered_rest {
     unsigned outer, between, inner, below;
     unsigned whole, whole_first;
     bool cuts_inner;
+    arrival_words tell;
 };
 
 inline constexpr int most_moves = 32;
@@ -195,8 +208,9 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
 
 /// Writes the scattered_rest of a group at `to`. @pre there are no more receivers than most_receivers, and extents of rows fit in 31 bits
 /// @param row_elements of a row, the extents that the group replaces
+/// @param tell null: the receivers are told nothing
 void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
-                     std::int64_t row_elements);
+                     std::int64_t row_elements, const arrival_signal* tell);
 
 /// Type in which a storage type is computed.
 constexpr dtype accumulator_of(dtype storage) noexcept {

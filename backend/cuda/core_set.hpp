@@ -56,12 +56,15 @@ inline std::vector<kernel_request> dot_requests() {
 /// The kernel that moves blocks between GPUs.
 inline kernel_request exchange_request() { return {"exchange_blocks.cuh", "otimes::kernels::exchange_blocks", ""}; }
 
+/// The kernel that waits for what other GPUs store.
+inline kernel_request arrivals_request() { return {"arrivals.cuh", "otimes::kernels::await_arrivals", ""}; }
+
 /// The core set: the generic kernel, those of copies, scalings, sparse factors and dot products for every storage type, as machine code for the common architectures and as PTX for all
 /// others, the kernel of exchanges likewise, and the fused kernels of planning::core_groups.
 inline std::vector<core_request> core_set_contents(const runtime_compiler& compiler) {
     const auto knows = [&](int capability) { return compiler.architecture_for(capability).capability == capability; };
     std::vector<core_request> contents;
-    std::vector<kernel_request> everywhere{exchange_request()};
+    std::vector<kernel_request> everywhere{exchange_request(), arrivals_request()};
     for (const char* const types :
          {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
           "otimes::kernels::complex<double>, otimes::kernels::complex<double>", "otimes::kernels::half, float",

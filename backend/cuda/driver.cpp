@@ -100,6 +100,35 @@ const driver_functions& driver() {
     return loaded.functions;
 }
 
+bool may_launch_early(CUfunction function) {
+    int architecture = 0;
+    return driver().has_early_launch &&
+           driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
+           architecture >= 90;
+}
+
+void launch_kernel(CUfunction function, unsigned grid, unsigned threads, unsigned shared_bytes, CUstream stream,
+                   void** parameters, bool early) {
+    if (!early) {
+        OTIMES_CUDA_CALL(
+            cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, parameters, nullptr));
+        return;
+    }
+    CUlaunchAttribute order{};
+    order.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    order.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config{};
+    config.gridDimX = grid;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = shared_bytes;
+    config.hStream = stream;
+    config.attrs = &order;
+    config.numAttrs = 1;
+    OTIMES_CUDA_CALL(cuLaunchKernelEx(&config, function, parameters, nullptr));
+}
+
 std::string describe(CUresult code, const char* call) {
     const driver_functions& f = driver();
     const char* name = nullptr;

@@ -73,6 +73,14 @@ void check(CUresult code, const char* call);
 
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)
 
+/// True where a kernel that calls after_earlier_launches() (kernels/launch_order.cuh) was compiled with its wait, and the driver can launch
+/// it before the one in front has ended.
+bool may_launch_early(CUfunction function);
+
+/// Queues a kernel on a 1-D grid; the stream's context is current. @param early @pre may_launch_early(function)
+void launch_kernel(CUfunction function, unsigned grid, unsigned threads, unsigned shared_bytes, CUstream stream,
+                   void** parameters, bool early);
+
 /// Makes a context current for a scope; where it is current already, which is the usual case, that costs a look.
 class context_scope {
 public:

@@ -94,14 +94,11 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 
 /// True where a kernel of kernels/ was compiled with the wait of launch_order.cuh, and the driver can launch it so.
 bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
-    int architecture = 0;
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
                        request.file == "fused_terms.cuh" || request.file == "fused_scattered.cuh" ||
                        request.file == "generic_sliced_multiply.cuh" || request.file == "dot_product.cuh" ||
                        request.file == "sparse_multiply.cuh";
-    return waits && driver().has_early_launch &&
-           driver().cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == CUDA_SUCCESS &&
-           architecture >= 90;
+    return waits && may_launch_early(function);
 }
 
 /// Blocks of a launch that multiplies by a vector: where that takes no more turns, so many that each comes back to the same part of
@@ -625,7 +622,7 @@ void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspac
 }
 
 bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
-                                 std::span<void* const> receivers) const {
+                                 std::span<void* const> receivers, const arrival_signal* tell) const {
     const std::shared_ptr<const prepared_plan> ready = prepared(p, true);
     if (ready->slab.empty() || receivers.size() > most_receivers) {
         return false;
@@ -634,7 +631,7 @@ bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter
     if (to.together() % (group.tile.rows * group.count_q()) != 0) {
         return false;
     }
-    const scatter_target target{to, receivers};
+    const scatter_target target{to, receivers, tell};
     run_on_device(*ready, b, {}, &target);
     return true;
 }
@@ -708,27 +705,10 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
             }
             if (to != nullptr && l.arguments.scattered_offset > 0) {
                 write_scattered(arguments.data() + l.arguments.scattered_offset, to->shape, to->receivers,
-                                list.slab.front().fused.group.count_q());
+                                list.slab.front().fused.group.count_q(), to->tell);
             }
             void* parameters[] = {arguments.data()};
-            if (l.early) {
-                CUlaunchAttribute order{};
-                order.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-                order.value.programmaticStreamSerializationAllowed = 1;
-                CUlaunchConfig config{};
-                config.gridDimX = l.grid;
-                config.gridDimY = config.gridDimZ = 1;
-                config.blockDimX = l.threads;
-                config.blockDimY = config.blockDimZ = 1;
-                config.sharedMemBytes = l.shared_bytes;
-                config.hStream = stream_;
-                config.attrs = &order;
-                config.numAttrs = 1;
-                OTIMES_CUDA_CALL(cuLaunchKernelEx(&config, l.function, parameters, nullptr));
-            } else {
-                OTIMES_CUDA_CALL(cuLaunchKernel(l.function, l.grid, 1, 1, l.threads, 1, 1, l.shared_bytes, stream_,
-                                                parameters, nullptr));
-            }
+            launch_kernel(l.function, l.grid, l.threads, l.shared_bytes, stream_, parameters, l.early);
         }
     };
     launch_all(ready.before, 0);

@@ -58,8 +58,8 @@ public:
     [[nodiscard]] placement where() const noexcept override { return placement::gpu; }
     [[nodiscard]] plan plan_for(const program& p) const override;
     void run(const plan& p, const bindings& b, workspace_view workspace) const override;
-    bool run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
-                       std::span<void* const> receivers) const override;
+    bool run_scattered(const plan& p, const bindings& b, const scatter_shape& to, std::span<void* const> receivers,
+                       const arrival_signal* tell) const override;
 
     [[nodiscard]] CUstream_st* stream() const noexcept override { return stream_; }
     void synchronize() const override;
@@ -88,6 +88,7 @@ private:
     struct scatter_target {
         const scatter_shape& shape;
         std::span<void* const> receivers;
+        const arrival_signal* tell;
     };
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace,
                        const scatter_target* to = nullptr) const;

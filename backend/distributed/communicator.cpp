@@ -284,7 +284,11 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             }
         }
     }
-    over->start(sends, receives, direct, beside_work);
+    if (chunk == 0) {
+        over->start(sends, receives, direct, beside_work);
+    } else {
+        over->start_further(sends, receives, direct, beside_work);
+    }
     begun_by_exchange[static_cast<std::size_t>(started++) % begun_by_exchange.size()] = ++begun;
     if (!any_packed) {
         return;
@@ -450,6 +454,11 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
     if (!quiet(arena)) {
         fence();  // a receiver may still read what was there before
     }
+    // Where all ranks store, into all ranks, what they tell each other behind it is the fence.
+    const bool by_all = stage.where.col_parts == ranks &&
+                        std::ranges::none_of(stage.plan_of_rank, [](std::int32_t which) { return which < 0; });
+    const std::span<const arrival_signal> signals =
+        by_all ? over->signals_of_fence() : std::span<const arrival_signal>();
     bool scattered = true;
     std::vector<void*> blocks(static_cast<std::size_t>(ranks), nullptr);
     for (std::int32_t rank = 0, first_to_run = -1; rank < ranks; ++rank) {
@@ -470,7 +479,8 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
             const std::int32_t first = rank - (rank - stage.where.first_rank) % parts;  // of the ranks with these rows
             const scatter_shape to = planning::scatter_of(stage, whole, rank);
             const std::span<void* const> receivers(at.next.data() + first, static_cast<std::size_t>(parts));
-            if (over->executor_of(rank).run_scattered(pass, b, to, receivers)) {
+            if (over->executor_of(rank).run_scattered(pass, b, to, receivers,
+                                                      signals.empty() ? nullptr : &signals[n])) {
                 first_to_run = rank;
                 continue;
             }
@@ -488,7 +498,10 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
         over->executor_of(rank).run(pass, b, {});
     }
     used_at[at.arena] = begun;
-    if (scattered) {
+    if (scattered && !signals.empty()) {
+        over->end_signalled_fence();
+        ended = ++begun;
+    } else if (scattered) {
         fence();
     } else {
         const std::vector<const void*> from(blocks.begin(), blocks.end());

@@ -52,6 +52,9 @@ struct gpu_rank {
     std::array<CUevent, most_on_their_way> arrived{};  ///< the exchanges, by number
     CUevent waited_for = nullptr;                      ///< for synchronize
     CUfunction kernel = nullptr;                       ///< kernels/exchange_blocks.cuh
+    CUfunction await = nullptr;                        ///< kernels/arrivals.cuh
+    bool await_early = false;                          ///< it may be launched early
+    unsigned* arrivals = nullptr;                      ///< a word that each GPU sets, and what its own kernels count in
 };
 
 class gpu_transport final : public transport {
@@ -90,6 +93,9 @@ public:
         for (gpu_rank& g : gpus_) {
             if (g.nccl != nullptr && f != nullptr) {
                 broken_.empty() ? f->destroy(g.nccl) : f->abort(g.nccl);
+            }
+            if (g.arrivals != nullptr && broken_.empty()) {  // the last fence has ended for all that set its words
+                g.executor->release(g.arrivals, arrivals_bytes());
             }
         }
         // Streams and events stay: a device may still be at work on them, and there are few.
@@ -138,6 +144,16 @@ public:
 
     void start(std::span<const message> sends, std::span<const message> receives, std::span<const rank_copy> copies,
                bool beside_work) override {
+        start_part(sends, receives, copies, beside_work, true);
+    }
+    void start_further(std::span<const message> sends, std::span<const message> receives,
+                       std::span<const rank_copy> copies, bool beside_work) override {
+        start_part(sends, receives, copies, beside_work, false);
+    }
+
+    /// @param first as in `start`; else as in `start_further`
+    void start_part(std::span<const message> sends, std::span<const message> receives,
+                    std::span<const rank_copy> copies, bool beside_work, bool first) {
         require_whole();
         const auto slot = static_cast<std::size_t>(started_ % most_on_their_way);
         if (size() == 1) {
@@ -161,7 +177,8 @@ public:
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
             for (const gpu_rank& other : gpus_) {
-                if (&other == &g || copies_) {  // a copy must not meet what its target's GPU still does there
+                // A copy must not meet what its target's GPU still does there.
+                if (&other == &g || (copies_ && first)) {
                     OTIMES_CUDA_CALL(cuStreamWaitEvent(g.exchange, other.ready, 0));
                 }
             }
@@ -238,6 +255,30 @@ public:
         }
     }
 
+    [[nodiscard]] std::span<const arrival_signal> signals_of_fence() override {
+        require_whole();
+        if (!copies_ || !prepare_signals()) {
+            return {};
+        }
+        for (arrival_signal& s : signals_) {
+            ++s.value;
+        }
+        return signals_;
+    }
+    void end_signalled_fence() override {
+        awaited_arrivals arguments{};
+        arguments.count = static_cast<unsigned>(size());
+        arguments.value = signals_.front().value;
+        // Long after synchronize() gives up: what is lost is told as an error of the ranks, not of the GPU.
+        arguments.deadline = static_cast<unsigned long long>(10 * std::chrono::nanoseconds(deadline_).count());
+        void* parameters[] = {&arguments};
+        for (gpu_rank& g : gpus_) {
+            const context_scope scope(g.context);
+            arguments.words = g.arrivals;
+            launch_kernel(g.await, 1, 32, 0, g.executor->stream(), parameters, g.await_early);
+        }
+    }
+
     void maximum(std::span<std::uint64_t> words) override {
         if (control_) {
             control_->maximum(words);
@@ -293,6 +334,41 @@ private:
         t.element_bytes = bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 1;
         t.modes = {{bytes / t.element_bytes, 1}};
         return t;
+    }
+
+    [[nodiscard]] std::int64_t arrivals_bytes() const noexcept {
+        return static_cast<std::int64_t>((gpus_.size() + 1) * sizeof(unsigned));
+    }
+
+    /// The words by which GPUs tell each other what they have stored, and the kernel that waits for them. False where it cannot be had.
+    bool prepare_signals() {
+        if (!signals_.empty() || size() > static_cast<std::int32_t>(most_receivers)) {
+            return !signals_.empty();
+        }
+        for (gpu_rank& g : gpus_) {
+            const context_scope scope(g.context);
+            const loaded_kernel* const found = device_context::current().kernels().get(arrivals_request(), nullptr);
+            if (found == nullptr) {
+                return false;
+            }
+            g.await = found->function;
+            g.await_early = may_launch_early(g.await);
+        }
+        std::vector<unsigned> zero(gpus_.size() + 1, 0);
+        for (gpu_rank& g : gpus_) {
+            g.arrivals = static_cast<unsigned*>(g.executor->allocate(arrivals_bytes()));
+            g.executor->upload(g.arrivals, bytes_on_host(zero.data(), arrivals_bytes()));
+            g.executor->synchronize();
+        }
+        for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
+            arrival_signal s;
+            for (const gpu_rank& g : gpus_) {
+                s.words.push_back(g.arrivals + rank);
+            }
+            s.blocks_done = gpus_[rank].arrivals + gpus_.size();
+            signals_.push_back(std::move(s));
+        }
+        return true;
     }
 
     /// use(local rank, its copies, their bytes) for each that has some, with its context current.
@@ -574,8 +650,9 @@ private:
     std::chrono::milliseconds deadline_;
     std::vector<gpu_rank> gpus_;
     bool copies_ = false;
-    std::int64_t started_ = 0;   ///< exchanges
-    std::int64_t finished_ = 0;  ///< of those, the first ones
+    std::vector<arrival_signal> signals_;  ///< of each rank
+    std::int64_t started_ = 0;             ///< exchanges
+    std::int64_t finished_ = 0;            ///< of those, the first ones
     std::int64_t fenced_exchange_ =
         -1;  ///< `started_` of the last one that went on the executors' streams: a fence ends it
     std::string broken_;

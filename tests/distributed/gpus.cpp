@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <Eigen/QR>
+
 #include "support/compare.hpp"
 #include "support/random.hpp"
 
@@ -256,4 +258,47 @@ TEST_CASE("a pass leaves its output in several matrices [gpus]") {
     check_scattered<float>({2, {8, 16, 64, 64}, {8, 16, 64, 64}, 4, 0, 1});
     check_scattered<float>({1, {2, 128, 128}, {2, 128, 128}, 2, 0, 1});
     check_scattered<double>({1, {4, 8, 32, 32}, {4, 8, 32, 32}, 2, 1, 0});
+}
+
+TEST_CASE("products in a row: what peers store is there when it is read [gpus]") {
+    if (ranks_test::under_mpi()) {
+        return;
+    }
+    // Orthogonal factors: forty products, each of the one before, lose nothing, and one element that is read too early stays.
+    const std::vector<std::int64_t> extents{8, 12, 64, 64};
+    std::vector<matrix> factors;
+    for (const std::int64_t e : extents) {
+        factors.push_back(Eigen::HouseholderQR<matrix>(support::random_matrix<matrix>(e, e, 70 + static_cast<int>(e)))
+                              .householderQ());
+    }
+    const std::int64_t cols = otimes::planning::product_of(extents);
+    for (int count = 2; count <= 4; ++count) {
+        std::vector<otimes::communicator> sets;
+        try {
+            sets.push_back(otimes::gpu_communicator(
+                {.deadline = std::chrono::seconds(30),
+                 .gpu_count = count,
+                 .links = {.bytes_per_second = 3e11, .stores = true, .store_bytes_per_second = 1e15}}));
+        } catch (const otimes::device_error& failure) {
+            MESSAGE("tests on several GPUs are skipped: " << std::string(failure.what()));
+            return;
+        }
+        const otimes::communicator& ranks = sets.front();
+        const auto K = otimes::replicate(ranks, kron(factors));
+        matrix want = support::random_matrix<matrix>(std::int64_t{1}, cols, 77);
+        DistributedMatrix<float> dX(ranks, 1, cols, otimes::cut_mode(1, count, extents, 0));
+        DistributedMatrix<float> dY(ranks, 1, cols, otimes::cut_mode(1, count, extents, 1));
+        dX.from_host(want);
+        const auto plan = ranks.plan_for((dX * K).problem(false, &dY.layout(), {}));
+        CHECK(std::ranges::any_of(
+            plan->stages, [](const otimes::distributed_stage& s) { return s.kind == otimes::stage_kind::store; }));
+        for (int i = 0; i < 20; ++i) {
+            dY = dX * K;
+            dX = dY * K;
+        }
+        for (int i = 0; i < 40; ++i) {
+            want = (want * kron(factors)).eval();
+        }
+        CHECK((dX.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
+    }
 }

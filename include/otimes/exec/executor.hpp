@@ -101,9 +101,11 @@ public:
 
     /// Evaluates `p` and leaves its output in several matrices, `receivers[k]` of the elements that `to` gives to k. The output's own
     /// binding is not used. False: this executor cannot, or not this plan; nothing has been done then.
+    /// @param tell what becomes of it once all is stored, and what was queued before is done; null: nothing
     virtual bool run_scattered([[maybe_unused]] const plan& p, [[maybe_unused]] const bindings& b,
                                [[maybe_unused]] const scatter_shape& to,
-                               [[maybe_unused]] std::span<void* const> receivers) const {
+                               [[maybe_unused]] std::span<void* const> receivers,
+                               [[maybe_unused]] const arrival_signal* tell = nullptr) const {
         return false;
     }
 

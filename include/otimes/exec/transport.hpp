@@ -84,6 +84,12 @@ public:
     /// @throws device_error a send or receive that fails at once
     virtual void start(std::span<const message> sends, std::span<const message> receives,
                        std::span<const rank_copy> copies, bool beside_work) = 0;
+    /// The same for a further part of the exchange that was started last: what the local ranks' executors have got since its first part does
+    /// not use what is received.
+    virtual void start_further(std::span<const message> sends, std::span<const message> receives,
+                               std::span<const rank_copy> copies, bool beside_work) {
+        start(sends, receives, copies, beside_work);
+    }
     /// Ends all exchanges that were started, but (if the transport can tell) the last `leave`, at most one: on a stream, later
     /// work of each rank's executor comes after them; else waits. @throws device_error a rank or link that failed, or the deadline
     virtual void finish(std::int32_t leave) = 0;
@@ -91,6 +97,11 @@ public:
     /// begin_fence(). For ranks that write into each other's memory. Nothing to do where executors work while they are called.
     virtual void begin_fence() {}
     virtual void end_fence() {}
+    /// A fence that every local rank begins itself, by what its executor's run_scattered tells all ranks behind its last store.
+    /// @return what each local rank is to tell; empty: this transport has none, use the other one
+    [[nodiscard]] virtual std::span<const arrival_signal> signals_of_fence() { return {}; }
+    /// Ends it. @pre every local rank's executor has been given its signal
+    virtual void end_signalled_fence() {}
 
     /// Replaces each word by the largest that any process gave. @throws device_error
     virtual void maximum(std::span<std::uint64_t> words) = 0;

@@ -368,6 +368,8 @@ inline std::vector<check_group> check_groups() {
         {"f64", power(32, 2), power(32, 2), "T m1-2 r2 t64 b4 g1 s0 : 1+2m"},
         {"f64", power(32, 3), power(32, 3), "T m1-3 r1 t128 b3 g1 s0 c4 : 1m 2+2m"},
         {"f32", power(16, 3), power(16, 3), "O m1-3 run8 t128 b2 g1 s0 c4 : 2+2m 1m"},
+        {"f32", power(16, 3), power(16, 3), "O m1-3 run32 t256 b2 g1 s0 c8 : 3m 2m 1m"},
+        {"f64", power(16, 3), power(16, 3), "O m1-3 run16 t256 b2 g1 s0 c8 : 3m 2m 1m"},
         {"f32", power(16, 2), power(16, 2), "O m1-2 run16 t64 b6 g1 s0 : 1+2m"},
         {"f32", power(32, 3), power(32, 3), "T m1-3 r1 t128 b2 g1 s0 c2 : 2+2m 1m"},
         {"f64", power(16, 2), power(16, 2), "O m1-2 run8 t64 b6 g1 s0 : 1+2m"},
@@ -401,6 +403,8 @@ inline std::vector<check_group> check_groups() {
         {"f32", {2, 3, 5}, {2, 3, 5}, "T m1-3 r1 t64 b4 g1 s0 c2 : 2+2f 1f"},
         {"f32", power(8, 3), power(8, 3), "O m1-3 run32 t128 b3 g1 s0 : 3f 1+2f"},
         {"f32", power(6, 2), power(6, 2), "O m1-2 run64 t128 b8 g1 s0 : 2f 1f"},
+        {"f32", power(6, 2), power(6, 2), "O m1-2 run288 t288 b2 g1 s0 : 1+2f"},
+        {"f32", power(8, 4), power(8, 4), "T m1-4 r1 t64 b6 g1 s0 : 3+2f 1+2f"},
         {"f32", {7}, {3}, "O m1 run16 t64 b4 g1 s2 : 1f"},
         {"f32", power(13, 3), power(13, 3), "T m1-3 r1 t256 b4 g1 s0 : 3f 2f 1f"},
         // several fibres a thread

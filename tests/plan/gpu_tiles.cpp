@@ -211,6 +211,29 @@ TEST_CASE("small tensors between identities: several in a tile, and blocks enoug
     CHECK(tile_of() == "run8 r8 t128 b4 g1 s0 : 1m");
 }
 
+TEST_CASE("outer groups: long runs for lines of whole tiles, clusters where there are some, else the next best tile") {
+    otimes::planning::group_request r;
+    r.outer = true;
+    r.type = dtype::f32;
+    r.p = r.q = {6, 6};
+    r.order = {2, 1};
+    const auto tile_of = [&r](std::int64_t groups, std::int64_t inner, const gpu_description& gpu) {
+        r.groups = r.parts_per_line = groups;
+        r.inner = inner;
+        return otimes::planning::text_of_tile(otimes::planning::choose_group(r, gpu)->group.tile, true);
+    };
+    CHECK(tile_of(1024, 7776, otimes::h200()) == "run288 t288 b2 g1 s0 : 1+2f");  // 27 tiles a line
+    CHECK(tile_of(6144, 1296, otimes::h200()) == "run64 t128 b8 g1 s0 : 2f 1f");  // 4.5
+    CHECK(tile_of(1, 8000000, otimes::h200()) == "run288 t288 b2 g1 s0 : 1+2f");  // nearly all of them whole
+    CHECK(tile_of(36864, 216, otimes::h200()) == "run64 t128 b8 g1 s0 : 2f 1f");  // lines that are shorter
+    r.p = r.q = {16, 16, 16};
+    r.order = {3, 2, 1};
+    CHECK(tile_of(1, 262144, otimes::h200()) == "run32 t256 b2 g1 s0 c8 : 3m 2m 1m");
+    gpu_description alone = otimes::h200();
+    alone.cluster_blocks = 1;
+    CHECK(tile_of(1, 262144, alone) == "run8 t256 b1 g1 s0 : 3m 2m 1m");
+}
+
 TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {
     using namespace otimes::planning;
     const plan p = planned(on_device(rows_program(10, {factor(52, 50), factor(65, 20)}, dtype::f32)), otimes::h200());

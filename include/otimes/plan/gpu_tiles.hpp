@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,14 +81,15 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 T 64^2", 65536, "r2 t256 b2 g1 s0 : 2w 1w", 1.75},
     {"f32 T 6^2", 100000, "r64 t128 b8 g1 s0 : 2f 1f", 0.76},
     {"f32 T 6^3", 100000, "r32 t128 b6 g1 s0 : 2+2f 1f", 1.23},
-    {"f32 T 6^5", 36864, "r1 t128 b5 g1 s0 : 4+2f 2+2f 1f", 1.23},
+    {"f32 T 6^5", 36864, "r1 t128 b5 g1 s0 : 4+2f 2+2f 1f", 1.16},
     {"f32 T 7^2", 100000, "r64 t64 b8 g1 s0 : 2f 1f", 1.19},
     {"f32 T 7^3", 100000, "r16 t128 b4 g1 s0 : 3f 2f 1f", 1.54},
     {"f32 T 8^2", 100000, "r32 t64 b16 g1 s0 : 2f 1f", 1.03},
     {"f32 T 8^3", 4, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
     {"f32 T 8^3", 156, "r1 t128 b1 g1 s0 : 3f 2f 1f", 0.00},
     {"f32 T 8^3", 100000, "r16 t128 b5 g1 s0 : 3m 2m 1m", 1.31},
-    {"f32 T 8^3", 524288, "r8 t64 b8 g1 s0 : 2+2f 1f", 1.12},
+    {"f32 T 8^3", 524288, "r8 t64 b8 g1 s0 : 2+2f 1f", 1.15},
+    {"f32 T 8^4", 65536, "r1 t64 b6 g1 s0 : 3+2f 1+2f", 1.18},
     {"f32 T 8^5", 1024, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.67},
     {"f32 T 8^5", 8192, "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f", 1.67},
     {"f32 T 9^2", 100000, "r64 t128 b4 g1 s0 : 2f 1f", 1.28},
@@ -97,18 +99,21 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f32 O 128", 8388608, "run128 t512 b1 g1 s1 : 1w/2", 2.24},
     {"f32 O 16^2", 1048576, "run64 t128 b3 g1 s0 : 1+2m", 1.12},
     {"f32 O 16^2", 4194304, "run64 t128 b3 g1 s0 : 1+2m", 1.12},
+    {"f32 O 16^3", 262144, "run32 t256 b2 g1 s0 c8 : 3m 2m 1m", 2.08},
     {"f32 O 16^3", 262144, "run8 t256 b1 g1 s0 : 3m 2m 1m", 2.56},
     {"f32 O 32", 32768, "run128 t128 b4 g1 s0 : 1m", 1.18},
     {"f32 O 32^2", 524288, "run32 t512 b1 g1 s0 : 2w 1w", 1.50},
     {"f32 O 32^2", 1048576, "run32 t512 b1 g1 s0 : 2w 1w", 1.51},
     {"f32 O 32^2", 16777216, "run32 t512 b1 g1 s0 : 2w 1w", 1.51},
     {"f32 O 64>32", 1048576, "run128 t128 b2 g1 s2 : 1m", 0.00},  // two inputs of 32
-    {"f32 O 64", 65536, "run64 t128 b4 g1 s0 : 1w", 1.22},
+    {"f32 O 64", 65536, "run128 t256 b2 g1 s0 : 1w", 1.22},
+    {"f32 O 64", 262144, "run64 t128 b4 g1 s0 : 1w", 1.22},
     {"f32 O 64", 4194304, "run128 t256 b2 g1 s2 : 1w", 1.12},
     {"f32 O 64^2", 65536, "run8 t256 b1 g1 s0 : 2m 1m", 3.12},
-    {"f32 O 6^2", 7962624, "run64 t128 b8 g1 s0 : 2f 1f", 1.15},
-    {"f32 O 8^2", 4194304, "run64 t128 b8 g1 s0 : 2f 1f", 1.11},
-    {"f32 O 8^3", 524288, "run32 t128 b3 g1 s0 : 3f 1+2f", 1.16},
+    {"f32 O 6^2", 7962624, "run288 t288 b2 g1 s0 : 1+2f", 1.08},
+    {"f32 O 6^2", 7962624, "run64 t128 b8 g1 s0 : 2f 1f", 1.16},
+    {"f32 O 8^2", 4194304, "run64 t128 b8 g1 s0 : 2f 1f", 1.09},
+    {"f32 O 8^3", 524288, "run32 t128 b3 g1 s0 : 3f 1+2f", 1.18},
     {"f64 T 10^2", 50000, "r16 t128 b8 g1 s0 : 2f 1f", 1.19},
     {"f64 T 10^3", 50000, "r4 t224 b3 g1 s0 : 3f 2f 1f", 1.50},
     {"f64 T 11^2", 50000, "r32 t128 b4 g1 s0 : 2f 1f", 1.20},
@@ -157,7 +162,7 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 T 64^2", 65536, "r1 t256 b1 g1 s1 : 2m/4 1m/4", 1.67},
     {"f64 T 6^2", 50000, "r32 t128 b8 g1 s0 : 2f 1f", 0.86},
     {"f64 T 6^3", 50000, "r8 t128 b8 g1 s0 : 3f 2f 1f", 1.25},
-    {"f64 T 6^5", 36864, "r1 t128 b3 g1 s0 : 4+2f 2+2f 1f", 1.30},
+    {"f64 T 6^5", 36864, "r1 t128 b3 g1 s0 : 4+2f 2+2f 1f", 1.29},
     {"f64 T 7^2", 50000, "r32 t64 b8 g1 s0 : 2f 1f", 1.00},
     {"f64 T 7^3", 50000, "r8 t128 b4 g1 s0 : 3f 2f 1f", 1.43},
     {"f64 T 8^2", 50000, "r16 t64 b16 g1 s0 : 2m 1m", 0.95},
@@ -174,6 +179,9 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 O 128", 5242880, "run64 t256 b1 g1 s3 : 1m/8", 1.67},
     {"f64 O 16^2", 1048576, "run32 t128 b3 g1 s0 : 1+2m", 1.09},
     {"f64 O 16^2", 4194304, "run32 t128 b3 g1 s0 : 1+2m", 1.09},
+    {"f64 O 16^3", 262144, "run16 t256 b2 g1 s0 c8 : 3m 2m 1m", 1.62},
+    {"f64 O 32", 1048576, "run64 t128 b4 g1 s0 : 1m", 1.11},
+    {"f64 O 32^2", 32768, "run16 t256 b1 g1 s0 : 2m 1m", 1.47},
     {"f64 O 32^2", 524288, "run16 t512 b1 g1 s0 : 2m 1m", 1.32},
     {"f64 O 32^2", 1048576, "run16 t512 b1 g1 s0 : 2m 1m", 1.28},
     {"f64 O 64>32", 524288, "run32 t128 b2 g1 s2 : 1m/4", 0.00},
@@ -230,46 +238,49 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool may_serve(const gpu_group& g, const gro
            (g.tile.slices == 1 || !r.may_alias);
 }
 
-/// The same, and its runs are no longer than what there is.
+/// The same, and its runs are no longer than what there is. The last tile of a line is filled as far as there are elements, so long runs
+/// want lines of whole tiles, or of many.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool suits(const gpu_group& g, const group_request& r) {
-    return may_serve(g, r) && (!g.outer || g.tile.run <= r.inner || g.tile.run == 2);
+    const std::int64_t run = g.tile.run;
+    return may_serve(g, r) && (!g.outer || run <= r.inner || run == 2) &&
+           (run <= 128 || r.inner % run == 0 || r.inner >= 8 * run);
 }
 
-/// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it.
+/// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it. Entries that were
+/// measured with the same number stand for each other, the best one first.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> measured_group(const group_request& r,
                                                                                const gpu_description& gpu) {
     const std::string name = group_name(r);
     const std::int64_t count = r.groups * (r.outer ? r.inner : 1);
-    const measured_tile* best = nullptr;
     const auto ratio = [count](const measured_tile& m) {
         const auto a = static_cast<double>(count);
         const auto b = static_cast<double>(m.count);
         return a > b ? a / b : b / a;
     };
+    const measured_tile* nearest = nullptr;
     for (const measured_tile& m : measured_tiles) {
-        if (m.group == name && (best == nullptr || ratio(m) < ratio(*best))) {
-            best = &m;
+        if (m.group == name && (nearest == nullptr || ratio(m) < ratio(*nearest))) {
+            nearest = &m;
         }
     }
-    if (best == nullptr) {
-        return std::nullopt;
+    for (const measured_tile* m = nearest;
+         m != nullptr && m != std::end(measured_tiles) && m->group == name && m->count == nearest->count; ++m) {
+        chosen_group chosen{without_tile(r), m->copies};
+        const std::optional<gpu_tile> tile = read_tile(m->tile);
+        if (!tile) {
+            return std::nullopt;
+        }
+        chosen.group.tile = *tile;
+        // Tiles that fill the GPU twice are all alike; fewer, or more than a few, are another case.
+        const std::int64_t enough = 2ll * gpu.multiprocessors * (r.outer ? tile->run : tile->rows);
+        const bool alike = ratio(*m) <= 8 || (std::min)(count, m->count) >= enough;
+        if (alike && suits(chosen.group, r) && why_illegal(chosen.group, gpu).empty() &&
+            (tile->blocks == 1 ||
+             tile->blocks * shared_bytes_of(chosen.group) <= gpu.shared_bytes_per_multiprocessor)) {
+            return chosen;
+        }
     }
-    chosen_group chosen{without_tile(r), best->copies};
-    const std::optional<gpu_tile> tile = read_tile(best->tile);
-    if (!tile) {
-        return std::nullopt;
-    }
-    chosen.group.tile = *tile;
-    // Tiles that fill the GPU twice are all alike; fewer, or more than a few, are another case.
-    const std::int64_t enough = 2ll * gpu.multiprocessors * (r.outer ? tile->run : tile->rows);
-    if (ratio(*best) > 8 && ((std::min)(count, best->count) < enough)) {
-        return std::nullopt;
-    }
-    if (!suits(chosen.group, r) || !why_illegal(chosen.group, gpu).empty() ||
-        (tile->blocks > 1 && tile->blocks * shared_bytes_of(chosen.group) > gpu.shared_bytes_per_multiprocessor)) {
-        return std::nullopt;
-    }
-    return chosen;
+    return std::nullopt;
 }
 
 namespace tile_formula {

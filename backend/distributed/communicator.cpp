@@ -571,16 +571,22 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
                     continue;
                 }
                 std::int64_t begin = 0;
-                if (stage.chunks > 1) {
+                std::int64_t first_index = 0;  // of the cut mode
+                if (stage.mode >= 0) {
                     const std::int32_t part = (rank - stage.where.first_rank) % stage.where.col_parts;
-                    const std::int64_t own = part_of(stage.where.extent, stage.where.col_parts, part).size();
-                    begin = chunk_range(own, stage.chunks, chunk).begin;
+                    const index_range own = part_of(stage.where.extent, stage.where.col_parts, part);
+                    begin = stage.chunks > 1 ? chunk_range(own.size(), stage.chunks, chunk).begin : 0;
+                    first_index = own.begin + begin;
                 }
                 bindings b;
                 b.pointers.push_back(
                     const_cast<std::byte*>(static_cast<const std::byte*>(at.current[n]) + begin * step_before));
                 for (const std::int32_t k : stage.factors) {
-                    b.pointers.push_back(const_cast<void*>(factors[static_cast<std::size_t>(k)][n]));
+                    const distributed_factor& f = plan.source.factors[static_cast<std::size_t>(k)];
+                    const std::int64_t skipped = k == stage.mode ? first_index * (f.row_stride + f.col_stride) : 0;
+                    b.pointers.push_back(
+                        static_cast<std::byte*>(const_cast<void*>(factors[static_cast<std::size_t>(k)][n])) +
+                        skipped * static_cast<std::int64_t>(element_bytes(f.type)));
                 }
                 b.pointers.push_back(static_cast<std::byte*>(at.next[n]) + begin * step_after);
                 if (stage.scaled) {

@@ -135,6 +135,13 @@ inline namespace OTIMES_TARGET {
 template <class Scalar>
 class DistributedMatrix;
 
+namespace detail {
+/// Rows up to which diagonals are written out as dense factors: GPUs do small ones in the pass of their neighbours.
+[[nodiscard]] inline std::int64_t longest_written_diagonal(const communicator& ranks) noexcept {
+    return ranks.on_device() ? most_written_out : 0;
+}
+}  // namespace detail
+
 /// The factors of a Kronecker product where the ranks compute: copied there once, so that products copy nothing. Made by
 /// `replicate(ranks, kron(A, B, C))`.
 template <class ScalarType>
@@ -151,7 +158,7 @@ public:
 
     replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
         node_.set_alpha(source.alpha());
-        const kron_node<Scalar> dense = detail::with_dense_factors(source);
+        const kron_node<Scalar> dense = detail::with_dense_factors(source, detail::longest_written_diagonal(ranks));
         for (const leaf& f : dense.factors()) {
             add(f);
         }
@@ -165,15 +172,18 @@ private:
             return;
         }
         const matrix_view view = f.view();
+        const bool diagonal = f.kind() == factor_kind::diagonal;
         if (f.space() != memory_space::host) {
             throw unsupported_error("otimes: replicate(ranks, kron(...)): factor " +
                                     std::to_string(addresses_.size() + 1) +
                                     " is in device memory. Give it in host memory.");
         }
-        std::vector<Scalar> packed(static_cast<std::size_t>(view.rows * view.cols));
+        const std::int64_t columns = diagonal ? 1 : view.cols;  // that are copied
+        std::vector<Scalar> packed(static_cast<std::size_t>(view.rows * columns));
         for (std::int64_t i = 0; i < view.rows; ++i) {
-            for (std::int64_t j = 0; j < view.cols; ++j) {
-                packed[static_cast<std::size_t>(i * view.cols + j)] = kron_node<Scalar>::element(f, view, i, j);
+            for (std::int64_t j = 0; j < columns; ++j) {
+                packed[static_cast<std::size_t>(i * columns + j)] =
+                    kron_node<Scalar>::element(f, view, i, diagonal ? i : j);
             }
         }
         const auto bytes = static_cast<std::int64_t>(packed.size() * sizeof(Scalar));
@@ -186,7 +196,9 @@ private:
             where.push_back(memory);
         }
         addresses_.push_back(std::move(where));
-        leaf copy = leaf::borrowed({addresses_.back().front(), view.rows, view.cols, view.cols, 1});
+        const void* const first = addresses_.back().front();
+        leaf copy = diagonal ? detail::diagonal_leaf(first, view.rows, 1, nullptr)
+                             : leaf::borrowed({first, view.rows, view.cols, view.cols, 1});
         copy.set_space(ranks_.on_device() ? memory_space::device : memory_space::host);
         node_.append(std::move(copy));
     }
@@ -337,7 +349,7 @@ private:
     template <class Kron>
     void multiply(side& s, const Kron& k, const char* what) {
         s.node.append(k.node());
-        s.node = detail::with_dense_factors(s.node);
+        s.node = detail::with_dense_factors(s.node, detail::longest_written_diagonal(x_->ranks()));
         s.there = true;
         if constexpr (device::is_replicated<Kron>) {
             if (!(k.ranks() == x_->ranks())) {
@@ -359,6 +371,7 @@ private:
         d.col_stride = view.col_stride;
         d.conjugate = f.conjugated() && !f.real_elements();
         d.identity = f.is_identity();
+        d.diagonal = f.kind() == factor_kind::diagonal;
         d.space = f.is_identity() ? space : f.space();
         return d;
     }

@@ -115,5 +115,84 @@ void check_laws() {
 
 }  // namespace
 
+TEST_CASE("a diagonal is applied where the elements are, also where its mode is cut") {
+    using matrix = Eigen::MatrixXcd;
+    const std::vector<std::int64_t> extents{2, 301, 2}, after{3, 301, 2};
+    const matrix A = support::random_matrix<matrix>(2, 3, 20);
+    const matrix B = support::random_matrix<matrix>(2, 2, 21);
+    const Eigen::VectorXcd d = support::random_matrix<matrix>(301, 1, 22);
+    const matrix X = support::random_matrix<matrix>(3, 2 * 301 * 2, 23);
+    matrix dense = matrix::Zero(301, 301);
+    for (Eigen::Index i = 0; i < 301; ++i) {
+        dense(i, i) = d(i);
+    }
+    const auto dense_kron = [](const matrix& a, const matrix& b) {
+        matrix k(a.rows() * b.rows(), a.cols() * b.cols());
+        for (Eigen::Index i = 0; i < a.rows(); ++i) {
+            for (Eigen::Index j = 0; j < a.cols(); ++j) {
+                k.block(i * b.rows(), j * b.cols(), b.rows(), b.cols()) = a(i, j) * b;
+            }
+        }
+        return k;
+    };
+    const auto want_of = [&](const matrix& first, const matrix& middle, const matrix& last) {
+        return matrix(X * dense_kron(dense_kron(first, middle), last));
+    };
+    const matrix want = want_of(A, dense, B);
+    const matrix scaled = want_of(matrix::Identity(2, 2), dense.conjugate(), matrix::Identity(2, 2));
+    bool several = false;
+    bool cut_in_chunks = false;  // an exchange in chunks of the diagonal's own mode
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        several = several || ranks.size() > 1;
+        for (int i = 0; i < 8; ++i) {
+            const int cut = i / 2 - 1;
+            const int rows = i % 2 == 0 ? 3 : 1;
+            const matrix x = X.topRows(rows);
+            CAPTURE(cut);
+            CAPTURE(rows);
+            const distribution from = cut < 0
+                                          ? otimes::cut_rows(ranks.size())
+                                          : otimes::cut_mode(1, ranks.size(), extents, static_cast<std::size_t>(cut));
+            DistributedMatrix<std::complex<double>> dX(ranks, rows, x.cols(), from);
+            dX.from_host(x);
+            const auto K = kron(A, d.asDiagonal(), B);
+            DistributedMatrix<std::complex<double>> dY(ranks);
+            dY = dX * K;
+            CHECK(support::close(matrix(dY.to_host()), matrix(want.topRows(rows)), 6));
+            dY += 2 * dX * otimes::replicate(ranks, K);
+            CHECK(support::close(matrix(dY.to_host()), matrix(3.0 * want.topRows(rows)), 6));
+            for (std::size_t other = 0; other < 3; ++other) {
+                DistributedMatrix<std::complex<double>> dW(ranks, rows, want.cols(),
+                                                           otimes::cut_mode(1, ranks.size(), after, other));
+                dW = dX * K;
+                CHECK(support::close(matrix(dW.to_host()), matrix(want.topRows(rows)), 6));
+                const auto plan = ranks.plan_for((dX * K).problem(false, &dW.layout(), {}));
+                for (const otimes::distributed_stage& s : plan->stages) {
+                    cut_in_chunks =
+                        cut_in_chunks || (s.chunks > 1 && s.mode == 1 && std::ranges::count(s.factors, 1) > 0);
+                }
+                CHECK(otimes::distributed_plan_from_text(to_text(*plan)) == *plan);
+            }
+            // Alone it sends nothing, and Y has X's distribution.
+            const auto D = kron(otimes::identity(2), d.asDiagonal(), otimes::identity(2)).adjoint();
+            DistributedMatrix<std::complex<double>> dZ(ranks, rows, x.cols(), from);
+            dZ = dX * D;
+            CHECK(support::close(matrix(dZ.to_host()), matrix(scaled.topRows(rows)), 1));
+            CHECK(ranks.plan_for((dX * D).problem(false, &dZ.layout(), {}))->bytes_on_wire == 0);
+        }
+    }
+    CHECK(cut_in_chunks == several);
+    // From the left, on rows that are cut.
+    const matrix T = support::random_matrix<matrix>(301 * 2, 7, 24);
+    for (const otimes::communicator& ranks : everyone()) {
+        DistributedMatrix<std::complex<double>> dT(ranks, T.rows(), T.cols(), otimes::cut_rows(ranks.size()));
+        dT.from_host(T);
+        DistributedMatrix<std::complex<double>> dY(ranks);
+        dY = kron(d.asDiagonal(), B.transpose()) * dT;
+        CHECK(support::close(matrix(dY.to_host()), matrix(dense_kron(dense, B.transpose()) * T), 2));
+    }
+}
+
 TEST_CASE("laws over ranks, double") { check_laws<double>(); }
 TEST_CASE("laws over ranks, complex float") { check_laws<std::complex<float>>(); }

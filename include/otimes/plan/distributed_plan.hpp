@@ -51,6 +51,7 @@ struct distributed_factor {
     bool conjugate = false;
     bool identity = false;
     memory_space space = memory_space::host;
+    bool diagonal = false;  ///< element p at p * (row_stride + col_stride); its mode may be cut where it is applied
     friend bool operator==(const distributed_factor&, const distributed_factor&) = default;
 };
 
@@ -245,14 +246,22 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
         const distributed_factor& f = problem.factors[k];
         const std::int32_t matrix = make(f.type, tensor_role::factor, f.space);
         p.tensors.back().conjugate = f.conjugate;
-        p.add_mode(f.p_extent, f.row_stride);
-        p.add_mode(f.q_extent, f.col_stride);
+        if (f.diagonal) {
+            p.tensors.back().kind = factor_kind::diagonal;
+            p.add_mode(rows, 0);
+            for (std::size_t mode = 0; mode < extents.size(); ++mode) {
+                p.add_mode(extents[mode], mode == k ? f.row_stride + f.col_stride : 0);
+            }
+        } else {
+            p.add_mode(f.p_extent, f.row_stride);
+            p.add_mode(f.q_extent, f.col_stride);
+            extents[k] = f.q_extent;
+        }
         p.tensors.back().binding = bindings++;
-        extents[k] = f.q_extent;
         const bool last = i + 1 == factors.size();
         const std::int32_t out = add_block(last ? tensor_role::output : tensor_role::temporary);
         step s;
-        s.kind = step_kind::contract;
+        s.kind = f.diagonal ? step_kind::scale : step_kind::contract;
         s.in = current;
         s.factor = matrix;
         s.out = out;
@@ -434,7 +443,7 @@ public:
         double moved = elements;
         for (const std::int32_t k : order) {
             const distributed_factor& f = problem_.factors[static_cast<std::size_t>(k)];
-            flops += 2.0 * weight * elements * static_cast<double>(f.q_extent);
+            flops += 2.0 * weight * elements * (f.diagonal ? 1.0 : static_cast<double>(f.q_extent));
             elements =
                 f.p_extent == 0 ? 0 : elements / static_cast<double>(f.p_extent) * static_cast<double>(f.q_extent);
         }
@@ -493,7 +502,8 @@ private:
             }
             std::size_t chosen = c.layouts.size();
             for (std::size_t i = 0; i < c.layouts.size(); ++i) {
-                if (c.layouts[i].mode == static_cast<std::int32_t>(k) || c.layouts[i].mode == -2) {
+                const bool whole = c.layouts[i].mode != static_cast<std::int32_t>(k) || problem_.factors[k].diagonal;
+                if (!whole || c.layouts[i].mode == -2) {
                     continue;
                 }
                 if (chosen == c.layouts.size() || after_[k] > before_[k]) {
@@ -1212,7 +1222,7 @@ void transfer(Archive& a, distributed_problem& p) {
         a.line("factor");
         a.choice(f.type, dtype::other);
         a.choice(f.space, memory_space::device);
-        transfer_all(a, f.p_extent, f.q_extent, f.row_stride, f.col_stride, f.conjugate, f.identity);
+        transfer_all(a, f.p_extent, f.q_extent, f.row_stride, f.col_stride, f.conjugate, f.identity, f.diagonal);
     }
 }
 

@@ -44,6 +44,23 @@ __host__ __device__ constexpr bool one_fragment_each() {
     return true;
 }
 
+// Factor `Level` -> shared memory, few elements at a time.
+template <class Group, int Level>
+__device__ __forceinline__ void place_factor(const group_arguments<typename Group::scalar>& arguments,
+                                             typename Group::scalar* sFactors) {
+    typename Group::scalar* sF = sFactors + Group::factor_offset(Level);
+    if constexpr (Group::factor_in_memory(Level))
+        return;
+    else if constexpr (Group::matrix_level(Level))
+        place_fragments<Group, fragment_shape<Group, Level>>(arguments, sF);
+    else {
+        constexpr int elements = Group::p(Level) * Group::factor_pitch(Level);
+#pragma unroll 4
+        for (int element = int(threadIdx.x); element < elements; element += Group::threads)
+            sF[element] = read_factor_element<Group, Level>(arguments, element);
+    }
+}
+
 // Small factors are all on their way before the first of them is stored; of larger ones four elements at a time.
 template <class Group>
 __device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments,
@@ -76,28 +93,21 @@ __device__ __forceinline__ void place_factors(const group_arguments<typename Gro
         constexpr int level = decltype(l)::value, at = factor_share_before<Group>(level),
                       count = factor_share<Group>(level);
         scalar* sF = sFactors + Group::factor_offset(level);
-        if constexpr (Group::matrix_level(level)) {
+        if constexpr (!together)
+            place_factor<Group, level>(arguments, sFactors);
+        else if constexpr (Group::matrix_level(level)) {
             using shape = fragment_shape<Group, level>;
-            if constexpr (together) {
 #pragma unroll
-                for (int i = 0; i < count / 2; ++i) {
-                    const int slot = int(threadIdx.x) + i * Group::threads;
-                    if (slot < shape::slots) store_fragment<Group, shape>(sF, slot, rF + at + 2 * i);
-                }
-            } else
-                place_fragments<Group, shape>(arguments, sF);
+            for (int i = 0; i < count / 2; ++i) {
+                const int slot = int(threadIdx.x) + i * Group::threads;
+                if (slot < shape::slots) store_fragment<Group, shape>(sF, slot, rF + at + 2 * i);
+            }
         } else {
             constexpr int elements = Group::p(level) * Group::factor_pitch(level);
-            if constexpr (together) {
 #pragma unroll
-                for (int i = 0; i < count; ++i) {
-                    const int element = int(threadIdx.x) + i * Group::threads;
-                    if (element < elements) sF[element] = rF[at + i];
-                }
-            } else {
-#pragma unroll 4
-                for (int element = int(threadIdx.x); element < elements; element += Group::threads)
-                    sF[element] = read_factor_element<Group, level>(arguments, element);
+            for (int i = 0; i < count; ++i) {
+                const int element = int(threadIdx.x) + i * Group::threads;
+                if (element < elements) sF[element] = rF[at + i];
             }
         }
     });
@@ -195,6 +205,37 @@ __device__ __forceinline__ void copy_factors(const group_arguments<typename Grou
         });
     commit_copies();
 }
+
+// The arguments of a tile: all have the same factors.
+template <class Group, bool InPieces = Group::in_pieces>
+struct arguments_of_tile {
+    using arguments = group_arguments<typename Group::scalar>;
+    const arguments& now;
+
+    __device__ __forceinline__ arguments_of_tile(const arguments& all, index_t) : now(all) {}
+    __device__ __forceinline__ void follow(index_t, typename Group::scalar*) const {}
+};
+// Or each piece its own rows of the first one. With as many blocks as a multiple of the pieces, those of a block are all the same.
+template <class Group>
+struct arguments_of_tile<Group, true> {
+    using arguments = group_arguments<typename Group::scalar>;
+    arguments now;
+    const arguments& all;
+    index_t piece;
+
+    __device__ __forceinline__ arguments_of_tile(const arguments& all_, index_t tile)
+        : now(all_), all(all_), piece(tile % all_.parts_per_line) {
+        now.factor[0] += piece * Group::p(1) * all.factor_p_stride[0];
+    }
+    // To the arguments of another tile, whose factors are to stand in shared memory.
+    __device__ __forceinline__ void follow(index_t tile, typename Group::scalar* sFactors) {
+        if (tile % all.parts_per_line == piece) return;
+        piece = tile % all.parts_per_line;
+        now.factor[0] = all.factor[0] + piece * Group::p(1) * all.factor_p_stride[0];
+        place_factor<Group, 1>(now, sFactors);
+        if constexpr (Group::any_warpgroup()) fence_for_unit();
+    }
+};
 
 // The arguments with a term's factors in front.
 template <class Group>
@@ -306,15 +347,16 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 ask_for_tile<Group>(place);
             }
         } else if constexpr (Group::terms == 1) {
+            arguments_of_tile<Group> of_tile(arguments, tile);
             ask_for_tile<Group>(place);
             if constexpr (copies_factors<Group>())
-                copy_factors<Group>(arguments, sFactors);
+                copy_factors<Group>(of_tile.now, sFactors);
             else
-                place_factors<Group>(arguments, sFactors);
+                place_factors<Group>(of_tile.now, sFactors);
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();
-                middle_and_last(constant<0>{}, place);
+                steps_of(constant<0>{}, place, sFactors, epilogue_step, of_tile.now);
                 tile += tile_step;
                 if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
                 if (tile >= tiles) break;
@@ -323,6 +365,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 load_part<Group>(place, sMain, part);
                 commit_copies();
                 ask_for_tile<Group>(place);
+                of_tile.follow(tile, sFactors);
             }
         } else if constexpr (Group::kept) {
             // Each tile once for every term, X from its own place; the next X is on its way as soon as the last term has read this one.

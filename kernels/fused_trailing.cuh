@@ -3,6 +3,7 @@
 //   Y[r, q_1 .. q_n] = alpha * sum_{p_1 .. p_n} X[r, p_1 .. p_n] * prod_i F_i[p_i, q_i] + beta * Y[r, q_1 .. q_n]
 // in one pass over X and Y. Row r is part r % parts_per_line of line r / parts_per_line: it begins at
 // x + (r / parts_per_line) * x_line_stride + (r % parts_per_line) * prod P.
+// In pieces: part o has the rows o * P_1, .. of F_1, and its image is added to that of the whole line, which stands at the line's begin in Y.
 //
 // Requires: Group::run = 1; parts_per_line = 1 or a multiple of Group::rows; 1-D grid of any size (at most one block a tile is
 //   useful, blocks_per_multiprocessor x multiprocessors is usual); Group::threads threads; Group::shared_bytes dynamic shared memory;
@@ -34,7 +35,7 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         const index_t line = parts == 1 ? first : first / parts, part = first - line * parts;
         tile_place<scalar> place;
         place.x = arguments.x + line * arguments.x_line_stride + part * in;
-        place.y = arguments.y + line * arguments.y_line_stride + part * out + first_of_slice;
+        place.y = arguments.y + line * arguments.y_line_stride + (Group::in_pieces ? 0 : part * out) + first_of_slice;
         place.x_row_stride = parts == 1 ? arguments.x_line_stride : in;
         place.y_row_stride = parts == 1 ? arguments.y_line_stride : out;
         place.x_inner = place.y_inner = 1;

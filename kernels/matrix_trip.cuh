@@ -481,12 +481,19 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 } else {
                     alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+                    [[maybe_unused]] double2 rF[Group::factor_in_memory(level) ? n_tiles : 1];  // (n)
+                    if constexpr (Group::factor_in_memory(level))
+#pragma unroll
+                        for (int n = 0; n < n_tiles; ++n)
+                            read_fragment<shape>(arguments, (k * (shape::Q / 8) + n_first + n) * 32 + lane, &rF[n].x);
                     read(k, rX);
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
                         double2 f;
                         if constexpr (in_registers)
                             f = held_factor.value[k * n_tiles + n];
+                        else if constexpr (Group::factor_in_memory(level))
+                            f = rF[n];
                         else
                             f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
 #pragma unroll

@@ -47,8 +47,16 @@ struct trips {
 };
 
 // What becomes of what the last trip computes: it is stored; multiplied by what stands where it would be stored and summed; squared and
-// summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored.
-enum ending { ends_stored = 0, ends_in_dot = 1, ends_in_norm = 2, ends_scaled_along = 3, ends_scaled_across = 4 };
+// summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored. Dot of pieces: the sum
+// over a row's pieces of what each adds to its image, so that no more than a piece is on chip.
+enum ending {
+    ends_stored = 0,
+    ends_in_dot = 1,
+    ends_in_norm = 2,
+    ends_scaled_along = 3,
+    ends_scaled_across = 4,
+    ends_in_dot_of_pieces = 5
+};
 
 template <class Scalar, int Ending, bool Addend, bool Together, int Registers>
 struct last_step_of;  // tile_memory.cuh
@@ -72,7 +80,12 @@ struct mode_group {
     using last_step =
         typename last_step_of<Scalar, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1, registers>::type;
     static constexpr int ending = Ending;
-    static constexpr bool sums_up = Ending == ends_in_dot || Ending == ends_in_norm;  // and stores nothing
+    // A tile is part of the old index of mode 1, with as many rows of its factor, and its image the whole row.
+    static constexpr bool in_pieces = Ending == ends_in_dot_of_pieces;
+    static_assert(!in_pieces || (Run == 1 && Rows == 1 && Slots == 0 && Slices == 1),
+                  "pieces of whole trailing tensors");
+    static constexpr bool reads_y = Ending == ends_in_dot || in_pieces;
+    static constexpr bool sums_up = reads_y || Ending == ends_in_norm;  // and stores nothing
     static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");
     static constexpr bool scattered = Scattered;  // its tiles go to several matrices, in whole lines
     static_assert(!Scattered || (Run == 1 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Addend &&
@@ -259,8 +272,9 @@ struct mode_group {
         return n;
     }
     __host__ __device__ static constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
-    static constexpr int main_count =
-        Cluster == 1 || swizzled ? round_up(Rows * stride(0), vector) : round_up(p(1) / Cluster * stride(1), vector);
+    static constexpr int main_count = (Cluster == 1 && !in_pieces) || swizzled
+                                          ? round_up(Rows * stride(0), vector)
+                                          : round_up(p(1) / Cluster * stride(1), vector);
     static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
 
     // Steps of eight that the matrix unit adds up before a sum leaves it: two where the rounding of longer sums is well above what that
@@ -297,9 +311,14 @@ struct mode_group {
     __host__ __device__ static constexpr int factor_pitch(int level) {
         return padded_rows(level) ? round_up(q(level), vector) : q(level);
     }
+    // Long factors of pieces, which fill shared memory, are read where they stand, from L2.
+    __host__ __device__ static constexpr bool factor_in_memory(int level) {
+        return in_pieces && words == 2 && matrix_level(level) && p(level) * q(level) > 8192;
+    }
     __host__ __device__ static constexpr int factor_count(int level) {
-        return matrix_level(level) ? p(level) * q(level) * (presplit(level) ? 2 : 1)
-                                   : round_up(p(level) * factor_pitch(level), vector);
+        return factor_in_memory(level) ? 0
+               : matrix_level(level)   ? p(level) * q(level) * (presplit(level) ? 2 : 1)
+                                       : round_up(p(level) * factor_pitch(level), vector);
     }
     __host__ __device__ static constexpr int factor_offset(int level) {
         int n = 0;
@@ -315,6 +334,7 @@ struct mode_group {
                            ? last_level == modes && Run == 1
                            : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
                                  Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes));
+    static_assert(!in_pieces || (direct && last_level == 1), "the last trip of a piece replaces mode 1 alone");
     static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
 
     // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
@@ -327,7 +347,7 @@ struct mode_group {
         return true;
     }
     static constexpr bool refills = Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
-                                    !Scattered && is_square() && P::at(0) == 32 &&
+                                    !Scattered && !in_pieces && is_square() && P::at(0) == 32 &&
                                     Trips::first(Trips::count - 1) == 1 && Trips::unit(Trips::count - 1) > 0 &&
                                     !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
                                     (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);

@@ -550,6 +550,10 @@ template <class Scalar, bool Addend, bool Together, int Registers>
 struct last_step_of<Scalar, ends_in_dot, Addend, Together, Registers> {
     using type = summing<Scalar, Registers>;
 };
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_in_dot_of_pieces, Addend, Together, Registers> {
+    using type = summing<Scalar, Registers>;
+};
 
 // alpha * product, conjugated times itself, added to this thread's sum, likewise.
 template <class Scalar>
@@ -746,7 +750,7 @@ __device__ __forceinline__ void store_sum(typename sum_type<typename Group::scal
 // The lines of a tile's V begin to travel to L2 with those of its X, so that they are near when the last trip wants them.
 template <class Group>
 __device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::scalar>& place) {
-    if constexpr (Group::ending == ends_in_dot && Group::slices == 1) {
+    if constexpr (Group::reads_y && Group::slices == 1) {
         using scalar = typename Group::scalar;
         constexpr int line = 128 / int(sizeof(scalar));
         const unsigned rank = Group::cluster > 1 ? unsigned(cluster_rank()) : 0u;

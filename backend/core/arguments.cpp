@@ -172,7 +172,7 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
         a.magic = static_cast<unsigned>(((std::uint64_t{1} << (31 + bits)) + d - 1) / d);
         a.shift = bits - 1;
     }
-    if (s.group.ending == gpu_ending::dot || s.group.ending == gpu_ending::squared_norm) {
+    if (planning::sums_up(s.group.ending)) {
         a.divisor = static_cast<unsigned>(l.dot.blocks);
         a.conjugate_y = l.dot.conjugate_x;
     }

@@ -421,7 +421,9 @@ private:
             joined_ = take_scratch(result_.slab_count * joined_blocks_ * std::int64_t{16});  // the widest accumulator
             joined_.slab_bytes = joined_blocks_ * (is_complex(l.type) ? 16 : 8);
         }
-        l.fused.group.ending = norm ? gpu_ending::squared_norm : gpu_ending::dot;
+        l.fused.group.ending = norm                    ? gpu_ending::squared_norm
+                               : group.tile.pieces > 1 ? gpu_ending::dot_of_pieces
+                                                       : gpu_ending::dot;
         l.sums_or_diagonal = joined_;
         l.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
         l.dot.conjugate_x = !norm && is_complex(l.type) && !plan_.source.at(reduction.in).conjugate;
@@ -957,12 +959,13 @@ private:
         if (place && place->inner > 1 && tile.rows > 1) {
             place = place->with_lines_joined(shape.group.count_p(), shape.group.count_q());
         }
-        if (!place || (place->inner > 1) != shape.group.outer ||
+        if (!place || (place->inner > 1) != shape.group.outer || (tile.pieces > 1 && place->parts_per_line > 1) ||
             ((shape.group.outer || place->parts_per_line > 1) && place->parts_per_line % tile.rows != 0) ||
             !planning::why_illegal(shape.group, gpu_).empty()) {
             return false;
         }
         shape.place = *place;
+        shape.place.parts_per_line *= tile.pieces;
         for (std::size_t k = 0; k < in.size(); ++k) {
             if (sweeps[k] != nullptr) {
                 const placed_factor f = without_conjugation(place_all(sweeps[k]->factors, l.type), l.type);

@@ -438,7 +438,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             // some may come after the others; fewer blocks than slices would leave a part of Y unwritten.
             const std::int64_t slices = group.tile.slices;
             resident = std::max(resident - resident % slices, slices);
-            if (group.ending == gpu_ending::dot || group.ending == gpu_ending::squared_norm) {
+            if (planning::sums_up(group.ending)) {
                 const std::int64_t sharing = slices * group.tile.cluster;  // as many blocks as there is room for sums
                 resident =
                     std::max(std::min<std::int64_t>(resident, l.dot.blocks) / sharing, std::int64_t{1}) * sharing;

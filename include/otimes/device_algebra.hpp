@@ -5,9 +5,9 @@
 /// adapt/eigen/reductions.hpp, adapt/eigen/solvers.hpp.
 ///
 /// The product's last kernel multiplies what it would store by what stands there in the other matrix, and sums: nothing of the product's
-/// size is written. A product of one kernel takes no workspace; one of several takes at most size(Y) / (rows of the first factor), in slabs
-/// of rows, or what the caller allows. What has no rows to cut goes block by block over the first factor's columns (rows, for K * X), as few
-/// blocks as what the caller allows has room for:
+/// size is written. A product of one kernel takes no workspace, nor do dot products whose rows go in pieces (plan/gpu_pieces.hpp); others
+/// take at most size(Y) / (rows of the first factor), in slabs of rows, or what the caller allows. What has no rows to cut goes block by
+/// block over the first factor's columns (rows, for K * X), as few blocks as what the caller allows has room for:
 ///
 ///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
 ///

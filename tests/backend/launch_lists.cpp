@@ -16,6 +16,7 @@
 #include <otimes/expr/lower.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/serialize.hpp>
 
 #include "../../backend/core/arguments.hpp"
 #include "../../backend/core/host_copy.hpp"
@@ -72,6 +73,7 @@ public:
     int several = 0;     ///< fused launches whose tiles hold runs of several tensors
     int scaled = 0;      ///< fused launches that multiply by a vector as they store
     int ended = 0;       ///< fused launches that sum up and store nothing
+    int pieces = 0;      ///< of these those whose tiles are pieces of a row
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -200,8 +202,11 @@ private:
         several += g.outer && g.tile.rows > 1 ? 1 : 0;
         const bool along = g.ending == gpu_ending::scaled_along, across = g.ending == gpu_ending::scaled_across;
         scaled += along || across ? 1 : 0;
-        const bool dot = g.ending == gpu_ending::dot, norm = g.ending == gpu_ending::squared_norm;
+        const bool in_pieces = g.ending == gpu_ending::dot_of_pieces;
+        const bool dot = in_pieces || g.ending == gpu_ending::dot, norm = g.ending == gpu_ending::squared_norm;
         ended += dot || norm ? 1 : 0;
+        pieces += in_pieces ? 1 : 0;
+        REQUIRE(in_pieces == (g.tile.pieces > 1));
         std::vector<double> sums;
         group_arguments<Scalar> arguments;
         if (g.ending != gpu_ending::stored) {
@@ -234,7 +239,7 @@ private:
             for (std::int64_t part = 0; part < place.parts_per_line; ++part)
                 for (std::int64_t i = 0; i < place.inner; ++i) {
                     const Scalar* from = at(l.x, slab) + line * place.x_line + part * P * place.x_inner + i;
-                    Scalar* y = at(l.y, slab) + line * place.y_line + part * Q * place.y_inner + i;
+                    Scalar* y = at(l.y, slab) + line * place.y_line + (in_pieces ? 0 : part) * Q * place.y_inner + i;
                     std::vector<Scalar> x(
                         static_cast<std::size_t>(P));  // in place: all is read before anything is written
                     for (std::int64_t p = 0; p < P; ++p) x[static_cast<std::size_t>(p)] = from[p * place.x_inner];
@@ -247,8 +252,10 @@ private:
                             std::int64_t rest_p = p, rest_q = q % Q;
                             for (std::size_t k = g.p.size(); k-- > 0;) {
                                 const std::size_t f = term * modes + k;
-                                product *= at(l.factors[f],
-                                              slab)[rest_p % g.p[k] * s.factor_p[f] + rest_q % g.q[k] * s.factor_q[f]];
+                                const std::int64_t first = in_pieces && k == 0 ? part * g.p[0] : 0;
+                                product *= at(
+                                    l.factors[f],
+                                    slab)[(first + rest_p % g.p[k]) * s.factor_p[f] + rest_q % g.q[k] * s.factor_q[f]];
                                 rest_p /= g.p[k];
                                 rest_q /= g.q[k];
                             }
@@ -1021,6 +1028,92 @@ TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up,
     CHECK(stored > 50);
 }
 
+namespace {
+
+// to = the dot product of `with` and a product that nothing else reads.
+void write_dot(const product_node<double>& node, const matrix_view& with, program& p, bindings& bound, double& to) {
+    lowering<double> low(p, bound);
+    low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
+    const std::int32_t product = p.steps.back().out;
+    p.tensors.back().role = tensor_role::temporary;
+    p.tensors.back().binding = -1;
+    const std::int32_t in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
+    low.bind(with.data);
+    const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
+    step s = program_writer::make_step(step_kind::reduce, in, product, out, -1);
+    s.variant = step_variant::dot;
+    p.steps.push_back(s);
+    for (tensor& t : p.tensors)
+        if (t.binding >= 0) t.space = memory_space::device;
+}
+
+}  // namespace
+
+TEST_CASE("a dot product with rows that no block holds takes them in pieces, by one kernel and without memory") {
+    int pieces = 0, clusters = 0;
+    for (int bits = 0; bits < 16; ++bits) {
+        CAPTURE(bits);
+        const std::int64_t m = (bits & 1) != 0 ? 5 : 1, pad = (bits & 2) != 0 ? 3 : 0;
+        const bool left = (bits & 4) != 0, grows = (bits & 8) != 0;
+        const std::vector<std::int64_t> p{6, 12, 10}, q = grows ? std::vector<std::int64_t>{8, 13, 10} : p;
+        const std::int64_t inputs = 6 * 12 * 10, outputs = q[0] * q[1] * q[2];
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        // Rows that follow each other, with a gap between them; for K * X columns.
+        const auto view = [&](const std::vector<double>& v, std::int64_t n) {
+            return left ? matrix_view{v.data(), n, m, 1, n + pad} : matrix_view{v.data(), m, n, n + pad, 1};
+        };
+        const std::vector<double> x = fill(m * (inputs + pad)), v = fill(m * (outputs + pad));
+        std::vector<std::vector<double>> f;
+        product_node<double> node;
+        node.x = leaf::borrowed(view(x, inputs));
+        node.x.set_space(memory_space::device);
+        for (std::size_t k = 0; k < p.size(); ++k) {
+            f.push_back(fill(p[k] * q[k]));
+            leaf one = leaf::borrowed(left ? matrix_view{f[k].data(), q[k], p[k], 1, q[k]}
+                                           : matrix_view{f[k].data(), p[k], q[k], 1, p[k]});
+            one.set_space(memory_space::device);
+            (left ? node.left : node.right).push_back(one);
+        }
+        (left ? node.has_left : node.has_right) = true;
+        node.alpha = 2;
+        double want = 0, result = 0;
+        program reference, given;
+        bindings bound, again;
+        write_dot(node, view(v, outputs), reference, bound, want);
+        reference_run<double>(reference, bound);
+        write_dot(node, view(v, outputs), given, again, result);
+        for (const std::int32_t cluster : {1, 2}) {
+            gpu_description gpu = h200();
+            gpu.shared_bytes_per_block = cluster == 1 ? 4500 : 3600;
+            gpu.cluster_blocks = cluster;
+            machine target;
+            target.gpus = {gpu};
+            options wishes;
+            wishes.placement = placement::gpu;
+            wishes.workspace_limit_bytes = 3072;  // for the factors, not for what lies between two kernels
+            const plan made = make_plan(given, target, wishes);
+            CHECK(made.workspace_bytes <= 3072);
+            CHECK(made.buffer_elements.empty());
+            CHECK(plan_from_text(to_text(made)) == made);
+            const launch_list list = lower_to_launches(made, gpu, true);
+            CHECK(list.slab_count == 1);
+            interpreter<double> run(made, list, again, gpu);
+            run.run();
+            CHECK(result == want);  // powers of two: exact
+            CHECK(run.fused == 1);
+            pieces += run.pieces;
+            clusters += made.passes.front().tile.cluster > 1 ? 1 : 0;
+        }
+    }
+    CHECK(pieces > 20);
+    CHECK(clusters > 8);
+}
+
 TEST_CASE("a stored product is reduced where the modes that it makes longer have a place of their own in no operand") {
     // kron(A, B) * X with A 5 x 1: X has one row for A, which lies neither outside nor inside of its columns. `ahead`: no kernel reduces it.
     gpu_description ahead = h200();
@@ -1052,28 +1145,13 @@ TEST_CASE("a stored product is reduced where the modes that it makes longer have
             (left ? node.left : node.right).push_back(f);
         }
         (left ? node.has_left : node.has_right) = true;
-        const auto write = [&](program& p, bindings& bound, double& to) {
-            lowering<double> low(p, bound);
-            low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
-            const std::int32_t product = p.steps.back().out;
-            p.tensors.back().role = tensor_role::temporary;
-            p.tensors.back().binding = -1;
-            const matrix_view with = view(v, outputs, same_order ? by_rows : !by_rows);
-            const std::int32_t in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
-            low.bind(with.data);
-            const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
-            step s = program_writer::make_step(step_kind::reduce, in, product, out, -1);
-            s.variant = step_variant::dot;
-            p.steps.push_back(s);
-            for (tensor& t : p.tensors)
-                if (t.binding >= 0) t.space = memory_space::device;
-        };
         double want = 0, result = 0;
         program p, given;
         bindings bound, again;
-        write(p, bound, want);
+        const matrix_view with = view(v, outputs, same_order ? by_rows : !by_rows);
+        write_dot(node, with, p, bound, want);
         reference_run<double>(p, bound);
-        write(given, again, result);
+        write_dot(node, with, given, again, result);
         for (const gpu_description& gpu : {h200(), ahead, gpu_of_capability(80)}) {
             machine target;
             target.gpus = {gpu};

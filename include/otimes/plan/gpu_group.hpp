@@ -43,11 +43,17 @@ struct gpu_move {
 /// What becomes of what a fused kernel's last trip computes: kernels/mode_group.cuh has the same numbers.
 enum class gpu_ending : std::uint8_t {
     stored,
-    dot,           ///< times what stands in its place in Y, summed; nothing is stored
-    squared_norm,  ///< squared and summed
-    scaled_along,  ///< times a vector along Y's contiguous stretches, stored
-    scaled_across  ///< times a vector with one element for each such stretch
+    dot,            ///< times what stands in its place in Y, summed; nothing is stored
+    squared_norm,   ///< squared and summed
+    scaled_along,   ///< times a vector along Y's contiguous stretches, stored
+    scaled_across,  ///< times a vector with one element for each such stretch
+    dot_of_pieces   ///< as dot, of a product whose rows arrive in pieces: each adds its part to every element of Y
 };
+
+/// True of the endings that leave the sums of their blocks and store nothing.
+OTIMES_ON_DEMAND inline bool sums_up(gpu_ending e) {
+    return e == gpu_ending::dot || e == gpu_ending::squared_norm || e == gpu_ending::dot_of_pieces;
+}
 
 /// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms or fused_scattered.
 struct gpu_group {
@@ -145,7 +151,7 @@ struct group_request {
     bool may_alias = false;  ///< the input may lie where the output goes: no block may write what another reads
 };
 
-/// The group of a fused pass: extents of its contracted modes, and its tile.
+/// The group of a fused pass: extents of its contracted modes (of a tile: one piece of the first), and its tile.
 OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group group_of(const pass& p, dtype type) {
     gpu_group g;
     g.outer = p.kernel == pass_kernel::gpu_outer;
@@ -157,6 +163,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group group_of(const pass& p, dtype type
             g.p.push_back(static_cast<std::int32_t>(p.modes[k].extent_in));
             g.q.push_back(static_cast<std::int32_t>(p.modes[k].extent_out));
         }
+    }
+    if (!g.p.empty()) {
+        g.p.front() /= p.tile.pieces;
     }
     return g;
 }
@@ -245,6 +254,9 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
     const std::int64_t entries = g.p_of(level) * g.q_of(level);
     const gpu_trip& trip = g.tile.trips[g.trip_of(level)];
     if (trip.matrix) {
+        if (g.tile.pieces > 1 && g.type == dtype::f64 && entries > 8192) {
+            return 0;  // read where it stands
+        }
         return entries * (g.type == dtype::f32 && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
     // Rows of a factor that threads share by less than an access each are not padded.
@@ -267,7 +279,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     if (g.terms * factors * element_bytes(g.type) <= (g.kept ? most_kept_factor_bytes : most_staying_factor_bytes)) {
         factors *= g.terms;
     }
-    const std::int64_t main = t.cluster == 1 || is_swizzled(g)
+    const std::int64_t main = (t.cluster == 1 && t.pieces == 1) || is_swizzled(g)
                                   ? round_up_to(t.rows * stride(g, 0), vector)
                                   : round_up_to(g.p_of(1) / t.cluster * stride(g, 1), vector);
     if (g.sum) {
@@ -338,7 +350,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
         return "1 to 12 modes";
     }
     if (t.threads < 32 || t.threads > 1024 || t.threads % 32 != 0 || t.rows < 1 || t.run < 1 || t.blocks < 1 ||
-        t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1) {
+        t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1 || t.pieces < 1) {
         return "counts out of range";
     }
     if (g.terms < 1 || g.terms > most_group_terms || g.terms * g.modes() > most_group_modes ||
@@ -351,6 +363,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
     if (g.scattered && (g.outer || g.sum || g.addend || g.terms != 1 || g.inputs != 1 || !g.moves.empty() ||
                         g.ending != gpu_ending::stored || t.cluster != 1 || t.slices != 1)) {
         return "scattered: whole trailing tensors of one product, stored";
+    }
+    if (t.pieces > 1 &&
+        (g.outer || g.sum || g.scattered || g.terms != 1 || g.addend || !g.moves.empty() || t.rows != 1 ||
+         t.slots != 0 || t.slices != 1 || t.trips.back().first != 1 || t.trips.back().count != 1)) {
+        return "pieces: whole trailing tensors, the mode that is cut last and alone";
     }
     if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
         return "kept: several terms of whole trailing tensors";
@@ -444,7 +461,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
             return "slices: a trailing group by multiply-adds, its last mode in a trip of its own";
         }
     }
-    if (t.cluster > 1) {
+    if (t.cluster > 1 || t.pieces > 1) {
         if (t.cluster > gpu.cluster_blocks) {
             return "this GPU has no clusters of this size";
         }
@@ -474,13 +491,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
 // --- text -------------------------------------------------------------------------------------------------------------
 
 /// "r1 t256 b1 g4 s2 : 4+2f 2+2f 1f": rows (outer: run, and rows where they are several), threads, blocks per multiprocessor, segments, slots, then the trips
-/// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster, "q5": slices.
+/// as first[+count]{f,m,w}[/split]; "c8" in front of the trips: a cluster, "q5": slices, "p2": pieces.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::string text_of_tile(const gpu_tile& t, bool outer) {
     std::string text = (outer ? "run" + std::to_string(t.run) : std::string()) + (outer && t.rows > 1 ? " " : "") +
                        (!outer || t.rows > 1 ? "r" + std::to_string(t.rows) : std::string()) + " t" +
                        std::to_string(t.threads) + " b" + std::to_string(t.blocks) + " g" + std::to_string(t.segments) +
                        " s" + std::to_string(t.slots) + (t.cluster > 1 ? " c" + std::to_string(t.cluster) : "") +
-                       (t.slices > 1 ? " q" + std::to_string(t.slices) : "") + " :";
+                       (t.slices > 1 ? " q" + std::to_string(t.slices) : "") +
+                       (t.pieces > 1 ? " p" + std::to_string(t.pieces) : "") + " :";
     for (const gpu_trip& trip : t.trips) {
         text += " " + std::to_string(trip.first) + (trip.count > 1 ? "+" + std::to_string(trip.count) : "") +
                 (trip.warpgroup ? "w"
@@ -555,6 +573,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::strin
                 case 's': to = &t.slots; break;
                 case 'c': to = &t.cluster; break;
                 case 'q': to = &t.slices; break;
+                case 'p': to = &t.pieces; break;
                 default: return std::nullopt;
             }
             text.remove_prefix(1);

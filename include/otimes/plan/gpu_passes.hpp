@@ -26,6 +26,8 @@
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_pieces.hpp>
+#include <otimes/plan/gpu_reductions.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/grouping.hpp>
 #include <otimes/plan/machine.hpp>
@@ -137,6 +139,8 @@ struct gpu_setting {
     bool unit_f64 = true;    ///< double products may take the matrix unit
     bool in_l2 = false;      ///< intermediates stay in L2
     bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
+    bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
+    bool in_pieces = false;  ///< with on_chip: a piece may do
 };
 
 /// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
@@ -207,7 +211,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             request.order.push_back(level_of[static_cast<std::size_t>(s.mode)]);
         }
         std::optional<chosen_group> chosen;
-        if (forced == nullptr) {
+        if (setting.on_chip) {
+            if (std::optional<gpu_group> g = group_in_pieces(request, setting.in_pieces, gpu)) {
+                chosen = chosen_group{std::move(*g), 0};
+            }
+        } else if (forced == nullptr) {
             chosen = choose_group(request, gpu);
         } else {
             chosen = chosen_group{without_tile(request), 0};
@@ -223,7 +231,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(g));
             copies = chosen->copies;
             cluster = g.tile.cluster * g.tile.slices;
-            tiles = static_cast<double>(place->tiles(g));
+            tiles = static_cast<double>(place->tiles(g) * g.tile.pieces);
             if (g.outer) {
                 for (std::size_t k = p.modes.size(); k-- > 0 && p.lane_mode < 0;) {
                     p.lane_mode = contracted[k] == 0 && p.modes[k].extent_in > 1 ? static_cast<std::int32_t>(k) : -1;
@@ -263,9 +271,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     const double bytes_out = elements_out * bytes_each * (p.add ? 2.0 : 1.0);
     const double far = known_rate(gpu.memory_bytes_per_second);
     const double near = setting.in_l2 ? known_rate(gpu.l2_bytes_per_second) : far;
-    const double seconds_memory = bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far);
+    const double seconds_memory = bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
+                                  (p.tile.pieces - 1) * bytes_out / known_rate(gpu.l2_bytes_per_second);
     p.flops = static_cast<std::int64_t>(flops);
-    p.bytes = static_cast<std::int64_t>(bytes_in + bytes_out + factor_bytes);
+    p.bytes = static_cast<std::int64_t>(bytes_in + p.tile.pieces * bytes_out + factor_bytes);
     p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
     p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
     double seconds = std::hypot(seconds_memory, seconds_compute);
@@ -279,7 +288,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         } else {
             // One block a multiprocessor with nothing on its way waits for every load; short runs fetch part of a sector's
             // neighbours in vain. What was not measured must promise a tenth more.
-            const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors;
+            const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors && !setting.on_chip;
             const bool short_runs = p.tile.run > 1 && p.tile.run * bytes_each < 64;
             seconds = 1.5e-6 + 1.1 * (alone ? 1.6 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
         }
@@ -313,6 +322,10 @@ public:
 
     void keep_in_l2() { gpu_.in_l2 = true; }
     void through_y(bool wish) { gpu_.through_y = wish; }
+    void keep_on_chip(bool in_pieces) {
+        gpu_.on_chip = true;
+        gpu_.in_pieces = in_pieces;
+    }
     [[nodiscard]] const fusion_setting& setting() const { return setting_; }
 
     /// True when the tensor after `done` groups lies in Y: nothing is added to Y, and what follows keeps its shape.
@@ -524,62 +537,6 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool terms_take_two_passes(const program& so
            (outputs.size() == 1 || two_inputs_group(r, gpu).has_value());
 }
 
-/// The step behind chain `i` that reduces what the chain computes and nothing else reads, alone or with a matrix in device memory, so
-/// that the chain's last kernel can do it instead of storing; nullptr: there is none.
-OTIMES_ON_DEMAND OTIMES_COLD inline const step* reduction_behind(const program& source,
-                                                                 const std::vector<chain>& chains, std::size_t i) {
-    if (i + 1 >= chains.size() || chains[i].add || chains[i + 1].step_count != 0) {
-        return nullptr;
-    }
-    const step& s = source.steps[static_cast<std::size_t>(chains[i + 1].first_step)];
-    const std::int32_t id = chains[i].out;
-    const tensor& product = source.at(id);
-    const bool norm = s.variant == step_variant::squared_norm;
-    if (s.kind != step_kind::reduce || !(norm || s.variant == step_variant::dot) || product.binding >= 0 ||
-        (norm ? s.in : s.factor) != id || read_counts(source)[static_cast<std::size_t>(id)] != 1) {
-        return nullptr;
-    }
-    const tensor& with = source.at(s.in);
-    const bool fits = norm || (with.type == product.type && with.binding >= 0 && with.space == memory_space::device &&
-                               with.mode_count == product.mode_count &&
-                               std::ranges::all_of(source.modes_of(with),
-                                                   [](const mode& m) { return m.extent == 1 || m.stride > 0; }));
-    return fits ? &s : nullptr;
-}
-
-/// Lays out a product that `reduction` reads: `by_kernel`, where the matrix that it is multiplied by has its elements; else, and of a norm,
-/// without gaps in the order of the product's input, or of that matrix where the input has one index of a mode that the product makes
-/// longer: its place in memory says nothing, and the order must stay that of a matrix.
-OTIMES_ON_DEMAND OTIMES_COLD inline void lay_out_for(const step& reduction, bool by_kernel, const program& source,
-                                                     const chain& c, std::vector<mode>& modes) {
-    const tensor& product = source.at(c.out);
-    const auto count = static_cast<std::size_t>(product.mode_count);
-    mode* const to = modes.data() + product.first_mode;
-    const bool dot = reduction.variant == step_variant::dot;
-    if (by_kernel && dot) {
-        std::ranges::copy(source.modes_of(reduction.in), to);
-        return;
-    }
-    const mode* in = modes.data() + source.at(c.in).first_mode;
-    for (std::size_t k = 0; dot && k < count; ++k) {
-        if (in[k].extent == 1 && to[k].extent > 1) {
-            in = source.modes_of(reduction.in).data();
-            break;
-        }
-    }
-    std::vector<std::size_t> order(count);
-    for (std::size_t k = 0; k < count; ++k) {
-        order[k] = k;
-    }
-    std::stable_sort(order.begin(), order.end(),
-                     [in](std::size_t a, std::size_t b) { return std::abs(in[a].stride) > std::abs(in[b].stride); });
-    std::int64_t next = 1;
-    for (std::size_t i = count; i-- > 0;) {
-        to[order[i]].stride = next;
-        next *= to[order[i]].extent;
-    }
-}
-
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
 /// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
@@ -747,6 +704,34 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
             reduction = nullptr;
             lay_out();
             make(slab_choice{}, true, false, nullptr) || make(slab_choice{}, false, false, nullptr);
+        }
+        if (reduction != nullptr && ends.size() > 1) {
+            // One kernel after all, where that is faster, or what lies between the passes has no room: then slabs, if there can be any,
+            // take twice their time; many pieces, which read the other matrix as often, were not measured beside slabs.
+            double seconds = 0;
+            std::int64_t between = 0;
+            std::int64_t most = 0;
+            for (std::size_t at = 0; at < ends.size(); ++at) {
+                seconds += passes[at].predicted_seconds;
+                const std::int64_t next = at + 1 < ends.size() ? elements_after(planner->setting(), ends[at]) : 0;
+                most = (std::max)(most, between + next);
+                between = next;
+            }
+            pass whole;
+            gpu_chain_planner<> one_pass(c, groups, gpu, wishes, slab_choice{});
+            one_pass.keep_on_chip(reduction->variant == step_variant::dot);
+            one_pass.evaluate(0, count, nullptr, whole);
+            if (most * element_bytes(c.type) > wishes.workspace_limit_bytes) {
+                const bool smaller_slabs = slab_mode_of(c) >= 0 && slab.extent != 1;
+                seconds = !smaller_slabs           ? std::numeric_limits<double>::infinity()
+                          : whole.tile.pieces <= 4 ? 2 * seconds
+                                                   : seconds;
+            }
+            if (whole.predicted_seconds < seconds) {
+                ends = {count};
+                passes = {std::move(whole)};
+                slab = {};
+            }
         }
         result.slab_extent = slab.extent;
         result.slab_count = slab.count;

@@ -25,7 +25,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 3;
+inline constexpr int text_version = 4;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 OTIMES_ON_DEMAND inline std::string hex_text(double value) {
@@ -331,7 +331,7 @@ void transfer(Archive& a, pass& p) {
                  p.shared_bytes, p.flops, p.bytes, p.level, p.bound_seconds, p.predicted_seconds, p.reason);
     a.line("tile");
     transfer_all(a, p.tile.rows, p.tile.run, p.tile.threads, p.tile.blocks, p.tile.segments, p.tile.slots,
-                 p.tile.cluster, p.tile.slices);
+                 p.tile.cluster, p.tile.slices, p.tile.pieces);
     const std::size_t trips = a.count(p.tile.trips);
     for (std::size_t i = 0; i < trips; ++i) {
         gpu_trip& t = p.tile.trips[i];

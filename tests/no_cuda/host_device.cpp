@@ -165,6 +165,7 @@ TEST_CASE("lists of factors, powers, and products in place in device memory") {
         const host<double> X = random_matrix<host<double>>(5, 6, 1), XF = expected_right(X, f);
         const DeviceMatrix<double> dX(X);
         std::vector<DeviceMatrix<double>> factors;
+        factors.reserve(f.size());
         for (const auto& one : f) factors.emplace_back(one);
         DeviceMatrix<double> dY;
         dY = dX * kron(std::span<const DeviceMatrix<double>>(factors));

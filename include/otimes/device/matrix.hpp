@@ -78,7 +78,9 @@ public:
         device::assign<Order>(value, view(), false, Scalar(1), nullptr);
         return *this;
     }
-    const DeviceMap& operator=(const DeviceMap& other) const { return *this = other.expression(); }
+    const DeviceMap& operator=(const DeviceMap& other) const {
+        return this == &other ? *this : *this = other.expression();
+    }
     template <int Other>
     const DeviceMap& operator=(const DeviceMatrix<Scalar, Other>& other) const {
         return *this = other.expression();

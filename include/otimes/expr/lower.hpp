@@ -50,8 +50,13 @@ scalar_facts facts_of() noexcept {
     const auto log2_of = [](std::size_t bytes) {
         return static_cast<std::uint8_t>(bytes > 64 || !std::has_single_bit(bytes) ? 0 : std::countr_zero(bytes));
     };
-    facts.alignment_log2 = log2_of(facts.type == dtype::other ? alignof(Scalar) : sizeof(real));
-    facts.real_alignment_log2 = log2_of(facts.type == dtype::other ? alignof(real) : sizeof(real));
+    std::size_t alignment = alignof(Scalar);
+    std::size_t real_alignment = alignof(real);
+    if (facts.type != dtype::other) {
+        alignment = real_alignment = sizeof(real);
+    }
+    facts.alignment_log2 = log2_of(alignment);
+    facts.real_alignment_log2 = log2_of(real_alignment);
     facts.structured = &structured_hooks<Scalar>::writers;
     return facts;
 }

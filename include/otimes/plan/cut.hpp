@@ -134,6 +134,7 @@ OTIMES_ON_DEMAND inline std::vector<program_cut> cuts_of(const program& source) 
         break;
     }
     std::vector<program_cut> result;
+    result.reserve(found.size());
     for (auto& [stride, cut] : found) {
         result.push_back(std::move(cut));
     }
@@ -166,6 +167,7 @@ OTIMES_ON_DEMAND inline std::vector<mode> pack(program& p, std::int32_t id) {
         order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), k);
     }
     std::vector<mode> before;
+    before.reserve(order.size());
     for (const std::int32_t k : order) {
         before.push_back(p.modes[static_cast<std::size_t>(k)]);
     }

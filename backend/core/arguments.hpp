@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include <otimes/exec/executor.hpp>
 #include <otimes/plan/scatter_shape.hpp>
 
 #include "launch_list.hpp"

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
@@ -24,6 +25,13 @@ namespace otimes {
 struct workspace_view {
     void* data = nullptr;
     std::int64_t bytes = 0;
+};
+
+/// What a storing kernel tells other ranks' GPUs behind its last store: words in their memory take a value. All of it is device memory.
+struct arrival_signal {
+    std::vector<unsigned*> words;     ///< of each rank, the one that is this rank's
+    unsigned* blocks_done = nullptr;  ///< 0 before and after the kernel, which counts in it
+    unsigned value = 0;
 };
 
 /// What an executor keeps beside a plan that one thread runs again and again, so that the next run prepares less. It belongs to

@@ -35,11 +35,4 @@ struct scatter_shape {
     }
 };
 
-/// What a storing kernel tells other ranks' GPUs behind its last store: words in their memory take a value. All of it is device memory.
-struct arrival_signal {
-    std::vector<unsigned*> words;     ///< of each rank, the one that is this rank's
-    unsigned* blocks_done = nullptr;  ///< 0 before and after the kernel, which counts in it
-    unsigned value = 0;
-};
-
 }  // namespace otimes

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_planner.hpp>
 #include <otimes/plan/machine_table.hpp>
 
 namespace {

@@ -31,6 +31,8 @@
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_planner.hpp>
+#include <otimes/plan/distributed_text.hpp>
 #include <otimes/plan/distribution.hpp>
 #include <otimes/program/errors.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Distributions as values: who holds what, what moves, which plan is chosen; against plain enumeration.
-#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_planner.hpp>
+#include <otimes/plan/distributed_text.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/serialize.hpp>
 

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: MIT
+/// @file distributed_planner.hpp
+/// make_distributed_plan: the cheapest sequence of distributions, in one piece or in slabs of rows, under a bound on memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/distributed_costs.hpp>
+#include <otimes/plan/distributed_memory.hpp>
+#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_stages.hpp>
+#include <otimes/plan/distributed_stores.hpp>
+#include <otimes/plan/distribution.hpp>
+#include <otimes/plan/distribution_search.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/dtype.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes {
+
+namespace planning {
+
+/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit.
+OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
+    std::int64_t before = 1;
+    std::int64_t after = 1;
+    std::int64_t largest = (std::max)(problem.rows, std::int64_t{1});
+    bool fits = problem.rows >= 0;
+    for (const distributed_factor& f : problem.factors) {
+        fits = fits && checked_multiply(before, f.p_extent, before) && checked_multiply(after, f.q_extent, after) &&
+               checked_multiply(largest, (std::max)({f.p_extent, f.q_extent, std::int64_t{1}}), largest);
+    }
+    fits = fits && checked_multiply(largest, 16, largest);
+    if (!fits) {
+        throw shape_error("otimes: a distributed product of " + std::to_string(problem.rows) + " rows and " +
+                          std::to_string(problem.factors.size()) +
+                          " factors: an operand or an intermediate has more than 2^63 - 1 bytes.");
+    }
+    require_fits(problem.operand, before, problem.ranks);
+    if (problem.result_is_fixed) {
+        require_fits(problem.result, after, problem.ranks);
+    }
+}
+
+/// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
+/// that is more than the limit, the plan is not complete
+/// @param held what is held already, by plans that run before or after it
+OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& problem, const machine& where,
+                                                 const interconnect& net, bool with_local_plans, std::int64_t& least,
+                                                 held_between held = {}) {
+    distributed_plan result;
+    result.source = problem;
+    distribution_search search(problem, where, net);
+    std::vector<distribution_candidate> losers;
+    const distribution_candidate chosen = search.best(losers);
+    result.result = search.result_of(chosen);
+    const auto bytes = static_cast<std::int64_t>(element_bytes(problem.type));
+    std::vector<std::int64_t> extents = search.extents_before();
+
+    const auto add_local = [&](const layout_choice& layout, const std::vector<std::int32_t>& factors) {
+        distributed_stage stage;
+        stage.extents = extents;
+        stage.factors = factors;
+        stage.where = layout.with(extents);
+        stage.mode = layout.mode;
+        result.stages.push_back(std::move(stage));
+    };
+    for (std::size_t i = 0; i < chosen.layouts.size(); ++i) {
+        if (i > 0) {
+            distributed_stage stage;
+            stage.kind = stage_kind::exchange;
+            stage.extents = extents;
+            stage.from = chosen.layouts[i - 1].with(extents);
+            stage.to = chosen.layouts[i].with(extents);
+            stage.moved = count_moved(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks);
+            if (!same_blocks(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks)) {
+                stage.predicted_seconds = exchange_seconds(net, stage.moved, bytes, problem.ranks);
+                result.bytes_on_wire += stage.moved.total * bytes;
+                result.most_bytes_sent += stage.moved.most_sent * bytes;
+                result.stages.push_back(std::move(stage));
+            }
+        }
+        if (!chosen.factors[i].empty()) {
+            add_local(chosen.layouts[i], chosen.factors[i]);
+            for (const std::int32_t k : chosen.factors[i]) {
+                extents[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
+            }
+        }
+    }
+    // Y is added to, or scaled, by a local stage; where no other comes last (first), one that copies is added.
+    const bool any_local =
+        std::ranges::any_of(result.stages, [](const distributed_stage& s) { return s.kind == stage_kind::local; });
+    if (!any_local || (problem.add && result.stages.back().kind == stage_kind::exchange)) {
+        add_local(chosen.layouts.back(), {});
+    }
+    for (std::size_t i = result.stages.size(); i-- > 0;) {
+        if (result.stages[i].kind == stage_kind::local) {
+            result.stages[i].scaled = true;
+            break;
+        }
+    }
+    result.stages.back().add = problem.add;
+
+    const double hidden = store_in_last_passes(result, where, net, search);
+    result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
+    const auto extents_behind = [&problem](const distributed_stage& stage) { return extents_after(problem, stage); };
+    const auto behind = [](const distributed_stage& stage, const std::vector<std::int64_t>& after) {
+        return stage.kind != stage_kind::local ? stage.to
+               : stage.mode >= 0               ? layout_choice{stage.where, stage.mode}.with(after)
+                                               : stage.where;
+    };
+    for (std::size_t i = 0; i + 1 < result.stages.size(); ++i) {
+        const std::vector<std::int64_t> after = extents_behind(result.stages[i]);
+        const distribution out = behind(result.stages[i], after);
+        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+            std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
+            most = (std::max)(most, block_of(out, problem.rows, product_of(after), rank).elements());
+            if (result.stages[i].kind ==
+                stage_kind::store) {  // where the executor cannot, the block is stored here and moved
+                most =
+                    (std::max)(most, block_of(result.stages[i].from, problem.rows, product_of(after), rank).elements());
+            }
+        }
+    }
+    held.join(held_by(result, net));
+    options wishes = problem.wishes;
+    wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
+    if (wishes.workspace_limit_bytes != (std::numeric_limits<std::int64_t>::max)()) {
+        wishes.workspace_limit_bytes = (std::max)(wishes.workspace_limit_bytes - held.total(), std::int64_t{0});
+    }
+    std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
+    std::int64_t steps_take = 0;
+    const auto planned = [&](distributed_stage& stage, const program& source) {
+        for (std::size_t n = 0; n < stage.plans.size(); ++n) {
+            if (stage.plans[n].source == source) {
+                return static_cast<std::int32_t>(n);
+            }
+        }
+        try {
+            stage.plans.push_back(make_plan(source, where, wishes));
+        } catch (const budget_error& refused) {
+            steps_need = (std::max)(steps_need, refused.least_bytes());
+            stage.plans.emplace_back();
+            stage.plans.back().source = source;
+        }
+        steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
+        return static_cast<std::int32_t>(stage.plans.size()) - 1;
+    };
+    for (std::size_t i = 0; i < result.stages.size(); ++i) {
+        distributed_stage& stage = result.stages[i];
+        const std::vector<std::int64_t> after = extents_behind(stage);
+        const bool local = stage.kind != stage_kind::exchange;
+        if (stage.kind == stage_kind::local && stage.mode >= 0 && i + 1 < result.stages.size() &&
+            result.stages[i + 1].kind == stage_kind::exchange) {
+            stage.chunks = chunks_of(stage, result.stages[i + 1], bytes, net);
+        }
+        const std::int32_t mode = local ? stage.mode : -1;
+        const distribution out = stage.kind == stage_kind::store ? stage.from : behind(stage, after);
+        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+            const held_block block = block_of(out, problem.rows, product_of(after), rank);
+            if (!local || !with_local_plans) {
+                continue;
+            }
+            if (block.elements() == 0) {
+                stage.plan_of_rank.insert(stage.plan_of_rank.end(), static_cast<std::size_t>(stage.chunks), -1);
+                continue;
+            }
+            std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}  // a flat copy
+                                                       : local_extents(stage.extents, stage.where, mode, rank);
+            const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
+            for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
+                if (stage.chunks > 1) {
+                    own[static_cast<std::size_t>(mode)] = chunk_range(whole, stage.chunks, chunk).size();
+                    if (own[static_cast<std::size_t>(mode)] == 0) {
+                        stage.plan_of_rank.push_back(-1);
+                        continue;
+                    }
+                }
+                stage.plan_of_rank.push_back(
+                    planned(stage, local_program(problem, stage.factors, block.rows.size(), own, stage.scaled,
+                                                 stage.add, {mode, whole}, {mode, whole})));
+            }
+        }
+        if (local) {
+            for (std::size_t first = 0; first < stage.plan_of_rank.size();
+                 first += static_cast<std::size_t>(stage.chunks)) {
+                double seconds = 0;  // of one rank: its chunks one after another
+                for (std::size_t n = first; n < first + static_cast<std::size_t>(stage.chunks); ++n) {
+                    const std::int32_t which = stage.plan_of_rank[n];
+                    seconds += which < 0 ? 0.0 : stage.plans[static_cast<std::size_t>(which)].predicted_seconds;
+                }
+                stage.predicted_seconds = (std::max)(stage.predicted_seconds, seconds);
+            }
+        }
+    }
+    least = held.total() + steps_need;
+    result.workspace_bytes = held.total() + steps_take;
+    result.predicted_seconds = with_local_plans ? seconds_of(result, search.rates()) : chosen.seconds - hidden;
+    for (const distribution_candidate& loser : losers) {
+        result.rejected.push_back({distribution_search::kind_of(loser),
+                                   three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
+                                       bytes_text(static_cast<double>(loser.total_moved * bytes)) + " on the wire",
+                                   loser.seconds});
+    }
+    return result;
+}
+
+/// The same rows in slabs of `slab_rows` rows of each part, one after another or overlapped. X and Y have the same parts of rows
+/// on the same ranks.
+OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& problem, const distribution& result_layout,
+                                                  std::int64_t slab_rows, bool overlapped, const machine& where,
+                                                  const interconnect& net, bool with_local_plans, std::int64_t& least) {
+    const std::int32_t parts = problem.operand.row_parts;
+    const std::int64_t longest = part_of(problem.rows, parts, 0).size();
+    distributed_plan result;
+    result.source = problem;
+    result.result = result_layout;
+    result.slab_rows = slab_rows;
+    result.overlapped = overlapped;
+    result.slab_count = (longest + slab_rows - 1) / slab_rows;
+    distributed_problem slab = problem;
+    slab.result_is_fixed = true;
+    slab.result = result_layout;
+    // The last slab has what is left of each part: one row less in the parts that are shorter.
+    const std::int64_t full = slab_rows * parts;
+    const std::int64_t last = problem.rows - (result.slab_count - 1) * full;
+    std::vector<std::int64_t> kinds;
+    if (result.slab_count > 1) {
+        kinds.push_back(full);
+    }
+    if (result.slab_count == 1 || last != full) {
+        kinds.push_back(last);
+    }
+    held_between held;
+    for (const std::int64_t rows : kinds) {
+        slab.rows = rows;
+        std::int64_t ignored = 0;
+        held.join(held_by(plan_at_once(slab, where, net, false, ignored), net));
+    }
+    held.buffers *= overlapped ? static_cast<std::int64_t>(most_slabs_on_their_way) : 1;
+    least = 0;
+    double seen = 0;  // of a slab whose exchanges, or whose local stages, nothing hides
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        slab.rows = kinds[i];
+        std::int64_t needed = 0;
+        distributed_plan one = plan_at_once(slab, where, net, with_local_plans, needed, held);
+        least = (std::max)(least, needed);
+        const std::int64_t count = i == 1 ? 1 : result.slab_count - static_cast<std::int64_t>(kinds.size()) + 1;
+        result.bytes_on_wire += count * one.bytes_on_wire;
+        result.most_bytes_sent += count * one.most_bytes_sent;
+        double exchanges = 0;
+        double beside = 0;
+        double behind = 0;  // local stages after the last exchange
+        const distribution_rates rates = rates_of(where, problem);
+        for (std::size_t k = 0; k < one.stages.size(); ++k) {
+            const distributed_stage& s = one.stages[k];
+            if (s.kind == stage_kind::exchange) {
+                exchanges += s.predicted_seconds;
+                beside += beside_seconds(slab, s, k > 0 ? memory_share(one.stages[k - 1], rates) : 0.5, rates);
+                behind = 0;
+            } else {
+                behind += s.predicted_seconds;
+                beside += restarts_of(problem, s.factors.size(), rates);
+            }
+        }
+        const double local = one.predicted_seconds - exchanges + (overlapped ? beside : 0.0);
+        // While the last slab's exchange goes on, the one before it does what is behind its own.
+        seen = (std::max)(seen, (std::min)(local, (std::max)(exchanges - behind, 0.0)));
+        result.predicted_seconds +=
+            static_cast<double>(count) * (overlapped ? (std::max)(local, exchanges) : one.predicted_seconds);
+        result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
+        result.slabs.push_back(std::move(one));
+    }
+    result.predicted_seconds += overlapped ? seen : 0.0;
+    return result;
+}
+
+/// True where a rank has the same rows of X and of Y.
+OTIMES_COLD inline bool same_rows(const distribution& x, const distribution& y) {
+    return y.row_parts == x.row_parts && y.col_parts == x.col_parts && y.first_rank == x.first_rank;
+}
+
+/// How many slabs of rows hide the exchanges of a plan: as many as `chunks` allows and leave a rank its least bytes to send; 1 where
+/// nothing is to be hidden or rows are too few.
+OTIMES_COLD inline std::int64_t slabs_that_overlap(const distributed_plan& p, const interconnect& net) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
+    std::int64_t count =
+        same_rows(p.source.operand, p.result)
+            ? (std::min)(part_of(p.source.rows, p.source.operand.row_parts, 0).size(), std::int64_t{net.chunks})
+            : 1;
+    bool any = false;
+    for (const distributed_stage& s : p.stages) {
+        if (s.kind != stage_kind::local && s.moved.total > 0) {
+            any = true;
+            count = (std::min)(count, s.moved.most_sent * bytes / (std::max)(net.least_chunk_bytes, std::int64_t{1}));
+        }
+    }
+    return any ? (std::max)(count, std::int64_t{1}) : 1;
+}
+
+}  // namespace planning
+
+/// Decides how a problem is evaluated by ranks of which each is like `where`. Pure. Cost: milliseconds at most for thousands
+/// of ranks. `workspace_limit_bytes` bounds what each rank takes beside X, Y and the factors.
+/// @throws shape_error as make_plan
+/// @throws budget_error not even one row of each part at a time keeps the limit; or X and Y have their rows on different ranks,
+/// so that they cannot be done in slabs. The text names the least that would do.
+/// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
+OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
+                                                          const interconnect& net, bool with_local_plans = true) {
+    using namespace planning;
+    check_problem(problem);
+    const std::int64_t limit = problem.wishes.workspace_limit_bytes;
+    std::int64_t least = 0;
+    distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
+    if (std::ranges::count(result.stages, stage_kind::store, &distributed_stage::kind) > 0) {
+        interconnect exchanges_only = net;
+        exchanges_only.stores = false;
+        std::int64_t needed = 0;  // a store may take a block more
+        distributed_plan other = plan_at_once(problem, where, exchanges_only, with_local_plans, needed);
+        if (least > limit || (needed <= limit && other.predicted_seconds < result.predicted_seconds)) {
+            result = std::move(other);
+            least = needed;
+        }
+    }
+    const distribution& x = problem.operand;
+    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
+    if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
+        interconnect whole_slabs = net;
+        whole_slabs.chunks = 1;
+        whole_slabs.stores = false;
+        std::int64_t needed = 0;
+        distributed_plan slabs = plan_in_slabs(problem, result.result, (longest + count - 1) / count, true, where,
+                                               whole_slabs, with_local_plans, needed);
+        // Chunks of the cut mode are for rows that are too few: where both were measured, slabs were as fast or faster.
+        double in_one_piece = with_local_plans ? 0.0 : result.predicted_seconds;
+        for (const distributed_stage& s : result.stages) {
+            in_one_piece += with_local_plans ? s.predicted_seconds : 0.0;
+        }
+        if (needed <= limit && (least > limit || slabs.predicted_seconds < in_one_piece)) {
+            slabs.rejected = std::move(result.rejected);
+            return slabs;
+        }
+    }
+    if (least <= limit) {
+        return result;
+    }
+    distribution y = result.result;
+    if (!problem.result_is_fixed && !same_rows(x, y)) {  // as X, with the factors' columns
+        std::vector<std::int64_t> before;
+        std::vector<std::int64_t> after;
+        for (const distributed_factor& f : problem.factors) {
+            before.push_back(f.p_extent);
+            after.push_back(f.q_extent);
+        }
+        const std::int32_t mode = cut_mode_of(x, problem.rows, before, problem.ranks);
+        y = {.row_parts = x.row_parts, .col_parts = x.col_parts, .first_rank = x.first_rank};
+        y = mode >= 0 ? layout_choice{y, mode}.with(after) : y;
+    }
+    for (std::int64_t rows = longest; same_rows(x, y) && rows > 0; rows = rows > 1 ? (rows + 1) / 2 : 0) {
+        std::int64_t needed = 0;
+        distributed_plan slabs = plan_in_slabs(problem, y, rows, false, where, net, with_local_plans, needed);
+        if (needed <= limit) {
+            slabs.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(slabs.workspace_bytes)) +
+                                  " a rank instead of " + bytes_text(static_cast<double>(least)));
+            return slabs;
+        }
+        least = (std::min)(least, needed);
+    }
+    throw budget_error(
+        "otimes: the distributed product needs a workspace of at least " + std::to_string(least) +
+            " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
+            (same_rows(x, y) ? ". Raise the limit to that or more."
+                             : ". Raise the limit to that or more, or give X and Y the same parts of rows, "
+                               "which can then be done in slabs."),
+        least);
+}
+
+/// What FastKron's Algorithm 2 sends for the same product (A. Jangda, M. Yadav: Fast Kronecker matrix-matrix multiplication on
+/// GPUs, PPoPP 2024, section 5), in elements, all ranks together: a grid of `row_parts` x `col_parts`, flat ranges of columns;
+/// as many sliced multiplications as a range allows, from the last factor on, then every rank keeps 1 / col_parts of its block
+/// and sends the rest, until all factors are done.
+/// @returns -1 where its columns cannot be cut: it needs col_parts to divide the columns, and ranges that hold a slice.
+OTIMES_COLD inline std::int64_t algorithm_2_elements(std::int64_t rows, const std::vector<distributed_factor>& factors,
+                                                     std::int32_t col_parts) {
+    std::int64_t cols = 1;
+    for (const distributed_factor& f : factors) {
+        cols *= f.p_extent;
+    }
+    std::int64_t sent = 0;
+    std::size_t left = factors.size();
+    while (left > 0) {
+        if (col_parts < 1 || cols % col_parts != 0) {
+            return -1;
+        }
+        std::int64_t range = cols / col_parts;
+        std::int64_t whole = 1;
+        std::size_t done = 0;
+        while (left > 0 && whole * factors[left - 1].p_extent <= range) {
+            const distributed_factor& f = factors[left - 1];
+            whole *= f.p_extent;
+            cols = cols / f.p_extent * f.q_extent;
+            range = range / f.p_extent * f.q_extent;
+            whole = whole / f.p_extent * f.q_extent;
+            --left;
+            ++done;
+        }
+        if (done == 0) {
+            return -1;
+        }
+        sent += rows * (cols - cols / col_parts);
+    }
+    return sent;
+}
+
+}  // namespace otimes

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+/// @file distributed_stores.hpp
+/// Where the last pass of a local stage stores straight into the memory of the ranks that take its output.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_stages.hpp>
+#include <otimes/plan/distribution.hpp>
+#include <otimes/plan/distribution_search.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/plan/scatter.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/dtype.hpp>
+
+namespace otimes {
+
+namespace planning {
+
+/// Ranks that a pass stores into at most: kernels/fused_scattered.cuh.
+inline constexpr std::int32_t most_receivers = 16;
+
+/// True where the last pass of a stage can store what it computes into the receivers' memory. In host memory the stage's output is
+/// moved instead.
+OTIMES_COLD inline bool one_pass_stores(const distributed_stage& stage, const distributed_problem& problem,
+                                        const machine& where, const options& wishes) {
+    for (const std::int32_t part : {0, stage.where.col_parts - 1}) {  // a longest and a shortest range
+        const std::int32_t rank = stage.where.first_rank + part;
+        const std::vector<std::int64_t> own = local_extents(stage.extents, stage.where, stage.mode, rank);
+        const std::int64_t rows = part_of(problem.rows, stage.where.row_parts, 0).size();
+        if (rows == 0 || product_of(own) == 0) {
+            continue;
+        }
+        const plan one =
+            make_plan(local_program(problem, stage.factors, rows, own, false, false, {}, {}), where, wishes);
+        const bool can = problem.space == memory_space::device ? scatters(one, scatter_of(stage, problem, rank), where)
+                                                               : one.passes.size() == 1;
+        if (!can) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/// Replaces the end of local stages, and the exchanges behind them, by stores where one pass does what is stored.
+/// @returns the seconds that stores hide
+OTIMES_COLD inline double store_in_last_passes(distributed_plan& p, const machine& where, const interconnect& net,
+                                               const distribution_search& search) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));
+    double hidden = 0;
+    for (std::size_t i = 0; i + 1 < p.stages.size(); ++i) {
+        const distributed_stage& local = p.stages[i];
+        const distributed_stage& exchange = p.stages[i + 1];
+        if (local.kind != stage_kind::local || exchange.kind != stage_kind::exchange || local.mode < 0) {
+            continue;
+        }
+        const std::int32_t taken = cut_mode_of(exchange.to, p.source.rows, exchange.extents, p.source.ranks);
+        const bool same_grid = exchange.to.row_parts == local.where.row_parts &&
+                               exchange.to.col_parts == local.where.col_parts &&
+                               exchange.to.first_rank == local.where.first_rank;
+        if (!net.stores || net.packs || !same_grid || taken < 0 || taken == local.mode || local.scaled ||
+            i + 2 == p.stages.size() || local.where.col_parts > most_receivers) {
+            continue;
+        }
+        // What is stored: factors behind both modes, so that a row of the pass goes to one rank; as many as one pass takes.
+        distributed_stage store;
+        store.kind = stage_kind::store;
+        store.mode = local.mode;
+        store.receiver_mode = taken;
+        store.from = exchange.from;
+        store.to = exchange.to;
+        store.moved = exchange.moved;
+        std::vector<std::int32_t> before;
+        for (const std::int32_t k : local.factors) {
+            (k <= (std::max)(local.mode, taken) ? before : store.factors).push_back(k);
+        }
+        options wishes = p.source.wishes;
+        wishes.placement = p.source.space == memory_space::device ? placement::gpu : placement::cpu;
+        wishes.workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
+        for (; !store.factors.empty();
+             before.push_back(store.factors.front()), store.factors.erase(store.factors.begin())) {
+            store.extents = local.extents;
+            for (const std::int32_t k : before) {
+                store.extents[static_cast<std::size_t>(k)] = p.source.factors[static_cast<std::size_t>(k)].q_extent;
+            }
+            store.where = layout_choice{local.where, local.mode}.with(store.extents);
+            if (one_pass_stores(store, p.source, where, wishes)) {
+                break;
+            }
+        }
+        if (store.factors.empty()) {
+            continue;
+        }
+        const double computed = search.local_seconds(store.where, store.factors, store.extents);
+        const double stored = net.store_bytes_per_second > 0
+                                  ? static_cast<double>(exchange.moved.most_sent * bytes) / net.store_bytes_per_second
+                                  : exchange.predicted_seconds;
+        const double by_stores =
+            computed + exchange.predicted_seconds - (std::max)(computed, stored) - net.exchange_seconds;
+        if (by_stores <= 0) {
+            continue;
+        }
+        store.predicted_seconds = stored + net.exchange_seconds;  // ranks wait for each other
+        hidden += by_stores;
+        p.stages[i].factors = before;
+        p.stages[i + 1] = std::move(store);
+        if (before.empty()) {
+            p.stages.erase(p.stages.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+    return hidden;
+}
+
+}  // namespace planning
+
+}  // namespace otimes

@@ -14,17 +14,16 @@
 /// that all share is 0, and the plan covers the whole batch. Where factors differ between items, or items are given by
 /// pointers, the CPU plans one item and runs that plan for each, items over the threads; `explain` says so.
 ///
-/// Device memory: `batched(otimes::gpu(), pointer, rows, cols, count)` and `batched(dX, count)`, a DeviceMatrix cut into items, are batches there; all of
-/// an expression are, what all items share may also come from the host. One program, its launches in the executor's stream; factors that
-/// differ are applied by the generic kernel. Asynchronous; no pointers to items, no `.eval()`.
+/// Device memory: `batched(otimes::gpu(), pointer, rows, cols, count)`, `batched(otimes::gpu(), span of pointers, rows, cols)` and `batched(dX, count)`, a
+/// DeviceMatrix cut into items, are batches there; all of an expression are, what all items share may also come from the host. One
+/// program, its launches in the executor's stream; factors that differ are applied by the generic kernel. Items by pointers that are not
+/// evenly spaced are queued one by one, by the plan of one. Asynchronous; no `.eval()`.
 ///
 /// Scalars: one type for all operands. Lifetime: batches are views; single matrices are kept as kron() keeps them.
 /// Errors, before anything is written: shape_error (counts, shapes), alias_error (an item of Y shares memory with an operand
 /// or with another item), unsupported_error (a shared factor that is neither dense nor an identity).
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +38,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/run.hpp>
+#include <otimes/adapt/strided/items.hpp>
 #include <otimes/adapt/strided/run_items.hpp>
 #include <otimes/adapt/strided/view.hpp>
 #include <otimes/expr/batch_operand.hpp>
@@ -46,126 +46,9 @@
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/program/checked.hpp>
-#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
-
-namespace detail {
-
-/// Where the items of one operand lie: at pointers, or batch_stride apart.
-template <class Scalar>
-struct item_operand {
-    Scalar* data = nullptr;  ///< item 0 of a strided batch
-    std::shared_ptr<const std::vector<Scalar*>> pointers;
-    std::int64_t rows = 0;
-    std::int64_t cols = 0;
-    std::int64_t row_stride = 1;
-    std::int64_t col_stride = 1;
-    std::int64_t batch_stride = 0;
-    std::int64_t count = 1;
-    const executor* home = nullptr;  ///< of items in device memory
-
-    [[nodiscard]] Scalar* at(std::int64_t item) const {
-        return pointers ? (*pointers)[static_cast<std::size_t>(item)] : data + item * batch_stride;
-    }
-    [[nodiscard]] bool by_pointers() const noexcept { return pointers != nullptr; }
-    /// Elements from the first to the last of one item.
-    [[nodiscard]] std::int64_t reach() const {
-        return rows == 0 || cols == 0 ? 0 : (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
-    }
-};
-
-/// The bytes of all items.
-template <class Scalar>
-std::pair<std::intptr_t, std::intptr_t> hull_of(const item_operand<Scalar>& o) {
-    std::intptr_t begin = 0;
-    std::intptr_t end = 0;
-    for (std::int64_t i = 0; i < o.count; i += o.by_pointers() || o.count < 3 ? 1 : o.count - 1) {
-        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
-        const auto to = from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar)));
-        begin = i == 0 || from < begin ? from : begin;
-        end = i == 0 || to > end ? to : end;
-    }
-    return {begin, o.reach() == 0 ? begin : end};
-}
-
-/// The bytes of each item, in the order of their addresses.
-template <class Scalar>
-std::vector<std::pair<std::intptr_t, std::intptr_t>> spans_of(const item_operand<Scalar>& o) {
-    std::vector<std::pair<std::intptr_t, std::intptr_t>> result;
-    for (std::int64_t i = 0; i < o.count && o.reach() > 0; ++i) {
-        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
-        result.emplace_back(from,
-                            from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar))));
-    }
-    std::sort(result.begin(), result.end());
-    return result;
-}
-
-/// True when an item of `read` shares memory with an item of `written`; ranges from first to last element.
-template <class Read, class Written>
-bool items_meet(const item_operand<Read>& read, const item_operand<Written>& written) {
-    const auto x = hull_of(read);
-    const auto y = hull_of(written);
-    if (x.second <= y.first || y.second <= x.first) {
-        return false;
-    }
-    const auto from = spans_of(read);
-    const auto to = spans_of(written);
-    for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
-        if (from[i].second <= to[j].first) {
-            ++i;
-        } else if (to[j].second <= from[i].first) {
-            ++j;
-        } else {
-            return true;
-        }
-    }
-    return false;
-}
-/// True when two items share memory.
-template <class Written>
-bool items_meet(const item_operand<Written>& written) {
-    if (!written.by_pointers() && written.batch_stride >= written.reach()) {
-        return false;
-    }
-    const auto spans = spans_of(written);
-    for (std::size_t i = 1; i < spans.size(); ++i) {
-        if (spans[i].first < spans[i - 1].second) {
-            return true;
-        }
-    }
-    return false;
-}
-
-[[noreturn]] OTIMES_COLD inline void throw_batch_shape(std::int64_t rows, std::int64_t cols, std::int64_t count,
-                                                       std::int64_t batch_stride) {
-    throw shape_error("otimes: batched: " + std::to_string(count) + " items of " + shape_text(rows, cols) +
-                      " with a batch stride of " + std::to_string(batch_stride) +
-                      "; none may be negative, and the last element must lie within 2^63 - 1.");
-}
-[[noreturn]] OTIMES_COLD inline void throw_item(const char* rule, std::size_t item, std::int64_t rows,
-                                                std::int64_t cols, std::int64_t first_rows, std::int64_t first_cols) {
-    throw shape_error("otimes: batched: item " + std::to_string(item) + " is " + shape_text(rows, cols) +
-                      ", item 0 is " + shape_text(first_rows, first_cols) + ". " + rule);
-}
-[[noreturn]] OTIMES_COLD inline void throw_counts(const std::string& name, std::int64_t count, std::int64_t other) {
-    throw shape_error("otimes: batched: " + name + " has " + std::to_string(count) + " items, another operand " +
-                      std::to_string(other) + ". All batches of an expression have equally many items.");
-}
-[[noreturn]] OTIMES_COLD inline void throw_batch_spaces(const std::string& name) {
-    throw unsupported_error(
-        "otimes: batched: " + name +
-        " and Y are not in one memory space. Give all batches of an expression in host memory, or all in device "
-        "memory: otimes::batched(otimes::gpu(), pointer, rows, cols, count).");
-}
-[[noreturn]] OTIMES_COLD inline void throw_batch_alias(const std::string& what) {
-    throw alias_error("otimes: batched(Y) = ..: an item of Y shares memory with " + what +
-                      ". Evaluate by .eval(), or give Y memory of its own.");
-}
-
-}  // namespace detail
 
 inline namespace OTIMES_TARGET {
 
@@ -305,6 +188,15 @@ template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
     items.pointers = std::make_shared<const std::vector<Element*>>(pointers.begin(), pointers.end());
     return batch_view<Element>(std::move(items));
 }
+/// The same in the device memory of an executor; the array of pointers is in host memory. Evenly spaced items are a strided batch, others are
+/// queued one by one. @throws shape_error; unsupported_error the executor reaches none
+template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
+[[nodiscard]] auto batched(const executor& where, std::span<Element* const, Extent> pointers, std::int64_t rows,
+                           std::int64_t cols, std::int64_t outer_stride = 0) {
+    auto items = batched<Order>(pointers, rows, cols, outer_stride).items();
+    items.home = batches::require_device(where, "batched");
+    return batch_view<Element>(std::move(items));
+}
 /// @}
 
 namespace batches {
@@ -399,6 +291,8 @@ public:
             shared_.conjugate();
         }
     }
+    /// As detail::make_strided.
+    bool make_strided() { return !is_batch_ || detail::make_strided(items_); }
 
 private:
     detail::item_operand<const Scalar> items_;
@@ -438,6 +332,15 @@ public:
         batched_kron result(*this);
         result.alpha_ = by * alpha_;
         return result;
+    }
+
+    /// As detail::make_strided, of every factor.
+    bool make_strided() {
+        bool all = true;
+        for (batch_leaf<Scalar>& f : factors_) {
+            all = f.make_strided() && all;
+        }
+        return all;
     }
 
     void append(batch_leaf<Scalar> factor) { factors_.push_back(std::move(factor)); }
@@ -548,32 +451,15 @@ public:
             refuse(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
         });
         require_one_space(y);
-        detail::mode_products<Scalar> product = describe(y);
-        product.alpha = scale * alpha_;
-        product.add = add;
-        if (count_ == 0) {
-            return;
-        }
-        if (!by_pointers(y)) {
-            batches::evaluate(product, y.home);
-            return;
-        }
-        lowering_scratch scratch;
-        product.lower(scratch.program(), scratch.bindings());
-        const detail::item_operand<const Scalar> x = x_.now();
-        std::vector<detail::item_operand<const Scalar>> factors;
-        for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
-            if (!f.is_identity()) {
-                factors.push_back(f.now());
+        if (y.home != nullptr && by_pointers(y)) {
+            batched_product strided(*this);
+            detail::item_operand<Scalar> to = y;
+            if (strided.make_strided() && detail::make_strided(to)) {
+                strided.write_items(to, scale, add);
+                return;
             }
-        });
-        batches::run_items<Scalar>(scratch.program(), scratch.bindings(), count_, [&](std::int64_t i, bindings& b) {
-            b.pointers[0] = const_cast<Scalar*>(x.at(x.count == 1 ? 0 : i));
-            for (std::size_t k = 0; k < factors.size(); ++k) {
-                b.pointers[k + 1] = const_cast<Scalar*>(factors[k].at(factors[k].count == 1 ? 0 : i));
-            }
-            b.pointers[factors.size() + 1] = y.at(i);
-        });
+        }
+        write_items(y, scale, add);
     }
 
     /// The plan for a result without gaps, stored by columns. `items`: how often it is run, if asked for.
@@ -602,6 +488,51 @@ public:
     [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
 
 private:
+    /// As detail::make_strided, of every operand but Y.
+    bool make_strided() {
+        bool all = x_.make_strided();
+        for (std::shared_ptr<const batched_kron<Scalar>>* const side : {&left_, &right_}) {
+            if (*side != nullptr) {
+                auto copy = std::make_shared<batched_kron<Scalar>>(**side);
+                all = copy->make_strided() && all;
+                *side = std::move(copy);
+            }
+        }
+        return all;
+    }
+    /// write_to after its checks.
+    void write_items(const detail::item_operand<Scalar>& y, const Scalar& scale, bool add) const {
+        detail::mode_products<Scalar> product = describe(y);
+        product.alpha = scale * alpha_;
+        product.add = add;
+        if (count_ == 0) {
+            return;
+        }
+        if (!by_pointers(y)) {
+            batches::evaluate(product, y.home);
+            return;
+        }
+        lowering_scratch scratch;
+        product.lower(scratch.program(), scratch.bindings());
+        const detail::item_operand<const Scalar> x = x_.now();
+        std::vector<detail::item_operand<const Scalar>> factors;
+        for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
+            if (!f.is_identity()) {
+                factors.push_back(f.now());
+            }
+        });
+        batches::run_items<Scalar>(
+            scratch.program(), scratch.bindings(), count_,
+            [&](std::int64_t i, bindings& b) {
+                b.pointers[0] = const_cast<Scalar*>(x.at(x.count == 1 ? 0 : i));
+                for (std::size_t k = 0; k < factors.size(); ++k) {
+                    b.pointers[k + 1] = const_cast<Scalar*>(factors[k].at(factors[k].count == 1 ? 0 : i));
+                }
+                b.pointers[factors.size() + 1] = y.at(i);
+            },
+            y.home);
+    }
+
     /// X, Y and factors that differ are in one memory; what all items share may come from the host.
     void require_one_space(const detail::item_operand<Scalar>& y) const {
         const memory_space space = y.home != nullptr ? memory_space::device : memory_space::host;

@@ -208,6 +208,19 @@ constexpr void require_reducible() {
                   "DeviceMatrix and copy it by to_host().");
 }
 
+/// The sum of the first `count` numbers in device memory, added on the host. Waits.
+template <class Scalar>
+Scalar total_of(const device_executor& where, const DeviceMatrix<Scalar>& results, std::int64_t count) {
+    std::vector<Scalar> sums(static_cast<std::size_t>(count));
+    where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{count, 1}, {1, 1}}}, results.data());
+    using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
+    wide sum(0);
+    for (const Scalar& one : sums) {
+        sum += wide(one);
+    }
+    return Scalar(sum);
+}
+
 /// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2 where there is no x. @pre x is a matrix, of y's shape
 template <class Scalar>
 Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y, std::int64_t workspace_bytes) {
@@ -239,17 +252,6 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // a block is stored as X is
     DeviceMatrix<Scalar> results(count, 1, where);
-    const auto total = [&](std::int64_t written) {
-        std::vector<Scalar> sums(static_cast<std::size_t>(written));
-        where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{written, 1}, {1, 1}}},
-                       results.data());
-        using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
-        wide sum(0);
-        for (const Scalar& one : sums) {
-            sum += wide(one);
-        }
-        return Scalar(sum);
-    };
     const Scalar of_x = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
     bool doubled = false;
     std::int64_t most_bytes = workspace_bytes;
@@ -278,7 +280,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
             }
         });
         if (done) {
-            return total(1);
+            return total_of(where, results, 1);
         }
     }
     // With more memory than a smallest block needs: as few blocks of the first factor as fit.
@@ -344,7 +346,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
             where.evaluate(s.program, s.bindings);
         });
     }
-    return total(count);
+    return total_of(where, results, count);
 }
 
 template <class Scalar>
@@ -437,12 +439,6 @@ template <class Product>
 requires device::factor_or_x<Product>
 [[nodiscard]] auto squared_norm(const Product& y, std::int64_t workspace_bytes = 0) {
     return device::squared_norm_of(device::to_product(y), workspace_bytes);
-}
-template <class Scalar>
-auto squared_norm(const device_sum<Scalar>&) {
-    static_assert(device::always_false<Scalar>,
-                  "otimes: the norm of a sum in device memory needs its value. Evaluate the sum first: "
-                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; dZ.squaredNorm().");
 }
 
 /// tr(X^H K X) for X in device memory and a kron, or a sum of krons, K: without K * X. Waits for the device. @throws as dot
@@ -696,6 +692,9 @@ DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order
 #include <otimes/device/column_norms.hpp>
 #include <otimes/device/diagonals.hpp>
 #include <otimes/device/operator_sums.hpp>
+#include <otimes/device/printing.hpp>
 #include <otimes/device/row_products.hpp>
+#include <otimes/device/selected.hpp>
 #include <otimes/device/sparse.hpp>
 #include <otimes/device/stacking.hpp>
+#include <otimes/device/sum_norms.hpp>

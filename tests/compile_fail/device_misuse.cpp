@@ -9,7 +9,6 @@
 // EXPECT: a Kronecker product in device memory plus or minus what is none
 // EXPECT: a sum in device memory has one plan for each term
 // EXPECT: the host matrix has another scalar type
-// EXPECT: the norm of a sum in device memory needs its value. Evaluate the sum first
 // EXPECT: one is in host memory, the other in device memory; x and y must share a memory space
 // EXPECT: dot(x, y) in device memory: x and y have different scalar types
 // EXPECT: dot(x, y) in device memory: x and y are both sums
@@ -17,9 +16,12 @@
 // EXPECT: K.solve(dB) decomposes the factors on the host: include <otimes/algebra.hpp>
 // EXPECT: solves in device memory are of float, double and their complex types
 // EXPECT: vec (by columns) and vec_r (by rows) are mixed
-// EXPECT: the column norms of a sum in device memory need its value. Evaluate the sum first
+// EXPECT: K(rows, cols) in device memory takes lists of indices
+// EXPECT: K(rows, cols) in device memory: X has another scalar type
 // EXPECT: d.asDiagonal() in device memory is of float, double and their complex types
 // EXPECT: a DeviceMatrix holds float, double
+#include <vector>
+
 #include <otimes/otimes.hpp>
 
 #include <otimes/cuda.hpp>
@@ -33,6 +35,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
          const DeviceMatrix<float>& F, const DeviceMatrix<otimes::half>& H) {
     const auto K = kron(A, A);
     DeviceMatrix<double> dY;
+    const std::vector<int> rows{3, 1};
 #ifdef OTIMES_MUST_NOT_COMPILE
     Eigen::MatrixXd Y = dX * K;
     dY = X * kron(X, X);
@@ -45,7 +48,6 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(K + A);
     static_cast<void>(explain(dX * K + dX));
     dY = X.cast<float>();
-    static_cast<void>((dX * K + dX * K).norm());
     static_cast<void>(otimes::dot(X, dX * K));
     static_cast<void>(otimes::dot(F, dX * K));
     static_cast<void>(otimes::dot(dX + A, dX * K - A));
@@ -54,7 +56,8 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(kron(H).solve(H));
     otimes::vec(dY) = K * otimes::vec_r(dX);
     static_cast<void>(otimes::vec(dX) + otimes::vec_r(dX));
-    static_cast<void>(otimes::column_squared_norms(dX * K + dX));
+    static_cast<void>(K(3, 4));
+    static_cast<void>(K(rows, rows) * F);
     static_cast<void>(H.asDiagonal());
     DeviceMatrix<int> integers;
 #else
@@ -70,6 +73,8 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     Eigen::MatrixXd Y = (dX * K + dY).to_host();
     static_cast<void>(otimes::dot(dX, dX * K - dX) + (dX * K).norm() + otimes::squared_norm(dX));
     otimes::vec(dY) = (K + dX.asDiagonal()) * otimes::vec(dX);
-    dY = otimes::column_squared_norms(dX * K);
+    dY = otimes::column_squared_norms(dX * K + dX);
+    dY = K(rows, 2) * dX - 2 * (dX * K(Eigen::all, rows)) + dX * (K + 2 * K).transpose();
+    static_cast<void>((dX * K + dX * K).norm() + (dX * (K + 2 * K)).squaredNorm());
 #endif
 }

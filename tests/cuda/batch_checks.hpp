@@ -6,6 +6,7 @@
 
 #include <complex>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <otimes/batched.hpp>
@@ -34,6 +35,75 @@ struct item_memory {
     }
     void fetch() { host = device.to_host(); }
 };
+
+// Items at any address of device memory; Y's poisoned, with NaN between them that must stay.
+template <class Scalar>
+void check_pointer_batches(const otimes::device_executor& gpu) {
+    using host = matrix<Scalar, 0>;
+    using otimes::batched;
+    using otimes::DeviceMatrix;
+    using otimes::kron;
+    const shapes size{3, {60}, {30}};
+    const std::int64_t count = 5;
+    item_memory<Scalar> x(200, 21), a(100, 22), b(100, 23), y(400, 24);
+    const host shared = random_matrix<host>(4, 3, 25);
+    const DeviceMatrix<Scalar> S(shared);
+    const std::vector<std::int64_t> scattered[4] = {
+        {100, 0, 61, 30, 140}, {60, 0, 31, 17, 80}, {11, 50, 0, 22, 70}, {300, 0, 121, 60, 202}};
+    const std::vector<std::int64_t> even[4] = {
+        {7, 33, 59, 85, 111}, {0, 12, 24, 36, 48}, {3, 3, 3, 3, 3}, {1, 61, 121, 181, 241}};
+    for (const auto& offsets : {scattered, even}) {
+        const auto at = [&offsets](item_memory<Scalar>& m, int which) {
+            std::vector<Scalar*> pointers;
+            for (const std::int64_t o : offsets[which]) pointers.push_back(m.data(o));
+            return pointers;
+        };
+        const std::vector<Scalar*> x_at = at(x, 0), a_at = at(a, 1), b_at = at(b, 2), y_at = at(y, 3);
+        // [batched-device-pointers]
+        const auto X = batched<Eigen::RowMajor>(gpu, std::span<Scalar* const>(x_at), 3, 8);  // addresses on the device,
+        const auto A = batched(gpu, std::span<Scalar* const>(a_at), 4, 3);                   // listed on the host
+        const auto B = batched(gpu, std::span<Scalar* const>(b_at), 2, 5);
+        const auto Y = batched(gpu, std::span<Scalar* const>(y_at), 3, 15, 4);  // columns 4 elements apart
+        Y = X * kron(A, B);
+        // [/batched-device-pointers]
+        const auto item_x = [&](std::int64_t i) { return x.item(offsets[0][i], 3, 8, 8, 1); };
+        const auto item_a = [&](std::int64_t i) { return a.item(offsets[1][i], 4, 3, 1, 4); };
+        const auto item_b = [&](std::int64_t i) { return b.item(offsets[2][i], 2, 5, 1, 2); };
+        const auto check = [&](const auto& want) {
+            const host before = y.host;
+            y.fetch();
+            std::vector<bool> written(400, false);
+            for (std::int64_t i = 0; i < count; ++i) {
+                CHECK(agrees(y.item(offsets[3][i], 3, 15, 1, 4), host(want(i)), size));
+                for (int j = 0; j < 60; ++j) written[offsets[3][i] + j] = j % 4 < 3;
+            }
+            for (int j = 0; j < 400; ++j)
+                if (!written[j]) CHECK(y.host(j, 0) == before(j, 0));
+        };
+        const auto own = [&](std::int64_t i) { return host(item_x(i) * dense_kron<Scalar>({item_a(i), item_b(i)})); };
+        check(own);
+        Y -= Scalar(3) * (X * kron(A, B));
+        check([&](std::int64_t i) { return host(Scalar(-2) * own(i)); });
+        Y = X * kron(S, B);  // one factor for all
+        check([&](std::int64_t i) { return host(item_x(i) * dense_kron<Scalar>({shared, item_b(i)})); });
+        // From the left and conjugated, into items that lie evenly.
+        item_memory<Scalar> v(count * 60, 26);
+        const auto V = batched(gpu, v.data(), 20, 3, count);
+        V = kron(A, B.transpose()).conjugate() * batched(gpu, std::span<Scalar* const>(x_at), 6, 3);
+        v.fetch();
+        for (std::int64_t i = 0; i < count; ++i)
+            CHECK(agrees(v.item(i * 60, 20, 3, 1, 20),
+                         host(dense_kron<Scalar>({item_a(i), host(item_b(i).transpose())}).conjugate() *
+                              x.item(offsets[0][i], 6, 3, 1, 6)),
+                         size));
+    }
+    const std::vector<Scalar*> none, overlapping{y.data(), y.data(40)};
+    batched(gpu, std::span<Scalar* const>(none), 3, 15) =
+        batched(gpu, std::span<Scalar* const>(none), 3, 8) * kron(S, DeviceMatrix<Scalar>(host::Ones(2, 5)));
+    CHECK_THROWS_AS(batched(gpu, std::span<Scalar* const>(overlapping), 3, 15) =
+                        batched(gpu, x.data(), 3, 8, 2) * kron(S, batched(gpu, b.data(), 2, 5, 2)),
+                    otimes::alias_error);
+}
 
 template <class Scalar>
 void check_batches(const otimes::device_executor& gpu) {
@@ -98,6 +168,8 @@ void check_batches(const otimes::device_executor& gpu) {
     const DeviceMatrix<Scalar> dOne(one);
     Y = dOne * kron(A, B);
     check([&](std::int64_t i) { return host(one * dense_kron<Scalar>({item_a(i), item_b(i)})); });
+    // Items by pointers, anywhere: one by one; evenly spaced: as the strided batch.
+    check_pointer_batches<Scalar>(gpu);
     // A DeviceMatrix cut into items.
     DeviceMatrix<Scalar, 1> dX(host(random_matrix<host>(6, 8, 10)), gpu), dY(6, 15, gpu);
     poison(dY);

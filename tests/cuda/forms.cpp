@@ -2,6 +2,7 @@
 // The forms of form_checks.hpp on a GPU.
 #include "cuda/batch_checks.hpp"
 #include "cuda/form_checks.hpp"
+#include "cuda/selection_checks.hpp"
 
 using namespace device_test;
 
@@ -33,4 +34,12 @@ TEST_CASE_TEMPLATE("contractions" * needs_gpu(), Scalar, float, std::complex<dou
 
 TEST_CASE_TEMPLATE("row by row products" * needs_gpu(), Scalar, float, std::complex<double>) {
     check_row_products<Scalar>();
+}
+
+TEST_CASE_TEMPLATE("selected rows and columns" * needs_gpu(), Scalar, float, std::complex<double>) {
+    check_selected<Scalar>();
+}
+
+TEST_CASE_TEMPLATE("norms of sums, without the sum" * needs_gpu(), Scalar, float, double, std::complex<float>) {
+    check_sum_norms<Scalar>();
 }

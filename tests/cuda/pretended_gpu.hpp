@@ -16,6 +16,7 @@
 
 #include <otimes/cuda.hpp>
 #include <otimes/exec/reference.hpp>
+#include <otimes/exec/structured_steps.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 
@@ -23,7 +24,10 @@ namespace device_test {
 
 class pretended_gpu : public otimes::device_executor {
 public:
-    pretended_gpu() : machine_(otimes::gpu_machine(otimes::h200())) {}
+    pretended_gpu() : machine_(otimes::gpu_machine(otimes::h200())) {
+        otimes::enable_structured_steps<std::complex<double>>();  // the reference's loops of sparse factors
+        otimes::enable_structured_steps<double>();
+    }
     std::string_view name() const noexcept override { return "pretended gpu"; }
     const otimes::machine& target() const noexcept override { return machine_; }
     otimes::placement where() const noexcept override { return otimes::placement::gpu; }

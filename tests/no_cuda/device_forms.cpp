@@ -2,9 +2,14 @@
 // The forms of form_checks.hpp without a GPU: their programs by the reference's loops, and their launches by loops that do what kernels do.
 #include "cuda/batch_checks.hpp"
 #include "cuda/form_checks.hpp"
+#include "cuda/selection_checks.hpp"
 #include "no_cuda/launching_gpu.hpp"
 
 #include <doctest/doctest.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
 
 namespace {
 
@@ -70,4 +75,29 @@ TEST_CASE_TEMPLATE("contractions in device memory", Scalar, double, std::complex
 
 TEST_CASE_TEMPLATE("row by row products in device memory", Scalar, double, std::complex<double>) {
     on_both([] { check_row_products<Scalar>(); });
+}
+
+TEST_CASE_TEMPLATE("selected rows and columns in device memory", Scalar, double, std::complex<double>) {
+    on_both([] { check_selected<Scalar>(); });
+}
+
+TEST_CASE_TEMPLATE("norms of sums in device memory, without the sum", Scalar, double, std::complex<double>) {
+    on_both([] { check_sum_norms<Scalar>(); });
+}
+
+TEST_CASE("evenly spaced items by pointers are one program, others one each") {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    item_memory<double> x(60, 1), y(60, 2), a(6, 3);
+    const auto evaluations_of = [&](std::int64_t third) {
+        const std::vector<double*> from{x.data(0), x.data(7), x.data(third)}, to{y.data(3), y.data(9), y.data(15)};
+        const int before = gpu.evaluations;
+        otimes::batched(gpu, std::span<double* const>(to), 2, 3) =
+            otimes::batched(gpu, std::span<double* const>(from), 2, 2) *
+            kron(otimes::batched(gpu, a.data(), 2, 3, 3, 0));
+        return gpu.evaluations - before;
+    };
+    CHECK(evaluations_of(14) == 1);
+    CHECK(evaluations_of(15) == 3);
+    CHECK(evaluations_of(0) == 3);
 }

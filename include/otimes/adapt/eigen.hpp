@@ -8,6 +8,7 @@
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
+#include <otimes/adapt/eigen/printing.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/adapt/eigen/run.hpp>

@@ -57,6 +57,15 @@ void append_column_norms(lowering<Scalar>& low, program& p, const matrix_view& m
     }
 }
 
+template <class Real>
+void fill_with_zeros(const device_executor& where, DeviceMatrix<Real>& column) {
+    std::vector<Real> zeros(static_cast<std::size_t>(column.rows()), Real(0));
+    if (!zeros.empty()) {
+        where.upload(column.data(),
+                     {zeros.data(), static_cast<std::int64_t>(sizeof(Real)), {{1, 1}, {column.rows(), 1}}});
+    }
+}
+
 }  // namespace device
 
 /// The squared norms of the columns of a matrix, a multiple or a product in device memory, as a column there, without the product. Asynchronous.
@@ -78,8 +87,7 @@ requires device::factor_or_x<Product>
         return result;
     }
     if (y.rows() == 0) {
-        std::vector<real> zeros(static_cast<std::size_t>(y.cols()), real(0));
-        where.upload(result.data(), {zeros.data(), static_cast<std::int64_t>(sizeof(real)), {{1, 1}, {y.cols(), 1}}});
+        device::fill_with_zeros(where, result);
         return result;
     }
     const matrix_view x = node.x.view();
@@ -117,12 +125,6 @@ requires device::factor_or_x<Product>
         });
     }
     return result;
-}
-template <class Scalar>
-auto column_squared_norms(const device_sum<Scalar>&, std::int64_t = 0) {
-    static_assert(device::always_false<Scalar>,
-                  "otimes: the column norms of a sum in device memory need its value. Evaluate the sum first: "
-                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; column_squared_norms(dZ).");
 }
 
 }  // namespace otimes

@@ -191,9 +191,9 @@ public:
         return Matrix();
     }
 
-    /// Refused by a sentence: a norm needs the sum's value.
+    /// Numbers, without the sum itself: see device/sum_norms.hpp. They wait for the device.
     [[nodiscard]] auto squaredNorm() const { return otimes::squared_norm(*this); }
-    [[nodiscard]] auto norm() const { return otimes::squared_norm(*this); }
+    [[nodiscard]] auto norm() const { return std::sqrt(squaredNorm()); }
 
     /// Checks every term again. @throws shape_error an operand was resized since.
     void check() const {
@@ -253,6 +253,12 @@ public:
         return result;
     }
     [[nodiscard]] device_kron adjoint() const { return transpose().conjugate(); }
+
+    /// Selected rows and columns, lazy: lists of indices, an index, Eigen's all for one of the two (device/selected.hpp). @throws shape_error
+    template <class Rows, class Cols>
+    [[nodiscard]] device_selected<Scalar> operator()(const Rows& rows, const Cols& cols) const {
+        return device::select_from(*this, rows, cols);
+    }
 
     /// X with K X = B, B in device memory; copies the factors to the host and decomposes them there (otimes/algebra.hpp: include it).
     template <class Rhs>

@@ -34,6 +34,8 @@ template <class Scalar>
 class device_kron;
 template <class Scalar>
 class device_operator;
+template <class Scalar>
+class device_selected;
 
 template <class Scalar, int Order>
 inline constexpr bool is_device_operand<DeviceMatrix<Scalar, Order>> = true;
@@ -234,6 +236,11 @@ typename First::Scalar dot_of(const First& x, const Second& y);
 template <class Scalar, class Rhs>
 auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs& b);
 /// @}
+/// @name Defined in device/selected.hpp.
+/// @{
+template <class Scalar, class Rows, class Cols>
+device_selected<Scalar> select_from(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols);
+/// @}
 /// @name Defined in device/diagonals.hpp.
 /// @{
 template <class Vector>
@@ -245,6 +252,6 @@ void enable_diagonals();
 }  // namespace device
 
 template <class Scalar>
-auto squared_norm(const device_sum<Scalar>& y);  // device_algebra.hpp
+auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes = 0);  // device/sum_norms.hpp
 
 }  // namespace otimes

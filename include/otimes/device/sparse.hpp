@@ -113,6 +113,18 @@ private:
     sparse_operand operands_[2];
 };
 
+/// A kron of one sparse factor, whose elements in host memory are copied. @throws as sparse_storage
+template <class Scalar>
+kron_node<Scalar> sparse_node(const sparse_elements& elements, const device_executor& where) {
+    auto storage = std::make_shared<const sparse_storage>(elements, static_cast<std::int64_t>(sizeof(Scalar)), where);
+    const matrix_view view{storage->operands(), elements.rows, elements.cols, 1, 0};
+    leaf factor = leaf::structured(factor_kind::sparse, view, std::move(storage));
+    factor.set_space(memory_space::device);
+    kron_node<Scalar> node;
+    node.append(std::move(factor));
+    return node;
+}
+
 }  // namespace device
 
 /// A sparse matrix in device memory: a kron of one factor. Its elements are copied once, by columns and by rows (so that its product and that of
@@ -166,14 +178,7 @@ private:
         elements.counts = m.innerNonZeroPtr();
         elements.inner = m.innerIndexPtr();
         elements.values = m.valuePtr();
-        auto storage =
-            std::make_shared<const device::sparse_storage>(elements, static_cast<std::int64_t>(sizeof(Scalar)), where);
-        const matrix_view view{storage->operands(), elements.rows, elements.cols, 1, 0};
-        leaf factor = leaf::structured(factor_kind::sparse, view, std::move(storage));
-        factor.set_space(memory_space::device);
-        kron_node<Scalar> node;
-        node.append(std::move(factor));
-        return node;
+        return device::sparse_node<Scalar>(elements, where);
     }
 };
 template <device::host_sparse Matrix>

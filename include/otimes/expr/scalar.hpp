@@ -64,6 +64,14 @@ constexpr Scalar conjugate_of(const Scalar& value) {
         return value;
     }
 }
+template <class Scalar>
+constexpr auto real_part_of(const Scalar& value) {
+    if constexpr (is_complex_scalar<Scalar>) {
+        return value.real();
+    } else {
+        return value;
+    }
+}
 
 }  // namespace detail
 }  // namespace otimes

@@ -208,6 +208,10 @@ public:
         }
         return result;
     }
+    [[nodiscard]] RealScalar squaredNorm() const {
+        const RealScalar n = norm();
+        return n * n;
+    }
 
     /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
     template <int Power>

@@ -23,6 +23,7 @@
 #include <otimes/adapt/eigen/applied.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/expr/index_list.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -341,27 +342,6 @@ using all_indices = std::remove_cvref_t<decltype(Eigen::placeholders::all)>;
 using all_indices = std::remove_cvref_t<decltype(Eigen::all)>;
 #endif
 
-/// What K(rows, cols) takes beside Eigen's `all`.
-template <class List>
-concept index_list = std::is_integral_v<List> || requires(const List& list) {
-    list.size();
-    requires std::is_integral_v<std::remove_cvref_t<decltype(list[0])>>;
-};
-
-template <class List>
-std::vector<std::int64_t> indices_of(const List& list) {
-    std::vector<std::int64_t> result;
-    if constexpr (std::is_integral_v<List>) {
-        result.push_back(static_cast<std::int64_t>(list));
-    } else {
-        using position = decltype(list.size());
-        for (position i = 0; i < list.size(); ++i) {
-            result.push_back(static_cast<std::int64_t>(list[i]));
-        }
-    }
-    return result;
-}
-
 }  // namespace eigen
 
 /// Body of K(rows, cols).
@@ -369,15 +349,16 @@ template <class Scalar, class Rows, class Cols>
 [[nodiscard]] auto select_from(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
     constexpr bool all_rows = std::is_same_v<Rows, eigen::all_indices>;
     constexpr bool all_cols = std::is_same_v<Cols, eigen::all_indices>;
-    static_assert((all_rows || eigen::index_list<Rows>)&&(all_cols || eigen::index_list<Cols>)&&!(all_rows && all_cols),
-                  "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
-                  "vector of integers), and Eigen's all for one of the two.");
+    static_assert(
+        (all_rows || detail::index_list<Rows>)&&(all_cols || detail::index_list<Cols>)&&!(all_rows && all_cols),
+        "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
+        "vector of integers), and Eigen's all for one of the two.");
     if constexpr (all_cols) {
-        return selected_rows(k, eigen::indices_of(rows));
+        return selected_rows(k, detail::indices_of(rows));
     } else if constexpr (all_rows) {
-        return selected_columns(k, eigen::indices_of(cols));
+        return selected_columns(k, detail::indices_of(cols));
     } else {
-        return selected(k, eigen::indices_of(rows), eigen::indices_of(cols));
+        return selected(k, detail::indices_of(rows), detail::indices_of(cols));
     }
 }
 

@@ -5,6 +5,7 @@
 /// whatever the formula; it is applied as one program (expr/lower_tree.hpp) and never formed.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/expr/inner_products.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/multiply_krons.hpp>
 #include <otimes/expr/tree.hpp>
@@ -102,6 +104,14 @@ public:
     [[nodiscard]] Scalar trace() const { return trace_of(*tree_); }
     /// The diagonal, min(rows, cols) entries.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(*tree_); }
+
+    /// The Frobenius norm and its square, through inner products of the factors (expr/inner_products.hpp): no term is formed.
+    /// @throws unsupported_error two terms have factors of different shapes, or a term is a product of operators
+    [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(*tree_); }
+    [[nodiscard]] RealScalar norm() const {
+        using std::sqrt;
+        return sqrt(squaredNorm());
+    }
 
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{

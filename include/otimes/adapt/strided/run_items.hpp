@@ -92,13 +92,29 @@ bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t cou
     return true;
 }
 
+/// The executor of operands in device memory: the one that is set if it may reach a GPU, else theirs.
+inline const executor& executor_of(const executor& home) {
+    const executor* const chosen = default_executor();
+    return chosen != nullptr && chosen->where() != placement::cpu ? *chosen : home;
+}
+/// @throws unsupported_error operands in device memory (`home` is their executor) of a scalar that GPUs have not
+template <class Scalar>
+void require_scalar_of(const executor* home) {
+    if (dtype_of<Scalar>() == dtype::other && home != nullptr) {
+        throw unsupported_error("otimes: the scalars of GPUs are float, double and their complex types.");
+    }
+}
+
 /// Runs `item` once for every index below `count`: `place(i, bindings)` sets the addresses of item i in a copy of `first`.
-/// One plan; with OpenMP the items are shared out among the threads where there are enough of them.
+/// One plan; with OpenMP the items are shared out among the threads where there are enough of them. `home`: where X and Y are in
+/// device memory, their executor, whose stream they are queued in.
 template <class Scalar, class Place>
-void run_items(const program& item, const bindings& first, std::int64_t count, const Place& place) {
+void run_items(const program& item, const bindings& first, std::int64_t count, const Place& place,
+               const executor* home = nullptr) {
     if (count <= 0) {
         return;
     }
+    require_scalar_of<Scalar>(home);
     bindings bound = first;
     if constexpr (dtype_of<Scalar>() == dtype::other) {
         for (std::int64_t i = 0; i < count; ++i) {
@@ -107,7 +123,7 @@ void run_items(const program& item, const bindings& first, std::int64_t count, c
         }
     } else {
         enable_kernels<Scalar>();
-        const executor& e = current_executor();
+        const executor& e = home != nullptr ? executor_of(*home) : current_executor();
         const auto& found = cached_plan_for(item, e);
         const plan& shared = found_plan(found);
         if constexpr (std::is_floating_point_v<Scalar>) {
@@ -183,12 +199,6 @@ private:
     std::int64_t count_ = 1;
 };
 
-/// The executor of operands in device memory: the one that is set if it may reach a GPU, else theirs.
-inline const executor& executor_of(const executor& home) {
-    const executor* const chosen = default_executor();
-    return chosen != nullptr && chosen->where() != placement::cpu ? *chosen : home;
-}
-
 /// The executor of operands in device memory may be named. @throws unsupported_error it reaches no device memory
 inline const executor* require_device(const executor& where, const char* what) {
     if (where.where() != placement::gpu && where.where() != placement::automatic) {
@@ -205,9 +215,8 @@ template <class Scalar>
 void evaluate(const detail::mode_products<Scalar>& whole, const executor* home = nullptr) {
     lowering_scratch scratch;
     if (home != nullptr) {
-        if constexpr (dtype_of<Scalar>() == dtype::other) {
-            throw unsupported_error("otimes: the scalars of GPUs are float, double and their complex types.");
-        } else {
+        require_scalar_of<Scalar>(home);
+        if constexpr (dtype_of<Scalar>() != dtype::other) {
             whole.lower(scratch.program(), scratch.bindings());
             const executor& e = executor_of(*home);
             const auto& found = cached_plan_for(scratch.program(), e);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+/// @file items.hpp
+/// Where the items of a batch lie (batched.hpp): strided or by pointers, whether they share memory, and the texts of what does not fit.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <otimes/exec/executor.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+
+namespace detail {
+
+/// Where the items of one operand lie: at pointers, or batch_stride apart.
+template <class Scalar>
+struct item_operand {
+    Scalar* data = nullptr;  ///< item 0 of a strided batch
+    std::shared_ptr<const std::vector<Scalar*>> pointers;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t row_stride = 1;
+    std::int64_t col_stride = 1;
+    std::int64_t batch_stride = 0;
+    std::int64_t count = 1;
+    const executor* home = nullptr;  ///< of items in device memory
+
+    [[nodiscard]] Scalar* at(std::int64_t item) const {
+        return pointers ? (*pointers)[static_cast<std::size_t>(item)] : data + item * batch_stride;
+    }
+    [[nodiscard]] bool by_pointers() const noexcept { return pointers != nullptr; }
+    /// Elements from the first to the last of one item.
+    [[nodiscard]] std::int64_t reach() const {
+        return rows == 0 || cols == 0 ? 0 : (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
+    }
+};
+
+/// Makes items by pointers a strided batch. False where they do not lie evenly spaced, each after the one before; nothing is changed then.
+template <class Scalar>
+bool make_strided(item_operand<Scalar>& o) {
+    if (!o.by_pointers() || o.count == 0) {
+        return !o.by_pointers();
+    }
+    const auto bytes = static_cast<std::intptr_t>(sizeof(Scalar));
+    const auto step = [&o](std::int64_t i) {
+        return reinterpret_cast<std::intptr_t>(o.at(i + 1)) - reinterpret_cast<std::intptr_t>(o.at(i));
+    };
+    const std::intptr_t first = o.count > 1 ? step(0) : o.reach() * bytes;
+    for (std::int64_t i = 1; i + 1 < o.count; ++i) {
+        if (step(i) != first) {
+            return false;
+        }
+    }
+    if (first < 0 || first % bytes != 0) {
+        return false;
+    }
+    o.data = o.at(0);
+    o.batch_stride = first / bytes;
+    o.pointers.reset();
+    return true;
+}
+
+/// The bytes of all items.
+template <class Scalar>
+std::pair<std::intptr_t, std::intptr_t> hull_of(const item_operand<Scalar>& o) {
+    std::intptr_t begin = 0;
+    std::intptr_t end = 0;
+    for (std::int64_t i = 0; i < o.count; i += o.by_pointers() || o.count < 3 ? 1 : o.count - 1) {
+        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        const auto to = from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar)));
+        begin = i == 0 || from < begin ? from : begin;
+        end = i == 0 || to > end ? to : end;
+    }
+    return {begin, o.reach() == 0 ? begin : end};
+}
+
+/// The bytes of each item, in the order of their addresses.
+template <class Scalar>
+std::vector<std::pair<std::intptr_t, std::intptr_t>> spans_of(const item_operand<Scalar>& o) {
+    std::vector<std::pair<std::intptr_t, std::intptr_t>> result;
+    for (std::int64_t i = 0; i < o.count && o.reach() > 0; ++i) {
+        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        result.emplace_back(from,
+                            from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar))));
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+}
+
+/// True when an item of `read` shares memory with an item of `written`; ranges from first to last element.
+template <class Read, class Written>
+bool items_meet(const item_operand<Read>& read, const item_operand<Written>& written) {
+    const auto x = hull_of(read);
+    const auto y = hull_of(written);
+    if (x.second <= y.first || y.second <= x.first) {
+        return false;
+    }
+    const auto from = spans_of(read);
+    const auto to = spans_of(written);
+    for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
+        if (from[i].second <= to[j].first) {
+            ++i;
+        } else if (to[j].second <= from[i].first) {
+            ++j;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+/// True when two items share memory.
+template <class Written>
+bool items_meet(const item_operand<Written>& written) {
+    if (!written.by_pointers() && written.batch_stride >= written.reach()) {
+        return false;
+    }
+    const auto spans = spans_of(written);
+    for (std::size_t i = 1; i < spans.size(); ++i) {
+        if (spans[i].first < spans[i - 1].second) {
+            return true;
+        }
+    }
+    return false;
+}
+
+[[noreturn]] OTIMES_COLD inline void throw_batch_shape(std::int64_t rows, std::int64_t cols, std::int64_t count,
+                                                       std::int64_t batch_stride) {
+    throw shape_error("otimes: batched: " + std::to_string(count) + " items of " + shape_text(rows, cols) +
+                      " with a batch stride of " + std::to_string(batch_stride) +
+                      "; none may be negative, and the last element must lie within 2^63 - 1.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_item(const char* rule, std::size_t item, std::int64_t rows,
+                                                std::int64_t cols, std::int64_t first_rows, std::int64_t first_cols) {
+    throw shape_error("otimes: batched: item " + std::to_string(item) + " is " + shape_text(rows, cols) +
+                      ", item 0 is " + shape_text(first_rows, first_cols) + ". " + rule);
+}
+[[noreturn]] OTIMES_COLD inline void throw_counts(const std::string& name, std::int64_t count, std::int64_t other) {
+    throw shape_error("otimes: batched: " + name + " has " + std::to_string(count) + " items, another operand " +
+                      std::to_string(other) + ". All batches of an expression have equally many items.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_batch_spaces(const std::string& name) {
+    throw unsupported_error(
+        "otimes: batched: " + name +
+        " and Y are not in one memory space. Give all batches of an expression in host memory, or all in device "
+        "memory: otimes::batched(otimes::gpu(), pointer, rows, cols, count).");
+}
+[[noreturn]] OTIMES_COLD inline void throw_batch_alias(const std::string& what) {
+    throw alias_error("otimes: batched(Y) = ..: an item of Y shares memory with " + what +
+                      ". Evaluate by .eval(), or give Y memory of its own.");
+}
+
+}  // namespace detail
+
+}  // namespace otimes

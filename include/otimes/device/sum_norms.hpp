@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+/// @file sum_norms.hpp
+/// Norms of sums in device memory without the sum: `(dX * S).squaredNorm()`, `(dX * K + dZ).norm()`, `column_squared_norms(dX * S)`. Included by cuda.hpp.
+///
+/// A norm is not linear, so the terms cannot be reduced one by one: the sum is evaluated block by block, by the launches that it has as a whole, into
+/// at most size(Y) / P1 of memory, P1 the rows of the first factor (the largest, of several terms; at least two rows or columns where there are
+/// four), in no more than a third of the second-level cache; `workspace_bytes` allows more. Each block is reduced before the next one overwrites it.
+/// Blocks are rows (columns, where S stands on the left); of a single row, and with factors on both sides, columns of the terms' first
+/// factors, which then are equally many. Flops: those of the sum, and two per entry. Equal runs give equal bits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <otimes/cuda.hpp>
+#include <otimes/device/column_norms.hpp>
+#include <otimes/device_algebra.hpp>
+
+namespace otimes {
+namespace device {
+
+/// How a sum is cut; see the file comment. A cut of one block has step = total.
+template <class Scalar>
+block_cut cut_of_sum(const device_sum<Scalar>& y, std::int64_t workspace_bytes, std::int64_t cache_bytes) {
+    bool left = false;
+    bool right = false;
+    std::int64_t inputs = 1;  // the rows of the first factor
+    for (const device_product<Scalar>& term : y.terms()) {
+        const product_node<Scalar>& node = term.node();
+        left = left || node.has_left;
+        right = right || node.has_right;
+        for (const factor_list* const list : {&node.left, &node.right}) {
+            if (list->size() > 0) {
+                inputs = (std::max)(inputs, (*list)[0].rows());
+            }
+        }
+    }
+    block_cut cut;
+    cut.of_columns = left && !right;
+    cut.total = cut.of_columns ? y.cols() : y.rows();
+    std::int64_t line = cut.of_columns ? y.rows() : y.cols();
+    if ((left && right) || cut.total == 1) {
+        cut.of_factor = true;
+        cut.of_columns = right;
+        cut.total = 0;
+        bool alike = true;
+        for (const device_product<Scalar>& term : y.terms()) {
+            const factor_list& list = cut.of_columns ? term.node().right : term.node().left;
+            if (list.size() > 0) {
+                const std::int64_t extent = cut.of_columns ? list[0].cols() : list[0].rows();
+                cut.total = cut.total == 0 ? extent : cut.total;
+                alike = alike && extent == cut.total && (list[0].is_dense() || list[0].is_identity());
+            }
+        }
+        const auto whole = y.rows() * y.cols() * static_cast<std::int64_t>(sizeof(Scalar));
+        if (cut.total == 0 || !alike) {
+            if (whole > (std::max)(workspace_bytes, std::int64_t{1} << 20)) {
+                throw unsupported_error(
+                    "otimes: the norm of a sum in device memory: a single row or column, or factors on both sides, "
+                    "goes by the columns of "
+                    "the first factors, and those of this sum differ. Evaluate the sum first, or allow its size by "
+                    "workspace_bytes.");
+            }
+            cut.of_factor = false;
+            cut.total = cut.step = cut.of_columns ? y.cols() : y.rows();
+            return cut;
+        }
+        cut.length = (cut.of_columns ? y.cols() : y.rows()) / cut.total;
+        line = cut.length * (cut.of_columns ? y.rows() : y.cols());
+    }
+    const std::int64_t least = !cut.of_factor && cut.total >= 4 ? 2 : 1;
+    cut.step = (std::max)(cut.total / inputs, least);
+    const std::int64_t line_bytes = line * static_cast<std::int64_t>(sizeof(Scalar));
+    if (cache_bytes > 0 && line_bytes > 0) {
+        cut.step = std::clamp<std::int64_t>(cache_bytes / line_bytes, 1, cut.step);
+        cut.step = std::clamp<std::int64_t>(workspace_bytes / line_bytes, cut.step, cut.total);
+    }
+    return cut;
+}
+
+/// Evaluates the sum block by block; use(where, cut, number, block) queues what reads a block. prepare(where, cut) comes first.
+template <class Scalar, class Prepare, class Use>
+void for_each_block(const device_sum<Scalar>& y, std::int64_t workspace_bytes, const Prepare& prepare, const Use& use) {
+    const device_executor& where = executor_for(y.home());
+    const std::int64_t cache = where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
+    const block_cut cut = cut_of_sum(y, workspace_bytes, cache);
+    prepare(where, cut);
+    const matrix_view x = y.terms().front().node().x.view();
+    const bool by_rows = x.row_stride > x.col_stride;
+    const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
+    DeviceMatrix<Scalar> memory(cut.step * line, 1, where);
+    for (std::int64_t number = 0; number < cut.count(); ++number) {
+        const std::int64_t begin = number * cut.step;
+        const std::int64_t width = (std::min)(cut.step, cut.total - begin);
+        const auto part_of_term = [&](const device_product<Scalar>& term) {
+            const product_node<Scalar>& node = term.node();
+            if (cut.of_factor && !(cut.of_columns ? node.has_right : node.has_left)) {
+                product_node<Scalar> part = node;
+                part.x = part_of<Scalar>(node.x, cut.of_columns, begin * cut.length, width * cut.length);
+                return device_product<Scalar>(std::move(part), term.homes());
+            }
+            return device_product<Scalar>(block_of(node, cut, begin, width), term.homes());
+        };
+        device_sum<Scalar> part(part_of_term(y.terms().front()));
+        for (std::size_t i = 1; i < y.terms().size(); ++i) {
+            part.append(device_sum<Scalar>(part_of_term(y.terms()[i])), 1);
+        }
+        const std::int64_t rows = part.rows();
+        const std::int64_t cols = part.cols();
+        const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+        evaluate(part, block, false, Scalar(1), &where);
+        use(where, cut, number, block);
+    }
+}
+
+}  // namespace device
+
+/// The squared Frobenius norm of a sum in device memory, without the sum; see the file comment. Waits for the device.
+/// @throws shape_error an operand was resized; unsupported_error nothing can be cut; device_error during a capture
+template <class Scalar>
+auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
+    device::require_reducible<Scalar>();
+    y.check();
+    if (y.rows() == 0 || y.cols() == 0) {
+        return detail::real_of<Scalar>(0);
+    }
+    const device_executor& where = device::executor_for(y.home());
+    where.require_no_capture("a reduction returns its number to the host");
+    DeviceMatrix<Scalar> results;
+    device::for_each_block(
+        y, workspace_bytes,
+        [&results](const device_executor& e, const device::block_cut& cut) {
+            results = DeviceMatrix<Scalar>(cut.count(), 1, e);
+        },
+        [&results](const device_executor& e, const device::block_cut&, std::int64_t number, const matrix_view& block) {
+            device::run_on(e, {}, [&](device::scratch& s) {
+                lowering<Scalar> low(s.program, s.bindings);
+                device::append_reduction<Scalar>(low, s.program, nullptr, block, false, -1, nullptr,
+                                                 results.data() + number);
+                device::mark_result_on_device(s.program);
+                e.evaluate(s.program, s.bindings);
+            });
+        });
+    return detail::real_part_of(device::total_of(where, results, results.rows()));
+}
+
+/// The squared norms of the columns of a sum in device memory, as a column there, without the sum. Asynchronous. @throws as squared_norm
+template <class Scalar>
+[[nodiscard]] auto column_squared_norms(const device_sum<Scalar>& y, std::int64_t workspace_bytes = 0) {
+    device::require_reducible<Scalar>();
+    y.check();
+    using real = detail::real_of<Scalar>;
+    const device_executor& where = device::executor_for(y.home());
+    DeviceMatrix<real> result(y.cols(), 1, where);
+    if (y.rows() == 0 || y.cols() == 0) {
+        device::fill_with_zeros(where, result);
+        return result;
+    }
+    device::for_each_block(
+        y, workspace_bytes, [](const device_executor&, const device::block_cut&) {},
+        [&result](const device_executor& e, const device::block_cut& cut, std::int64_t number,
+                  const matrix_view& block) {
+            device::run_on(e, {}, [&](device::scratch& s) {
+                lowering<Scalar> low(s.program, s.bindings);
+                device::append_column_norms<Scalar>(
+                    low, s.program, block, -1, Scalar(1), !cut.of_columns && number > 0,
+                    result.data() + (cut.of_columns ? number * cut.step * cut.length : 0));
+                device::mark_result_on_device(s.program);
+                e.evaluate(s.program, s.bindings);
+            });
+        });
+    return result;
+}
+
+}  // namespace otimes

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+/// @file index_list.hpp
+/// What K(rows, cols) takes for rows and columns: one index, or anything with a size and integers in it (std::vector, std::array, std::span, an Eigen
+/// vector of integers).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace otimes::detail {
+
+template <class List>
+concept index_list = std::is_integral_v<List> || requires(const List& list) {
+    list.size();
+    requires std::is_integral_v<std::remove_cvref_t<decltype(list[0])>>;
+};
+
+template <class List>
+std::vector<std::int64_t> indices_of(const List& list) {
+    std::vector<std::int64_t> result;
+    if constexpr (std::is_integral_v<List>) {
+        result.push_back(static_cast<std::int64_t>(list));
+    } else {
+        using position = decltype(list.size());
+        for (position i = 0; i < list.size(); ++i) {
+            result.push_back(static_cast<std::int64_t>(list[i]));
+        }
+    }
+    return result;
+}
+
+}  // namespace otimes::detail

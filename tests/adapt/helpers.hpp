@@ -103,6 +103,19 @@ auto scaled(Factor factor, const Matrix& a) {
     return oracle::scale(factor, as_oracle(a));
 }
 
+template <class Scalar>
+real_of<Scalar> distance_of(const matrix<Scalar>& a, const matrix<Scalar>& b) {
+    return (a - b).norm();
+}
+// |a - b|, of what the expressions a and b are as matrices: every other expression of Eigen's that a check spells out costs the compiler
+// up to a second.
+template <class First, class Second>
+auto distance(const First& a, const Second& b) {
+    using scalar = std::conditional_t<support::is_complex<typename First::Scalar>, typename First::Scalar,
+                                      typename Second::Scalar>;
+    return distance_of<scalar>(matrix<scalar>(a), matrix<scalar>(b));
+}
+
 // Forwards to the cpu executor and counts.
 class counting_executor final : public otimes::executor {
 public:

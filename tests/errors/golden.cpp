@@ -194,6 +194,11 @@ TEST_CASE("orders, powers, indices") {
           "otimes: identity(-3): the order must not be negative.");
     CHECK(text_of<otimes::shape_error>([] { static_cast<void>(otimes::kron_power(A, -1)); }) ==
           "otimes: kron_power(F, -1): the power must not be negative.");
+    CHECK(text_of<otimes::shape_error>(
+              [] { static_cast<void>(otimes::kron_power(matrix_d::Ones(1, 1), 1'000'000'000)); }) ==
+          "otimes: kron of more than 1024 factors: all but a few are 1 x 1. Multiply those into one number first.");
+    CHECK_NOTHROW(otimes::kron_power(matrix_d::Ones(1, 1), 1024));
+    CHECK_THROWS_AS(kron(otimes::kron_power(matrix_d::Ones(1, 1), 1024), A), otimes::shape_error);
     const auto K = kron(A, B);
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K.factor(2)); }) ==
           "otimes: kron(F1, F2).factor(2): there are 2 factors, counted from 0.");

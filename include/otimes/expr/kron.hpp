@@ -15,8 +15,8 @@
 /// factors stays; kron(A, B) * kron(C, D) = kron(A C, B D) where the shapes fit; kron(1, A) = A; linear in each factor.
 ///
 /// Scalar: the factors' common one; a complex kron may hold real factors. Lifetime: see leaf.hpp, per factor.
-/// Cost: O(N) words, whatever the factors' sizes. Errors: shape_error where rows or columns exceed 2^63 - 1, or a factor
-/// has a negative extent.
+/// Cost: O(N) words, whatever the factors' sizes. Errors: shape_error where rows or columns exceed 2^63 - 1, a factor has a
+/// negative extent, or there are more than `most_factors` of them.
 /// See also: product.hpp (X * K and K * X), docs/conventions.md (which kron is this).
 #pragma once
 
@@ -37,6 +37,9 @@ namespace otimes {
 
 /// Factors of one Kronecker product, first to last.
 using factor_list = inline_vector<leaf, 6>;
+
+/// Factors that one Kronecker product may have. Beyond 126 all others are 1 x 1, by the extents; programs grow with the square.
+inline constexpr std::size_t most_factors = 1024;
 
 namespace detail {
 
@@ -63,6 +66,11 @@ inline inline_vector<std::int64_t, 8> extents_of(const factor_list& factors, sid
                       (which == side::rows ? "rows" : "columns") + " exceeds 2^63 - 1 at factor " +
                       std::to_string(position) + ", which is " + shape_text(factor.rows(), factor.cols()) +
                       ". Extents are 64-bit; use fewer or smaller factors.");
+}
+
+[[noreturn]] OTIMES_COLD inline void throw_too_many_factors() {
+    throw shape_error("otimes: kron of more than " + std::to_string(most_factors) +
+                      " factors: all but a few are 1 x 1. Multiply those into one number first.");
 }
 
 /// The factor at which the product of the extents overflows, counted from 1; 0: at none, since a zero extent makes the
@@ -113,10 +121,13 @@ public:
     /// Appends a factor on the right; `check_extents` follows once all are there.
     void append(const leaf& factor) { factors_.push_back(factor); }
     void append(leaf&& factor) { factors_.push_back(std::move(factor)); }
-    /// @throws shape_error when the rows or the columns exceed 2^63 - 1.
+    /// @throws shape_error when the rows or the columns exceed 2^63 - 1, or there are more than `most_factors` factors.
     void check_extents() const {
         detail::extent_product(factors_, detail::side::rows);
         detail::extent_product(factors_, detail::side::cols);
+        if (factors_.size() > most_factors) {
+            detail::throw_too_many_factors();
+        }
     }
     /// Appends all factors of another kron (flattening); its scalar multiplies this one's.
     template <class Other>
@@ -206,14 +217,15 @@ private:
 };
 
 namespace detail {
-/// `one` times itself, `count` factors of it; 0: the 1 x 1 one. @throws shape_error a negative count, extents that overflow
+/// `one` times itself, `count` factors of it; 0: the 1 x 1 one.
+/// @throws shape_error a negative count, extents that overflow, more than `most_factors` factors
 template <class Scalar>
 kron_node<Scalar> power_of(const kron_node<Scalar>& one, std::int64_t count) {
     if (count < 0) {
         throw shape_error("otimes: kron_power(F, " + std::to_string(count) + "): the power must not be negative.");
     }
     kron_node<Scalar> node;
-    for (std::int64_t k = 0; k < count; ++k) {
+    for (std::int64_t k = 0; k < count && node.factors().size() <= most_factors; ++k) {
         node.append(one);
     }
     node.check_extents();

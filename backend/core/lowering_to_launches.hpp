@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+/// @file lowering_to_launches.hpp
+/// How a plan becomes launches (launch_list.hpp): what its parts share. The passes are in launch_list.cpp, the other steps in
+/// lower_steps.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/plan.hpp>
+
+#include "launch_list.hpp"
+
+namespace otimes::backend {
+
+/// A P x Q factor in device memory.
+struct placed_factor {
+    memory_reference at;
+    std::int64_t p_extent = 1;
+    std::int64_t q_extent = 1;
+    std::int64_t p_stride = 0;
+    std::int64_t q_stride = 0;
+    bool conjugate = false;
+};
+
+/// One mode on its way through a pass.
+struct pass_extent {
+    std::int64_t extent = 1;
+    std::int64_t stride = 0;
+};
+
+inline dtype real_of(dtype type) { return type == dtype::c64 ? dtype::f32 : type == dtype::c128 ? dtype::f64 : type; }
+
+/// Brings the free modes into Y's memory order, outermost first, merges neighbours that are nested in X, Y and F alike, and
+/// finds q's place among them.
+void order_free_modes(sliced_shape& shape);
+
+/// One lowering of one plan: collects the launches, the scratch memory and what is staged.
+class lowering_to_launches {
+public:
+    lowering_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused)
+        : plan_(p), gpu_(gpu), allow_fused_(allow_fused) {}
+    launch_list run();
+
+private:
+    /// Indices of the slab mode in all; 0 without slabs.
+    [[nodiscard]] std::int64_t slab_total() const;
+    void lower_passes(std::vector<launch>& to, std::int64_t slab);
+
+    // --- memory -----------------------------------------------------------------------------------------------------
+    memory_reference reference_to(std::int32_t name) const;
+    memory_reference take_scratch(std::int64_t bytes);
+
+    // --- factors ----------------------------------------------------------------------------------------------------
+    /// A factor of the program as it lies in device memory, staged if it comes from the host. Each is placed once.
+    placed_factor place(std::int32_t id);
+    /// The factors of a sweep as one matrix of `type`: real ones promoted, several multiplied out, first factor outermost.
+    placed_factor place_all(std::span<const std::int32_t> ids, dtype type);
+    placed_factor promote(const placed_factor& f, dtype from, dtype to);
+    placed_factor multiply_out(const placed_factor& a, const placed_factor& b, dtype type);
+    static memory_reference one(dtype type);
+
+    // --- steps ------------------------------------------------------------------------------------------------------
+    std::span<const mode> modes_of(std::int32_t id) const;
+    /// What a plan calls a tensor: its number, or -2 - a buffer.
+    std::int32_t name_of(std::int32_t id) const;
+    /// The launch that adds up such pairs, as lines of equal steps, Y's innermost mode last.
+    launch partial_sums(dtype type, sliced_shape pairs) const;
+    /// out (+)= alpha * sum conj(in) * factor, or of |in|^2: sums of the blocks of a grid, then one number.
+    void lower_reduction(const pass& p, const step& s);
+    /// The same, where the kernels in front of it have left the sums of their blocks.
+    void finish_sums(const pass& p);
+    /// The reduction that a pass does instead of storing what the program never stores; nullptr: it stores.
+    const step* reduction_of(const pass& p) const;
+    /// Makes a fused launch into what `reduction` reads one that sums up.
+    void end_in_sums(const step& reduction, launch& l);
+    /// Memory for what the plan does not store, where its kernel cannot be had.
+    memory_reference stored_after_all(std::int32_t name);
+    /// What a scaling multiplies by, in device memory and of the result's type: `strides` for each mode of its input.
+    struct placed_diagonal {
+        memory_reference at;
+        std::vector<std::int64_t> strides;
+    };
+    placed_diagonal place_diagonal(std::int32_t id, dtype type);
+    /// out (+)= alpha * in * factor, element by element; in place too.
+    void lower_scale(const pass& p, const step& s);
+    /// A contraction with a sparse factor in device memory.
+    void lower_sparse(const step& s, launch l);
+    /// A contraction whose factor has elements of its own for each free index, or some of them.
+    void lower_items(const step& s, launch l);
+    /// Few long sums: pieces of them, as many as keep a GPU busy, and then the sums of these. Neighbouring threads read neighbouring elements, also
+    /// where the sum runs along the memory: a piece then takes every so many-th of them. Depends on the shapes alone.
+    void sum_in_pieces(launch l);
+    void lower_step(const pass& p);
+
+    // --- passes -----------------------------------------------------------------------------------------------------
+    dtype type_of(const pass& p) const;
+    void lower_pass(const pass& p, std::int64_t slab);
+    void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
+    /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
+    bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
+    /// Fused kernels read factors as they are: a conjugated one is copied first.
+    placed_factor without_conjugation(const placed_factor& f, dtype type);
+
+    struct combined {
+        std::vector<std::int32_t> ids;
+        placed_factor where;
+    };
+
+    const plan& plan_;
+    const gpu_description& gpu_;
+    bool allow_fused_;
+    launch_list result_;
+    std::vector<launch>* list_ = nullptr;
+    std::int64_t scratch_ = 0;
+    std::int32_t pass_ = 0;
+    std::vector<std::pair<std::int32_t, placed_factor>> placed_;
+    std::vector<combined> combined_;
+    std::vector<std::pair<memory_reference, placed_factor>> conjugated_;
+    memory_reference joined_;  // the sums of kernels that reduce
+    std::int64_t joined_blocks_ = 0;
+    std::int32_t unstored_name_ = -1;
+    memory_reference unstored_;
+};
+
+}  // namespace otimes::backend

@@ -344,11 +344,11 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                     load_part<Group>(place, sMain, part);
                 }
                 commit_copies();
+                if constexpr (Group::reads_y) wait_for_copies<0>();
                 ask_for_tile<Group>(place);
             }
         } else if constexpr (Group::terms == 1) {
             arguments_of_tile<Group> of_tile(arguments, tile);
-            ask_for_tile<Group>(place);
             if constexpr (copies_factors<Group>())
                 copy_factors<Group>(of_tile.now, sFactors);
             else
@@ -356,6 +356,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();
+                ask_for_tile<Group>(place);
                 steps_of(constant<0>{}, place, sFactors, epilogue_step, of_tile.now);
                 tile += tile_step;
                 if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
@@ -364,7 +365,6 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 place = locate(tile);
                 load_part<Group>(place, sMain, part);
                 commit_copies();
-                ask_for_tile<Group>(place);
                 of_tile.follow(tile, sFactors);
             }
         } else if constexpr (Group::kept) {
@@ -456,7 +456,6 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             if (coming_tile < tiles) {
                 const tile_place<scalar> coming = locate(coming_tile);
                 load_part<Group>(coming, sStage + slot * Group::slot_count, coming_part);
-                if (coming_part == 0) ask_for_tile<Group>(coming);
                 if (++coming_part == parts) {
                     coming_part = 0;
                     coming_tile += gridDim.x;
@@ -488,6 +487,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 #pragma unroll 1
             for (int part = 0; part < parts; ++part) {
                 wait_for_copies<Group::slots - 1>();
+                if (part == 0) ask_for_tile<Group>(place);
                 __syncthreads();
                 if constexpr (Group::holds_factor)
                     matrix_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place,

@@ -747,7 +747,7 @@ __device__ __forceinline__ void store_sum(typename sum_type<typename Group::scal
     for (unsigned b = blockIdx.x + gridDim.x; b < arguments.divisor; b += gridDim.x) gSums[b] = wide(0.);
 }
 
-// The lines of a tile's V begin to travel to L2 with those of its X, so that they are near when the last trip wants them.
+// The lines of a tile's V begin to travel to L2 when its X has come, so that they are near when the last trip wants them and do not stand in X's way.
 template <class Group>
 __device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::scalar>& place) {
     if constexpr (Group::reads_y && Group::slices == 1) {

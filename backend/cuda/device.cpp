@@ -197,6 +197,10 @@ pinned_blocks::block pinned_blocks::take(std::size_t bytes) {
 
 void pinned_blocks::give_back(const block& used, CUstream stream) {
     OTIMES_CUDA_CALL(cuEventRecord(used.done, stream));
+    give_back(used);
+}
+
+void pinned_blocks::give_back(const block& used) {
     const std::lock_guard lock(mutex_);
     free_.push_back(used);
 }

@@ -69,6 +69,8 @@ public:
     block take(std::size_t bytes);
     /// Gives a block back; it is free once `stream` has done what is queued on it now.
     void give_back(const block& used, CUstream stream);
+    /// The same where nothing that uses it is queued any more.
+    void give_back(const block& used);
 
 private:
     std::mutex mutex_;

@@ -330,6 +330,22 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
     }
 }
 
+// Kernels write to page-locked memory of the host: no copy behind them, nothing to allocate on the device.
+void gpu_executor::receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+                           const std::function<void(const void*)>& read) const {
+    const context_scope scope(device_.handle());
+    const pinned_blocks::block shared = pinned_.take(static_cast<std::size_t>(bytes));
+    try {
+        queue(shared.data);
+        OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
+    } catch (...) {
+        pinned_.give_back(shared, stream_);  // kernels may still write
+        throw;
+    }
+    read(shared.data);
+    pinned_.give_back(shared);
+}
+
 // --- preparing ------------------------------------------------------------------------------------------------------
 
 void gpu_executor::load(const launch_list& list) const {

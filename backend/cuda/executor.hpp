@@ -72,6 +72,8 @@ public:
     void release(void* memory, std::int64_t bytes) const noexcept override;
     void upload(void* to, const host_tensor& from) const override;
     void download(const host_tensor& to, const void* from) const override;
+    void receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+                 const std::function<void(const void*)>& read) const override;
     void wait_for(const device_executor& other) const override;
     void require_no_capture(const char* what) const override;
     [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }

@@ -66,6 +66,11 @@ struct block_cut {
     [[nodiscard]] std::int64_t count() const noexcept { return total == 0 ? 0 : (total + step - 1) / step; }
 };
 
+/// What a block may take so that it is still in the second-level cache when it is reduced; 0: not known.
+inline std::int64_t third_of_cache(const device_executor& where) {
+    return where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
+}
+
 template <class Scalar>
 block_cut cut_of(const product_node<Scalar>& node, std::int64_t cache_bytes) {
     block_cut cut;
@@ -208,16 +213,20 @@ constexpr void require_reducible() {
                   "DeviceMatrix and copy it by to_host().");
 }
 
-/// The sum of the first `count` numbers in device memory, added on the host. Waits.
-template <class Scalar>
-Scalar total_of(const device_executor& where, const DeviceMatrix<Scalar>& results, std::int64_t count) {
-    std::vector<Scalar> sums(static_cast<std::size_t>(count));
-    where.download({sums.data(), static_cast<std::int64_t>(sizeof(Scalar)), {{count, 1}, {1, 1}}}, results.data());
+/// The sum of numbers that kernels leave: `queue(numbers)` queues what writes at most `most` of them, and says how many. Waits.
+template <class Scalar, class Queue>
+Scalar total_of(const device_executor& where, std::int64_t most, const Queue& queue) {
+    std::int64_t count = 0;
     using wide = std::conditional_t<detail::is_complex_scalar<Scalar>, std::complex<double>, double>;
     wide sum(0);
-    for (const Scalar& one : sums) {
-        sum += wide(one);
-    }
+    where.receive(
+        most * static_cast<std::int64_t>(sizeof(Scalar)),
+        [&](void* numbers) { count = queue(static_cast<Scalar*>(numbers)); },
+        [&](const void* numbers) {
+            for (std::int64_t i = 0; i < count; ++i) {
+                sum += wide(static_cast<const Scalar*>(numbers)[i]);
+            }
+        });
     return Scalar(sum);
 }
 
@@ -239,7 +248,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     const device_executor& where = executor_for(others.empty() ? nullptr : others[0]);
     where.require_no_capture("a reduction returns its number to the host");
     const bool plain = y.is_matrix() && !node.x.real_elements();
-    const std::int64_t cache = where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
+    const std::int64_t cache = third_of_cache(where);
     block_cut cut;
     if (plain) {
         cut.total = cut.step = y.rows();
@@ -251,112 +260,108 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     const std::int64_t block_cols = cut.of_columns ? cut.step * cut.length : y.cols();
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // a block is stored as X is
-    DeviceMatrix<Scalar> results(count, 1, where);
     const Scalar of_x = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
-    bool doubled = false;
-    std::int64_t most_bytes = workspace_bytes;
-    if (!plain) {
-        bool done = false;
-        run_on(where, others, [&](scratch& s) {
-            lowering<Scalar> low(s.program, s.bindings);
-            doubled = low.is_doubled(node, node.alpha);
-            if (doubled) {
-                return;
-            }
-            write_reduction<Scalar>(low, s, node, x != nullptr ? &x->node().x : nullptr, of_x, results.data());
-            const block_cut whole_blocks = cut_of(node, std::int64_t{0});
-            std::int64_t of_block =
-                whole_blocks.step * whole_blocks.length * (whole_blocks.of_columns ? y.rows() : y.cols());
-            for (const factor_list* const list : {&node.left, &node.right}) {
-                for (const leaf& f : *list) {
-                    of_block += f.is_identity() ? 0 : f.rows() * f.cols() + 64;  // the plan counts these, too
+    return total_of<Scalar>(where, count, [&](Scalar* results) {
+        bool doubled = false;
+        std::int64_t most_bytes = workspace_bytes;
+        if (!plain) {
+            bool done = false;
+            run_on(where, others, [&](scratch& s) {
+                lowering<Scalar> low(s.program, s.bindings);
+                doubled = low.is_doubled(node, node.alpha);
+                if (doubled) {
+                    return;
                 }
-            }
-            of_block *= static_cast<std::int64_t>(sizeof(Scalar));
-            most_bytes = (std::max)(of_block, workspace_bytes);
-            if (const std::shared_ptr<const plan> made = plan_within(where, s.program, most_bytes)) {
-                where.run(*made, s.bindings, {});
-                done = true;
-            }
-        });
-        if (done) {
-            return total_of(where, results, 1);
-        }
-    }
-    // With more memory than a smallest block needs: as few blocks of the first factor as fit.
-    const auto write_block = [&](scratch& s, std::int64_t begin, std::int64_t width, Scalar* result) {
-        lowering<Scalar> low(s.program, s.bindings);
-        leaf matched;
-        if (x != nullptr) {
-            matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
-        }
-        write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr, of_x,
-                                result);
-        mark_result_on_device(s.program);
-    };
-    bool within = false;
-    for (std::int64_t width = (cut.total + 1) / 2;
-         cut.of_factor && !doubled && workspace_bytes > 0 && !within && width > cut.step; width = (width + 1) / 2) {
-        run_on(where, others, [&](scratch& s) {
-            write_block(s, 0, width, results.data());
-            within = plan_within(where, s.program, most_bytes) != nullptr;
-        });
-        if (within) {
-            cut.step = width;
-            count = cut.count();
-        }
-    }
-    DeviceMatrix<Scalar> memory(doubled ? block_rows : 0, block_cols, where);
-    for (std::int64_t number = 0; number < count; ++number) {
-        const std::int64_t begin = number * cut.step;
-        const std::int64_t width = (std::min)(cut.step, cut.total - begin);
-        run_on(where, others, [&](scratch& s) {
-            if (!plain && !doubled) {
-                write_block(s, begin, width, results.data() + number);
-                const std::shared_ptr<const plan> made =
-                    within ? plan_within(where, s.program, most_bytes) : nullptr;  // one for all but a shorter last
-                if (made != nullptr) {
+                write_reduction<Scalar>(low, s, node, x != nullptr ? &x->node().x : nullptr, of_x, results);
+                const block_cut whole_blocks = cut_of(node, std::int64_t{0});
+                std::int64_t of_block =
+                    whole_blocks.step * whole_blocks.length * (whole_blocks.of_columns ? y.rows() : y.cols());
+                for (const factor_list* const list : {&node.left, &node.right}) {
+                    for (const leaf& f : *list) {
+                        of_block += f.is_identity() ? 0 : f.rows() * f.cols() + 64;  // the plan counts these, too
+                    }
+                }
+                of_block *= static_cast<std::int64_t>(sizeof(Scalar));
+                most_bytes = (std::max)(of_block, workspace_bytes);
+                if (const std::shared_ptr<const plan> made = plan_within(where, s.program, most_bytes)) {
                     where.run(*made, s.bindings, {});
-                } else {
-                    where.evaluate(s.program, s.bindings);
+                    done = true;
                 }
-                return;
+            });
+            if (done) {
+                return std::int64_t{1};
             }
+        }
+        // With more memory than a smallest block needs: as few blocks of the first factor as fit.
+        const auto write_block = [&](scratch& s, std::int64_t begin, std::int64_t width, Scalar* result) {
             lowering<Scalar> low(s.program, s.bindings);
             leaf matched;
             if (x != nullptr) {
                 matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
             }
-            if (plain) {
-                const Scalar alpha = x != nullptr ? node.alpha * detail::conjugate_of(x->node().alpha)
-                                                  : node.alpha * detail::conjugate_of(node.alpha);
-                append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view, node.x.conjugated(),
-                                         -1, &alpha, results.data());
-            } else {
-                const product_node<Scalar> part = block_of(node, cut, begin, width);
-                const std::int64_t rows = part.rows();
-                const std::int64_t cols = part.cols();
-                const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
-                low.add_product(part, block, false, Scalar(1));
-                const std::int32_t written = s.program.at(s.program.steps.back().out).binding;
-                append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, block, false, written,
-                                         &of_x, results.data() + number);
-            }
+            write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr, of_x,
+                                    result);
             mark_result_on_device(s.program);
-            where.evaluate(s.program, s.bindings);
-        });
-    }
-    return total_of(where, results, count);
+        };
+        bool within = false;
+        for (std::int64_t width = (cut.total + 1) / 2;
+             cut.of_factor && !doubled && workspace_bytes > 0 && !within && width > cut.step; width = (width + 1) / 2) {
+            run_on(where, others, [&](scratch& s) {
+                write_block(s, 0, width, results);
+                within = plan_within(where, s.program, most_bytes) != nullptr;
+            });
+            if (within) {
+                cut.step = width;
+                count = cut.count();
+            }
+        }
+        DeviceMatrix<Scalar> memory(doubled ? block_rows : 0, block_cols, where);
+        for (std::int64_t number = 0; number < count; ++number) {
+            const std::int64_t begin = number * cut.step;
+            const std::int64_t width = (std::min)(cut.step, cut.total - begin);
+            run_on(where, others, [&](scratch& s) {
+                if (!plain && !doubled) {
+                    write_block(s, begin, width, results + number);
+                    const std::shared_ptr<const plan> made =
+                        within ? plan_within(where, s.program, most_bytes) : nullptr;  // one for all but a shorter last
+                    if (made != nullptr) {
+                        where.run(*made, s.bindings, {});
+                    } else {
+                        where.evaluate(s.program, s.bindings);
+                    }
+                    return;
+                }
+                lowering<Scalar> low(s.program, s.bindings);
+                leaf matched;
+                if (x != nullptr) {
+                    matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
+                }
+                if (plain) {
+                    const Scalar alpha = x != nullptr ? node.alpha * detail::conjugate_of(x->node().alpha)
+                                                      : node.alpha * detail::conjugate_of(node.alpha);
+                    append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view,
+                                             node.x.conjugated(), -1, &alpha, results);
+                } else {
+                    const product_node<Scalar> part = block_of(node, cut, begin, width);
+                    const std::int64_t rows = part.rows();
+                    const std::int64_t cols = part.cols();
+                    const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+                    low.add_product(part, block, false, Scalar(1));
+                    const std::int32_t written = s.program.at(s.program.steps.back().out).binding;
+                    append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, block, false, written,
+                                             &of_x, results + number);
+                }
+                mark_result_on_device(s.program);
+                where.evaluate(s.program, s.bindings);
+            });
+        }
+        return count;
+    });
 }
 
 template <class Scalar>
 detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y, std::int64_t workspace_bytes) {
-    const Scalar sum = reduced<Scalar>(nullptr, y, workspace_bytes);
-    if constexpr (detail::is_complex_scalar<Scalar>) {
-        return sum.real();
-    } else {
-        return sum;
-    }
+    return detail::real_part_of(reduced<Scalar>(nullptr, y, workspace_bytes));
 }
 
 template <class Scalar>

@@ -100,8 +100,7 @@ requires device::factor_or_x<Product>
         });
         return result;
     }
-    const std::int64_t cache = where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
-    device::block_cut cut = device::cut_of(node, cache);
+    device::block_cut cut = device::cut_of(node, device::third_of_cache(where));
     const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
     const std::int64_t allowed = workspace_bytes / (line * static_cast<std::int64_t>(sizeof(scalar)));
     cut.step = (std::min)(cut.total, (std::max)(cut.step, allowed));

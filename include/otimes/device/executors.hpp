@@ -95,10 +95,28 @@ public:
     virtual void upload(void* to, const host_tensor& from) const = 0;
     /// Copies contiguous device memory to host elements, and waits for it.
     virtual void download(const host_tensor& to, const void* from) const = 0;
+    /// A few numbers that kernels leave for the host: `queue(memory)` queues what writes the `bytes` bytes there, and when that is done
+    /// `read(memory)` has them. Waits.
+    virtual void receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+                         const std::function<void(const void*)>& read) const;
     /// Work queued here from now on comes after what `other` has queued so far.
     virtual void wait_for(const device_executor& other) const = 0;
     /// @}
 };
+
+OTIMES_COLD inline void device_executor::receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+                                                 const std::function<void(const void*)>& read) const {
+    struct held {
+        const device_executor& from;
+        std::int64_t bytes;
+        void* memory;
+        ~held() { from.release(memory, bytes); }
+    } const on_device{*this, bytes, allocate(bytes)};
+    queue(on_device.memory);
+    std::vector<char> copy(static_cast<std::size_t>(bytes));
+    download({copy.data(), 1, {{1, bytes}, {bytes, 1}}}, on_device.memory);
+    read(copy.data());
+}
 
 /// The executor on a non-blocking stream of its own, on the device that is current in this thread.
 /// @throws device_error there is no usable GPU; the text says why and what to do.

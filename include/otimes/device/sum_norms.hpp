@@ -79,13 +79,9 @@ block_cut cut_of_sum(const device_sum<Scalar>& y, std::int64_t workspace_bytes, 
     return cut;
 }
 
-/// Evaluates the sum block by block; use(where, cut, number, block) queues what reads a block. prepare(where, cut) comes first.
-template <class Scalar, class Prepare, class Use>
-void for_each_block(const device_sum<Scalar>& y, std::int64_t workspace_bytes, const Prepare& prepare, const Use& use) {
-    const device_executor& where = executor_for(y.home());
-    const std::int64_t cache = where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
-    const block_cut cut = cut_of_sum(y, workspace_bytes, cache);
-    prepare(where, cut);
+/// Evaluates the sum block by block; use(number, block) queues what reads a block.
+template <class Scalar, class Use>
+void for_each_block(const device_sum<Scalar>& y, const block_cut& cut, const device_executor& where, const Use& use) {
     const matrix_view x = y.terms().front().node().x.view();
     const bool by_rows = x.row_stride > x.col_stride;
     const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
@@ -110,7 +106,7 @@ void for_each_block(const device_sum<Scalar>& y, std::int64_t workspace_bytes, c
         const std::int64_t cols = part.cols();
         const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
         evaluate(part, block, false, Scalar(1), &where);
-        use(where, cut, number, block);
+        use(number, block);
     }
 }
 
@@ -127,22 +123,18 @@ auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
     }
     const device_executor& where = device::executor_for(y.home());
     where.require_no_capture("a reduction returns its number to the host");
-    DeviceMatrix<Scalar> results;
-    device::for_each_block(
-        y, workspace_bytes,
-        [&results](const device_executor& e, const device::block_cut& cut) {
-            results = DeviceMatrix<Scalar>(cut.count(), 1, e);
-        },
-        [&results](const device_executor& e, const device::block_cut&, std::int64_t number, const matrix_view& block) {
-            device::run_on(e, {}, [&](device::scratch& s) {
+    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::third_of_cache(where));
+    return detail::real_part_of(device::total_of<Scalar>(where, cut.count(), [&](Scalar* results) {
+        device::for_each_block(y, cut, where, [&](std::int64_t number, const matrix_view& block) {
+            device::run_on(where, {}, [&](device::scratch& s) {
                 lowering<Scalar> low(s.program, s.bindings);
-                device::append_reduction<Scalar>(low, s.program, nullptr, block, false, -1, nullptr,
-                                                 results.data() + number);
+                device::append_reduction<Scalar>(low, s.program, nullptr, block, false, -1, nullptr, results + number);
                 device::mark_result_on_device(s.program);
-                e.evaluate(s.program, s.bindings);
+                where.evaluate(s.program, s.bindings);
             });
         });
-    return detail::real_part_of(device::total_of(where, results, results.rows()));
+        return cut.count();
+    }));
 }
 
 /// The squared norms of the columns of a sum in device memory, as a column there, without the sum. Asynchronous. @throws as squared_norm
@@ -157,19 +149,17 @@ template <class Scalar>
         device::fill_with_zeros(where, result);
         return result;
     }
-    device::for_each_block(
-        y, workspace_bytes, [](const device_executor&, const device::block_cut&) {},
-        [&result](const device_executor& e, const device::block_cut& cut, std::int64_t number,
-                  const matrix_view& block) {
-            device::run_on(e, {}, [&](device::scratch& s) {
-                lowering<Scalar> low(s.program, s.bindings);
-                device::append_column_norms<Scalar>(
-                    low, s.program, block, -1, Scalar(1), !cut.of_columns && number > 0,
-                    result.data() + (cut.of_columns ? number * cut.step * cut.length : 0));
-                device::mark_result_on_device(s.program);
-                e.evaluate(s.program, s.bindings);
-            });
+    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::third_of_cache(where));
+    device::for_each_block(y, cut, where, [&](std::int64_t number, const matrix_view& block) {
+        device::run_on(where, {}, [&](device::scratch& s) {
+            lowering<Scalar> low(s.program, s.bindings);
+            real* const to = result.data() + (cut.of_columns ? number * cut.step * cut.length : 0);
+            device::append_column_norms<Scalar>(low, s.program, block, -1, Scalar(1), !cut.of_columns && number > 0,
+                                                to);
+            device::mark_result_on_device(s.program);
+            where.evaluate(s.program, s.bindings);
         });
+    });
     return result;
 }
 

@@ -41,7 +41,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void share_among_warps(gpu_group& g, bool ma
                          shared.tile.threads % 128 == 0 && fibres >= shared.tile.threads / 2;
         trip.split = 1;
         const std::int64_t items = fibres / (g.type == dtype::f32 || p >= 64 ? 32 : 16);  // of a warp
-        const std::int64_t most = group_memory::factor_elements(shared, trip.first) > 0 ? 64 : 32;
+        // New indices of one warp: more wait for their own sums, in double sooner; where it reads other blocks' memory, fewer read it twice.
+        const bool reads_others = trip.first == 1 && shared.tile.cluster > 1;
+        const std::int64_t most = group_memory::factor_elements(shared, trip.first) == 0 ? 32
+                                  : g.type == dtype::f32 || reads_others                 ? 64
+                                                                                         : 48;
         while (!trip.warpgroup && q % (16 * trip.split) == 0 &&
                (items * trip.split * 2 <= shared.tile.threads / 32 || q / trip.split > most)) {
             trip.split *= 2;

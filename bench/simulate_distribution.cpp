@@ -170,7 +170,7 @@ int compare(const char* path) {
         net.least_chunk_bytes = 1;
         net.packs = false;
         net.store_bytes_per_second = store_bytes_per_second;
-        net.stores = cells.size() > 15 && cells[15] == "stores into peers";
+        net.stores = cells.size() > 15 && cells[15].find("store") != std::string::npos;
         distributed_plan plan = otimes::make_distributed_plan(problem, where, net);
         const prediction p = predicted(plan);
         // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.

@@ -6,6 +6,8 @@
 // Visibility: what a GPU had stored, in this launch or an earlier one on its stream, may be read by what is launched behind await_arrivals.
 // Requires: values of one word follow each other by less than 2^31; *t.blocks_done is 0 before the launch, and after it. await_arrivals: one
 //   block, at least `count` threads. It stops the context where a word does not come for `deadline` ns: its GPU is lost.
+//   `room` only where no kernel that is to tell has yet to be placed on this GPU: the blocks of a launch behind this one, placed early, would take its
+//   room and wait for it for ever.
 // Called by: fused_scattered; the transport of GPUs of one process.
 #pragma once
 #include "launch_order.cuh"
@@ -44,10 +46,12 @@ struct awaited_arrivals {
     const unsigned* words;  // (count)
     unsigned count, value;
     unsigned long long deadline;
+    bool room;  // what tells the words needs no room on this GPU any more: later launches may take it at once
 };
 
 __global__ void __launch_bounds__(32) await_arrivals(const __grid_constant__ awaited_arrivals arguments) {
-    after_earlier_launches();
+    wait_for_earlier_launches();
+    if (arguments.room) let_later_launches_begin();
     if (threadIdx.x >= arguments.count) return;
     const unsigned* const word = arguments.words + threadIdx.x;
     unsigned long long begin, now;

@@ -2,7 +2,8 @@
 // A kernel that may be placed on the multiprocessors while the one before it still runs (programmatic dependent launch).
 //
 // Contract: after after_earlier_launches() everything that was launched before this kernel on its stream is done and visible to
-// it; the blocks of the next such kernel may take what room this one leaves.
+// it; the blocks of the next such kernel may take what room this one leaves. These are its two halves: wait_for_earlier_launches, and
+// let_later_launches_begin for a kernel that lets them in later, or when it ends.
 // Requires: every thread calls it before its first access to device memory; arguments may be read earlier.
 // Below compute capability 9.0 empty: there a kernel never begins before the one in front of it has ended.
 #pragma once
@@ -10,11 +11,21 @@
 
 namespace otimes::kernels {
 
-__device__ __forceinline__ void after_earlier_launches() {
+__device__ __forceinline__ void wait_for_earlier_launches() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void let_later_launches_begin() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+__device__ __forceinline__ void after_earlier_launches() {
+    wait_for_earlier_launches();
+    let_later_launches_begin();
 }
 
 }  // namespace otimes::kernels

@@ -139,6 +139,7 @@ struct awaited_arrivals {
     const unsigned* words;
     unsigned count, value;
     unsigned long long deadline;
+    bool room;
 };
 
 /// kernels/fused_scattered.cuh: what follows group_arguments.

@@ -470,7 +470,16 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         const bool large = l.kind == launch_kind::fused && l.fused.group.tile.cluster == 1 &&
                            resident <= std::int64_t{4} * gpu.multiprocessors;
         ready.early = (few || large) && waits_for_earlier_launches(request, kernel->function);
-        ready.grid = static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, resident), 1, (1ll << 31) - 1));
+        const auto grid_of = [useful](std::int64_t blocks) {
+            return static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, blocks), 1, (1ll << 31) - 1));
+        };
+        ready.grid = grid_of(resident);
+        const std::int64_t sharing =
+            l.kind == launch_kind::fused ? std::int64_t{l.fused.group.tile.slices} * l.fused.group.tile.cluster : 1;
+        // Half of the links' bandwidth is no use: a pass that stores keeps a block on each multiprocessor.
+        const std::int64_t least =
+            l.kind == launch_kind::fused && l.fused.group.scattered ? gpu.multiprocessors : sharing;
+        ready.half_grid = l.dot.blocks > 1 ? ready.grid : grid_of(std::max(resident / 2 / sharing * sharing, least));
         std::string name = request.expression;
         for (std::size_t at = name.find("otimes::kernels::"); at != std::string::npos;
              at = name.find("otimes::kernels::")) {
@@ -637,8 +646,17 @@ void gpu_executor::run(const plan& p, const bindings& b, workspace_view workspac
     }
 }
 
+void gpu_executor::run_beside(const plan& p, const bindings& b) const {
+    const std::shared_ptr<const prepared_plan> ready = prepared(p);
+    if (ready->host_operands) {
+        run_with_host_operands(*ready, b);
+    } else {
+        run_on_device(*ready, b, {}, true);
+    }
+}
+
 bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
-                                 std::span<void* const> receivers, const arrival_signal* tell) const {
+                                 std::span<void* const> receivers, const arrival_signal* tell, bool half) const {
     const std::shared_ptr<const prepared_plan> ready = prepared(p, true);
     if (ready->slab.empty() || receivers.size() > most_receivers) {
         return false;
@@ -648,11 +666,11 @@ bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter
         return false;
     }
     const scatter_target target{to, receivers, tell};
-    run_on_device(*ready, b, {}, &target);
+    run_on_device(*ready, b, {}, half, &target);
     return true;
 }
 
-void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace,
+void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside,
                                  const scatter_target* to) const {
     const context_scope scope(device_.handle());
     const launch_list& list = ready.list;
@@ -724,7 +742,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                                 list.slab.front().fused.group.count_q(), to->tell);
             }
             void* parameters[] = {arguments.data()};
-            launch_kernel(l.function, l.grid, l.threads, l.shared_bytes, stream_, parameters, l.early);
+            // Beside other work not early: blocks that wait for the launch in front would take the room that is left.
+            launch_kernel(l.function, beside ? l.half_grid : l.grid, l.threads, l.shared_bytes, stream_, parameters,
+                          l.early && !beside);
         }
     };
     launch_all(ready.before, 0);

@@ -29,7 +29,8 @@ struct prepared_launch {
     unsigned grid = 1;
     unsigned threads = 1;
     unsigned shared_bytes = 0;
-    bool early = false;  ///< launched before the one in front has ended; the kernel waits for it itself
+    bool early = false;      ///< launched before the one in front has ended; the kernel waits for it itself
+    unsigned half_grid = 1;  ///< that leaves room for about as many blocks of something else
     argument_block arguments;
     std::int32_t pass = -1;
     std::string trace;  ///< "fused_trailing<...>, source: cache"
@@ -58,8 +59,9 @@ public:
     [[nodiscard]] placement where() const noexcept override { return placement::gpu; }
     [[nodiscard]] plan plan_for(const program& p) const override;
     void run(const plan& p, const bindings& b, workspace_view workspace) const override;
+    void run_beside(const plan& p, const bindings& b) const override;
     bool run_scattered(const plan& p, const bindings& b, const scatter_shape& to, std::span<void* const> receivers,
-                       const arrival_signal* tell) const override;
+                       const arrival_signal* tell, bool half) const override;
 
     [[nodiscard]] CUstream_st* stream() const noexcept override { return stream_; }
     void synchronize() const override;
@@ -92,7 +94,7 @@ private:
         std::span<void* const> receivers;
         const arrival_signal* tell;
     };
-    void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace,
+    void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,
                        const scatter_target* to = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.
     void run_with_host_operands(const prepared_plan& ready, const bindings& b) const;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <otimes/distributed.hpp>
@@ -69,6 +70,7 @@ struct communicator_state {
     std::int64_t begun = 0;  ///< barriers
     std::int64_t ended = 0;  ///< the last of them that has ended, and all before it
     std::array<std::int64_t, 8> begun_by_exchange{};
+    std::optional<std::uint32_t> told;  ///< value of the last fence that stores have begun, if it has not ended
     /// Of each intermediate: `begun` when a stage that uses it was last queued. Other ranks may store into it once a barrier has begun
     /// and ended since.
     std::array<std::int64_t, planning::most_slabs_on_their_way * planning::most_intermediates + 2> used_at{};
@@ -106,13 +108,22 @@ struct communicator_state {
                         std::int32_t chunk, std::int32_t chunks, bool beside_work);
     void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                   std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
+        end_stores(told);
         start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1, false);
         over->finish(0);
         ended = begun;
     }
+    /// Ends the fence of these signals, if one of stores has not ended, and those before it.
+    void end_stores(std::optional<std::uint32_t> value) {
+        if (told && value) {
+            over->end_signalled_fence(*value);
+            told = told == value ? std::nullopt : told;
+        }
+    }
 
     [[nodiscard]] bool quiet(std::size_t arena) const noexcept { return used_at[arena] < ended; }
     void fence() {
+        end_stores(told);
         over->begin_fence();
         over->end_fence();
         ended = ++begun;
@@ -120,7 +131,8 @@ struct communicator_state {
 
     struct slab_on_its_way;
     void advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors, std::complex<double> alpha);
-    void store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena, std::size_t other,
+    /// @return true where what is stored is still on its way
+    bool store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena, std::size_t other,
                std::span<const std::vector<const void*>> factors);
     /// Where the ranks keep an intermediate of a plan.
     void take_intermediate(const distributed_plan& plan, std::size_t which, std::vector<void*>& output);
@@ -136,10 +148,20 @@ struct communicator_state::slab_on_its_way {
     std::size_t first_arena = 0;
     std::size_t arena = packing;  ///< that `current` is in, or, of X, one that is no intermediate
     bool by_turns = false;        ///< with another slab, which is computed while this one's exchange goes on
-    std::size_t stage = 0;        ///< that comes next
-    std::int64_t exchange = -1;   ///< that is on its way and must end before it; -1: none
+    bool first = false;           ///< of the slabs
+    bool last = false;
+    std::size_t stage = 0;                ///< that comes next
+    std::int64_t exchange = -1;           ///< that is on its way and must end before it; -1: none
+    std::optional<std::uint32_t> stored;  ///< value of the fence of stores that are on their way, likewise
+    std::int64_t barrier = 0;             ///< `begun` with that
 
     [[nodiscard]] bool done() const noexcept { return stage == plan->stages.size(); }
+    [[nodiscard]] bool waits() const noexcept { return exchange >= 0 || stored; }
+    /// What other slabs store goes on beside a local stage.
+    [[nodiscard]] bool beside_stores() const {
+        return by_turns && !(first && stage == 1) && !(last && stage == plan->stages.size()) &&
+               std::ranges::count(plan->stages, stage_kind::store, &distributed_stage::kind) > 0;
+    }
 };
 
 namespace {
@@ -444,7 +466,7 @@ void communicator_state::take_intermediate(const distributed_plan& plan, std::si
 
 /// Every rank's pass stores what each receiver takes into its memory; all ranks are in this process. Where the executors cannot, the
 /// blocks are stored in the intermediate `other`, and moved.
-void communicator_state::store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena,
+bool communicator_state::store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena,
                                std::size_t other, std::span<const std::vector<const void*>> factors) {
     const distributed_problem& whole = at.plan->source;
     const auto bytes = static_cast<std::int64_t>(element_bytes(whole.type));
@@ -459,6 +481,7 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
                         std::ranges::none_of(stage.plan_of_rank, [](std::int32_t which) { return which < 0; });
     const std::span<const arrival_signal> signals =
         by_all ? over->signals_of_fence() : std::span<const arrival_signal>();
+    bool beside = at.by_turns && !signals.empty();
     bool scattered = true;
     std::vector<void*> blocks(static_cast<std::size_t>(ranks), nullptr);
     for (std::int32_t rank = 0, first_to_run = -1; rank < ranks; ++rank) {
@@ -479,8 +502,11 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
             const std::int32_t first = rank - (rank - stage.where.first_rank) % parts;  // of the ranks with these rows
             const scatter_shape to = planning::scatter_of(stage, whole, rank);
             const std::span<void* const> receivers(at.next.data() + first, static_cast<std::size_t>(parts));
-            if (over->executor_of(rank).run_scattered(pass, b, to, receivers,
-                                                      signals.empty() ? nullptr : &signals[n])) {
+            const executor* const branch = beside ? over->branch_of(rank) : nullptr;
+            beside = branch != nullptr;
+            const executor& where = beside ? *branch : over->executor_of(rank);
+            const bool half = beside || planning::half_stores(stage, pass);
+            if (where.run_scattered(pass, b, to, receivers, signals.empty() ? nullptr : &signals[n], half)) {
                 first_to_run = rank;
                 continue;
             }
@@ -499,14 +525,20 @@ void communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
     }
     used_at[at.arena] = begun;
     if (scattered && !signals.empty()) {
-        over->end_signalled_fence();
-        ended = ++begun;
+        at.barrier = ++begun;
+        at.stored = told = signals.front().value;
+        if (beside) {
+            return true;
+        }
+        finish(at);
+        at.stored.reset();
     } else if (scattered) {
         fence();
     } else {
         const std::vector<const void*> from(blocks.begin(), blocks.end());
         exchange(stage.from, stage.to, whole.rows, cols, bytes, from, at.next);
     }
+    return false;
 }
 
 /// Does stages up to the end, or to an exchange that is then on its way.
@@ -526,6 +558,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
         }
     };
     at.exchange = -1;
+    at.stored.reset();
     while (!at.done()) {
         const std::size_t i = at.stage++;
         const distributed_stage& stage = plan.stages[i];
@@ -535,9 +568,12 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             const bool two = i + 2 == plan.stages.size();
             const bool turn = two && !quiet(arena_of(i)) && quiet(arena_of(i + 1));
             const std::size_t arena = arena_of(turn ? i + 1 : i);
-            store(at, stage, arena, arena_of(turn ? i : i + 1), factors);
+            const bool on_its_way = store(at, stage, arena, arena_of(turn ? i : i + 1), factors);
             at.current.assign(at.next.begin(), at.next.end());
             at.arena = arena;
+            if (on_its_way) {
+                return;
+            }
             continue;
         }
         output_of(i, at.next);
@@ -562,6 +598,7 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             step_after *= applied ? plan.source.factors[k].q_extent : stage.extents[k];
         }
         std::vector<void*> arrived(static_cast<std::size_t>(locals));
+        const bool beside = at.beside_stores();
         for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
             for (std::int32_t local = 0; local < locals; ++local) {
                 const auto n = static_cast<std::size_t>(local);
@@ -592,7 +629,12 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
                 if (stage.scaled) {
                     b.scalars.push_back(alpha);
                 }
-                over->executor_of(local).run(stage.plans[static_cast<std::size_t>(which)], b, {});
+                const otimes::plan& steps = stage.plans[static_cast<std::size_t>(which)];
+                if (beside) {
+                    over->executor_of(local).run_beside(steps, b);
+                } else {
+                    over->executor_of(local).run(steps, b, {});
+                }
             }
             if (stage.chunks == 1) {
                 break;
@@ -607,8 +649,12 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
     }
 }
 
-/// Ends the exchange that a slab waits for, and those before it.
+/// Ends the exchange or the stores that a slab waits for, and those before them.
 void communicator_state::finish(const slab_on_its_way& at) {
+    if (at.stored) {
+        end_stores(at.stored);
+        ended = std::max(ended, at.barrier);
+    }
     if (at.exchange >= 0) {
         over->finish(static_cast<std::int32_t>(started - 1 - at.exchange));
         ended = std::max(ended, begun_by_exchange[static_cast<std::size_t>(at.exchange) % begun_by_exchange.size()]);
@@ -632,6 +678,8 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         slab_on_its_way slab;
         slab.plan = plan.slabs.empty() ? &plan : s + 1 == plan.slab_count ? &plan.slabs.back() : &plan.slabs.front();
         slab.by_turns = plan.overlapped;
+        slab.first = s == 0;
+        slab.last = plan.slabs.empty() || s + 1 == plan.slab_count;
         slab.current.assign(x.begin(), x.end());
         slab.y.assign(y.begin(), y.end());
         slab.next.resize(static_cast<std::size_t>(locals));
@@ -667,7 +715,7 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
             state_->finish(slab);
         }
         state_->advance(slab, factors, alpha);
-        if (!slab.done() || slab.exchange >= 0) {
+        if (!slab.done() || slab.waits()) {
             on_their_way.push_back(std::move(slab));
         }
     }

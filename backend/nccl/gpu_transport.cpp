@@ -43,6 +43,7 @@ struct gpu_rank {
     CUdevice device = 0;
     CUcontext context = nullptr;
     const device_executor* executor = nullptr;
+    const device_executor* beside = nullptr;  ///< on `exchange`
     nccl_communicator* nccl = nullptr;
     CUstream exchange = nullptr;                       ///< for NCCL's messages and for the kernel
     CUstream own = nullptr;                            ///< for what stays on the GPU, where copy engines do the rest
@@ -73,6 +74,7 @@ public:
             int highest = 0;
             OTIMES_CUDA_CALL(cuCtxGetStreamPriorityRange(&lowest, &highest));
             OTIMES_CUDA_CALL(cuStreamCreateWithPriority(&g.exchange, CU_STREAM_NON_BLOCKING, highest));
+            g.beside = &gpu(g.exchange);
             OTIMES_CUDA_CALL(cuStreamCreate(&g.own, CU_STREAM_NON_BLOCKING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.stayed, CU_EVENT_DISABLE_TIMING));
             OTIMES_CUDA_CALL(cuEventCreate(&g.ready, CU_EVENT_DISABLE_TIMING));
@@ -265,10 +267,13 @@ public:
         }
         return signals_;
     }
-    void end_signalled_fence() override {
+    void end_signalled_fence(std::uint32_t value) override {
         awaited_arrivals arguments{};
         arguments.count = static_cast<unsigned>(size());
-        arguments.value = signals_.front().value;
+        arguments.value = value;
+        // Blocks that wait behind this kernel must not take the room of a pass on a branch that has yet to tell.
+        arguments.room = !branched_;
+        branched_ = branched_ && value != signals_.front().value;
         // Long after synchronize() gives up: what is lost is told as an error of the ranks, not of the GPU.
         arguments.deadline = static_cast<unsigned long long>(10 * std::chrono::nanoseconds(deadline_).count());
         void* parameters[] = {&arguments};
@@ -277,6 +282,14 @@ public:
             arguments.words = g.arrivals;
             launch_kernel(g.await, 1, 32, 0, g.executor->stream(), parameters, g.await_early);
         }
+    }
+    [[nodiscard]] const executor* branch_of(std::int32_t local) override {
+        gpu_rank& g = at(local);
+        const context_scope scope(g.context);
+        OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
+        OTIMES_CUDA_CALL(cuStreamWaitEvent(g.exchange, g.ready, 0));
+        branched_ = true;
+        return g.beside;
     }
 
     void maximum(std::span<std::uint64_t> words) override {
@@ -651,6 +664,7 @@ private:
     std::vector<gpu_rank> gpus_;
     bool copies_ = false;
     std::vector<arrival_signal> signals_;  ///< of each rank
+    bool branched_ = false;                ///< a fence that has not ended is begun by work of branches
     std::int64_t started_ = 0;             ///< exchanges
     std::int64_t finished_ = 0;            ///< of those, the first ones
     std::int64_t fenced_exchange_ =

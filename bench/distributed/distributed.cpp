@@ -156,7 +156,9 @@ struct yardsticks {
 
 std::string way_of(const otimes::distributed_plan& plan) {
     if (plan.slab_count > 1) {
-        return std::to_string(plan.slab_count) + (plan.overlapped ? " slabs by turns" : " slabs");
+        const bool stores = way_of(plan.slabs.front()) == "stores into peers";
+        return std::to_string(plan.slab_count) + (stores ? " slabs store" : " slabs") +
+               (plan.overlapped ? " by turns" : "");
     }
     std::int32_t chunks = 1;
     for (const otimes::distributed_stage& s : plan.stages) {

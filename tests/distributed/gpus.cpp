@@ -300,5 +300,39 @@ TEST_CASE("products in a row: what peers store is there when it is read [gpus]")
             want = (want * kron(factors)).eval();
         }
         CHECK((dX.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
+
+        // The same in slabs by turns: two rows, two and one; what one of them stores goes on beside the others' passes.
+        std::vector<std::vector<const void*>> addresses;
+        for (std::size_t k = 0; k < extents.size(); ++k) {
+            addresses.push_back(K.addresses(k));
+        }
+        want = support::random_matrix<matrix>(std::int64_t{5}, cols, 78);
+        DistributedMatrix<float> dS(ranks, 5, cols, otimes::cut_mode(1, count, extents, 0));
+        DistributedMatrix<float> dT(ranks, 5, cols, otimes::cut_mode(1, count, extents, 1));
+        dS.from_host(want);
+        const otimes::interconnect links{.bytes_per_second = 3e11, .packs = false, .store_bytes_per_second = 1e15};
+        const auto slabs_from = [&](const DistributedMatrix<float>& from, const DistributedMatrix<float>& to) {
+            std::int64_t least = 0;
+            otimes::distributed_plan slabs =
+                otimes::planning::plan_in_slabs((from * K).problem(false, &to.layout(), {}), to.layout(), 2, true,
+                                                ranks.over().executor_of(0).target(), links, true, least);
+            REQUIRE(slabs.slab_count == 3);
+            for (const otimes::distributed_plan& one : slabs.slabs) {
+                CHECK(std::ranges::any_of(one.stages, [](const otimes::distributed_stage& s) {
+                    return s.kind == otimes::stage_kind::store;
+                }));
+            }
+            return slabs;
+        };
+        const otimes::distributed_plan there = slabs_from(dS, dT);
+        const otimes::distributed_plan back = slabs_from(dT, dS);
+        for (int i = 0; i < 20; ++i) {
+            ranks.run(there, dS.sources(), dT.targets(), addresses, 1.0);
+            ranks.run(back, dT.sources(), dS.targets(), addresses, 1.0);
+        }
+        for (int i = 0; i < 40; ++i) {
+            want = (want * kron(factors)).eval();
+        }
+        CHECK((dS.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
     }
 }

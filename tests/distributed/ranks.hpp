@@ -19,6 +19,19 @@
 
 namespace ranks_test {
 
+inline void copy_runs(const void* from, void* to, const otimes::strided_copy& c) {
+    for (std::int64_t i = 0; i < c.counts[0]; ++i) {
+        for (std::int64_t j = 0; j < c.counts[1]; ++j) {
+            for (std::int64_t k = 0; k < c.counts[2]; ++k) {
+                std::memcpy(static_cast<char*>(to) + i * c.to_strides[0] + j * c.to_strides[1] + k * c.to_strides[2],
+                            static_cast<const char*>(from) + i * c.from_strides[0] + j * c.from_strides[1] +
+                                k * c.from_strides[2],
+                            std::size_t(c.run));
+            }
+        }
+    }
+}
+
 // Ranks of one process that send messages all the same, as late as they may: what is sent arrives when its exchange is finished.
 // Counts what is sent, and fails or loses messages on request.
 class loopback final : public otimes::transport {
@@ -41,17 +54,7 @@ public:
         ::operator delete(memory);
     }
     void copy(std::int32_t, const void* from, void* to, const otimes::strided_copy& c) override {
-        for (std::int64_t i = 0; i < c.counts[0]; ++i) {
-            for (std::int64_t j = 0; j < c.counts[1]; ++j) {
-                for (std::int64_t k = 0; k < c.counts[2]; ++k) {
-                    std::memcpy(
-                        static_cast<char*>(to) + i * c.to_strides[0] + j * c.to_strides[1] + k * c.to_strides[2],
-                        static_cast<const char*>(from) + i * c.from_strides[0] + j * c.from_strides[1] +
-                            k * c.from_strides[2],
-                        std::size_t(c.run));
-                }
-            }
-        }
+        copy_runs(from, to, c);
     }
     bool reaches(std::int32_t from, std::int32_t to) const noexcept override { return from == to; }
     void upload(std::int32_t, void* to, const void* from, std::int64_t bytes) override {

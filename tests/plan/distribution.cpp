@@ -329,6 +329,53 @@ TEST_CASE("the last pass stores into the receivers where they can be reached and
     CHECK(planned_with(true, false).stages[1].kind == otimes::stage_kind::exchange);
 }
 
+TEST_CASE("slabs by turns store where that hides more than exchanges, and where half of a GPU does a pass") {
+    const otimes::machine gpus = otimes::gpu_machine(otimes::h200(), 2);
+    const otimes::interconnect nvlink{.bytes_per_second = 330e9, .chunks = 6, .packs = false};
+    const auto planned = [&](std::int64_t rows, std::int64_t extent) {
+        otimes::distributed_problem p = power(rows, extent, extent, 4, 2);
+        p.type = otimes::dtype::f32;
+        p.space = otimes::memory_space::device;
+        for (otimes::distributed_factor& f : p.factors) {
+            f.type = p.type;
+            f.space = p.space;
+        }
+        p.operand = otimes::cut_mode(1, 2, extents(4, extent), 0);
+        p.result_is_fixed = true;
+        p.result = otimes::cut_mode(1, 2, extents(4, extent), 1);
+        return otimes::make_distributed_plan(p, gpus, nvlink);
+    };
+    const auto stores = [](const otimes::distributed_plan& plan) {
+        return std::ranges::count(plan.stages, otimes::stage_kind::store, &otimes::distributed_stage::kind) == 1;
+    };
+    const otimes::distributed_plan many = planned(32, 64);
+    REQUIRE(many.overlapped);
+    CHECK(std::ranges::all_of(many.slabs, stores));
+    CHECK(many.slab_count == 2);
+    // Few rows: beginning the passes again costs more than the links hide. Half of the blocks compute as fast as the links take.
+    const otimes::distributed_plan few = planned(2, 64);
+    REQUIRE(stores(few));
+    otimes::distributed_stage store = few.stages.at(1);
+    REQUIRE(store.kind == otimes::stage_kind::store);
+    const otimes::plan& pass = store.plans.at(0);
+    CHECK(otimes::planning::half_stores(store, pass));
+    store.predicted_seconds = 1.3 * pass.predicted_seconds;
+    CHECK(!otimes::planning::half_stores(store, pass));
+    // Tiles of half the rows, the next one loaded meanwhile, and room for two blocks.
+    const auto group = otimes::planning::scattered_group(
+        otimes::planning::group_of(pass.passes.at(0), otimes::dtype::f32),
+        otimes::planning::scatter_of(store, few.source, 0).together(), gpus.gpus.front());
+    REQUIRE(group);
+    CHECK(group->tile.rows == 1);
+    CHECK(group->tile.threads == 128);
+    CHECK(group->tile.slots == 1);
+    CHECK(group->tile.blocks == 2);
+    // A block of 128's passes takes a multiprocessor: copies by the engines leave it alone.
+    const otimes::distributed_plan large = planned(8, 128);
+    REQUIRE(large.overlapped);
+    CHECK(std::ranges::none_of(large.slabs, stores));
+}
+
 TEST_CASE("where the rows of a pass go when it stores into the receivers") {
     // Element by element: the block of a rank, as scatter_of divides it, is what the receivers' blocks have of it.
     for (const auto& [cut, taken] : {std::pair{0, 1}, {1, 0}, {0, 2}, {2, 1}}) {

@@ -107,13 +107,18 @@ public:
     /// `memo.run` then does what this does. @pre `p` lives, unchanged, until `memo` is cleared; one run at a time.
     virtual void run_first(const plan& p, const bindings& b, [[maybe_unused]] run_memo& memo) const { run(p, b, {}); }
 
+    /// As `run`, and about half of the processors are left to what goes on beside it, if the executor can.
+    virtual void run_beside(const plan& p, const bindings& b) const { run(p, b, {}); }
+
     /// Evaluates `p` and leaves its output in several matrices, `receivers[k]` of the elements that `to` gives to k. The output's own
     /// binding is not used. False: this executor cannot, or not this plan; nothing has been done then.
     /// @param tell what becomes of it once all is stored, and what was queued before is done; null: nothing
+    /// @param half with about half of the blocks that the processors hold, and beside what they do
     virtual bool run_scattered([[maybe_unused]] const plan& p, [[maybe_unused]] const bindings& b,
                                [[maybe_unused]] const scatter_shape& to,
                                [[maybe_unused]] std::span<void* const> receivers,
-                               [[maybe_unused]] const arrival_signal* tell = nullptr) const {
+                               [[maybe_unused]] const arrival_signal* tell = nullptr,
+                               [[maybe_unused]] bool half = false) const {
         return false;
     }
 

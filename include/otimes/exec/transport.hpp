@@ -100,8 +100,11 @@ public:
     /// A fence that every local rank begins itself, by what its executor's run_scattered tells all ranks behind its last store.
     /// @return what each local rank is to tell; empty: this transport has none, use the other one
     [[nodiscard]] virtual std::span<const arrival_signal> signals_of_fence() { return {}; }
-    /// Ends it. @pre every local rank's executor has been given its signal
-    virtual void end_signalled_fence() {}
+    /// Ends it, and those begun before. @param value of its signals. @pre every local rank's executor has been given its own
+    virtual void end_signalled_fence([[maybe_unused]] std::uint32_t value) {}
+    /// An executor of a local rank whose work, from this call on, comes after what executor_of(local) has now, and goes on beside what that
+    /// gets next. It is for work behind which a signal is told: the end of that fence is the end of the work. Null: there is none.
+    [[nodiscard]] virtual const executor* branch_of([[maybe_unused]] std::int32_t local) { return nullptr; }
 
     /// Replaces each word by the largest that any process gave. @throws device_error
     virtual void maximum(std::span<std::uint64_t> words) = 0;

@@ -262,6 +262,7 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
         result.most_bytes_sent += count * one.most_bytes_sent;
         double exchanges = 0;
         double beside = 0;
+        double stored = 0;  // of passes that store: what they compute meanwhile
         double behind = 0;  // local stages after the last exchange
         const distribution_rates rates = rates_of(where, problem);
         for (std::size_t k = 0; k < one.stages.size(); ++k) {
@@ -270,14 +271,27 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
                 exchanges += s.predicted_seconds;
                 beside += beside_seconds(slab, s, k > 0 ? memory_share(one.stages[k - 1], rates) : 0.5, rates);
                 behind = 0;
+                continue;
+            }
+            beside += restarts_of(problem, s.factors.size(), rates);
+            if (s.kind == stage_kind::store) {
+                exchanges += s.predicted_seconds;
+                for (const plan& pass : s.plans) {
+                    stored = (std::max)(stored, pass.predicted_seconds);
+                }
+                behind = 0;
             } else {
                 behind += s.predicted_seconds;
-                beside += restarts_of(problem, s.factors.size(), rates);
             }
         }
-        const double local = one.predicted_seconds - exchanges + (overlapped ? beside : 0.0);
-        // While the last slab's exchange goes on, the one before it does what is behind its own.
-        seen = (std::max)(seen, (std::min)(local, (std::max)(exchanges - behind, 0.0)));
+        const double sharing = overlapped && stored > 0 ? shared_processor : 1.0;
+        const double local = sharing * (one.predicted_seconds - exchanges + stored + (overlapped ? beside : 0.0));
+        exchanges *= sharing;
+        // While the last slab's exchange goes on, the one before it does what is behind its own. In front of the first stores, and
+        // behind the last, nothing is on its way.
+        seen = (std::max)(seen, stored == 0         ? (std::min)(local, (std::max)(exchanges - behind, 0.0))
+                                : exchanges > local ? local - stored
+                                                    : (std::max)(exchanges - stored, 0.0));
         result.predicted_seconds +=
             static_cast<double>(count) * (overlapped ? (std::max)(local, exchanges) : one.predicted_seconds);
         result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
@@ -338,12 +352,30 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     const distribution& x = problem.operand;
     const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
     if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
+        const std::int64_t slab_rows = (longest + count - 1) / count;
         interconnect whole_slabs = net;
         whole_slabs.chunks = 1;
         whole_slabs.stores = false;
         std::int64_t needed = 0;
-        distributed_plan slabs = plan_in_slabs(problem, result.result, (longest + count - 1) / count, true, where,
-                                               whole_slabs, with_local_plans, needed);
+        distributed_plan slabs =
+            plan_in_slabs(problem, result.result, slab_rows, true, where, whole_slabs, with_local_plans, needed);
+        whole_slabs.stores = net.stores && with_local_plans;
+        // Two slabs that store hide a pass each; more begin more passes again.
+        for (const std::int64_t rows : {(longest + 1) / 2, slab_rows}) {
+            if (!whole_slabs.stores) {
+                break;
+            }
+            std::int64_t by_stores_need = 0;
+            distributed_plan by_stores =
+                plan_in_slabs(problem, result.result, rows, true, where, whole_slabs, with_local_plans, by_stores_need);
+            if (by_stores_need <= limit &&
+                std::ranges::all_of(by_stores.slabs,
+                                    [&where](const distributed_plan& one) { return stores_by_turns(one, where); }) &&
+                (needed > limit || by_stores.predicted_seconds < slabs.predicted_seconds)) {
+                slabs = std::move(by_stores);
+                needed = by_stores_need;
+            }
+        }
         // Chunks of the cut mode are for rows that are too few: where both were measured, slabs were as fast or faster.
         double in_one_piece = with_local_plans ? 0.0 : result.predicted_seconds;
         for (const distributed_stage& s : result.stages) {

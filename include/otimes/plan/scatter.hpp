@@ -3,6 +3,7 @@
 /// Which plans can leave their output in several matrices, and by which kernel.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -15,8 +16,9 @@
 namespace otimes::planning {
 
 /// The group of fused_scattered in the place of a fused pass's. Its tile is finished in shared memory, so that there may be one staged
-/// tile less; and where two blocks fit a multiprocessor without staged tiles, there are two: while a block's stores wait for a link, the
-/// other one computes. Nothing where it does not fit, or a tile would belong to two matrices.
+/// tile less; and where two blocks fit a multiprocessor with tiles of half the rows, or else without staged tiles, there are two: while a
+/// block's stores wait for a link, the other one computes, or something else does. Nothing where it does not fit, or a tile would belong to
+/// two matrices.
 /// @param together scatter_shape::together of the output
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> scattered_group(gpu_group g, std::int64_t together,
                                                                              const gpu_description& gpu) {
@@ -24,12 +26,21 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> scattered_group(gpu
     while (g.tile.slots > 1 && shared_bytes_of(g) > gpu.shared_bytes_per_block) {
         --g.tile.slots;
     }
-    if (g.tile.blocks == 1 && g.tile.segments == 1) {
-        gpu_group two = g;
-        two.tile.slots = 0;
-        two.tile.blocks = 2;
-        if (2 * (shared_bytes_of(two) + 1024) <= gpu.shared_bytes_per_multiprocessor && why_illegal(two, gpu).empty()) {
-            g = two;
+    gpu_group half = g;
+    half.tile.rows /= 2;
+    half.tile.threads /= 2;
+    half.tile.slots = 1;
+    gpu_group bare = g;
+    bare.tile.slots = 0;
+    const bool halves = g.tile.blocks <= 2 && half.tile.rows > 0 &&
+                        std::ranges::all_of(g.tile.trips, &gpu_trip::warpgroup);  // the kind for which it was measured
+    for (gpu_group* const two : {&half, &bare}) {
+        two->tile.blocks = 2;
+        if ((two == &half ? halves : g.tile.blocks == 1) && g.tile.segments == 1 &&
+            2 * (shared_bytes_of(*two) + 1024) <= gpu.shared_bytes_per_multiprocessor &&
+            why_illegal(*two, gpu).empty()) {
+            g = *two;
+            break;
         }
     }
     if (!gpu.compiles || !why_illegal(g, gpu).empty() || together % (g.tile.rows * g.count_q()) != 0) {

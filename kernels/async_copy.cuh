@@ -3,6 +3,10 @@
 // newest commits are outstanding; visible to other threads after the next barrier.
 // Requires: Size in {4, 8, 16}; s (global) and d (shared) multiples of Size; no overlap.
 // Below compute capability 8.0 the copy is an ordinary load and store, and the waits are empty.
+//
+// Contract: a stage_barrier opens, again and again, when as many threads as set_up() said have called copies_arrive() or arrive():
+// all that they had copied or written to shared memory, or read there, before the call is done. wait(b, turn) returns when b has opened
+// turn + 1 times. Requires: compute capability 9.0; a __syncthreads() after set_up(); b opens at most once between a thread's waits.
 #pragma once
 #include "device_language.cuh"
 
@@ -34,6 +38,47 @@ template <int Outstanding>
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(Outstanding) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+constexpr bool has_stage_barriers = true;
+#else
+constexpr bool has_stage_barriers = false;
+#endif
+
+struct stage_barrier {
+    unsigned long long state;
+};
+
+__device__ __forceinline__ void set_up(stage_barrier& barrier, int arrivals) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void arrive(stage_barrier& barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+#endif
+}
+
+// The barrier expects one more until this thread's copies are done, so that they are done when it opens.
+__device__ __forceinline__ void copies_arrive(stage_barrier& barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier)) : "memory");
+    arrive(barrier);
+#endif
+}
+
+__device__ __forceinline__ void wait(stage_barrier& barrier, unsigned turn) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n\t.reg .pred open;\n\t"
+        "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n\t"
+        "@!open bra again;\n\t}" ::"r"(shared_address(&barrier)),
+        "r"(turn & 1u)
+        : "memory");
 #endif
 }
 

@@ -65,6 +65,15 @@ __device__ __forceinline__ void prefetch_line(const void* pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
+// The thread's number in its block of Threads, by way of its warp: the compiler would read the special register again wherever
+// registers are short, which takes as long as an access of shared memory. All threads of a warp call it.
+template <int Threads>
+__device__ __forceinline__ unsigned thread_number() {
+    const unsigned number = __shfl_up_sync(0xffffffffu, threadIdx.x, 0);
+    __builtin_assume(number < unsigned(Threads));
+    return number;
+}
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }

@@ -447,6 +447,82 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                     place_factors<Group>(arguments_of_term<Group>(arguments, term), sFactors);
             }
         }
+    } else if constexpr (Group::flows && has_stage_barriers) {
+        // A warp waits for a tile's copies and, before it sends for a later tile, for the other warps, which may still read what that takes
+        // the place of. So the warps of a scheduler need not be at the same point: while one stores, another has the matrix unit.
+        stage_barrier* const full = reinterpret_cast<stage_barrier*>(shared_bytes + Group::stage_barriers_offset);
+        stage_barrier* const empty = full + Group::slots;
+        if (threadIdx.x == 0)
+            for (int slot = 0; slot < Group::slots; ++slot) {
+                set_up(full[slot], Group::threads);
+                set_up(empty[slot], Group::threads / 32);
+            }
+        __syncthreads();
+        const auto send_for = [&](index_t tile, int slot) {
+            const tile_place<scalar> place = locate(tile);
+            load_part<Group>(place, sStage + slot * Group::slot_count, 0);
+            copies_arrive(full[slot]);
+        };
+        const auto start_all = [&] {
+#pragma unroll 1
+            for (int slot = 0; slot < Group::slots; ++slot) {
+                const index_t tile = blockIdx.x + index_t(slot) * gridDim.x;
+                if (tile < tiles) send_for(tile, slot);
+            }
+        };
+        // Doubles go to registers from where the factor stands; the stages have the place of a factor that comes by shared memory.
+        constexpr bool in_place = Group::holds_factor && Group::words == 2;
+        if constexpr (in_place || !Group::holds_factor) start_all();
+        const auto held = [&] {
+            if constexpr (in_place) {
+                held_pairs<Group, 0> pairs;
+                pairs.read(arguments);
+                return pairs;
+            } else {
+                place_factors<Group>(arguments, sFactors);
+                __syncthreads();
+                if constexpr (Group::holds_factor) {
+                    held_pairs<Group, 0> pairs;
+                    pairs.read(sFactors + Group::factor_offset(Group::steps::first(0)));
+                    __syncthreads();
+                    start_all();
+                    return pairs;
+                } else
+                    return pairs_in_shared{};
+            }
+        }();
+        int slot = 0;
+        unsigned turn = 0;
+#pragma unroll 1
+        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            // What comes next takes the stage of the tile before. Half of the warps send for their part of it before they work on
+            // this tile, half after it, so that the two of a scheduler do not leave the unit at the same time; with two stages that
+            // would be too late.
+            const auto send_for_next = [&] {
+                const index_t next = tile + index_t(Group::slots - 1) * gridDim.x;
+                if (tile == blockIdx.x || next >= tiles) return;
+                const int before = slot == 0 ? Group::slots - 1 : slot - 1;
+                wait(empty[before], slot == 0 ? turn - 1u : turn);
+                send_for(next, before);
+            };
+            const bool late = Group::slots > 2 && threadIdx.x < unsigned(Group::threads / 2);
+            if (!late) send_for_next();
+            wait(full[slot], turn);
+            const tile_place<scalar> place = locate(tile);
+            ask_for_tile<Group>(place);
+            const scalar* const sFrom = sStage + slot * Group::slot_count;
+            if constexpr (Group::holds_factor)
+                matrix_trip<Group, 0, 1, true>(sFrom, sMain, sFactors, place, epilogue_step, arguments, held);
+            else
+                run_trip<Group, 0, 1, true>(sFrom, sMain, sFactors, place, epilogue_step, arguments);
+            __syncwarp();
+            if (threadIdx.x % 32u == 0) arrive(empty[slot]);
+            if (late) send_for_next();
+            if (++slot == Group::slots) {
+                slot = 0;
+                ++turn;
+            }
+        }
     } else {
         // Parts of this block's tiles in one sequence; `slots` of them are on their way at any time.
         constexpr int parts = Group::segments;

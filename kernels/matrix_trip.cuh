@@ -6,7 +6,8 @@
 // are 16 bytes wide and free of bank conflicts with the strides of mode_group:
 //   inner mode: row g (g + 8) of the first (second) product is fibre 4g + j, so a lane reads 4 (2) neighbouring fibres at p = 8k + t and
 //               8k + t + 4, and writes them at q = 8n + t and 8n + t + 4;
-//   last mode:  row = fibre g + 8j; float: a lane reads p = 8k + 2t, 8k + 2t + 1 and writes q = 8n + 2t, 8n + 2t + 1.
+//   last mode:  row = fibre g + 8j; float: a lane reads p = 8k + 2t, 8k + 2t + 1 and writes q = 8n + 2t, 8n + 2t + 1; so it writes
+//               doubles that go to Y.
 #pragma once
 #include "matrix_unit.cuh"
 #include "multiply_add_trip.cuh"
@@ -33,7 +34,9 @@ struct matrix_trip_shape {
     static constexpr int warps = Group::threads / 32;
     static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
     static constexpr int slots = k_steps * (Q / 8) * 32;  // pairs of the factor
-    static constexpr bool permuted_q = !(last_mode && Group::words == 1);
+    // In order where a lane's two new indices are stored together: floats, and doubles that go to Y.
+    static constexpr bool permuted_q =
+        !(last_mode && (Group::words == 1 || (Group::direct && Step + 1 == Group::steps::count)));
     static constexpr bool paired_p = last_mode && Group::words == 1;
     static_assert(is_same<scalar, float> || is_same<scalar, double>,
                   "the matrix unit takes float and double; complex groups use multiply-adds");
@@ -150,6 +153,17 @@ struct held_pairs {
     mutable unsigned at[shape::halves];
 
     __device__ __forceinline__ void read(const typename Group::scalar* sF) {
+        for_each([&](int slot, pair& held) { held = reinterpret_cast<const pair*>(sF)[slot]; });
+    }
+    // From where the factor stands; double.
+    __device__ __forceinline__ void read(const group_arguments<double>& arguments) {
+        for_each([&](int slot, pair& held) { read_fragment<shape>(arguments, slot, &held.x); });
+    }
+
+private:
+    // visit(slot of the factor's fragments, this lane's pair)
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const Visit& visit) {
 #pragma unroll
         for (int s = 0; s < shape::halves; ++s) at[s] = ~0u;
         const int n_first = int(threadIdx.x / 32u % unsigned(shape::split)) * shape::n_tiles;
@@ -157,8 +171,7 @@ struct held_pairs {
         for (int k = 0; k < shape::k_steps; ++k)
 #pragma unroll
             for (int n = 0; n < shape::n_tiles; ++n)
-                value[k * shape::n_tiles + n] =
-                    reinterpret_cast<const pair*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u)];
+                visit((k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u), value[k * shape::n_tiles + n]);
     }
 };
 struct pairs_in_shared {};
@@ -310,6 +323,15 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
     }
 }
 
+// Where the element at place_further(placed, begin + c) stands. c is a constant, which the access itself adds where nothing is exchanged.
+template <class Group, class Scalar>
+__device__ __forceinline__ Scalar* further(Scalar* s, int placed, int begin, int c) {
+    if constexpr (Group::swizzled)
+        return s + Group::place_further(placed, begin + c);
+    else
+        return s + (placed + begin) + c;
+}
+
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared; result: what becomes of it
 // (a sum stands elsewhere than sFrom). A barrier inside when split > 1 and the trip works in place.
 template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace, class Next = no_next_tile>
@@ -338,8 +360,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int at_once = shape::warps / split, rounds = (items + at_once - 1) / at_once;
     constexpr int team = shape::warpgroup ? 4 : 1;  // warps that multiply together
 
-    const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
-              t = int(threadIdx.x % 4u);
+    const unsigned thread = shape::warpgroup ? threadIdx.x : thread_number<Group::threads>();
+    const int warp = int(thread / 32u), lane = int(thread % 32u), g = int(thread / 4u % 8u), t = int(thread % 4u);
     const int n_first = int(unsigned(warp / team) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
@@ -419,12 +441,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int j = 0; j < packs; ++j) {
                         if constexpr (Group::words == 1) {
-                            const float2 pair = *reinterpret_cast<const float2*>(sFrom + offset[j] + 8 * k + 2 * t);
+                            const float2 pair =
+                                *reinterpret_cast<const float2*>(further<Group>(sFrom, offset[j], 2 * t, 8 * k));
                             rX[0][j] = pair.x;
                             rX[1][j] = pair.y;
                         } else {
-                            rX[0][j] = sFrom[offset[j] + 8 * k + t];
-                            rX[1][j] = sFrom[offset[j] + 8 * k + t + 4];
+                            rX[0][j] = *further<Group>(sFrom, offset[j], t, 8 * k);
+                            rX[1][j] = *further<Group>(sFrom, offset[j], t, 8 * k + 4);
                         }
                     }
                 } else {
@@ -441,7 +464,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                     int(unsigned(p) / unsigned(held)));
                             else
                                 *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(
-                                    sFrom + Group::place_further(lane_offset[s], (8 * k + 4 * h) * stride));
+                                    further<Group>(sFrom, lane_offset[s], 0, (8 * k + 4 * h) * stride));
                         }
                     }
                 }
@@ -571,7 +594,6 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
             if constexpr (!ToY) {
 #pragma unroll
                 for (int n = 0; n < n_tiles; ++n) {
-                    const int q = 8 * (n_first + n);
                     if constexpr (!shape::last_mode) {
 #pragma unroll
                         for (int s = 0; s < halves; ++s)
@@ -582,16 +604,19 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                                     for (int j = 0; j < wide; ++j)
                                         rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                    put(result, sTo + Group::place_further(lane_offset[s], (q + 4 * h) * stride), rY);
+                                    put(result,
+                                        further<Group>(sTo, lane_offset[s], 8 * n_first * stride,
+                                                       (8 * n + 4 * h) * stride),
+                                        rY);
                                 }
                     } else {
 #pragma unroll
                         for (int j = 0; j < packs; ++j)
                             if (inside[j]) {
-                                scalar* row = sTo + offset[j] + q;
+                                scalar* row = sTo + offset[j] + 8 * (n_first + n);
                                 alignas(16) scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
                                                             rC[n * products + j / 2][2 * (j % 2) + 1]};  // (q)
-                                if constexpr (Group::words == 1)
+                                if constexpr (!shape::permuted_q)
                                     put(result, row + 2 * t, rY);
                                 else
 #pragma unroll
@@ -643,7 +668,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                         r = rSum[j] + result.alpha * r;
                                     }
                                 }
-                    const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
+                    gY += (8 * n_first + t) * step;
+                    const auto to = [&](int k) { return gY + 4 * k * step; };
                     const auto value = [&](int k, int j) {
                         return rC[k / 2 * products + (s * wide + j) / 2][2 * (j % 2) + k % 2];
                     };
@@ -663,14 +689,11 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     scalar* gY = place.y +
                                  place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
                     if (exists && inside[j]) {
-                        if constexpr (!shape::permuted_q)  // neighbours: step is 1
-                            last_step.template store_all<n_tiles, 2>(
-                                [&](int n) { return gY + 8 * (n_first + n) + 2 * t; },
-                                [&](int n, int e) { return rC[n * products + j / 2][2 * (j % 2) + e]; });
-                        else
-                            last_step.template store_all<2 * n_tiles, 1>(
-                                [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; },
-                                [&](int k, int) { return rC[k / 2 * products + j / 2][2 * (j % 2) + k % 2]; });
+                        static_assert(!shape::permuted_q);
+                        gY += 8 * n_first + 2 * t;  // neighbours: step is 1
+                        last_step.template store_all<n_tiles, 2>(
+                            [&](int n) { return gY + 8 * n; },
+                            [&](int n, int e) { return rC[n * products + j / 2][2 * (j % 2) + e]; });
                     }
                 }
             }

@@ -370,8 +370,12 @@ struct mode_group {
     static_assert(!Kept || (Terms > 1 && Run == 1 && Cluster == 1), "kept: several terms of whole trailing tensors");
     static constexpr int stage_offset =
         holds_factor ? 0 : main_offset + (only_staged ? 0 : (Kept ? 2 : 1) * main_count);
-    static constexpr int shared_bytes =
+    // Several stages alone, and no other block that hides one warp's stores behind another's products: a warp waits for what has arrived
+    // in them instead of for all others; two barriers for each stage.
+    static constexpr bool flows = only_staged && Slots > 1 && (holds_factor || BlocksPerMultiprocessor == 1);
+    static constexpr int stage_barriers_offset =
         max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
+    static constexpr int shared_bytes = stage_barriers_offset + (flows ? 2 * Slots * 8 : 0);
 
     // Of fused_sum: the factors, X, with a slot the next X, and the sum.
     static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(Scalar));

@@ -23,6 +23,15 @@ struct alignas(2 * sizeof(Real)) complex {
     friend __device__ __forceinline__ bool operator==(complex a, complex b) { return a.re == b.re && a.im == b.im; }
 };
 
+// value == 0; of a double by its bits: a comparison would queue for the unit of double precision behind the matrix unit's products.
+template <class Scalar>
+__device__ __forceinline__ bool is_zero(Scalar value) {
+    if constexpr (is_same<Scalar, double>)
+        return (static_cast<unsigned long long>(__double_as_longlong(value)) << 1) == 0;
+    else
+        return value == Scalar(0);
+}
+
 template <class Scalar>
 __device__ __forceinline__ Scalar conjugate(Scalar value) {
     return value;

@@ -241,8 +241,16 @@ struct epilogue : addend_place<Addend> {
     bool wide;     // 16-byte stores allowed: Y's base and strides, and C's, are multiples of 16 bytes
 
     __device__ __forceinline__ epilogue(Scalar alpha_, Scalar beta_, bool wide_, index_t offset)
-        : alpha(alpha_), beta(beta_), reads_y(!(beta_ == Scalar(0))), wide(wide_) {
+        : alpha(alpha_), beta(beta_), reads_y(!is_zero(beta_)), wide(wide_) {
         if constexpr (Addend) this->c_offset = offset;
+    }
+
+    // Double: alpha = 1 and nothing is added, so that nothing queues for the unit of double precision behind the matrix unit's products.
+    __device__ __forceinline__ bool plain() const {
+        if constexpr (is_same<Scalar, double>)
+            return !reads_y && __double_as_longlong(alpha) == 0x3ff0000000000000ll;
+        else
+            return false;
     }
 
     __device__ __forceinline__ void store(Scalar* gY, Scalar value) const {
@@ -294,6 +302,17 @@ struct epilogue : addend_place<Addend> {
             __device__ __forceinline__ piece() {}
         };
         const bool whole = has_packets && wide;
+        // Few pieces alone: for more there are no registers to spare for another way.
+        if (is_same<Scalar, double> && K * Count <= 4 && whole && plain()) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) {
+                piece out;
+#pragma unroll
+                for (int e = 0; e < Count; ++e) out.element[e] = value(k, e);
+                *reinterpret_cast<word*>(to(k)) = out.bits;
+            }
+            return;
+        }
         if (!reads_y) {
 #pragma unroll
             for (int k = 0; k < K; ++k) {

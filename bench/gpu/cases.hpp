@@ -69,4 +69,18 @@ inline std::vector<kron_case> kron_cases() {
     return all;
 }
 
+// The fig9 rows with X and Y column-major: the rows are the innermost mode, which a plan leaves alone.
+inline std::vector<kron_case> column_cases() {
+    std::vector<kron_case> all;
+    for (kron_case c : kron_cases()) {
+        if (c.id.rfind("fig9_", 0) != 0) continue;
+        c.id = "columns_" + c.id.substr(5);
+        c.p.push_back(int(c.rows_f32));
+        c.q.push_back(int(c.rows_f32));
+        c.rows_f32 = c.rows_f64 = 1;
+        all.push_back(c);
+    }
+    return all;
+}
+
 }  // namespace otimes::bench

@@ -26,7 +26,7 @@ extern "C" __global__ void fill_f64(double* x, long long n, u64 seed, double sca
 template <class T>
 __device__ void project(const T* x, long long count, chain c, int use_q, const double* table, double* sums) {
     const long long m = blockIdx.y;
-    double sum = 0;
+    double sum = 0, lost = 0;  // compensated: a thread adds up to 10^5 terms
     for (long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x; k < count;
          k += (long long)gridDim.x * blockDim.x) {
         double w = 1;
@@ -39,7 +39,9 @@ __device__ void project(const T* x, long long count, chain c, int use_q, const d
             w *= table[at + int(rest % e)];
             rest /= e;
         }
-        sum += w * double(x[m * count + k]);
+        const double term = w * double(x[m * count + k]) - lost, next = sum + term;
+        lost = (next - sum) - term;
+        sum = next;
     }
     for (int o = 16; o; o /= 2) sum += __shfl_down_sync(0xffffffffu, sum, o);
     if (threadIdx.x % 32 == 0) atomicAdd(sums + m, sum);
@@ -64,7 +66,7 @@ __device__ void entry(const T* x, const T* y, const T* factors, long long rows, 
         rest /= c.q[i];
     }
     for (int i = 0; i < c.modes; ++i) total += (long long)c.p[i] * c.q[i];
-    double sum = 0, lost = 0;  // compensated: a thread adds up to 10^5 terms
+    double sum = 0, lost = 0;
     for (long long k = threadIdx.x; k < k_count; k += blockDim.x) {
         double w = double(x[m * k_count + k]);
         long long r = k, at = total;

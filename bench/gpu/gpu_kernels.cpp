@@ -490,7 +490,8 @@ int program(int argc, char** argv) {
     }
     for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
     if (check) return check_kernels(cache, ahead_of_time, only, brief);
-    const auto cases = kron_cases();
+    auto cases = kron_cases();
+    for (const kron_case& c : column_cases()) cases.push_back(c);
     std::vector<planned> work;
     std::istringstream lines(read_text(plans));
     std::string line;

@@ -374,6 +374,14 @@ inline std::vector<check_group> check_groups() {
         {"f32", power(32, 3), power(32, 3), "T m1-3 r1 t128 b2 g1 s0 c2 : 2+2m 1m"},
         {"f64", power(16, 2), power(16, 2), "O m1-2 run8 t64 b6 g1 s0 : 1+2m"},
         {"f64", power(16, 3), power(16, 3), "O m1-3 run8 t128 b2 g1 s0 c8 : 2+2m 1m"},
+        {"f64", power(16, 3), power(16, 3), "O m1-3 run16 t128 b3 g1 s0 c8 : 2+2m 1m"},
+        {"f32", power(16, 3), power(16, 3), "O m1-3 run32 t128 b3 g1 s0 c8 : 2+2m 1m"},
+        {"f64", power(8, 3), power(8, 3), "O m1-3 run32 t256 b3 g1 s0 c2 : 3m 2m 1m"},
+        {"f64", power(32, 2), power(32, 2), "O m1-2 run16 t256 b2 g1 s0 c2 : 2m 1m"},
+        {"f64", power(64, 1), power(64, 1), "O m1 run32 t128 b2 g1 s3 : 1m/4"},
+        {"f64", power(128, 1), power(128, 1), "T m1 r64 t256 b1 g1 s3 : 1m/8"},
+        {"f64", power(128, 1), power(128, 1), "O m1 run64 t256 b1 g1 s2 : 1m/8"},
+        {"f64", {24}, {40}, "T m1 r16 t64 b2 g1 s2 : 1m"},
         {"f64", power(8, 2), power(8, 2), "T m1-2 r32 t64 b4 g1 s0 : 1+2m"},
         {"f64", power(8, 3), power(8, 3), "T m1-3 r4 t64 b4 g1 s0 : 1m 2+2m"},
         {"f64", power(8, 4), power(8, 4), "T m1-4 r1 t128 b4 g1 s0 : 1+2m 3+2m"},
@@ -402,6 +410,7 @@ inline std::vector<check_group> check_groups() {
         {"f32", {6, 5, 7}, {7, 3, 10}, "T m1-3 r4 t64 b4 g1 s0 : 3f 2f 1f"},
         {"f32", {2, 3, 5}, {2, 3, 5}, "T m1-3 r1 t64 b4 g1 s0 c2 : 2+2f 1f"},
         {"f32", power(8, 3), power(8, 3), "O m1-3 run32 t128 b3 g1 s0 : 3f 1+2f"},
+        {"f32", power(8, 3), power(8, 3), "O m1-3 run64 t256 b3 g1 s0 c2 : 3f 2f 1f"},
         {"f32", power(6, 2), power(6, 2), "O m1-2 run64 t128 b8 g1 s0 : 2f 1f"},
         {"f32", power(6, 2), power(6, 2), "O m1-2 run288 t288 b2 g1 s0 : 1+2f"},
         {"f32", power(8, 4), power(8, 4), "T m1-4 r1 t64 b6 g1 s0 : 3+2f 1+2f"},
@@ -470,6 +479,15 @@ inline std::vector<check_placement> check_placements(const fused_pass& pass) {
     c.inner = pass.outer ? pass.tile.run + pass.tile.run / 2 + 1 : 0;
     c.tiles_at_once = 1;
     add(c);
+    if (pass.tile.slots > 1) {  // a block comes back to each stage
+        c = place("many tiles");
+        (pass.outer ? c.inner : c.lines) = 7 * (pass.outer ? pass.tile.run : pass.tile.rows);
+        c.tiles_at_once = 1;
+        add(c);
+        c.beta = 0.5;
+        (pass.outer ? c.inner : c.lines) += 2;
+        add(c);
+    }
     for (int e = 1; e < 16; e += large && e > 4 ? 5 : 1) {
         c = place("offset " + std::to_string(e));
         c.x_offset = e;
@@ -801,7 +819,7 @@ inline int check_kernels(const std::string& cache, const std::string& ahead_of_t
                 const auto all = [&](auto scalar) {
                     fused_check<decltype(scalar)> check(w.pass, function, stream, own, w.name);
                     for (const check_placement& c : check_placements(w.pass))
-                        if (!brief || c.name == "partial tiles" || c.name == "offset 2" ||
+                        if (!brief || c.name == "partial tiles" || c.name == "many tiles" || c.name == "offset 2" ||
                             c.name == "offset 4, strides of 16 bytes" || c.data == data_kind::special_x)
                             check.run(c);
                 };

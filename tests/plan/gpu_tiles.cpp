@@ -228,10 +228,68 @@ TEST_CASE("outer groups: long runs for lines of whole tiles, clusters where ther
     CHECK(tile_of(36864, 216, otimes::h200()) == "run64 t128 b8 g1 s0 : 2f 1f");  // lines that are shorter
     r.p = r.q = {16, 16, 16};
     r.order = {3, 2, 1};
-    CHECK(tile_of(1, 262144, otimes::h200()) == "run32 t256 b2 g1 s0 c8 : 3m 2m 1m");
+    CHECK(tile_of(1, 262144, otimes::h200()) == "run32 t128 b3 g1 s0 c8 : 2+2m 1m");
     gpu_description alone = otimes::h200();
     alone.cluster_blocks = 1;
     CHECK(tile_of(1, 262144, alone) == "run8 t256 b1 g1 s0 : 3m 2m 1m");
+    r.p = r.q = {8, 8, 8};
+    CHECK(tile_of(512, 1024, otimes::h200()) == "run64 t256 b3 g1 s0 c2 : 3f 2f 1f");
+    CHECK(tile_of(512, 32, otimes::h200()) == "run32 t128 b3 g1 s0 : 3f 1+2f");  // no 64 neighbours
+    CHECK(tile_of(512, 1024, alone) == "run32 t128 b3 g1 s0 : 3f 1+2f");
+    r.type = dtype::f64;
+    CHECK(tile_of(512, 1024, otimes::h200()) == "run32 t256 b3 g1 s0 c2 : 3m 2m 1m");
+    CHECK(tile_of(512, 1024, alone) == "run16 t256 b2 g1 s0 : 3m 2m 1m");
+    r.p = r.q = {16, 16, 16};
+    CHECK(tile_of(1, 262144, otimes::h200()) == "run16 t128 b3 g1 s0 c8 : 2+2m 1m");
+    r.p = r.q = {32, 32};
+    r.order = {2, 1};
+    CHECK(tile_of(1, 32768, otimes::h200()) == "run16 t256 b2 g1 s0 c2 : 2m 1m");
+    CHECK(tile_of(1, 32768, alone) == "run16 t256 b1 g1 s0 : 2m 1m");
+    CHECK(tile_of(1024, 1024, otimes::h200()) == "run16 t512 b1 g1 s0 : 2m 1m");
+}
+
+TEST_CASE("a cluster's last trip replaces mode 1 alone, also behind a pair, or the last two modes of whole rows") {
+    using namespace otimes::planning;
+    gpu_group g;
+    g.outer = true;
+    g.type = dtype::f64;
+    g.p = g.q = {16, 16, 16};
+    const auto refused = [&g](const char* tile) {
+        g.tile = *read_tile(tile);
+        return why_illegal(g, otimes::h200());
+    };
+    const std::string last = "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair";
+    CHECK(refused("run16 t128 b3 g1 s0 c8 : 2+2m 1m").empty());
+    CHECK(refused("run16 t128 b3 g1 s0 c8 : 3m 1+2m") == last);
+    CHECK(refused("run16 t128 b3 g1 s0 c8 : 1m 2+2m") == last);  // of outer groups not the last two either
+    CHECK(refused("run16 t128 b3 g1 s0 c8 : 1m 3m 2m") == last);
+    g.outer = false;
+    CHECK(refused("r1 t128 b3 g1 s0 c8 : 1m 2+2m").empty());
+    // A part of the tile for each block, without padding, and three factors.
+    g.outer = true;
+    g.tile = *read_tile("run16 t128 b3 g1 s0 c8 : 2+2m 1m");
+    CHECK(shared_bytes_of(g) == (16 * 16 * 16 * 16 / 8 + 3 * 256) * 8);
+}
+
+TEST_CASE("two barriers for each of several stages that nothing else shares the block with") {
+    using namespace otimes::planning;
+    gpu_group g;
+    g.type = dtype::f64;
+    g.p = g.q = {128};
+    const auto bytes = [&g](const char* tile) {
+        g.tile = *read_tile(tile);
+        CHECK(why_illegal(g, otimes::h200()).empty());
+        return shared_bytes_of(g);
+    };
+    const std::int64_t stage = 64 * 132 * 8;  // rows of 128 and four elements between them
+    CHECK(bytes("r64 t256 b1 g1 s3 : 1m/8") == 3 * stage + 3 * 16);
+    CHECK(bytes("r64 t256 b1 g1 s2 : 1m/8") == 2 * stage + 2 * 16);
+    CHECK(bytes("r64 t256 b1 g1 s1 : 1m/8") == 128 * 128 * 8);  // one: where the factor was, on its way to registers
+    g.type = dtype::f32;
+    g.p = g.q = {64};
+    const std::int64_t factor = 2 * 64 * 64 * 4;
+    CHECK(bytes("r64 t256 b1 g1 s2 : 1w") == factor + 2 * 64 * 72 * 4 + 2 * 16);
+    CHECK(bytes("r64 t256 b2 g1 s2 : 1w") == factor + 2 * 64 * 72 * 4);  // another block hides what this one waits for
 }
 
 TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {

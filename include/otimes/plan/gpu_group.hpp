@@ -308,10 +308,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 &&
                           (words == 2 || g.p_of(first.first) * g.q_of(first.first) <= 4096);
     const std::int64_t held = may_hold ? factor_elements(g, first.first) * words / (32 * first.split) : 0;
-    if (held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536) {
-        return (std::max)(factors, t.slots * slot) * element_bytes(g.type);
-    }
-    return (factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) * element_bytes(g.type);
+    const bool holds_factor =
+        held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536;
+    const bool flows = only_staged && t.slots > 1 && (holds_factor || t.blocks == 1);
+    return (holds_factor ? (std::max)(factors, t.slots * slot)
+                         : factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) *
+               element_bytes(g.type) +
+           (flows ? 2 * t.slots * 8 : 0);
 }
 
 /// Why fused_terms cannot make a group's moves; empty: it can, or there are none.
@@ -467,15 +470,15 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
         }
         const gpu_trip& last = t.trips.back();
         if (t.rows != 1 || t.slots != 0 || g.p_of(group_memory::cut_level(g)) % t.cluster != 0 ||
-            (swizzled ? !group_memory::is_pair(last) || last.first + 1 != g.modes() || t.run != 1
-                      : last.first != 1 || last.count != 1)) {
+            (group_memory::is_pair(last) ? last.first + 1 != g.modes() || t.run != 1
+                                         : last.first != 1 || last.count != 1)) {
             return "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair";
         }
         std::int64_t below = t.run;
         for (std::int32_t l = 2; l <= g.modes(); ++l) {
             below *= g.q_of(l);
         }
-        if (!swizzled && below * element_bytes(g.type) < 32) {
+        if (!group_memory::is_pair(last) && below * element_bytes(g.type) < 32) {
             return "a cluster stores runs of at least 32 bytes";
         }
     }

@@ -100,6 +100,12 @@ const driver_functions& driver() {
     return loaded.functions;
 }
 
+bool is_captured(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    OTIMES_CUDA_CALL(cuStreamIsCapturing(stream, &status));
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 bool may_launch_early(CUfunction function) {
     int architecture = 0;
     return driver().has_early_launch &&

@@ -74,6 +74,9 @@ void check(CUresult code, const char* call);
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)
 
 /// True where a kernel that calls after_earlier_launches() (kernels/launch_order.cuh) was compiled with its wait, and the driver can launch
+/// True while the stream is being captured into a graph. @throws device_error
+bool is_captured(CUstream stream);
+
 /// it before the one in front has ended.
 bool may_launch_early(CUfunction function);
 

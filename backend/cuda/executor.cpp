@@ -200,14 +200,8 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
     }
 }
 
-bool gpu_executor::capturing() const {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    OTIMES_CUDA_CALL(cuStreamIsCapturing(stream_, &status));
-    return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 void gpu_executor::require_no_capture(const char* what) const {
-    if (capturing()) {
+    if (is_captured(stream_)) {
         throw device_error(
             std::string("otimes: ") + what +
             " while the stream is being captured into a graph (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED). "
@@ -223,7 +217,7 @@ void gpu_executor::synchronize() const {
 
 void gpu_executor::wait_for(const device_executor& other) const {
     const auto& source = dynamic_cast<const gpu_executor&>(other);
-    if (source.stream_ == stream_ || capturing() || source.capturing()) {
+    if (source.stream_ == stream_ || is_captured(stream_) || is_captured(source.stream_)) {
         return;  // a captured stream cannot wait for one that is not; cuda.hpp says what the caller sees to
     }
     const context_scope scope(source.device_.handle());

@@ -102,7 +102,6 @@ private:
     void run_stage(const prepared_stage& ready, const bindings& b, bool& wrote) const;
     /// @throws budget_error nothing fits in `budget` bytes of device memory
     std::shared_ptr<const prepared_stream> prepare_stream(const plan& p, std::int64_t budget) const;
-    [[nodiscard]] bool capturing() const;
 
     /// Device memory that grows and is used again by the next run on this stream.
     struct arena {

@@ -259,7 +259,10 @@ public:
 
     [[nodiscard]] std::span<const arrival_signal> signals_of_fence() override {
         require_whole();
-        if (!copies_ || !prepare_signals()) {
+        // A graph would keep the numbers that are told and waited for, and its replays would not wait: fences by events are captured as such.
+        const bool captured =
+            std::ranges::any_of(gpus_, [](const gpu_rank& g) { return is_captured(g.executor->stream()); });
+        if (!copies_ || captured || !prepare_signals()) {
             return {};
         }
         for (arrival_signal& s : signals_) {

@@ -699,7 +699,5 @@ DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order
 #include <otimes/device/operator_sums.hpp>
 #include <otimes/device/printing.hpp>
 #include <otimes/device/row_products.hpp>
-#include <otimes/device/selected.hpp>
 #include <otimes/device/sparse.hpp>
 #include <otimes/device/stacking.hpp>
-#include <otimes/device/sum_norms.hpp>

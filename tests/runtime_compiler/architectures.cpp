@@ -317,7 +317,12 @@ TEST_CASE("groups whose tiles go to several matrices compile, with the shared me
                         compiler.architecture_for(90), *scattered});
     };
     add(dtype::f32, {64, 64}, "r2 t256 b1 g1 s1 : 2w 1w");
-    CHECK((jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 0));
+    CHECK((jobs.back().group.tile.rows == 1 &&
+           jobs.back().group.tile.threads == 128));  // half a tile, the next one on its way
+    CHECK((jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 1));
+    add(dtype::f32, {64, 64}, "r2 t256 b1 g1 s1 : 2m 1m");
+    CHECK(
+        (jobs.back().group.tile.rows == 2 && jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 0));
     add(dtype::f32, {128}, "r64 t256 b1 g1 s2 : 1w/2");
     CHECK(jobs.back().group.tile.slots == 1);  // there is no room for two beside the tile
     add(dtype::f64, {32, 32}, "r1 t128 b1 g1 s0 : 2f 1f");

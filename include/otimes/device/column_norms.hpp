@@ -127,3 +127,6 @@ requires device::factor_or_x<Product>
 }
 
 }  // namespace otimes
+
+// After what it uses: norms of sums go column by column, too.
+#include <otimes/device/sum_norms.hpp>

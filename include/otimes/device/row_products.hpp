@@ -221,3 +221,6 @@ requires device::factor_or_x<Matrix>
 /// @}
 
 }  // namespace otimes
+
+// After what it uses: few rows or columns of a kron are such products.
+#include <otimes/device/selected.hpp>

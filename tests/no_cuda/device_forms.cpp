@@ -4,6 +4,7 @@
 #include "cuda/form_checks.hpp"
 #include "cuda/selection_checks.hpp"
 #include "no_cuda/launching_gpu.hpp"
+#include "support/once.hpp"
 
 #include <doctest/doctest.h>
 
@@ -45,43 +46,47 @@ void on_both(const Use& use) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("diagonal terms and factors in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("diagonal terms and factors in device memory", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([] { check_diagonals<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("stacked matrices in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("stacked matrices in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     on_both([] { check_stacked<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("column norms in device memory, without the product", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("column norms in device memory, without the product", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([] { check_column_norms<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("sparse matrices in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("sparse matrices in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([] { check_sparse<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("batches in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("batches in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     on_both([](const otimes::device_executor& gpu) { check_batches<Scalar>(gpu); });
 }
 
-TEST_CASE_TEMPLATE("tkron1, tkron2 and tkron3 in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("tkron1, tkron2 and tkron3 in device memory", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([](const otimes::device_executor& gpu) { check_tkron<Scalar>(gpu); });
 }
 
-TEST_CASE_TEMPLATE("contractions in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("contractions in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     on_both([](const otimes::device_executor& gpu) { check_contractions<Scalar>(gpu); });
 }
 
-TEST_CASE_TEMPLATE("row by row products in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("row by row products in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([] { check_row_products<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("selected rows and columns in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("selected rows and columns in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     on_both([] { check_selected<Scalar>(); });
 }
 
-TEST_CASE_TEMPLATE("norms of sums in device memory, without the sum", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("norms of sums in device memory, without the sum", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     on_both([] { check_sum_norms<Scalar>(); });
 }
 

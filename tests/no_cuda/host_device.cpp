@@ -4,6 +4,7 @@
 #include "cuda/device_support.hpp"
 #include "cuda/operator_checks.hpp"
 #include "cuda/pretended_gpu.hpp"
+#include "support/once.hpp"
 
 #include <doctest/doctest.h>
 
@@ -28,8 +29,8 @@ using host = matrix<Scalar, 0>;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("sums, differences and multiples of products in device memory", Scalar, double,
-                   std::complex<double>) {
+TEST_CASE_TEMPLATE("sums, differences and multiples of products in device memory", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const pretended_gpu gpu;
     {
         const otimes::scoped_executor here(gpu);
@@ -100,7 +101,8 @@ TEST_CASE_TEMPLATE("sums, differences and multiples of products in device memory
     CHECK(gpu.in_use() == 0);
 }
 
-TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const pretended_gpu gpu;
     {
         const otimes::scoped_executor here(gpu);
@@ -137,8 +139,8 @@ TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar, double
     CHECK(gpu.in_use() == 0);
 }
 
-TEST_CASE_TEMPLATE("numbers from products in device memory, without the products", Scalar, double,
-                   std::complex<double>) {
+TEST_CASE_TEMPLATE("numbers from products in device memory, without the products", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
     const pretended_gpu gpu;
     {
         const otimes::scoped_executor here(gpu);

@@ -251,6 +251,17 @@ placed_factor lowering_to_launches::multiply_out(const placed_factor& a, const p
     return c;
 }
 
+void lowering_to_launches::contract(launch& l, const placed_factor& f, std::int64_t x_stride, std::int64_t y_stride) {
+    l.factors = {f.at};
+    l.sliced.p_extent = f.p_extent;
+    l.sliced.q_extent = f.q_extent;
+    l.sliced.x_p = x_stride;
+    l.sliced.y_q = y_stride;
+    l.sliced.f_p = f.p_stride;
+    l.sliced.f_q = f.q_stride;
+    l.sliced.conjugate_f = f.conjugate;
+}
+
 memory_reference lowering_to_launches::one(dtype type) {
     memory_reference at;
     at.where = memory_reference::place::one;
@@ -412,16 +423,8 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
 
 void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent>& in,
                                    const std::vector<pass_extent>& out, launch& l) {
-    const placed_factor f = place_all(s.factors, l.type);
     const auto k = static_cast<std::size_t>(s.mode);
-    l.factors = {f.at};
-    l.sliced.p_extent = s.p_extent;
-    l.sliced.q_extent = s.q_extent;
-    l.sliced.x_p = in[k].stride;
-    l.sliced.y_q = out[k].stride;
-    l.sliced.f_p = f.p_stride;
-    l.sliced.f_q = f.q_stride;
-    l.sliced.conjugate_f = f.conjugate;
+    contract(l, place_all(s.factors, l.type), in[k].stride, out[k].stride);
     for (std::size_t m = 0; m < in.size(); ++m) {
         if (m != k) {
             l.sliced.free.push_back({in[m].extent, in[m].stride, out[m].stride, 0});

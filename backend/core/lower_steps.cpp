@@ -444,15 +444,7 @@ void lowering_to_launches::lower_step(const pass& p) {
     for (std::size_t k = 0; k < from.size(); ++k) {
         if (contraction && !identity && static_cast<std::int32_t>(k) == s.mode) {
             const std::int32_t id = s.factor;
-            const placed_factor f = place_all({&id, 1}, out.type);
-            l.factors = {f.at};
-            l.sliced.p_extent = f.p_extent;
-            l.sliced.q_extent = f.q_extent;
-            l.sliced.x_p = from[k].stride;
-            l.sliced.y_q = to[k].stride;
-            l.sliced.f_p = f.p_stride;
-            l.sliced.f_q = f.q_stride;
-            l.sliced.conjugate_f = f.conjugate;
+            contract(l, place_all({&id, 1}, out.type), from[k].stride, to[k].stride);
         } else {
             l.sliced.free.push_back({from[k].extent, from[k].stride * x_unit, to[k].stride * y_unit, 0});
         }

@@ -62,6 +62,8 @@ private:
     placed_factor promote(const placed_factor& f, dtype from, dtype to);
     placed_factor multiply_out(const placed_factor& a, const placed_factor& b, dtype type);
     static memory_reference one(dtype type);
+    /// Makes `l` contract an index of these strides in X and Y with `f`.
+    static void contract(launch& l, const placed_factor& f, std::int64_t x_stride, std::int64_t y_stride);
 
     // --- steps ------------------------------------------------------------------------------------------------------
     std::span<const mode> modes_of(std::int32_t id) const;

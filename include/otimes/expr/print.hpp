@@ -17,7 +17,7 @@
 
 namespace otimes::detail {
 
-/// "dense 2 x 3", "transposed sparse 3 x 5 in device memory".
+/// "dense 2 x 3", "conjugated sparse 3 x 5 in device memory"; of a transposed factor the shape that it has in the product.
 inline std::string factor_text(const leaf& f) {
     const auto kind = [&f]() -> std::string {
         switch (f.kind()) {

@@ -208,6 +208,7 @@ public:
         }
         return result;
     }
+    /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number.
     [[nodiscard]] RealScalar squaredNorm() const {
         const RealScalar n = norm();
         return n * n;

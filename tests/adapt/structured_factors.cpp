@@ -69,6 +69,45 @@ otimes::plan plan_of(const Expression& e) {
 
 }  // namespace
 
+TEST_CASE_TEMPLATE("a kron of permutations and identities takes the scalar of what stands beside it", Scalar, float,
+                   std::complex<float>) {
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(4), Q(3);
+    P.indices() << 2, 0, 3, 1;
+    Q.indices() << 1, 2, 0;
+    const matrix<Scalar> p = P.toDenseMatrix().cast<Scalar>(), q = Q.toDenseMatrix().cast<Scalar>();
+    const auto A = random<matrix<Scalar>>(4, 4, 1);
+    const auto B = random<matrix<Scalar>>(3, 3, 2);
+    const auto formed = [](const auto& product) {
+        matrix<Scalar> m(static_cast<Index>(product.rows()), static_cast<Index>(product.cols()));
+        for (Index k = 0; k < m.size(); ++k) {
+            m(k / m.cols(), k % m.cols()) = static_cast<Scalar>(
+                product(static_cast<std::size_t>(k / m.cols()), static_cast<std::size_t>(k % m.cols())));
+        }
+        return m;
+    };
+    const matrix<Scalar> pq = formed(dense_kron(p, q)), ab = formed(dense_kron(A, B));
+    const auto X = random<matrix<Scalar>>(5, 12, 3);
+    const auto K = kron(P, Q);
+    const auto holds = [&](const matrix<Scalar>& y, const auto& want) { CHECK(support::close(y, want, 24)); };
+    holds(X * K, times(X, pq));
+    holds(K.transpose() * X.transpose(), oracle::transpose(times(X, pq)));
+    holds(X * (-K / 2), scaled(-0.5, times(X, pq)));
+    holds(X * kron(kron(P, Q.transpose())), times(X, formed(dense_kron(p, matrix<Scalar>(q.transpose())))));
+    holds(X * kron(2 * kron(P), B), scaled(2.0, times(X, formed(dense_kron(p, B)))));
+    holds(X * (kron(A, B) * K), times(formed(times(X, ab)), pq));
+    holds(X * (kron(A, B) - K.adjoint()), times(X, matrix<Scalar>(ab - pq.transpose())));
+    const auto Z = random<matrix<Scalar>>(3, 4, 5);
+    const vector<Scalar> z = Eigen::Map<const vector<Scalar>>(Z.data(), 12);
+    holds((K * otimes::vec(Z)).toVector(), times(pq, matrix<Scalar>(z)));
+    const matrix<Scalar> w = sparse_pattern<Scalar>(12, 12);
+    const Eigen::SparseMatrix<Scalar> W = w.sparseView();
+    holds(W * K * W.transpose() * z, times(w, formed(times(pq, formed(times(matrix<Scalar>(w.transpose()), z))))));
+    holds(kron(std::vector{P, P}) * formed(dense_kron(A, A)),
+          formed(dense_kron(matrix<Scalar>(p * A), matrix<Scalar>(p * A))));
+    holds(otimes::kron_power(Q, 2) * formed(dense_kron(B, B)),
+          formed(dense_kron(matrix<Scalar>(q * B), matrix<Scalar>(q * B))));
+}
+
 TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices", Scalar,
                    OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = random<matrix<Scalar>>(3, 2, 1);

@@ -338,25 +338,33 @@ private:
     kron_node<Scalar> node_;
 };
 
-/// A kron of identities alone, which has no scalar type of its own: over double, and over any other scalar beside a matrix
-/// or a factor of that scalar.
-class identity_kron : public kron_expr<double> {
+/// A kron of identities and, where `Permutes`, permutations alone, which has no scalar type of its own: over double, and over any other
+/// scalar beside a matrix, an operator or a factor of that scalar.
+template <bool Permutes>
+class index_kron : public kron_expr<double> {
 public:
     using kron_expr<double>::kron_expr;
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] kron_expr<Other> cast() const {
-        kron_expr<Other> result;
-        for (const leaf& factor : node().factors()) {
-            result.edit().append(factor);
+        if constexpr (Permutes) {
+            eigen::enable_structure<Other>();
         }
+        kron_expr<Other> result;
+        for (leaf factor : node().factors()) {
+            factor.set_real_elements(Permutes && detail::is_complex_scalar<Other>);
+            result.edit().append(std::move(factor));
+        }
+        result.edit().set_alpha(detail::amount_as<Other>(node().alpha()));
         result.edit().rewritten().add(node().rewritten());
         return result;
     }
-    /// Itself, still without a scalar type.
-    [[nodiscard]] identity_kron transpose() const { return *this; }
-    [[nodiscard]] identity_kron conjugate() const { return *this; }
-    [[nodiscard]] identity_kron adjoint() const { return *this; }
+    /// @name Still without a scalar type.
+    /// @{
+    [[nodiscard]] index_kron transpose() const { return index_kron(kron_expr<double>::transpose().node()); }
+    [[nodiscard]] index_kron conjugate() const { return *this; }
+    [[nodiscard]] index_kron adjoint() const { return transpose(); }
+    /// @}
 };
 
 namespace eigen {
@@ -365,8 +373,13 @@ template <class Type>
 inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<kron_expr<Scalar>> = true;
-template <>
-inline constexpr bool is_kron<identity_kron> = true;
+template <bool Permutes>
+inline constexpr bool is_kron<index_kron<Permutes>> = true;
+
+template <class Type>
+inline constexpr bool is_index_kron = false;
+template <bool Permutes>
+inline constexpr bool is_index_kron<index_kron<Permutes>> = true;
 
 template <class Type>
 inline constexpr bool is_structured = false;
@@ -408,8 +421,8 @@ template <class Scalar>
 struct argument_scalar<kron_expr<Scalar>> {
     using type = Scalar;
 };
-template <>
-struct argument_scalar<identity_kron> {
+template <bool Permutes>
+struct argument_scalar<index_kron<Permutes>> {
     using type = void;
 };
 
@@ -444,7 +457,11 @@ struct scalar_of_all<First, Rest...> {
 };
 
 template <class Type>
-inline constexpr bool is_identity_factor = std::is_same_v<Type, identity_factor> || std::is_same_v<Type, identity_kron>;
+inline constexpr bool is_identity_factor =
+    std::is_same_v<Type, identity_factor> || std::is_same_v<Type, index_kron<false>>;
+/// What a kron without a scalar type of its own is made of.
+template <class Type>
+inline constexpr bool is_index_factor = is_identity_factor<Type> || is_index_kron<Type> || permutation_like<Type>;
 
 /// What shifts an operator: the identities of otimes, `MatrixXd::Identity(n, n)`, and their multiples.
 template <class Type>
@@ -496,8 +513,9 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
         detail::check_factor_order(argument.order);
         node.append(leaf::identity(argument.order));
         node.set_alpha(node.alpha() * detail::amount_as<Scalar>(argument.scale));
-    } else if constexpr (std::is_same_v<type, identity_kron>) {
-        node.append(argument.template cast<Scalar>().node());
+    } else if constexpr (is_index_kron<type>) {
+        append_kron(node, argument.template cast<Scalar>().node());
+        node.rewritten().add(rewrite::nested_kron_flattened);
     } else if constexpr (is_kron<type>) {
         append_kron(node, argument.node());
         node.rewritten().add(rewrite::nested_kron_flattened);
@@ -567,7 +585,7 @@ void append_structure(kron_node<Scalar>& node, Argument&& argument) {
 
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
 /// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
-/// Scalar: the common one; double when no argument has one (of identities alone see identity_kron). Cost: O(N). @throws shape_error when extents overflow.
+/// Scalar: the common one; double when no argument has one (of identities and permutations alone see index_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
@@ -575,8 +593,9 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     using combined =
         typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
-    constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_identity_factor<eigen::bare<Factors>> && ...);
-    std::conditional_t<no_scalar, identity_kron, kron_expr<scalar>> result;
+    constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_index_factor<eigen::bare<Factors>> && ...);
+    constexpr bool permutes = !(eigen::is_identity_factor<eigen::bare<Factors>> && ...);
+    std::conditional_t<no_scalar, index_kron<permutes>, kron_expr<scalar>> result;
     (eigen::append_argument(result.edit(), std::forward<Factors>(factors)), ...);
     result.node().check_extents();
     return result;
@@ -602,15 +621,17 @@ requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range
         }
     }
     node.check_extents();
-    return kron_expr<known_scalar>(std::move(node));
+    using result = std::conditional_t<eigen::is_index_factor<element>, index_kron<!eigen::is_identity_factor<element>>,
+                                      kron_expr<known_scalar>>;
+    return result(std::move(node));
 }
 
 /// kron(F, F, ..., F) with `count` factors; count 0 is the 1 x 1 one. An rvalue F is stored once.
 /// @throws shape_error for a negative count or when extents overflow.
 template <class Factor>
 requires(!any_device_operand<Factor>) [[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
-    const auto one = kron(std::forward<Factor>(factor));
-    return kron_expr<typename std::remove_const_t<decltype(one)>::Scalar>(detail::power_of(one.node(), count));
+    auto one = kron(std::forward<Factor>(factor));
+    return decltype(one)(detail::power_of(one.node(), count));
 }
 
 /// @name Scalar multiples of a kron: the scalar is kept beside the factors.
@@ -631,6 +652,20 @@ requires eigen::amount<Amount, Scalar>
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) { return k * amount; }
+/// A real number leaves a kron of identities and permutations without a scalar type.
+template <bool Permutes, class Amount>
+requires std::is_arithmetic_v<Amount>
+[[nodiscard]] auto operator*(const index_kron<Permutes>& k, const Amount& amount) {
+    return index_kron<Permutes>((static_cast<const kron_expr<double>&>(k) * amount).node());
+}
+template <bool Permutes, class Amount>
+requires std::is_arithmetic_v<Amount>
+[[nodiscard]] auto operator*(const Amount& amount, const index_kron<Permutes>& k) { return k * amount; }
+template <bool Permutes, class Amount>
+requires std::is_arithmetic_v<Amount>
+[[nodiscard]] auto operator/(const index_kron<Permutes>& k, const Amount& amount) {
+    return index_kron<Permutes>((static_cast<const kron_expr<double>&>(k) / amount).node());
+}
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator/(const kron_expr<Scalar>& k, const Amount& amount) {
@@ -654,6 +689,10 @@ template <class Scalar>
     node.set_alpha(-node.alpha());
     node.rewritten().add(rewrite::scalar_gathered);
     return kron_expr<Scalar>(std::move(node));
+}
+template <bool Permutes>
+[[nodiscard]] index_kron<Permutes> operator-(const index_kron<Permutes>& k) {
+    return k * -1;
 }
 /// @}
 

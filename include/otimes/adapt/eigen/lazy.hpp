@@ -590,14 +590,14 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scal
     return eigen::multiply<true>(std::forward<Matrix>(x), k);
 }
 
-/// A kron of identities takes the scalar of X.
-template <class Matrix>
-requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const identity_kron& k) {
-    return eigen::multiply<false>(std::forward<Matrix>(x), k.cast<eigen::scalar_of<Matrix>>());
+/// A kron of identities and permutations takes the scalar of X.
+template <class Matrix, bool Permutes>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const index_kron<Permutes>& k) {
+    return eigen::multiply<false>(std::forward<Matrix>(x), k.template cast<eigen::scalar_of<Matrix>>());
 }
-template <class Matrix>
-requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const identity_kron& k, Matrix&& x) {
-    return eigen::multiply<true>(std::forward<Matrix>(x), k.cast<eigen::scalar_of<Matrix>>());
+template <class Matrix, bool Permutes>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const index_kron<Permutes>& k, Matrix&& x) {
+    return eigen::multiply<true>(std::forward<Matrix>(x), k.template cast<eigen::scalar_of<Matrix>>());
 }
 /// @}
 

@@ -310,6 +310,17 @@ requires eigen::side_like<Matrix>
     auto side = eigen::make_side(std::forward<Matrix>(w));
     return operator_expr<eigen::absent, decltype(side), Scalar>({}, k, std::move(side), Scalar(1), Scalar(0));
 }
+/// A kron of identities and permutations takes the scalar of W.
+template <class Matrix, bool Permutes>
+requires(eigen::side_like<Matrix> && !eigen::permutation_like<eigen::bare<Matrix>>) [[nodiscard]] auto operator*(
+    Matrix&& w, const index_kron<Permutes>& k) {
+    return std::forward<Matrix>(w) * k.template cast<eigen::scalar_of<Matrix>>();
+}
+template <bool Permutes, class Matrix>
+requires(eigen::side_like<Matrix> && !eigen::permutation_like<eigen::bare<Matrix>>) [[nodiscard]] auto operator*(
+    const index_kron<Permutes>& k, Matrix&& w) {
+    return k.template cast<eigen::scalar_of<Matrix>>() * std::forward<Matrix>(w);
+}
 template <class Left, class Scalar, class Matrix>
 requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(const operator_expr<Left, eigen::absent, Scalar>& op, Matrix&& w) {

@@ -139,8 +139,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     expression.node().check();
     const auto demand_signature = [&](const program& given) {
         if (!(given == p.source)) {
-            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
-                                    describe_difference(p.source, given) + ". Make a plan for this one.");
+            const std::string difference = describe_difference(p.source, given);
+            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " + difference +
+                                    (difference.starts_with("the destination has")
+                                         ? ". make_plan(Y, expression) plans for this destination."
+                                         : ". Make a plan for this one."));
         }
     };
     const executor& chosen = current_executor();

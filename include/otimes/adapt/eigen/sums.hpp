@@ -345,6 +345,10 @@ operator_tree<Scalar> tree_of(const kron_expr<Other>& k) {
     append_kron(node, k.node());
     return operator_tree<Scalar>(std::move(node));
 }
+template <class Scalar, bool Permutes>
+operator_tree<Scalar> tree_of(const index_kron<Permutes>& k) {
+    return tree_of<Scalar>(k.template cast<Scalar>());
+}
 template <class Scalar, class Other>
 operator_tree<Scalar> tree_of(const sum_expr<Other>& s) {
     if constexpr (!std::is_same_v<Scalar, Other>) {
@@ -353,13 +357,18 @@ operator_tree<Scalar> tree_of(const sum_expr<Other>& s) {
     return promote_tree<Scalar>(s.tree());
 }
 
+/// Of a kron without a scalar type and another operator: that of the other.
 template <class First, class Second>
-using common_operator_scalar = detail::common_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>;
+using common_operator_scalar = std::conditional_t<
+    is_index_kron<bare<First>>, typename bare<Second>::Scalar,
+    std::conditional_t<is_index_kron<bare<Second>>, typename bare<First>::Scalar,
+                       detail::common_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>>>;
 
 template <class First, class Second>
 constexpr void require_operators_mix() {
     static_assert(
-        detail::scalars_mix<typename bare<First>::Scalar, typename bare<Second>::Scalar>,
+        is_index_kron<bare<First>> || is_index_kron<bare<Second>> ||
+            detail::scalars_mix<typename bare<First>::Scalar, typename bare<Second>::Scalar>,
         "otimes: a sum or product of operators mixes scalar types. Only a real type and its own complex type mix; "
         "convert the others with .cast<Scalar>().");
 }

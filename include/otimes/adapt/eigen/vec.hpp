@@ -224,6 +224,12 @@ template <class Scalar, class Matrix, bool ByRows>
     }
 }
 
+/// A kron of identities and permutations takes the scalar of X.
+template <bool Permutes, class Matrix, bool ByRows>
+[[nodiscard]] auto operator*(const index_kron<Permutes>& k, const vec_expr<Matrix, ByRows>& x) {
+    return k.template cast<eigen::scalar_of<Matrix>>() * x;
+}
+
 /// S * vec(X) for a square sum S, as kron_sum(A, B) * vec(X): a stacked matrix of X's shape. X is stacked in a copy of its own.
 /// @throws shape_error a sum that is not square, or of another order
 template <class Scalar, class Matrix, bool ByRows>

@@ -19,6 +19,7 @@
 // EXPECT: K(rows, cols) in device memory takes lists of indices
 // EXPECT: K(rows, cols) in device memory: X has another scalar type
 // EXPECT: d.asDiagonal() in device memory is of float, double and their complex types
+// EXPECT: this device_map is of const memory
 // EXPECT: a DeviceMatrix holds float, double
 #include <vector>
 
@@ -59,11 +60,13 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(K(3, 4));
     static_cast<void>(K(rows, rows) * F);
     static_cast<void>(H.asDiagonal());
+    otimes::device_map(dX.data(), 2, 2) += dX * K;
     DeviceMatrix<int> integers;
 #else
     DeviceMatrix<float> dF;
     DeviceMatrix<otimes::half> dH;
     dY = X;
+    dY = otimes::device_map(dX.data(), 2, 2) * K + otimes::device_map<double>(dY.data(), 2, 4);
     dY = dX * (K * K) + dX * K * K;
     dY *= K;
     dY = (dX * K + dX) / 2 + dX * ((K + 2 * K) / 3);

@@ -261,8 +261,8 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
             };
             const DeviceMatrix<Scalar, 1> x(spread(X)), z(spread(Z));
             DeviceMatrix<Scalar, 1> y(spread(Z));
-            const auto dX = device_map<Scalar, 1>(const_cast<Scalar*>(x.data()) + pad, rows, n, ld);
-            const auto dZ = device_map<Scalar, 1>(const_cast<Scalar*>(z.data()) + pad, rows, n, ld);
+            const auto dX = device_map<Scalar, 1>(x.data() + pad, rows, n, ld);
+            const auto dZ = device_map<Scalar, 1>(z.data() + pad, rows, n, ld);
             const auto dY = device_map<Scalar, 1>(y.data() + pad, rows, n, ld);
             const auto got = [&] { return host(host(y.to_host()).block(0, pad, rows, n)); };
             const auto check = [&](const auto& S, const host& want) {

@@ -258,8 +258,7 @@ void check_pieces(const std::vector<shapes>& list) {
                 return DeviceMatrix<Scalar, 1>(all, e);
             };
             const auto view = [&](const DeviceMatrix<Scalar, 1>& all, const host& m) {
-                return otimes::device_map<Scalar, 1>(const_cast<Scalar*>(all.data()) + 1, m.rows(), m.cols(),
-                                                     all.cols());
+                return otimes::device_map<Scalar, 1>(all.data() + 1, m.rows(), m.cols(), all.cols());
             };
             const DeviceMatrix<Scalar, 1> allX = padded(X), allV = padded(V);
             const auto dX = view(allX, X), dV = view(allV, V);

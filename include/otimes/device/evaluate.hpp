@@ -145,6 +145,10 @@ template <class Value, class Scalar>
 concept value_of_another = (is_product<Value> || is_sum<Value> ||
                             is_matrix<Value>)&&!std::is_same_v<typename Value::Scalar, Scalar>;
 
+/// A matrix in device memory of a destination's scalar.
+template <class Matrix, class Scalar>
+concept matrix_of = is_matrix<Matrix> && std::is_same_v<typename Matrix::Scalar, Scalar>;
+
 template <class Value>
 constexpr void refuse_another_scalar() {
     static_assert(always_false<Value>,

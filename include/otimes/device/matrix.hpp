@@ -16,16 +16,17 @@
 
 namespace otimes {
 
-/// Device memory that somebody else owns, as a matrix. Order: 0 column-major, 1 row-major (Eigen's numbers). Assigning to
-/// it writes through; it is never resized.
-template <class ScalarType, int Order>
-class DeviceMap {
+namespace device {
+
+/// What DeviceMap reads: memory that somebody else owns, `Element` const where it must not be written.
+template <class Element, int Order>
+class mapped {
 public:
-    using Scalar = ScalarType;
+    using Scalar = std::remove_const_t<Element>;
     static constexpr bool IsRowMajor = Order == 1;
 
     /// @pre data is device memory of the executor's device; outer_stride >= the inner extent, in elements.
-    DeviceMap(Scalar* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)
+    mapped(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)
         : data_(data), rows_(rows), cols_(cols), outer_stride_(outer_stride) {
         const std::int64_t inner = IsRowMajor ? cols : rows;
         if (rows < 0 || cols < 0 || outer_stride < inner) {
@@ -35,13 +36,12 @@ public:
                               ".");
         }
     }
-    DeviceMap(const DeviceMap&) = default;
 
     [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
     [[nodiscard]] std::int64_t size() const noexcept { return rows_ * cols_; }
     [[nodiscard]] std::int64_t outer_stride() const noexcept { return outer_stride_; }
-    [[nodiscard]] Scalar* data() const noexcept { return data_; }
+    [[nodiscard]] Element* data() const noexcept { return data_; }
     [[nodiscard]] matrix_view view() const noexcept {
         return {data_, rows_, cols_, IsRowMajor ? outer_stride_ : 1, IsRowMajor ? 1 : outer_stride_};
     }
@@ -56,7 +56,7 @@ public:
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
     /// A row or a column as the diagonal of a square factor or term: kron(A, d.asDiagonal()), K + d.asDiagonal(). Borrowed like a view.
-    [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(*this); }
+    [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(static_cast<const DeviceMap<Element, Order>&>(*this)); }
     /// @name Numbers: see device_algebra.hpp. They wait for the device.
     /// @{
     [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }
@@ -71,30 +71,48 @@ public:
         return DeviceMatrix<Scalar, Order>(expression()).template to_host<Host>();
     }
 
+private:
+    Element* data_;
+    std::int64_t rows_;
+    std::int64_t cols_;
+    std::int64_t outer_stride_;
+};
+
+}  // namespace device
+
+/// Device memory that somebody else owns, as a matrix. Order: 0 column-major, 1 row-major (Eigen's numbers). Assigning to
+/// it writes through; it is never resized.
+template <class ScalarType, int Order>
+class DeviceMap : public device::mapped<ScalarType, Order> {
+public:
+    using Scalar = ScalarType;
+    using device::mapped<Scalar, Order>::mapped;
+    DeviceMap(const DeviceMap&) = default;
+
     /// Y = expression, and the sums. Safe when Y overlaps operands. @throws shape_error when the shapes differ.
     template <device::value_of<ScalarType> Value>
     const DeviceMap& operator=(const Value& value) const {
-        device::require_shape(value, rows_, cols_, "Y = expression");
-        device::assign<Order>(value, view(), false, Scalar(1), nullptr);
+        device::require_shape(value, this->rows(), this->cols(), "Y = expression");
+        device::assign<Order>(value, this->view(), false, Scalar(1), nullptr);
         return *this;
     }
     const DeviceMap& operator=(const DeviceMap& other) const {
         return this == &other ? *this : *this = other.expression();
     }
-    template <int Other>
-    const DeviceMap& operator=(const DeviceMatrix<Scalar, Other>& other) const {
+    template <device::matrix_of<ScalarType> Matrix>
+    const DeviceMap& operator=(const Matrix& other) const {
         return *this = other.expression();
     }
     template <device::value_of<ScalarType> Value>
     const DeviceMap& operator+=(const Value& value) const {
-        device::require_shape(value, rows_, cols_, "Y += expression");
-        device::assign<Order>(value, view(), true, Scalar(1), nullptr);
+        device::require_shape(value, this->rows(), this->cols(), "Y += expression");
+        device::assign<Order>(value, this->view(), true, Scalar(1), nullptr);
         return *this;
     }
     template <device::value_of<ScalarType> Value>
     const DeviceMap& operator-=(const Value& value) const {
-        device::require_shape(value, rows_, cols_, "Y -= expression");
-        device::assign<Order>(value, view(), true, -Scalar(1), nullptr);
+        device::require_shape(value, this->rows(), this->cols(), "Y -= expression");
+        device::assign<Order>(value, this->view(), true, -Scalar(1), nullptr);
         return *this;
     }
     template <device::value_of_another<ScalarType> Other>
@@ -118,12 +136,40 @@ public:
     }
     template <class Value>
     void take_shape(const Value&) const noexcept {}
+};
+
+/// The same of memory that is only read.
+template <class ScalarType, int Order>
+class DeviceMap<const ScalarType, Order> : public device::mapped<const ScalarType, Order> {
+public:
+    using device::mapped<const ScalarType, Order>::mapped;
+    DeviceMap(const DeviceMap&) = default;
+
+    /// @name Do not compile.
+    /// @{
+    template <class Value>
+    const DeviceMap& operator=(const Value&) const {
+        return refuse<Value>();
+    }
+    const DeviceMap& operator=(const DeviceMap&) const = delete;
+    template <class Value>
+    const DeviceMap& operator+=(const Value&) const {
+        return refuse<Value>();
+    }
+    template <class Value>
+    const DeviceMap& operator-=(const Value&) const {
+        return refuse<Value>();
+    }
+    /// @}
 
 private:
-    Scalar* data_;
-    std::int64_t rows_;
-    std::int64_t cols_;
-    std::int64_t outer_stride_;
+    template <class Value>
+    const DeviceMap& refuse() const {
+        static_assert(
+            device::always_false<Value>,
+            "otimes: this device_map is of const memory, which is not assigned to. Map a pointer to non-const.");
+        return *this;
+    }
 };
 
 /// Borrowed device memory of any alignment as a matrix. Order: Eigen::ColMajor (0) or Eigen::RowMajor (1).
@@ -134,6 +180,16 @@ template <class Scalar, int Order = 0>
 }
 template <class Scalar, int Order = 0>
 [[nodiscard]] DeviceMap<Scalar, Order> device_map(Scalar* data, std::int64_t rows, std::int64_t cols) {
+    return {data, rows, cols, Order == 1 ? cols : rows};
+}
+/// The same of memory that is only read.
+template <class Scalar, int Order = 0>
+[[nodiscard]] DeviceMap<const Scalar, Order> device_map(const Scalar* data, std::int64_t rows, std::int64_t cols,
+                                                        std::int64_t outer_stride) {
+    return {data, rows, cols, outer_stride};
+}
+template <class Scalar, int Order = 0>
+[[nodiscard]] DeviceMap<const Scalar, Order> device_map(const Scalar* data, std::int64_t rows, std::int64_t cols) {
     return {data, rows, cols, Order == 1 ? cols : rows};
 }
 
@@ -173,8 +229,8 @@ public:
         *this = value;
     }
     DeviceMatrix(const DeviceMatrix& other) : home_(other.home_) { copy_elements(other); }
-    template <int Other>
-    explicit DeviceMatrix(const DeviceMatrix<Scalar, Other>& other) : home_(other.home()) {
+    template <device::matrix_of<ScalarType> Matrix>
+    explicit DeviceMatrix(const Matrix& other) : home_(other.home()) {
         *this = other.expression();
     }
     DeviceMatrix(DeviceMatrix&& other) noexcept { swap(other); }
@@ -190,12 +246,8 @@ public:
         swap(other);
         return *this;
     }
-    template <int Other>
-    DeviceMatrix& operator=(const DeviceMatrix<Scalar, Other>& other) {
-        return *this = other.expression();
-    }
-    template <int Other>
-    DeviceMatrix& operator=(const DeviceMap<Scalar, Other>& other) {
+    template <device::matrix_of<ScalarType> Matrix>
+    DeviceMatrix& operator=(const Matrix& other) {
         return *this = other.expression();
     }
     template <device::host_matrix Matrix>

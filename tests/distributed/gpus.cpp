@@ -99,6 +99,44 @@ TEST_CASE("products on GPUs of this process [gpus]") {
     }
 }
 
+TEST_CASE("diagonals that are too long to be written out, on GPUs of this process [gpus]") {
+    const std::vector<otimes::communicator> sets =
+        ranks_test::under_mpi() ? std::vector<otimes::communicator>{} : gpu_sets();
+    if (sets.empty()) {
+        MESSAGE("tests on several GPUs are skipped: there is no GPU");
+        return;
+    }
+    const matrix A = support::random_matrix<matrix>(6, 6, 71), B = support::random_matrix<matrix>(4, 4, 72);
+    const Eigen::VectorXf d = support::random_matrix<Eigen::VectorXf>(300, 1, 73);
+    const std::vector<std::int64_t> extents{6, 300, 4};
+    for (const int rows : {1, 5}) {
+        const matrix X = support::random_matrix<matrix>(rows, 7200, 74);
+        const Eigen::MatrixXd want =
+            X.cast<double>() * kron(A.cast<double>(), d.cast<double>().asDiagonal(), B.cast<double>());
+        for (const otimes::communicator& ranks : sets) {
+            CAPTURE(ranks.name());
+            std::vector<distribution> cuts{otimes::cut_rows(ranks.size())};
+            for (std::size_t k = 0; k < 3; ++k) {
+                cuts.push_back(otimes::cut_mode(1, ranks.size(), extents, k));
+            }
+            for (const distribution& from : cuts) {
+                CAPTURE(to_string(from));
+                DistributedMatrix<float> dX(ranks, rows, 7200, from), dY(ranks), dZ(ranks);
+                dX.from_host(X);
+                dY = dX * otimes::replicate(ranks, kron(A, d.asDiagonal(), B));
+                CHECK(support::close(dY.to_host(), want, 24));
+                dZ = dX * kron(otimes::identity(6), d.asDiagonal(), otimes::identity(4));
+                matrix scaled = X;
+                for (Eigen::Index j = 0; j < X.cols(); ++j) {
+                    scaled.col(j) *= d(j / 4 % 300);
+                }
+                CHECK((dZ.to_host().array() == scaled.array()).all());
+            }
+            ranks.barrier();
+        }
+    }
+}
+
 TEST_CASE("a message that does not come ends in an error in time [gpus]") {
     if (ranks_test::under_mpi()) {
         return;

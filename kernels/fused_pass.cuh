@@ -286,6 +286,10 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     using last_step_type = typename Group::last_step;
     own_sum<scalar, Group::sums_up> own;
     const last_step_type epilogue_step = last_step_for<Group>(arguments, y_wide, own);
+    const bool factors_first = Group::places_early && arguments.factors_ready;
+    const bool x_first = Group::places_early && arguments.x_ready;
+    const bool waits_late = Group::waits_late && x_first;
+    if (!factors_first) after_earlier_launches();
     const auto steps_of = [&](auto from, const tile_place<scalar>& place, const scalar* sF,
                               const last_step_type& last_step, const group_arguments<scalar>& now) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
@@ -294,6 +298,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 cluster_barrier();
             else
                 __syncthreads();
+            if (step == last && waits_late) after_earlier_launches();
             run_trip<Group, step, step == last || Group::swizzled ? 1 : Group::cluster, step == last && direct>(
                 sMain, sMain, sF, place, last_step, now);
         });
@@ -306,25 +311,95 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         steps_of(from, place, sFactors, epilogue_step, arguments);
     };
 
-    if constexpr (Group::slots == 0) {
+    // Behind a launch that leaves the factors alone they are placed while it ends, and X too is sent for where it leaves that alone; else the
+    // first tile is sent for first.
+    const auto place_and_send = [&](const group_arguments<scalar>& now, const auto& send_for_first_tile) {
+        if (!factors_first || x_first) send_for_first_tile();
+        if constexpr (copies_factors<Group>())
+            copy_factors<Group>(now, sFactors);
+        else
+            place_factors<Group>(now, sFactors);
+        if (factors_first && !waits_late) after_earlier_launches();
+        if (factors_first && !x_first) send_for_first_tile();
+    };
+
+    if constexpr (Group::rotates) {
+        static_assert(has_stage_barriers || !Group::rotates);
+        index_t tile = blockIdx.x;
+        const index_t tile_step = gridDim.x;
+        stage_barrier* const arrived = reinterpret_cast<stage_barrier*>(shared_bytes + Group::stage_barriers_offset);
+        if (threadIdx.x == 0)
+            for (int half = 0; half < 2; ++half) set_up(arrived[half], Group::threads);
+        __syncthreads();
+        const auto send_for = [&](const tile_place<scalar>& from, int half, int at) {
+            load_part<Group>(from, sMain + at, half);
+            copies_arrive(arrived[half]);
+        };
+        // The places of this tile's halves, and a free one: that of the second half of the tile before.
+        constexpr int each = Group::slot_count;
+        int first = 0, second = each, free = 2 * each;
+        tile_place<scalar> place = locate(tile < tiles ? tile : 0);
+        place_and_send(arguments, [&] {
+            if (tile < tiles) {
+                send_for(place, 0, first);
+                send_for(place, 1, second);
+            }
+        });
+        __syncthreads();
+#pragma unroll 1
+        for (unsigned turn = 0; tile < tiles; ++turn) {
+            tile += tile_step;
+            const bool more = tile < tiles;
+            const tile_place<scalar> coming = more ? locate(tile) : place;
+#pragma unroll 1
+            for (int half = 0; half < 2; ++half) {
+                // The second half has arrived: every warp has refilled its place, and so is done with the tile before.
+                wait(arrived[half], turn);
+                if (half == 0)
+                    ask_for_tile<Group>(place);
+                else if (more)
+                    send_for(coming, 0, free);
+                scalar* const sHalf = sMain + (half == 0 ? first : second);
+                for_constants<0, last>([&](auto s) {
+                    constexpr int step = decltype(s)::value;
+                    if constexpr (step > 0) __syncthreads();
+                    run_trip<Group, step, 2, false>(sHalf, sHalf, sFactors, place, epilogue_step, arguments);
+                });
+            }
+            __syncthreads();
+            const next_half<Group> next(coming, more, second - first - each);
+            run_trip<Group, last, 1, true>(sMain + first, sMain + first, sFactors, place, epilogue_step, arguments,
+                                           next);
+            if (more && !next.refills()) {
+                __syncthreads();
+                load_part<Group>(coming, sMain + first, 1);
+            }
+            copies_arrive(arrived[1]);
+            place = coming;
+            const int was_second = second;
+            second = first;
+            first = free;
+            free = was_second;
+        }
+    } else if constexpr (Group::slots == 0) {
         // The first tile is on its way while the factors are placed.
         constexpr int sharing = Group::cluster * Group::slices;  // blocks that share a tile
         index_t tile = blockIdx.x / sharing;
         const index_t tile_step = gridDim.x / sharing;
         const int part = Group::cluster > 1 ? cluster_rank() : 0;
         if (tile >= tiles) {
+            if (factors_first) after_earlier_launches();
             if constexpr (Group::sums_up) store_sum<Group>(own.value, arguments, shared_bytes);
             return;
         }
         tile_place<scalar> place = locate(tile);
-        load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
-        commit_copies();
+        const auto send_for_first_tile = [&] {
+            load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
+            commit_copies();
+        };
         if constexpr (Group::refills) {
+            place_and_send(arguments, send_for_first_tile);
             ask_for_tile<Group>(place);
-            if constexpr (copies_factors<Group>())
-                copy_factors<Group>(arguments, sFactors);
-            else
-                place_factors<Group>(arguments, sFactors);
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();
@@ -349,10 +424,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             }
         } else if constexpr (Group::terms == 1) {
             arguments_of_tile<Group> of_tile(arguments, tile);
-            if constexpr (copies_factors<Group>())
-                copy_factors<Group>(of_tile.now, sFactors);
-            else
-                place_factors<Group>(of_tile.now, sFactors);
+            place_and_send(of_tile.now, send_for_first_tile);
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();
@@ -370,6 +442,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         } else if constexpr (Group::kept) {
             // Each tile once for every term, X from its own place; the next X is on its way as soon as the last term has read this one.
             scalar* const sX = sMain + Group::main_count;
+            send_for_first_tile();
 #pragma unroll 1
             for (int t = 0; t < (Group::factors_stay ? Group::terms : 1); ++t)
                 place_factors<Group>(arguments_of_term<Group>(arguments, t), sFactors + t * Group::factors_each);
@@ -416,6 +489,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         } else {
             // Each tile once for every term: X comes from memory for the first one and from L2 for the others, which add to what they
             // find in Y there: every thread its own elements.
+            send_for_first_tile();
 #pragma unroll 1
             for (int t = 0; t < (Group::factors_stay ? Group::terms : 1); ++t)
                 place_factors<Group>(arguments_of_term<Group>(arguments, t), sFactors + t * Group::factors_each);

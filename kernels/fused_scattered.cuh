@@ -33,7 +33,6 @@ struct scattered_arguments {
 template <class Group>
 __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
     fused_scattered(const __grid_constant__ scattered_arguments<typename Group::scalar> arguments) {
-    after_earlier_launches();
     using scalar = typename Group::scalar;
     static_assert(Group::scattered);
     constexpr int in = Group::count_p(), out = Group::count_q();

@@ -19,7 +19,6 @@ namespace otimes::kernels {
 template <class Group>
 __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
     fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
-    after_earlier_launches();
     using scalar = typename Group::scalar;
     static_assert(Group::run == 1);
     constexpr int in = Group::count_p(), out = Group::count_q() * Group::slices;

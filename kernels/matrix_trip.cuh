@@ -42,8 +42,8 @@ struct matrix_trip_shape {
                   "the matrix unit takes float and double; complex groups use multiply-adds");
     static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
     static_assert(!Group::swizzled || !last_mode);
-    static_assert(!warpgroup || (Group::words == 1 && Group::segments == 1 && warps % (4 * split) == 0 &&
-                                 (Q / split == 64 || Q / split == 32)),
+    static_assert(!warpgroup || (Group::words == 1 && (Group::segments == 1 || Group::rotates) &&
+                                 warps % (4 * split) == 0 && (Q / split == 64 || Q / split == 32)),
                   "a warpgroup takes 32 or 64 new indices of float fibres");
 
     // Slot (k, n, lane) of the factor's fragments: the pair F[p, q], F[p_next, q_next].
@@ -354,6 +354,14 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int blocks = ToY ? Group::cluster : 1;          // that share this trip
     constexpr int items = (all_items + blocks - 1) / blocks;  // of this block
     constexpr int held = P / blocks;                          // indices of the mode in one block
+    constexpr bool halved = is_same<Next, next_half<Group>>;  // the mode's second half stands elsewhere
+    static_assert(!halved || (blocks == 1 && !shape::last_mode && P % 16 == 0));
+    const auto gap_at = [&next](int p) {
+        if constexpr (halved)
+            return p < P / 2 ? 0 : next.gap;
+        else
+            return 0;
+    };
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     static_assert(Group::run == 1 || Group::run % wide == 0);
@@ -464,7 +472,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                     int(unsigned(p) / unsigned(held)));
                             else
                                 *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(
-                                    further<Group>(sFrom, lane_offset[s], 0, (8 * k + 4 * h) * stride));
+                                    further<Group>(sFrom + gap_at(8 * k), lane_offset[s], 0, (8 * k + 4 * h) * stride));
                         }
                     }
                 }
@@ -573,7 +581,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             if constexpr (blocks > 1)
                                 read_from_block<4>(&x, sFrom + Group::place(at_fibre[j] + p % held * stride), p / held);
                             else
-                                x = sFrom[Group::place(at_fibre[j] + p * stride)];
+                                x = sFrom[Group::place(at_fibre[j] + p * stride) + gap_at(p)];
                             if constexpr (Group::inputs > 1)
                                 sum += x * element_of_inputs<shape>(arguments, p, q);
                             else
@@ -633,8 +641,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                         for (int s = 0; s < halves; ++s)
                             if (inside[s])
-                                next.template fetch<P / 4, wide>(
-                                    place, outer_index[s], inner_index[s], inner / Group::run, t, 4,
+                                next.template fetch<P / (halved ? 8 : 4), wide>(
+                                    place, outer_index[s], inner_index[s], inner / Group::run, halved ? P / 2 + t : t,
+                                    4,
                                     [&](int k) { return sTo + Group::place_further(lane_offset[s], 4 * k * stride); });
 #pragma unroll
                 for (int s = 0; s < halves; ++s) {

@@ -5,7 +5,7 @@
 // The tile is a tensor [Rows, D_1, .., D_n, Run] with D_i = max(P_i, Q_i): mode i is replaced where it stands, so one buffer
 // serves. Level 0 is the rows, level i mode i, level n + 1 the run of neighbouring elements that no factor of the group touches.
 // Two threads of an access must not meet in one bank of shared memory. Groups of square modes whose extents are powers of two and that
-// have a pair trip keep their elements close together and exchange the 16-byte pieces of each 128 bytes (swizzle_of() says how); in
+// have a pair trip, or rotate, keep their elements close together and exchange the 16-byte pieces of each 128 bytes (swizzle_of() says how); in
 // all other groups strides are rounded up (stride() says how).
 #pragma once
 #include "device_language.cuh"
@@ -120,15 +120,23 @@ struct mode_group {
             if (is_pair(i)) return true;
         return false;
     }
-    __host__ __device__ static constexpr bool all_powers_of_two() {
+    // And by a warp's or a warpgroup's matrix unit.
+    __host__ __device__ static constexpr bool all_powers_of_two(int most_unit = 1) {
         for (int i = 0; i < P::count; ++i)
             if (P::at(i) != Q::at(i) || (P::at(i) & (P::at(i) - 1)) != 0) return false;
         for (int i = 0; i < Trips::count; ++i)
-            if (Trips::unit(i) != 1) return false;
+            if (Trips::unit(i) < 1 || Trips::unit(i) > most_unit) return false;
         return (Run & (Run - 1)) == 0;
     }
-    static constexpr bool swizzled = any_pair();
-    static_assert(!swizzled || (all_powers_of_two() && Segments == 1),
+    // A tile takes two of three places, one for each half of mode 1. The third one takes the first half of the next tile while this one is
+    // worked on; the last trip refills the first half's place with the next tile's second half. So something arrives during every
+    // trip, for half a tile more of shared memory: where a tile has its multiprocessor to itself.
+    static constexpr bool rotates = Segments == 2 && Slots == 1 && Run * words >= 32 && Rows == 1 && Cluster == 1 &&
+                                    Terms == 1 && Inputs == 1 && !any_pair() && all_powers_of_two(2) &&
+                                    P::at(0) == 32 && Trips::count == P::count && Trips::count > 1 &&
+                                    Trips::first(Trips::count - 1) == 1 && Trips::split(Trips::count - 1) == 1;
+    static constexpr bool swizzled = any_pair() || rotates;
+    static_assert(!any_pair() || (all_powers_of_two() && Segments == 1),
                   "a pair trip wants square modes, powers of two, all by the matrix unit");
     static constexpr int cut = swizzled ? Trips::first(Trips::count - 1) : 1;  // the level that a cluster shares out
     static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(cut - 1) % Cluster == 0 &&
@@ -352,6 +360,21 @@ struct mode_group {
                                     !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
                                     (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
 
+    // Launched early, it may read its factors, and X, before it waits for the launch in front (fused_pass.cuh): where a pass may come second, or
+    // blocks are few, and as the executor launches early. Elsewhere the other way would only take registers.
+    static constexpr bool places_early = (Slots == 0 || rotates) && Terms == 1 && Cluster == 1 && !in_pieces &&
+                                         (Run > 1 ? BlocksPerMultiprocessor <= 4 : BlocksPerMultiprocessor == 1);
+    // And compute: slices whose threads have so many multiply-adds (in words) that this gains more than what follows loses, which can itself
+    // begin only after that wait.
+    __host__ __device__ static constexpr int products_each() {
+        int n = 0;
+        for (int i = 0; i < Trips::count; ++i)
+            for (int l = Trips::first(i); l < Trips::first(i) + Trips::modes(i); ++l)
+                n += Rows * extent_product(i, 1, modes) * q(l);
+        return n / Threads;
+    }
+    static constexpr bool waits_late = places_early && Slices > 1 && products_each() * words >= 512;
+
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
     static constexpr int held_words =
         only_staged && Trips::unit(0) == 1 && !is_pair(0) && (words == 2 || presplit(Trips::first(0)))
@@ -375,7 +398,7 @@ struct mode_group {
     static constexpr bool flows = only_staged && Slots > 1 && (holds_factor || BlocksPerMultiprocessor == 1);
     static constexpr int stage_barriers_offset =
         max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
-    static constexpr int shared_bytes = stage_barriers_offset + (flows ? 2 * Slots * 8 : 0);
+    static constexpr int shared_bytes = stage_barriers_offset + (flows ? 2 * Slots * 8 : rotates ? 2 * 8 : 0);
 
     // Of fused_sum: the factors, X, with a slot the next X, and the sum.
     static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(Scalar));

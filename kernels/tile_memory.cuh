@@ -40,6 +40,9 @@ struct group_arguments {
     unsigned divisor, magic;
     int shift;
     bool conjugate_y;  // of a dot product: Y's complex conjugate
+    // The launch before this one waits for those before it (launch_order.cuh) and writes no factor: they may be read while it runs. And
+    // with x_ready, which implies that: nor X.
+    bool factors_ready, x_ready;
 };
 
 // Where one tile lies in device memory.
@@ -218,6 +221,15 @@ struct next_tile {
             gX += each;
         }
     }
+};
+// The same of groups that rotate: the second half of mode 1 is sent for, in the place of the first half of the tile at work, whose own second
+// half stands `gap` elements behind where it would follow.
+template <class Group>
+struct next_half : next_tile<Group> {
+    int gap;
+
+    __device__ __forceinline__ next_half(const tile_place<typename Group::scalar>& next, bool exists, int gap_)
+        : next_tile<Group>(next, exists), gap(gap_) {}
 };
 struct no_next_tile {};
 

@@ -161,6 +161,7 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     a.inner = s.place.inner;
     a.x_inner = s.place.x_inner;
     a.y_inner = s.place.y_inner;
+    a.factors_ready = l.factors_ready;
     for (Scalar& alpha : a.more_alpha) {
         alpha = one;
     }
@@ -207,6 +208,8 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
         block.bytes.resize(sizeof(arguments) + sizeof(scattered_rest));
     }
     block.alpha_offset = offsetof(arguments, alpha);
+    block.ready_offset = offsetof(arguments, factors_ready);
+    static_assert(offsetof(arguments, x_ready) == offsetof(arguments, factors_ready) + 1);
     return block;
 }
 

@@ -125,6 +125,7 @@ struct group_arguments {
     unsigned divisor, magic;
     int shift;
     bool conjugate_y;
+    bool factors_ready, x_ready;
 };
 
 inline constexpr std::size_t most_receivers = 16;
@@ -183,6 +184,7 @@ struct argument_block {
     std::vector<std::byte> bytes;  ///< alpha = 1; beta = 1 or 0
     std::vector<hole> addresses;
     std::size_t alpha_offset = 0;
+    std::size_t ready_offset = 0;  ///< of factors_ready, which x_ready follows; 0: neither
     /// Further scalars: of the addend and of terms.
     struct scalar_hole {
         std::size_t offset = 0;

@@ -275,10 +275,17 @@ void join_terms(std::vector<launch>& list, const gpu_description& gpu) {
     for (launch& next : list) {
         if (!joined.empty() && is_plain(next) && next.add) {
             launch& sum = joined.back();
-            // A whole tile that arrives ahead makes room for the input that stays.
-            gpu_group group = next.fused.group;
+            // Terms are loaded where they are worked on. A whole tile that arrives ahead makes room for the input that stays.
+            const auto without_rotation = [](gpu_group g) {
+                if (planning::group_memory::rotates(g)) {
+                    g.tile.segments = 1;
+                    g.tile.slots = 0;
+                }
+                return g;
+            };
+            gpu_group group = without_rotation(next.fused.group);
             const bool ahead = group.tile.slots > 0 && group.tile.segments == 1;
-            gpu_group of_sum = sum.fused.group;
+            gpu_group of_sum = without_rotation(sum.fused.group);
             if (ahead) {
                 group.tile.slots = of_sum.tile.slots = 0;
             }

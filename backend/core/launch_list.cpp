@@ -557,8 +557,30 @@ std::optional<diagonal_shape> diagonal_of(const launch& l) {
     return scale;
 }
 
+namespace {
+
+/// Says which launches of a list may read their factors before the fused launch in front of them has ended.
+void find_ready_factors(std::vector<launch>& list) {
+    for (std::size_t i = 1; i < list.size(); ++i) {
+        const launch& front = list[i - 1];
+        const auto is_written = [&front](const memory_reference& factor) {
+            const auto same = [&factor](const memory_reference& to) {
+                return to.where == factor.where && to.index == factor.index;
+            };
+            return same(front.y) || same(front.second);
+        };
+        list[i].factors_ready = list[i].kind == launch_kind::fused && front.kind == launch_kind::fused &&
+                                std::ranges::none_of(list[i].factors, is_written);
+    }
+}
+
+}  // namespace
+
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
-    return lowering_to_launches(p, gpu, allow_fused).run();
+    launch_list list = lowering_to_launches(p, gpu, allow_fused).run();
+    find_ready_factors(list.slab);
+    find_ready_factors(list.rest);
+    return list;
 }
 
 }  // namespace otimes::backend

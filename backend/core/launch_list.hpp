@@ -139,6 +139,8 @@ struct launch {
     fused_shape fused;
     dot_shape dot;
     std::int32_t pass = -1;  ///< of the plan, for traces
+    bool factors_ready =
+        false;  ///< fused: may read its factors while the launch before it runs (kernels/tile_memory.cuh)
     friend bool operator==(const launch&, const launch&) = default;
 };
 

@@ -106,6 +106,27 @@ bool is_captured(CUstream stream) {
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+captured_place place_in_capture(CUstream stream) {
+    captured_place place;
+    if (!driver().has_early_launch) {
+        return place;
+    }
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = nullptr;
+    const CUgraphNode* nodes = nullptr;
+    std::size_t count = 0;
+#if CUDA_VERSION >= 13000
+    const CUgraphEdgeData* edges = nullptr;
+    const CUresult code =
+        driver().cuStreamGetCaptureInfo(stream, &status, &place.sequence, &graph, &nodes, &edges, &count);
+#else
+    const CUresult code = driver().cuStreamGetCaptureInfo(stream, &status, &place.sequence, &graph, &nodes, &count);
+#endif
+    place.captured = code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    place.node = place.captured && count == 1 ? nodes[0] : nullptr;
+    return place;
+}
+
 bool may_launch_early(CUfunction function) {
     int architecture = 0;
     return driver().has_early_launch &&

@@ -39,7 +39,7 @@ namespace otimes::backend {
 #define OTIMES_CLUSTER_FUNCTIONS(each) each(cuOccupancyMaxActiveClusters)
 
 /// Since 11.8; used from 12.3 on, which captures a launch that may begin early into a graph as such.
-#define OTIMES_LAUNCH_FUNCTIONS(each) each(cuLaunchKernelEx)
+#define OTIMES_LAUNCH_FUNCTIONS(each) each(cuLaunchKernelEx) each(cuStreamGetCaptureInfo)
 
 struct driver_functions {
 #define OTIMES_MEMBER(name) decltype(&::name) name = nullptr;
@@ -73,10 +73,22 @@ void check(CUresult code, const char* call);
 
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)
 
-/// True where a kernel that calls after_earlier_launches() (kernels/launch_order.cuh) was compiled with its wait, and the driver can launch
 /// True while the stream is being captured into a graph. @throws device_error
 bool is_captured(CUstream stream);
 
+/// Where a stream stands that is being captured. The same node of the same sequence later: nothing has come between.
+struct captured_place {
+    bool captured = false;
+    cuuint64_t sequence = 0;  ///< of the capture, unique in the process
+    CUgraphNode node =
+        nullptr;  ///< the only one that what comes next will follow; none where there are more, or none yet
+    friend bool operator==(const captured_place&, const captured_place&) = default;
+};
+
+/// Where the stream stands; not captured where the driver cannot tell.
+captured_place place_in_capture(CUstream stream);
+
+/// True where a kernel that calls after_earlier_launches() (kernels/launch_order.cuh) was compiled with its wait, and the driver can launch
 /// it before the one in front has ended.
 bool may_launch_early(CUfunction function);
 

@@ -115,15 +115,18 @@ std::int64_t blocks_that_come_back(const launch& l, std::int64_t useful, std::in
     return turns(blocks) == turns(resident) ? blocks : resident;
 }
 
-/// The launches of a plan begin early all or none: what was measured.
+/// The launches of a plan begin early all or none: what was measured. But blocks that have a multiprocessor each settle evenly behind any
+/// launch of the plan that is not in clusters, since they come where all of its blocks have left.
 void launch_early_together(prepared_plan& p) {
     bool all = true;
     for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
         all = all && std::ranges::all_of(*part, &prepared_launch::early);
     }
     for (std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
+        const prepared_launch* front = nullptr;
         for (prepared_launch& l : *part) {
-            l.early = all;
+            l.early = all || (l.early && l.alone && front != nullptr && !front->clustered);
+            front = &l;
         }
     }
 }
@@ -464,6 +467,8 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         const bool large = l.kind == launch_kind::fused && l.fused.group.tile.cluster == 1 &&
                            resident <= std::int64_t{4} * gpu.multiprocessors;
         ready.early = (few || large) && waits_for_earlier_launches(request, kernel->function);
+        ready.clustered = l.kind == launch_kind::fused && l.fused.group.tile.cluster > 1;
+        ready.alone = large && resident <= gpu.multiprocessors;
         const auto grid_of = [useful](std::int64_t blocks) {
             return static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, blocks), 1, (1ll << 31) - 1));
         };
@@ -528,6 +533,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         ready->after = prepare(ready->list.after);
     }
     launch_early_together(*ready);
+    ready->reads_early = may_read_early(ready->list) && !ready->slab.empty() && ready->slab.front().early;
     return ready;
 }
 
@@ -709,7 +715,15 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
         }
         return base == nullptr ? base : base + at.offset_bytes + slab * at.slab_bytes;
     };
+    // In a graph it is known which kernel this run follows: what that does not write may be read while it runs.
+    const captured_place here = place_in_capture(stream_);
+    const early_reads early =
+        ready.reads_early && !beside && to == nullptr && here.node != nullptr && here == last_captured_.behind
+            ? early_reads_of(list, ready.made_for.source, b, last_captured_.written)
+            : early_reads{};
+    bool launched = false;
     const auto launch_all = [&](const std::vector<prepared_launch>& launches, std::int64_t slab) {
+        launched = launched || !launches.empty();
         for (const prepared_launch& l : launches) {
             alignas(16) std::array<std::byte, most_argument_bytes> arguments;
             std::memcpy(arguments.data(), l.arguments.bytes.data(), l.arguments.bytes.size());
@@ -731,6 +745,10 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                 write_scalar(arguments.data() + l.arguments.alpha_offset, l.arguments.accumulator,
                              b.scalars[static_cast<std::size_t>(l.arguments.scalar)]);
             }
+            if (early.factors && &l == ready.slab.data() && slab == 0) {
+                const std::array<bool, 2> flags{true, early.x};
+                std::memcpy(arguments.data() + l.arguments.ready_offset, flags.data(), sizeof(flags));
+            }
             if (to != nullptr && l.arguments.scattered_offset > 0) {
                 write_scattered(arguments.data() + l.arguments.scattered_offset, to->shape, to->receivers,
                                 list.slab.front().fused.group.count_q(), to->tell);
@@ -746,6 +764,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
         launch_all(s + 1 == list.slab_count && !ready.rest.empty() ? ready.rest : ready.slab, s);
     }
     launch_all(ready.after, 0);
+    if (here.captured && launched && to == nullptr) {
+        last_captured_ = {place_in_capture(stream_), ranges_written(ready.made_for.source, b, workspace)};
+    }
 }
 
 // --- the executors of the process -----------------------------------------------------------------------------------

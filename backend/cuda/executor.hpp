@@ -17,6 +17,7 @@
 #include <otimes/cuda.hpp>
 
 #include "../core/arguments.hpp"
+#include "../core/early_reads.hpp"
 #include "../core/launch_list.hpp"
 #include "device.hpp"
 #include "streaming.hpp"
@@ -30,6 +31,8 @@ struct prepared_launch {
     unsigned threads = 1;
     unsigned shared_bytes = 0;
     bool early = false;      ///< launched before the one in front has ended; the kernel waits for it itself
+    bool alone = false;      ///< each block has a multiprocessor to itself
+    bool clustered = false;  ///< in clusters
     unsigned half_grid = 1;  ///< that leaves room for about as many blocks of something else
     argument_block arguments;
     std::int32_t pass = -1;
@@ -47,7 +50,8 @@ struct prepared_plan {
     bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
     std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;
-    bool scattered = false;  ///< for run_scattered; without launches where no kernel does that
+    bool reads_early = false;  ///< its first launch may read before the launch in front of the run has ended
+    bool scattered = false;    ///< for run_scattered; without launches where no kernel does that
 };
 
 class gpu_executor final : public device_executor {
@@ -119,6 +123,12 @@ private:
     mutable std::unordered_multimap<std::uint64_t, std::shared_ptr<const prepared_plan>> plans_;
     /// Held while a run queues its launches: runs of several threads share the stream and its workspace.
     mutable std::mutex queue_mutex_;
+    /// The last run that was captured: where the stream stood behind it, and what it wrote.
+    struct captured_run {
+        captured_place behind;
+        std::vector<address_range> written;
+    };
+    mutable captured_run last_captured_;
     mutable arena workspace_;
     mutable arena scratch_;
     mutable pinned_blocks pinned_;

@@ -143,7 +143,7 @@ struct runner {
                 const std::int64_t resident = pass.tile.cluster > 1 ? std::int64_t(k.occupancy) * pass.tile.cluster
                                                                     : std::int64_t(m.multiprocessors) * k.occupancy;
                 void* parameters[] = {&a};
-                // Early, as the executor launches kernels of few or large blocks (kernels/launch_order.cuh).
+                // Early, as the executor launches kernels of few or large blocks (kernels/launch_order.cuh), and their factors first.
                 CUlaunchAttribute early{};
                 early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
                 early.value.programmaticStreamSerializationAllowed = 1;
@@ -155,6 +155,7 @@ struct runner {
                 config.hStream = s;
                 config.attrs = &early;
                 config.numAttrs = pass.tile.cluster == 1 && pass.tile.blocks <= 4 ? 1 : 0;
+                a.factors_ready = n > 0;
                 CU(cuLaunchKernelEx(&config, k.function, parameters, nullptr));
                 from = to;
                 row_in = row_out;

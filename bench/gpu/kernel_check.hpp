@@ -378,6 +378,10 @@ inline std::vector<check_group> check_groups() {
         {"f32", power(16, 3), power(16, 3), "O m1-3 run32 t128 b3 g1 s0 c8 : 2+2m 1m"},
         {"f64", power(8, 3), power(8, 3), "O m1-3 run32 t256 b3 g1 s0 c2 : 3m 2m 1m"},
         {"f64", power(32, 2), power(32, 2), "O m1-2 run16 t256 b2 g1 s0 c2 : 2m 1m"},
+        // tiles that rotate through three places
+        {"f32", power(32, 2), power(32, 2), "O m1-2 run32 t256 b1 g2 s1 : 2w 1w"},
+        {"f32", power(32, 2), power(32, 2), "O m1-2 run32 t512 b1 g2 s1 : 2m 1m"},
+        {"f64", power(32, 2), power(32, 2), "O m1-2 run16 t512 b1 g2 s1 : 2m 1m"},
         {"f64", power(64, 1), power(64, 1), "O m1 run32 t128 b2 g1 s3 : 1m/4"},
         {"f64", power(128, 1), power(128, 1), "T m1 r64 t256 b1 g1 s3 : 1m/8"},
         {"f64", power(128, 1), power(128, 1), "O m1 run64 t256 b1 g1 s2 : 1m/8"},
@@ -479,7 +483,7 @@ inline std::vector<check_placement> check_placements(const fused_pass& pass) {
     c.inner = pass.outer ? pass.tile.run + pass.tile.run / 2 + 1 : 0;
     c.tiles_at_once = 1;
     add(c);
-    if (pass.tile.slots > 1) {  // a block comes back to each stage
+    if (pass.tile.slots > 0) {  // a block comes back to each stage
         c = place("many tiles");
         (pass.outer ? c.inner : c.lines) = 7 * (pass.outer ? pass.tile.run : pass.tile.rows);
         c.tiles_at_once = 1;

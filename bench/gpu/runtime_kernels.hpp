@@ -98,6 +98,10 @@ struct group_arguments {  // as in kernels/tile_memory.cuh
     long long c_offset;
     alignas(sizeof(T)) T more_alpha[3];
     long long second;
+    void* sums_or_d;
+    unsigned divisor, magic;
+    int shift;
+    bool conjugate_y, factors_ready, x_ready;
 };
 
 struct job {

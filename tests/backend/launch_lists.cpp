@@ -726,6 +726,13 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
         summed = added = 0;
         run({{4, 4, 4, 4}, {4, 4, 4, 4}}, 7, pad, matrix, add, small, true, summed, added);
         CHECK(added == 0);  // several passes: through Y, then the matrix
+        if (bits < 3) {     // whose tile would rotate through three places, but not with several terms
+            summed = 0;
+            gpu_description one = h200();
+            one.multiprocessors = 1;
+            run({{32, 32, -16}, {32, 32, -16}}, 2, pad, matrix, add, one, true, summed, added);
+            CHECK(summed == 1);
+        }
         // Terms that end with the same pass: their first passes are added up, in one launch, and it is done once.
         std::size_t apart = 0, together = 0;
         const std::vector<std::vector<std::int64_t>> four{{4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 4}};

@@ -118,7 +118,8 @@ TEST_CASE("a captured expression replays with new contents" * needs_gpu()) {
     }
 }
 
-// A kernel may be launched before the one in front of it has ended: it must wait for its operand and for its factor. Permutations are exact.
+// A kernel may be launched before the one in front of it has ended: it must wait for its operand and for its factor, where that one writes them.
+// Permutations are exact.
 TEST_CASE("each of many launches sees what the one before it wrote, in a stream and in a graph" * needs_gpu()) {
     driver cuda;
     CUstream_st* stream = nullptr;
@@ -135,12 +136,14 @@ TEST_CASE("each of many launches sees what the one before it wrote, in a stream 
         const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(rows, 30, 1);
         Eigen::MatrixXf all = Eigen::MatrixXf::Identity(30, 30), F = shift(6);  // what X has been multiplied by
         const DeviceMatrix<float> dP(P, e), dQ(Q, e), dR(R, e);
-        DeviceMatrix<float> dX(X, e), dY(rows, 30, e), dF(F, e), dG(6, 6, e);
+        DeviceMatrix<float> dX(X, e), dY(rows, 30, e), dF(F, e), dG(6, 6, e), dV(rows, 30, e), dW(rows, 30, e);
         const auto turn = [&] {
             dG.noalias() = dF * kron(dP, dQ);
             dY.noalias() = dX * kron(dG, dR);
             dF.noalias() = dG * kron(dP, dQ);
             dX.noalias() = dY * kron(dF, dR);
+            dV.noalias() = dX * kron(dP, dQ, dR);  // X is new, the factors are not
+            dW.noalias() = dX * kron(dG, dR);      // nothing is
         };
         const auto require_turns = [&](int turns) {
             for (int i = 0; i < 2 * turns; ++i) {
@@ -148,7 +151,11 @@ TEST_CASE("each of many launches sees what the one before it wrote, in a stream 
                 all = expected_right(all, std::vector<Eigen::MatrixXf>{F, R});
             }
             CHECK(dF.to_host() == F);
-            CHECK(dX.to_host() == X * all);
+            const Eigen::MatrixXf now = X * all,
+                                  G = expected_right(F, std::vector<Eigen::MatrixXf>{P.transpose(), Q.transpose()});
+            CHECK(dX.to_host() == now);
+            CHECK(dV.to_host() == expected_right(now, std::vector<Eigen::MatrixXf>{P, Q, R}));
+            CHECK(dW.to_host() == expected_right(now, std::vector<Eigen::MatrixXf>{G, R}));
         };
         for (int i = 0; i < 50; ++i) turn();
         require_turns(50);

@@ -243,9 +243,14 @@ TEST_CASE("outer groups: long runs for lines of whole tiles, clusters where ther
     CHECK(tile_of(1, 262144, otimes::h200()) == "run16 t128 b3 g1 s0 c8 : 2+2m 1m");
     r.p = r.q = {32, 32};
     r.order = {2, 1};
-    CHECK(tile_of(1, 32768, otimes::h200()) == "run16 t256 b2 g1 s0 c2 : 2m 1m");
-    CHECK(tile_of(1, 32768, alone) == "run16 t256 b1 g1 s0 : 2m 1m");
-    CHECK(tile_of(1024, 1024, otimes::h200()) == "run16 t512 b1 g1 s0 : 2m 1m");
+    CHECK(tile_of(1, 32768, otimes::h200()) == "run16 t512 b1 g2 s1 : 2m 1m");
+    CHECK(tile_of(1024, 1024, otimes::h200()) == "run16 t512 b1 g2 s1 : 2m 1m");
+    gpu_description less = otimes::h200();  // of shared memory
+    less.shared_bytes_per_block = 200000;
+    CHECK(tile_of(1, 32768, less) == "run16 t256 b2 g1 s0 c2 : 2m 1m");
+    less.cluster_blocks = 1;
+    CHECK(tile_of(1, 32768, less) == "run16 t256 b1 g1 s0 : 2m 1m");
+    CHECK(tile_of(1024, 1024, less) == "run16 t512 b1 g1 s0 : 2m 1m");
 }
 
 TEST_CASE("a cluster's last trip replaces mode 1 alone, also behind a pair, or the last two modes of whole rows") {
@@ -290,6 +295,34 @@ TEST_CASE("two barriers for each of several stages that nothing else shares the 
     const std::int64_t factor = 2 * 64 * 64 * 4;
     CHECK(bytes("r64 t256 b1 g1 s2 : 1w") == factor + 2 * 64 * 72 * 4 + 2 * 16);
     CHECK(bytes("r64 t256 b2 g1 s2 : 1w") == factor + 2 * 64 * 72 * 4);  // another block hides what this one waits for
+}
+
+TEST_CASE("tiles in two of three places: half a tile more of shared memory, without padding, and two barriers") {
+    using namespace otimes::planning;
+    gpu_group g;
+    g.outer = true;
+    g.type = dtype::f32;
+    g.p = g.q = {32, 32};
+    const std::int64_t factors = 2 * 2 * 32 * 32 * 4;
+    const std::int64_t half = 16 * 32 * 32 * 4;
+    g.tile = *read_tile("run32 t256 b1 g2 s1 : 2w 1w");
+    CHECK(group_memory::rotates(g));
+    CHECK(why_illegal(g, otimes::h200()).empty());
+    CHECK(shared_bytes_of(g) == factors + 3 * half + 16);
+    CHECK(!why_illegal(g, otimes::gpu_of_capability(80)).empty());  // too large
+    g.terms = 2;
+    CHECK(!group_memory::rotates(g));
+    CHECK(!why_illegal(g, otimes::h200()).empty());
+    g.terms = 1;
+    g.tile = *read_tile("run32 t256 b1 g2 s1 : 1w 2w");  // mode 1 must be the last
+    CHECK(!group_memory::rotates(g));
+    CHECK(!why_illegal(g, otimes::h200()).empty());
+    g.type = dtype::f64;
+    g.tile = *read_tile("run16 t512 b1 g2 s1 : 2m 1m");
+    CHECK(why_illegal(g, otimes::h200()).empty());
+    CHECK(shared_bytes_of(g) == factors + 3 * half + 16);
+    g.tile = *read_tile("run8 t512 b1 g2 s1 : 2m 1m");  // runs of 64 bytes: staged as other groups' parts
+    CHECK(!group_memory::rotates(g));
 }
 
 TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {

@@ -182,9 +182,19 @@ OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / element
 
 /// Two modes that the matrix unit replaces with registers between them.
 OTIMES_ON_DEMAND inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
-/// Groups with a pair keep their elements close together and exchange 16-byte pieces instead of padding.
+/// A tile in two of three places, one for each half of mode 1; the last trip refills one of them (mode_group.cuh: rotates).
+OTIMES_ON_DEMAND OTIMES_COLD inline bool rotates(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    const auto power = [](std::int64_t n) { return (n & (n - 1)) == 0; };
+    const auto one_by_unit = [](const gpu_trip& trip) { return trip.matrix && trip.count == 1; };
+    return t.segments == 2 && t.slots == 1 && t.run * words_of(g.type) >= 32 && power(t.run) && t.rows == 1 &&
+           t.cluster == 1 && g.terms == 1 && g.inputs == 1 && g.is_square() && g.p_of(1) == 32 &&
+           std::ranges::all_of(g.p, power) && g.modes() > 1 && static_cast<std::int32_t>(t.trips.size()) == g.modes() &&
+           std::ranges::all_of(t.trips, one_by_unit) && t.trips.back().first == 1 && t.trips.back().split == 1;
+}
+/// Groups with a pair, or that rotate, keep their elements close together and exchange 16-byte pieces instead of padding.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool is_swizzled(const gpu_group& g) {
-    return std::ranges::any_of(g.tile.trips, is_pair<>);
+    return std::ranges::any_of(g.tile.trips, is_pair<>) || rotates(g);
 }
 /// The level that the blocks of a cluster share out.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) {
@@ -314,7 +324,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     return (holds_factor ? (std::max)(factors, t.slots * slot)
                          : factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) *
                element_bytes(g.type) +
-           (flows ? 2 * t.slots * 8 : 0);
+           (flows        ? 2 * t.slots * 8
+            : rotates(g) ? 2 * 8
+                         : 0);
 }
 
 /// Why fused_terms cannot make a group's moves; empty: it can, or there are none.
@@ -417,8 +429,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
             }
             if (trip.warpgroup) {
                 const std::int64_t q = g.q_of(trip.first) / trip.split;
-                if (!single || trip.count != 1 || t.segments != 1 || t.threads / 32 % (4 * trip.split) != 0 ||
-                    (q != 32 && q != 64)) {
+                if (!single || trip.count != 1 || (t.segments != 1 && !group_memory::rotates(g)) ||
+                    t.threads / 32 % (4 * trip.split) != 0 || (q != 32 && q != 64)) {
                     return "a warpgroup takes 32 or 64 new indices of float fibres";
                 }
                 if (!gpu.has_warpgroup_mma) {
@@ -446,8 +458,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
     const bool swizzled = group_memory::is_swizzled(g);
     if (swizzled) {
         const auto power = [](std::int64_t n) { return (n & (n - 1)) == 0; };
-        if (!g.is_square() || !std::ranges::all_of(g.p, power) || !power(t.run) || t.segments != 1 ||
-            !std::ranges::all_of(t.trips, &gpu_trip::matrix)) {
+        if (!g.is_square() || !std::ranges::all_of(g.p, power) || !power(t.run) ||
+            (t.segments != 1 && !group_memory::rotates(g)) || !std::ranges::all_of(t.trips, &gpu_trip::matrix)) {
             return "a pair wants square modes, powers of two, all by the matrix unit";
         }
         if (g.outer && t.rows != 1) {

@@ -1,6 +1,6 @@
 # distributed: one executable. Run alone, its cases take ranks inside the process; under mpirun the same cases are those ranks
 # (label `mpi`). Where MPI is not found, that is shown as skipped.
-otimes_add_room(distributed)
+otimes_add_room(distributed FRONT)
 # optimised: it runs seven times, six of them by as many ranks as share the processors
 if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
   target_link_libraries(test_distributed PRIVATE otimes::distributed)
@@ -16,9 +16,6 @@ else() # the same library without GPUs: building those takes a minute, and nothi
   endif()
   target_link_libraries(otimes_test_distributed PUBLIC otimes_test_no_cuda)
   target_link_libraries(test_distributed PRIVATE otimes_test_distributed)
-  if(TARGET otimes_test_compiled)
-    target_link_libraries(test_distributed PRIVATE otimes_test_compiled)
-  endif()
 endif()
 
 if(OTIMES_MPI_FOUND)

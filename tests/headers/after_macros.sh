@@ -9,11 +9,7 @@ source=$(mktemp)
 trap 'rm -f "$source"' EXIT
 
 {
-    find "$folder/otimes" -name '*.hpp' -exec grep -hE '^[[:space:]]*#[[:space:]]*include[[:space:]]*<' {} + |
-        sed 's/^[^<]*<\([^>]*\)>.*/\1/' | grep -vE '^(otimes|thrust|cuda|cub)/' | sort -u |
-        while IFS= read -r foreign; do
-            printf '#if __has_include(<%s>)\n#include <%s>\n#endif\n' "$foreign" "$foreign"
-        done
+    sh "$(dirname "$0")/foreign.sh" "$folder"
     echo '#define min(a, b) "a macro of the user"'
     echo '#define max(a, b) "a macro of the user"'
     for name in A B C D E F G H I J K L M N O P Q R S T U V W X Y Z; do

@@ -73,8 +73,8 @@ public:
         : text_("otimes-" + std::string(kind) + " " + std::to_string(text_version)) {}
 
     void line(std::string_view name) { (text_ += "\n") += name; }
-    void integer(std::int64_t value) { text_ += " " + std::to_string(value); }
-    void field(double& value) { text_ += " " + hex_text(value); }
+    void integer(std::int64_t value) { (text_ += ' ') += std::to_string(value); }
+    void field(double& value) { (text_ += ' ') += hex_text(value); }
     void field(std::string& value) {
         text_ += " \"";
         for (const char c : value) {

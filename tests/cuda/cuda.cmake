@@ -26,13 +26,13 @@ endif()
 # And what the front end asks of a device, by one whose memory is the host's.
 add_library(otimes_test_no_cuda STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/backend/none/no_cuda.cpp"
                                        "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
-target_link_libraries(otimes_test_no_cuda PUBLIC otimes::otimes Threads::Threads)
-if(TARGET otimes_test_compiled)
-  target_link_libraries(otimes_test_no_cuda PUBLIC otimes_test_compiled)
-endif()
+target_link_libraries(otimes_test_no_cuda PUBLIC otimes::otimes Threads::Threads) # it asks the planner what the compiled one keeps to itself
 target_compile_options(otimes_test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 add_executable(test_no_cuda no_cuda/no_cuda.cpp no_cuda/host_device.cpp no_cuda/device_forms.cpp)
 target_link_libraries(test_no_cuda PRIVATE otimes_test_no_cuda otimes_backend_core otimes_test_support)
+if(TARGET otimes_test_compiled)
+  target_link_libraries(test_no_cuda PRIVATE otimes_test_compiled)
+endif()
 target_compile_options(test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 if(OTIMES_TEST_ONCE)
   target_compile_definitions(test_no_cuda PRIVATE OTIMES_TEST_ONCE)

@@ -15,6 +15,9 @@ else() # the same library without GPUs: building those takes a minute, and nothi
     target_sources(otimes_test_distributed PRIVATE "${backend}/none/no_mpi.cpp")
   endif()
   target_link_libraries(otimes_test_distributed PUBLIC otimes_test_no_cuda)
+  if(TARGET otimes_test_compiled)
+    target_link_libraries(otimes_test_distributed PUBLIC otimes_test_compiled)
+  endif()
   target_link_libraries(test_distributed PRIVATE otimes_test_distributed)
 endif()
 

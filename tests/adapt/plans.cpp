@@ -286,8 +286,8 @@ TEST_CASE("a plan refuses another signature, says what differs and writes nothin
     CHECK(other_scalar == opening + "X is f32, planned was f64" + end);
     auto big = poisoned(50, 150);
     const std::string other_stride = text_of([&] { p.run(big.block(0, 0, 40, 140), X * kron(A, B, C)); });
-    CHECK(other_stride ==
-          opening + "the destination has strides [1, 1400, 200, 50], planned were [1, 1120, 160, 40]" + other_destination);
+    CHECK(other_stride == opening + "the destination has strides [1, 1400, 200, 50], planned were [1, 1120, 160, 40]" +
+                              other_destination);
     CHECK(big.array().isNaN().all());
     row_major_d R(40, 140);
     CHECK(text_of([&] { p.run(R, X * kron(A, B, C)); }) ==

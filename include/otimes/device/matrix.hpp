@@ -56,7 +56,9 @@ public:
     [[nodiscard]] device_product<Scalar> conjugate() const { return expression().conjugate(); }
     [[nodiscard]] device_product<Scalar> adjoint() const { return expression().adjoint(); }
     /// A row or a column as the diagonal of a square factor or term: kron(A, d.asDiagonal()), K + d.asDiagonal(). Borrowed like a view.
-    [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(static_cast<const DeviceMap<Element, Order>&>(*this)); }
+    [[nodiscard]] auto asDiagonal() const {
+        return device::diagonal_of(static_cast<const DeviceMap<Element, Order>&>(*this));
+    }
     /// @name Numbers: see device_algebra.hpp. They wait for the device.
     /// @{
     [[nodiscard]] auto squaredNorm() const { return expression().squaredNorm(); }

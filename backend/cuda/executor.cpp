@@ -178,21 +178,29 @@ plan gpu_executor::make_plan_for(const program& p, const options& wishes) const 
 }
 
 void gpu_executor::evaluate(const program& p, const bindings& b) const {
-    // The usual way in: one hash and one comparison lead from the program to its launches.
+    // The usual way in: one comparison leads from the program to its launches, where a product's program is kept where it was
+    // (device/evaluate.hpp); from others one hash more.
     struct recent_program {
-        std::uint64_t key = 0;
         std::uint64_t executor_id = 0;
         std::uint64_t tunings = 0;
         std::shared_ptr<const prepared_plan> ready;
     };
+    constexpr std::size_t slots = 32;
     const std::uint64_t tunings = tunings_.load(std::memory_order_acquire);
-    thread_local std::array<recent_program, 32> recent;
-    const std::uint64_t key = hash_value(p);
-    recent_program& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
-    if (entry.key != key || entry.executor_id != id() || entry.tunings != tunings ||
-        !(entry.ready->made_for.source == p)) {
-        // The process's table of plans does not know of tuning.
-        entry = {key, id(), tunings, prepared(tunings == 0 ? *cached_plan_for(p, *this) : plan_for(p))};
+    thread_local std::array<recent_program, slots> at_address;
+    thread_local std::array<recent_program, slots> of_hash;
+    const auto holds = [&](const recent_program& entry) {
+        return entry.executor_id == id() && entry.tunings == tunings && entry.ready->made_for.source == p;
+    };
+    const std::uint64_t address = (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull;
+    recent_program& entry = at_address[(address * 0x9e3779b97f4a7c15ull >> 32) % slots];
+    if (!holds(entry)) {
+        recent_program& hashed = of_hash[static_cast<std::size_t>(hash_value(p) >> 32) % slots];
+        if (!holds(hashed)) {
+            // The process's table of plans does not know of tuning.
+            hashed = {id(), tunings, prepared(tunings == 0 ? *cached_plan_for(p, *this) : plan_for(p))};
+        }
+        entry = hashed;
     }
     // A copy: evaluating host operands comes back here.
     const std::shared_ptr<const prepared_plan> ready = entry.ready;

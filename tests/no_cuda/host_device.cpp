@@ -12,6 +12,8 @@
 
 #include <otimes/cuda.hpp>
 
+#include <algorithm>
+#include <complex>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -26,6 +28,20 @@ using otimes::kron;
 
 template <class Scalar>
 using host = matrix<Scalar, 0>;
+
+/// Keeps what it is asked to evaluate.
+class recording_gpu : public pretended_gpu {
+public:
+    void evaluate(const otimes::program& p, const otimes::bindings& b) const override {
+        asked = p;
+        bound = b;
+        lowered = &p == &otimes::device::thread_scratch().program;
+        pretended_gpu::evaluate(p, b);
+    }
+    mutable otimes::program asked;
+    mutable otimes::bindings bound;
+    mutable bool lowered = false;  // for this evaluation
+};
 
 }  // namespace
 
@@ -260,4 +276,88 @@ TEST_CASE("real terms beside complex ones, and the plan of a product as text") {
                          "DistributedMatrix (otimes/distributed.hpp).",
                          otimes::unsupported_error);
     CHECK(otimes::explain(dX * kron(A, B)).find("pass") != std::string::npos);
+}
+
+TEST_CASE("a product that this thread has lowered is bound to other operands without lowering it again") {
+    using complex = std::complex<double>;
+    const recording_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    struct operands {
+        DeviceMatrix<complex> X, A, B;
+        DeviceMatrix<complex, 1> rows;
+        DeviceMatrix<double> R, S;
+        complex alpha;
+        explicit operands(unsigned seed)
+            : X(random_matrix<host<complex>>(6, 6, seed)),
+              A(random_matrix<host<complex>>(2, 2, seed + 1)),
+              B(random_matrix<host<complex>>(3, 3, seed + 2)),
+              rows(random_matrix<host<complex>>(6, 6, seed + 3)),
+              R(random_matrix<host<double>>(2, 2, seed + 4)),
+              S(random_matrix<host<double>>(3, 3, seed + 5)),
+              alpha(seed, -2) {}
+    };
+    const operands first(1);
+    const operands second(11);
+    // Each form is another program: what stands in its key tells it from all others, which come between its two evaluations.
+    const auto each_form = [](const operands& o, const auto& use) {
+        const auto K = kron(o.A, o.B);
+        const auto real = kron(o.R, o.S);
+        use(o.X * K);
+        use(o.X * kron(o.B, o.A));
+        use(o.X * kron(o.A.transpose(), o.B));
+        use(o.X.conjugate() * K);
+        use(o.rows * K);
+        use(K * o.X);
+        use(K * o.X * K);
+        use(o.alpha * (o.X * kron(o.A, otimes::identity(3))));
+        use(o.X * real);              // as a real problem
+        use(o.alpha * (o.X * real));  // not so
+    };
+    DeviceMatrix<complex> Y(6, 6);
+    DeviceMatrix<complex, 1> Z(6, 6);
+    int known = 0;
+    const auto evaluate = [&](const auto& value) {
+        const auto as_lowered = [&](const otimes::matrix_view& y, bool add) {
+            otimes::program p;
+            otimes::bindings b;
+            otimes::lowering<complex> low(p, b);
+            low.add_product(value.node(), y, add);
+            otimes::device::mark_result_on_device(p);
+            CHECK((gpu.asked == p));
+            CHECK(
+                std::equal(gpu.bound.pointers.begin(), gpu.bound.pointers.end(), b.pointers.begin(), b.pointers.end()));
+            CHECK(std::equal(gpu.bound.scalars.begin(), gpu.bound.scalars.end(), b.scalars.begin(), b.scalars.end()));
+            known += gpu.lowered ? 0 : 1;
+        };
+        if (value.cols() == 6) {
+            Y.noalias() = value;
+            as_lowered(Y.view(), false);
+            Y.noalias() += value;
+            as_lowered(Y.view(), true);
+            Z.noalias() = value;
+            as_lowered(Z.view(), false);
+        }
+    };
+    for (int times = 0; times < 2; ++times) {
+        each_form(first, evaluate);
+        each_form(second, evaluate);
+    }
+    // One at a time, every program is known from its second evaluation on.
+    known = 0;
+    each_form(first, [&](const auto& value) {
+        Y.noalias() = value;
+        Y.noalias() = value;
+        known += gpu.lowered ? 0 : 1;
+    });
+    CHECK(known == 10);
+
+    // The same through a plan, which refuses what it was not made for.
+    const otimes::plan plan = otimes::make_plan(first.X * kron(first.A, first.B));
+    for (const operands* const o : {&first, &second, &first}) {
+        plan.run(Y, o->X * kron(o->A, o->B));
+        CHECK(gpu.asked == plan.source);
+        CHECK(gpu.bound.pointers[0] == o->X.data());
+    }
+    CHECK_THROWS_AS(plan.run(Y, first.rows * kron(first.A, first.B)), otimes::unsupported_error);
+    CHECK_THROWS_AS(plan.run(Z, first.X * kron(first.A, first.B)), otimes::unsupported_error);
 }

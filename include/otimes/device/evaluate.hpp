@@ -4,6 +4,7 @@
 /// Part of cuda.hpp, which programs include.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <otimes/device/expressions.hpp>
 #include <otimes/expr/lower.hpp>
+#include <otimes/expr/product_key.hpp>
 #include <otimes/program/overlap.hpp>
 
 namespace otimes {
@@ -38,6 +40,47 @@ void run_on(const device_executor& where, const homes& others, const Use& use) {
     }
 }
 
+/// A program that this thread has lowered.
+struct known_program {
+    plan_key key;
+    otimes::program lowered;
+};
+/// The place of this thread for programs of products with that key; it may hold another's.
+inline known_program& known_program_slot(const plan_key& key) {
+    constexpr std::size_t slots = 16;
+    thread_local std::array<known_program, slots> recent;
+    return recent[static_cast<std::size_t>(key.hash()) % slots];
+}
+
+/// use(program of y (+)= scale * node, its bindings). A small product takes less time than lowering it: what this thread has lowered
+/// is found by the key of the expression, and only its operands are bound. Cost then: some nanoseconds per operand.
+template <class Scalar, class Use>
+void with_lowered(const product_node<Scalar>& node, const matrix_view& y, bool add, const Scalar& scale, scratch& s,
+                  const Use& use) {
+    const Scalar alpha = scale * node.alpha;
+    plan_key key;
+    s.bindings.clear();
+    const bool keyed =
+        describe_product(node, y, add, dtype_of<Scalar>(), is_real_problem(node, alpha), false, key, s.bindings);
+    if (keyed) {
+        const known_program& known = known_program_slot(key);
+        if (known.key.equals(key)) {
+            s.bindings.scalars.push_back(bound_scalar(alpha));
+            use(known.lowered, s.bindings);
+            return;
+        }
+    }
+    lowering<Scalar> low(s.program, s.bindings);
+    low.add_product(node, y, add, scale);
+    mark_result_on_device(s.program);
+    if (keyed) {
+        known_program& known = known_program_slot(key);
+        known.key = key;
+        known.lowered = s.program;
+    }
+    use(s.program, s.bindings);
+}
+
 /// Assignment shared by matrices and maps: shapes have been made equal, `y` is the destination's memory.
 template <class Scalar>
 void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
@@ -48,10 +91,8 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
     device::homes others = value.homes();
     add_home(others, home);
     run_on(where, others, [&](scratch& s) {
-        lowering<Scalar> low(s.program, s.bindings);
-        low.add_product(value.node(), y, add, scale);
-        mark_result_on_device(s.program);
-        where.evaluate(s.program, s.bindings);
+        with_lowered(value.node(), y, add, scale, s,
+                     [&](const program& p, const bindings& b) { where.evaluate(p, b); });
     });
 }
 

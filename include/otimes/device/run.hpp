@@ -84,14 +84,13 @@ void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>&
             "for it; run into another matrix, or write Y = expression.");
     }
     device::scratch& s = device::thread_scratch();
-    lowering<Scalar> low(s.program, s.bindings);
-    low.add_product(value.node(), y.view(), false, Scalar(1));
-    device::mark_result_on_device(s.program);
-    if (!(s.program == p.source)) {
-        throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
-                                describe_difference(p.source, s.program) + ". Make a plan for this one.");
-    }
-    device::executor_for(y.home()).run(p, s.bindings, {workspace, available_bytes});
+    device::with_lowered(value.node(), y.view(), false, Scalar(1), s, [&](const program& given, const bindings& b) {
+        if (!(given == p.source)) {
+            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                    describe_difference(p.source, given) + ". Make a plan for this one.");
+        }
+        device::executor_for(y.home()).run(p, b, {workspace, available_bytes});
+    });
     s.bindings.clear();
 }
 /// @}

@@ -330,6 +330,16 @@ bool is_real_problem(const product_operands& node, const Scalar& alpha) {
     }
 }
 
+/// A scalar as programs are bound to it. @pre its type has a dtype
+template <class Scalar>
+std::complex<double> bound_scalar(const Scalar& alpha) {
+    if constexpr (detail::is_complex_scalar<Scalar>) {
+        return {static_cast<double>(alpha.real()), static_cast<double>(alpha.imag())};
+    } else {
+        return {static_cast<double>(alpha), 0.0};
+    }
+}
+
 /// What the program of an expression may depend on.
 enum class signature : std::uint8_t {
     by_value,  ///< also on whether a scalar of a complex type happens to be real: the quickest program of this value
@@ -382,10 +392,8 @@ public:
         if constexpr (dtype_of<Scalar>() == dtype::other) {
             kept_.push_back(std::make_unique<Scalar>(alpha));
             bindings_.opaque_scalars.push_back(kept_.back().get());
-        } else if constexpr (detail::is_complex_scalar<Scalar>) {
-            bindings_.scalars.push_back({static_cast<double>(alpha.real()), static_cast<double>(alpha.imag())});
         } else {
-            bindings_.scalars.push_back({static_cast<double>(alpha), 0.0});
+            bindings_.scalars.push_back(bound_scalar(alpha));
         }
         return program_.scalar_count++;
     }

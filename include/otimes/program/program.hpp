@@ -73,8 +73,9 @@ struct tensor {
     std::int32_t first_mode = 0;
     std::int32_t mode_count = 0;
     std::int32_t binding = -1;  ///< position of its pointer in `bindings::pointers`; -1: a temporary
-    std::int64_t stored = 0;    ///< sparse, triangular, self-adjoint: stored elements; callback: multiply-adds of one
-                                ///< application
+    std::int32_t reserved = 0;
+    std::int64_t stored = 0;  ///< sparse, triangular, self-adjoint: stored elements; callback: multiply-adds of one
+                              ///< application
     friend bool operator==(const tensor&, const tensor&) = default;
 };
 
@@ -129,12 +130,13 @@ struct program {
     rewrites rewritten;  ///< how it came about; not compared, not hashed, not written by to_text
 
     friend bool operator==(const program& a, const program& b) {
-        // Every run of a plan asks this: modes and steps, which have no padding, compare as bytes.
-        static_assert(std::has_unique_object_representations_v<mode> && std::has_unique_object_representations_v<step>);
-        return a.scalar_count == b.scalar_count && a.modes.size() == b.modes.size() &&
-               a.steps.size() == b.steps.size() && a.tensors == b.tensors &&
-               (a.modes.empty() || std::memcmp(a.modes.data(), b.modes.data(), a.modes.size() * sizeof(mode)) == 0) &&
-               (a.steps.empty() || std::memcmp(a.steps.data(), b.steps.data(), a.steps.size() * sizeof(step)) == 0);
+        // Every run of a plan asks this: what has no padding compares as bytes.
+        const auto same = []<class Part>(const std::vector<Part>& x, const std::vector<Part>& y) {
+            static_assert(std::has_unique_object_representations_v<Part>);
+            return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(Part)) == 0);
+        };
+        return a.scalar_count == b.scalar_count && same(a.tensors, b.tensors) && same(a.modes, b.modes) &&
+               same(a.steps, b.steps);
     }
 
     /// The modes of a tensor, in the order of their names.

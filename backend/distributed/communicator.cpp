@@ -65,6 +65,7 @@ struct communicator_state {
     std::shared_ptr<const distributed_plan> last_plan;
     /// Of each local rank: the intermediates of each slab on its way, what it packs, what it unpacks.
     std::vector<std::array<arena, planning::most_slabs_on_their_way * planning::most_intermediates + 2>> arenas;
+    bool captured = false;     ///< what is queued now becomes part of a graph
     std::int64_t started = 0;  ///< exchanges
     /// Fences and exchanges are barriers: what any rank has queued when one begins comes before what the ranks get after its end.
     std::int64_t begun = 0;  ///< barriers
@@ -122,6 +123,8 @@ struct communicator_state {
     }
 
     [[nodiscard]] bool quiet(std::size_t arena) const noexcept { return used_at[arena] < ended; }
+    /// True of an intermediate that need not be taken yet: a graph cannot take memory.
+    [[nodiscard]] bool holds(const distributed_plan& plan, std::size_t arena) const;
     void fence() {
         end_stores(told);
         over->begin_fence();
@@ -464,6 +467,17 @@ void communicator_state::take_intermediate(const distributed_plan& plan, std::si
     }
 }
 
+bool communicator_state::holds(const distributed_plan& plan, std::size_t arena) const {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    for (std::int32_t local = 0; local < over->local_count(); ++local) {
+        const std::int64_t wanted = plan.buffer_elements[static_cast<std::size_t>(over->first_rank() + local)] * bytes;
+        if (arenas[static_cast<std::size_t>(local)][arena].bytes < wanted) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /// Every rank's pass stores what each receiver takes into its memory; all ranks are in this process. Where the executors cannot, the
 /// blocks are stored in the intermediate `other`, and moved.
 bool communicator_state::store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena,
@@ -566,7 +580,8 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             // In turns with the intermediate that a last stage does not need: so each is quiet when it is stored into again, and
             // ranks wait for each other once, after the pass.
             const bool two = i + 2 == plan.stages.size();
-            const bool turn = two && !quiet(arena_of(i)) && quiet(arena_of(i + 1));
+            const bool turn =
+                two && !quiet(arena_of(i)) && quiet(arena_of(i + 1)) && (!captured || holds(plan, arena_of(i + 1)));
             const std::size_t arena = arena_of(turn ? i + 1 : i);
             const bool on_its_way = store(at, stage, arena, arena_of(turn ? i : i + 1), factors);
             at.current.assign(at.next.begin(), at.next.end());
@@ -664,6 +679,7 @@ void communicator_state::finish(const slab_on_its_way& at) {
 void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
                        std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
     const transport& t = over();
+    state_->captured = t.captured();
     const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();
     const distributed_problem& whole = plan.source;
@@ -726,7 +742,7 @@ void communicator::move(const distribution& from, std::span<const void* const> s
                         std::int64_t element_bytes) const {
     require_fits(from, cols, size());
     require_fits(to, cols, size());
-    static_cast<void>(over());
+    state_->captured = over().captured();
     state_->exchange(from, to, rows, cols, element_bytes, source, target);
 }
 

@@ -93,7 +93,8 @@ public:
     ~gpu_transport() override {
         const nccl_functions* const f = size() > 1 ? find_nccl(nullptr) : nullptr;
         for (gpu_rank& g : gpus_) {
-            if (g.nccl != nullptr && f != nullptr) {
+            // NCCL would wait for the end of every graph that holds its messages: then it stays, as streams do.
+            if (g.nccl != nullptr && f != nullptr && !messages_in_graphs_) {
                 broken_.empty() ? f->destroy(g.nccl) : f->abort(g.nccl);
             }
             if (g.arrivals != nullptr && broken_.empty()) {  // the last fence has ended for all that set its words
@@ -113,7 +114,25 @@ public:
     [[nodiscard]] std::int32_t local_count() const noexcept override { return static_cast<std::int32_t>(gpus_.size()); }
     [[nodiscard]] const executor& executor_of(std::int32_t local) const override { return *at(local).executor; }
 
+    [[nodiscard]] bool captured() const override {
+        const gpu_rank& first = gpus_.front();
+        const bool captured = is_captured(first.executor->stream());
+        for (const gpu_rank& g : gpus_) {
+            const CUstream stream = g.executor->stream();
+            if (is_captured(stream) != captured ||
+                place_in_capture(stream).sequence != place_in_capture(first.executor->stream()).sequence) {
+                const auto number = std::to_string(first_rank() + (&g - gpus_.data()));
+                throw device_error(
+                    "otimes: of the streams of rank " + std::to_string(first_rank()) + " and of rank " + number +
+                    " one is captured into a graph, and the other one is not, or into another graph. Begin "
+                    "the capture on one and let the others wait there for an event that is recorded on it.");
+            }
+        }
+        return captured;
+    }
+
     [[nodiscard]] void* allocate(std::int32_t local, std::int64_t bytes) override {
+        at(local).executor->require_no_capture("memory of a rank must be allocated");
         return at(local).executor->allocate(std::max<std::int64_t>(bytes, 1));
     }
     void release(std::int32_t local, void* memory, std::int64_t bytes) noexcept override {
@@ -197,6 +216,7 @@ public:
         });
         if (!copies_) {
             const nccl_functions& f = *find_nccl(nullptr);
+            messages_in_graphs_ = messages_in_graphs_ || captured();
             check(f.group_start(), "ncclGroupStart");
             for (const message& m : sends) {
                 gpu_rank& g = at(m.from - first_rank());
@@ -260,9 +280,7 @@ public:
     [[nodiscard]] std::span<const arrival_signal> signals_of_fence() override {
         require_whole();
         // A graph would keep the numbers that are told and waited for, and its replays would not wait: fences by events are captured as such.
-        const bool captured =
-            std::ranges::any_of(gpus_, [](const gpu_rank& g) { return is_captured(g.executor->stream()); });
-        if (!copies_ || captured || !prepare_signals()) {
+        if (!copies_ || captured() || !prepare_signals()) {
             return {};
         }
         for (arrival_signal& s : signals_) {
@@ -313,6 +331,9 @@ public:
 
     void synchronize() override {
         require_whole();
+        for (const gpu_rank& g : gpus_) {
+            g.executor->require_no_capture("the ranks are waited for");
+        }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
             OTIMES_CUDA_CALL(cuEventRecord(g.waited_for, g.executor->stream()));
@@ -666,6 +687,7 @@ private:
     std::chrono::milliseconds deadline_;
     std::vector<gpu_rank> gpus_;
     bool copies_ = false;
+    bool messages_in_graphs_ = false;      ///< of NCCL
     std::vector<arrival_signal> signals_;  ///< of each rank
     bool branched_ = false;                ///< a fence that has not ended is begun by work of branches
     std::int64_t started_ = 0;             ///< exchanges

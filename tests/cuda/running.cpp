@@ -2,8 +2,6 @@
 // How plans run on a GPU: graphs, allocations, threads, streams, workspaces, errors, large sizes.
 #include <doctest/doctest.h>
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,48 +23,14 @@
 
 #include "cuda/device_support.hpp"
 #include "support/counting_new.hpp"
+#include "support/cuda_driver.hpp"
 
 using otimes::DeviceMatrix;
 using otimes::kron;
+using support::driver;
 using namespace device_test;
 
 namespace {
-
-// The few driver calls that the tests make themselves.
-struct driver {
-    using stream = CUstream_st*;
-    int (*stream_create)(stream*, unsigned);
-    int (*stream_destroy)(stream);
-    int (*stream_synchronize)(stream);
-    int (*begin_capture)(stream, int);
-    int (*end_capture)(stream, void**);
-    int (*instantiate)(void**, void*, unsigned long long);
-    int (*graph_launch)(void*, stream);
-    int (*node_count)(void*, void**, std::size_t*);
-    int (*context_push)(void*);
-    int (*primary_retain)(void**, int);
-    template <class Function>
-    static void load(Function& f, const char* name) {
-        static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
-        f = reinterpret_cast<Function>(::dlsym(library, name));
-        REQUIRE((f != nullptr));
-    }
-    driver() {
-        load(stream_create, "cuStreamCreate");
-        load(stream_destroy, "cuStreamDestroy_v2");
-        load(stream_synchronize, "cuStreamSynchronize");
-        load(begin_capture, "cuStreamBeginCapture_v2");
-        load(end_capture, "cuStreamEndCapture");
-        load(instantiate, "cuGraphInstantiateWithFlags");
-        load(graph_launch, "cuGraphLaunch");
-        load(node_count, "cuGraphGetNodes");
-        load(context_push, "cuCtxPushCurrent_v2");
-        load(primary_retain, "cuDevicePrimaryCtxRetain");
-        void* context = nullptr;
-        REQUIRE(primary_retain(&context, 0) == 0);
-        REQUIRE(context_push(context) == 0);
-    }
-};
 
 class counting_resource : public otimes::device_memory_resource {
 public:

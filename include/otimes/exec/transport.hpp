@@ -61,6 +61,9 @@ public:
     [[nodiscard]] virtual std::int32_t local_count() const noexcept = 0;
     /// The executor on which a local rank (from 0) computes; its memory is where its messages are.
     [[nodiscard]] virtual const executor& executor_of(std::int32_t local) const = 0;
+    /// True where the local ranks' executors put what they are given into one graph (CUDA's stream capture) instead of doing it.
+    /// @throws device_error some do and others do not, or into another graph
+    [[nodiscard]] virtual bool captured() const { return false; }
 
     /// @name Memory of a local rank, used in the order of its executor's work.
     /// @{

@@ -62,11 +62,18 @@ void for_stretches(std::span<const mode> given, std::int64_t first, std::int64_t
     }
 }
 
-/// memcpy for stretches that nobody reads soon: stores that go past the caches, so that the old contents are not read first.
-void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
+/// Lengths from which stretches are stored past the caches. A pinned block is written again and again and stays in them; of a large matrix every
+/// line would be read before it is written (docs/memory.md).
+constexpr std::size_t long_for_block = 4096;
+constexpr std::size_t long_for_matrix = 128;
+/// Bytes of a copy whose matrix is large: less is perhaps read next, out of the caches.
+constexpr std::int64_t large_copy = 256 << 10;
+
+/// memcpy whose stretches of `long_stretch` bytes and more go past the caches, so that the old contents are not read first. Such stores are seen
+/// by others behind `end_of_stores`.
+void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t long_stretch) {
 #if defined(__SSE2__)
-    constexpr std::size_t worthwhile = 4096;
-    if (bytes >= worthwhile) {
+    if (bytes >= long_stretch) {
         const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64;
         std::memcpy(to, from, head);
         std::size_t at = head;
@@ -83,11 +90,18 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
             _mm_stream_si128(target + 3, d);
         }
         std::memcpy(to + at, from + at, bytes - at);
-        _mm_sfence();
         return;
     }
+#else
+    static_cast<void>(long_stretch);
 #endif
     std::memcpy(to, from, bytes);
+}
+
+void end_of_stores() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
 }
 
 template <std::size_t Bytes>
@@ -99,9 +113,9 @@ void copy_strided(std::byte* to, std::int64_t to_stride, const std::byte* from, 
 }
 
 void copy_elements(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
-                   std::int64_t bytes, std::int64_t count) {
+                   std::int64_t bytes, std::int64_t count, std::size_t long_stretch) {
     if (to_stride == bytes && from_stride == bytes) {
-        copy_past_caches(to, from, static_cast<std::size_t>(bytes * count));
+        copy_past_caches(to, from, static_cast<std::size_t>(bytes * count), long_stretch);
         return;
     }
     switch (bytes) {
@@ -134,17 +148,20 @@ void gather_elements(const std::byte* from, std::span<const mode> modes, std::in
     for_stretches(modes, first, count,
                   [&](std::int64_t offset, std::int64_t at, std::int64_t run, std::int64_t stride) {
                       copy_elements(to + at * element_bytes, element_bytes, from + offset * element_bytes,
-                                    stride * element_bytes, element_bytes, run);
+                                    stride * element_bytes, element_bytes, run, long_for_block);
                   });
+    end_of_stores();
 }
 
 void scatter_elements(std::byte* to, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
                       std::int64_t count, const std::byte* from) {
+    const std::size_t long_stretch = count * element_bytes >= large_copy ? long_for_matrix : long_for_block;
     for_stretches(modes, first, count,
                   [&](std::int64_t offset, std::int64_t at, std::int64_t run, std::int64_t stride) {
                       copy_elements(to + offset * element_bytes, stride * element_bytes, from + at * element_bytes,
-                                    element_bytes, element_bytes, run);
+                                    element_bytes, element_bytes, run, long_stretch);
                   });
+    end_of_stores();
 }
 
 }  // namespace otimes::backend

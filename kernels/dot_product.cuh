@@ -86,7 +86,7 @@ __device__ __forceinline__ Accumulator dot_of_pieces(const dot_arguments<Storage
                 Accumulator x = widen<Accumulator>(rX[j][e]), y = widen<Accumulator>(rY[j][e]);
                 if (arguments.conjugate_x) x = conjugate(x);
                 if (arguments.conjugate_y) y = conjugate(y);
-                sums[j] += x * y;
+                sums[j] = multiply_add(x, y, sums[j]);
             }
         }
     }

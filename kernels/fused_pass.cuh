@@ -262,6 +262,8 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
         pair_trip_of_eights<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step);
     else if constexpr (Group::is_pair(Step))
         pair_trip<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
+    else if constexpr (Group::steps::unit(Step) > 0 && Group::is_complex)
+        complex_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments);
     else if constexpr (Group::steps::unit(Step) > 0)
         matrix_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step, arguments, pairs_in_shared{},
                                             replace{}, next);

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(256)
             Accumulator f = widen<Accumulator>(gF[p * arguments.f_p_stride]);
             if (arguments.conjugate_x) x = conjugate(x);
             if (arguments.conjugate_f) f = conjugate(f);
-            sum += x * f;
+            sum = multiply_add(x, f, sum);
         }
         sum = arguments.alpha * sum;
         if (!(arguments.beta == Accumulator(0))) sum += arguments.beta * widen<Accumulator>(*gY);

@@ -89,7 +89,13 @@ __device__ __forceinline__ void read_fragment(const group_arguments<typename Sha
 template <class Group, class Shape>
 __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int slot, const typename Group::scalar* rF) {
     constexpr int Level = Shape::level;
-    if constexpr (Group::words == 2 || !Group::presplit(Level)) {
+    if constexpr (is_same<typename Group::scalar, complex<float>> && Group::presplit(Level)) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const split_float re = split_factor(rF[e].re), im = split_factor(rF[e].im);
+            reinterpret_cast<uint4*>(sF)[2 * slot + e] = make_uint4(re.high, im.high, re.low, im.low);
+        }
+    } else if constexpr (Group::words >= 2 || !Group::presplit(Level)) {
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];
     } else {

@@ -8,7 +8,7 @@
 // have a pair trip, or rotate, keep their elements close together and exchange the 16-byte pieces of each 128 bytes (swizzle_of() says how); in
 // all other groups strides are rounded up (stride() says how).
 #pragma once
-#include "device_language.cuh"
+#include "scalars.cuh"
 
 namespace otimes::kernels {
 
@@ -103,6 +103,7 @@ struct mode_group {
     static constexpr int run_level = modes + 1;
     static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
     static constexpr int vector = 16 / int(sizeof(Scalar));  // elements of a 16-byte access
+    static constexpr bool is_complex = is_same<Scalar, complex<float>> || is_same<Scalar, complex<double>>;
 
     static_assert(P::count == Q::count && Threads % 32 == 0);
     static_assert(sizeof(Scalar) >= 4, "half and bfloat16 are not fused: generic_sliced_multiply takes them");
@@ -132,7 +133,7 @@ struct mode_group {
     // worked on; the last trip refills the first half's place with the next tile's second half. So something arrives during every
     // trip, for half a tile more of shared memory: where a tile has its multiprocessor to itself.
     static constexpr bool rotates = Segments == 2 && Slots == 1 && Run * words >= 32 && Rows == 1 && Cluster == 1 &&
-                                    Terms == 1 && Inputs == 1 && !any_pair() && all_powers_of_two(2) &&
+                                    Terms == 1 && Inputs == 1 && !is_complex && !any_pair() && all_powers_of_two(2) &&
                                     P::at(0) == 32 && Trips::count == P::count && Trips::count > 1 &&
                                     Trips::first(Trips::count - 1) == 1 && Trips::split(Trips::count - 1) == 1;
     static constexpr bool swizzled = any_pair() || rotates;
@@ -294,7 +295,8 @@ struct mode_group {
         return warpgroup_level(level) && p(level) % 16 == 0 ? 2 : 1;
     }
 
-    // Factors in shared memory. Multiply-adds: [P][Q, rounded up to 16 bytes where padded_rows()]. Matrix unit: fragments [P/8][Q/8][32 lanes], a lane's
+    // Factors in shared memory. Multiply-adds: [P][Q, rounded up to 16 bytes where padded_rows()]. Matrix unit: fragments [P/8][Q/8][32 lanes]
+    // (complex: [P/4][Q/4][16 elements]), a lane's
     // words side by side; float: high and low parts, unsplit when those would take more than 32 KiB. Warpgroup's matrix unit: high part,
     // then low part, each as warpgroup_unit.cuh says.
     __host__ __device__ static constexpr bool matrix_level(int level) {
@@ -309,7 +311,7 @@ struct mode_group {
         return false;
     }
     __host__ __device__ static constexpr bool presplit(int level) {
-        return words == 1 && (p(level) * q(level) <= 4096 || warpgroup_level(level));
+        return (words == 1 || is_same<Scalar, complex<float>>)&&(p(level) * q(level) <= 4096 || warpgroup_level(level));
     }
     // Threads that share a fibre and take less than an access of a row each leave the rows as they stand in memory.
     __host__ __device__ static constexpr bool padded_rows(int level) {
@@ -355,7 +357,7 @@ struct mode_group {
         return true;
     }
     static constexpr bool refills = Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
-                                    !Scattered && !in_pieces && is_square() && P::at(0) == 32 &&
+                                    !Scattered && !in_pieces && !is_complex && is_square() && P::at(0) == 32 &&
                                     Trips::first(Trips::count - 1) == 1 && Trips::unit(Trips::count - 1) > 0 &&
                                     !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
                                     (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
@@ -377,7 +379,7 @@ struct mode_group {
 
     // A staged trip alone may keep its warp's part of the factor in registers over all tiles: at most 128 words a lane.
     static constexpr int held_words =
-        only_staged && Trips::unit(0) == 1 && !is_pair(0) && (words == 2 || presplit(Trips::first(0)))
+        only_staged && Trips::unit(0) == 1 && !is_pair(0) && !is_complex && (words == 2 || presplit(Trips::first(0)))
             ? factor_count(Trips::first(0)) * words / (32 * Trips::split(0))
             : 0;
     static constexpr bool holds_factor = held_words > 0 && held_words <= (words == 2 ? 128 : 64) &&

@@ -19,6 +19,12 @@ __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count
         asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(rF[0]), "=f"(rF[1]) : "r"(shared_address(sF)));
     else if constexpr (is_same<Scalar, double> && Count == 2)
         asm volatile("ld.shared.v2.f64 {%0,%1}, [%2];" : "=d"(rF[0]), "=d"(rF[1]) : "r"(shared_address(sF)));
+    else if constexpr (is_same<Scalar, complex<float>> && Count == 2)
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                     : "=f"(rF[0].re), "=f"(rF[0].im), "=f"(rF[1].re), "=f"(rF[1].im)
+                     : "r"(shared_address(sF)));
+    else if constexpr (is_same<Scalar, complex<double>> && Count == 1)
+        asm volatile("ld.shared.v2.f64 {%0,%1}, [%2];" : "=d"(rF[0].re), "=d"(rF[0].im) : "r"(shared_address(sF)));
     else {
 #pragma unroll
         for (int e = 0; e < Count; ++e) rF[e] = sF[e];
@@ -51,7 +57,7 @@ __device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[
                         const scalar x = rX[((fibre / B) * (A > 1 ? P : 0) + p) * B + fibre % B];
 #pragma unroll
                         for (int e = 0; e < W; ++e)
-                            if (q + e < Q) rY[j][q + e] = p == 0 ? x * rF[e] : rY[j][q + e] + x * rF[e];
+                            if (q + e < Q) rY[j][q + e] = p == 0 ? x * rF[e] : multiply_add(x, rF[e], rY[j][q + e]);
                     }
                 }
             }
@@ -190,8 +196,9 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                                 for (int j = 0; j < together; ++j)
 #pragma unroll
                                     for (int v = 0; v < V; ++v)
-                                        rY[j][q + e][v] = first_p + w == 0 ? rX[j][w * V + v] * rF[e]
-                                                                           : rY[j][q + e][v] + rX[j][w * V + v] * rF[e];
+                                        rY[j][q + e][v] = first_p + w == 0
+                                                              ? rX[j][w * V + v] * rF[e]
+                                                              : multiply_add(rX[j][w * V + v], rF[e], rY[j][q + e][v]);
                     }
             }
 #pragma unroll
@@ -375,7 +382,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                             else
                                 rF[0] = (part * split == Q || q_first + q < Q) ? row[q] : scalar(0);
 #pragma unroll
-                            for (int e = 0; e < width; ++e) rY[q + e] += rX[w] * rF[e];
+                            for (int e = 0; e < width; ++e) rY[q + e] = multiply_add(rX[w], rF[e], rY[q + e]);
                         }
                     }
                 }

@@ -9,6 +9,7 @@
 // Which a stands at which step of the first sum, which q_a in which row and which q_b in which column is free too, and chosen so that
 // every access is as wide as possible and free of bank conflicts with mode_group's swizzle.
 #pragma once
+#include "complex_trip.cuh"
 #include "matrix_trip.cuh"
 
 namespace otimes::kernels {
@@ -81,16 +82,21 @@ struct pair_fragment_shape {
     }
 };
 
-template <class Group, int Level, bool Pair>
+template <class Group, int Level, bool Pair, bool Complex>
 struct fragment_shape_of {
     using type = matrix_trip_shape<Group, Group::steps::of_level(Level)>;
 };
 template <class Group, int Level>
-struct fragment_shape_of<Group, Level, true> {
+struct fragment_shape_of<Group, Level, true, false> {
     using type = pair_fragment_shape<Group, Level>;
 };
 template <class Group, int Level>
-using fragment_shape = typename fragment_shape_of<Group, Level, Group::is_pair(Group::steps::of_level(Level))>::type;
+struct fragment_shape_of<Group, Level, false, true> {
+    using type = complex_trip_shape<Group, Group::steps::of_level(Level)>;
+};
+template <class Group, int Level>
+using fragment_shape =
+    typename fragment_shape_of<Group, Level, Group::is_pair(Group::steps::of_level(Level)), Group::is_complex>::type;
 
 // One step of both operands, split. The left one's words in the unit's order; the right one's two.
 struct alignas(16) left_split {

@@ -23,6 +23,16 @@ struct alignas(2 * sizeof(Real)) complex {
     friend __device__ __forceinline__ bool operator==(complex a, complex b) { return a.re == b.re && a.im == b.im; }
 };
 
+// sum + a * b, in as many multiply-adds as it has products: four over complex numbers (a product that is added to a sum takes six operations).
+template <class Scalar>
+__device__ __forceinline__ Scalar multiply_add(Scalar a, Scalar b, Scalar sum) {
+    return sum + a * b;
+}
+template <class Real>
+__device__ __forceinline__ complex<Real> multiply_add(complex<Real> a, complex<Real> b, complex<Real> sum) {
+    return {sum.re + a.re * b.re - a.im * b.im, sum.im + a.re * b.im + a.im * b.re};
+}
+
 // value == 0; of a double by its bits: a comparison would queue for the unit of double precision behind the matrix unit's products.
 template <class Scalar>
 __device__ __forceinline__ bool is_zero(Scalar value) {

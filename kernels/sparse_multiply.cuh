@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(256)
                     if (t >= width) break;
                     Accumulator x = widen<Accumulator>(gXi[t * arguments.x_turn_stride]);
                     if (arguments.conjugate_x) x = conjugate(x);
-                    sums[t] += value * x;
+                    sums[t] = multiply_add(value, x, sums[t]);
                 }
             }
         }

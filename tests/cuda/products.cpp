@@ -303,6 +303,75 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
     }
 }
 
+TEST_CASE_TEMPLATE("complex modes by the matrix unit: gaps, +=, values that are infinite or too large to split" *
+                       needs_gpu(),
+                   Scalar, std::complex<float>, std::complex<double>) {
+    using real = typename Scalar::value_type;
+    const std::vector<shapes> sizes{
+        {37, {12, 20}, {20, 12}}, {5, {16, 8, 12}, {16, 8, 12}}, {3, {40, 16}, {24, 16}}, {70, {64}, {64}}};
+    for (const shapes& s : sizes) {
+        CAPTURE(s.text());
+        std::vector<matrix<Scalar, 0>> factors = random_factors<Scalar>(s);
+        for_orders([&](auto order) {
+            constexpr int Order = decltype(order)::value;
+            using host = matrix<Scalar, Order>;
+            host X = random_matrix<host>(s.rows, s.inputs(), 5);
+            std::vector<DeviceMatrix<Scalar, Order>> dF;
+            for (const auto& f : factors) {
+                dF.emplace_back(host(f));
+            }
+            // X and Y between NaNs, at an odd address.
+            const auto spread = [](const host& m) {
+                host wide = host::Constant(m.rows() + 3, m.cols() + 3, nan<Scalar>());
+                wide.block(1, 1, m.rows(), m.cols()) = m;
+                return wide;
+            };
+            const auto inside = [](DeviceMatrix<Scalar, Order>& wide, Eigen::Index rows, Eigen::Index cols) {
+                const Eigen::Index ld = Order == 1 ? cols + 3 : rows + 3;
+                return device_map<Scalar, Order>(wide.data() + ld + 1, rows, cols, ld);
+            };
+            host want = expected_right(X, factors);
+            DeviceMatrix<Scalar, Order> y(spread(host::Constant(s.rows, s.outputs(), nan<Scalar>())));
+            auto dY = inside(y, s.rows, s.outputs());
+            const auto got = [&] { return host(y.to_host().block(1, 1, s.rows, s.outputs())); };
+            const auto multiply = [&](const auto& by) {
+                DeviceMatrix<Scalar, Order> x(spread(X));
+                dY = inside(x, s.rows, s.inputs()) * kron(by);
+                return got();
+            };
+            CHECK(agrees(multiply(dF), want, s));
+            const Scalar alpha(real(0.5), 2);
+            DeviceMatrix<Scalar, Order> x(spread(X));
+            dY -= alpha * inside(x, s.rows, s.inputs()) * kron(dF);
+            CHECK(agrees(got(), host(want - alpha * want), s));
+            host all = y.to_host();
+            all.block(1, 1, s.rows, s.outputs()).setConstant(nan<Scalar>());
+            CHECK(all.array().isNaN().all());
+
+            X(1, 3) = Scalar(std::numeric_limits<real>::infinity(), 0);
+            host result = multiply(dF);
+            CHECK(!result.row(1).allFinite());
+            CHECK(agrees(host(result.row(0)), host(want.row(0)), s));
+            CHECK(agrees(host(result.bottomRows(s.rows - 2)), host(want.bottomRows(s.rows - 2)), s));
+
+            // Almost the largest number: its rounding to the unit's digits is infinite.
+            const host row = host::Constant(1, s.inputs(), Scalar(std::numeric_limits<real>::max(), 0));
+            const auto small = [&](const auto& f) { return host(f * real(0x1p-20)); };
+            std::vector<DeviceMatrix<Scalar, Order>> dSmall;
+            std::vector<host> smaller;
+            for (const auto& f : factors) {
+                smaller.push_back(small(f));
+                dSmall.emplace_back(smaller.back());
+            }
+            X.row(1) = row;
+            result = multiply(dSmall);
+            CHECK(result.allFinite());
+            const real scale = std::ldexp(real(1), 30 - std::numeric_limits<real>::max_exponent);
+            CHECK(agrees(host(scale * result), host(scale * expected_right(X, smaller)), s));
+        });
+    }
+}
+
 TEST_CASE_TEMPLATE("16-bit storage is computed with in float" * needs_gpu(), Storage, otimes::half, otimes::bfloat16) {
     using host = otimes_test::narrow_matrix<Storage>;
     const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(9, 12, 1), A = random_matrix<Eigen::MatrixXf>(3, 4, 2),

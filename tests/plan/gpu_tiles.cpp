@@ -129,6 +129,42 @@ TEST_CASE("the cases of the literature get the passes and tiles that were measur
     CHECK(seen > 130);
 }
 
+TEST_CASE("complex modes go by the matrix unit from 12 on (double 8), where their extents are multiples of 4") {
+    const auto by_unit = [](dtype type, int p, int q, const gpu_description& gpu, const otimes::options& wishes = {}) {
+        const plan made = planned(on_device(rows_program(5000, {factor(p, q), factor(q, p)}, type)), gpu, wishes);
+        check_legal(made, gpu, type);
+        int matrix = 0;
+        for (const otimes::pass& one : made.passes) {
+            for (const otimes::gpu_trip& t : one.tile.trips) {
+                CHECK((!t.matrix || (t.count == 1 && !t.warpgroup && one.tile.cluster == 1)));
+                matrix += t.matrix ? 1 : 0;
+            }
+            for (const otimes::sweep& s : one.sweeps) {
+                CHECK((s.kernel != otimes::sweep_kernel::mma_split || type == dtype::c64));
+                CHECK((s.kernel != otimes::sweep_kernel::mma_f64 || type == dtype::c128));
+            }
+        }
+        return matrix;
+    };
+    const gpu_description hopper = otimes::h200();
+    for (const dtype type : {dtype::c64, dtype::c128}) {
+        CHECK(by_unit(type, 16, 16, hopper) == 2);
+        CHECK(by_unit(type, 12, 20, hopper) == 2);
+        CHECK(by_unit(type, 64, 64, hopper) == 2);
+        CHECK(by_unit(type, 14, 14, hopper) == 0);
+        CHECK(by_unit(type, 2, 2, hopper) == 0);
+        CHECK(by_unit(type, 16, 16, otimes::gpu_of_capability(75)) == 0);
+        otimes::options repeatable;
+        repeatable.deterministic = true;
+        CHECK(by_unit(type, 16, 16, hopper, repeatable) == 0);
+        otimes::options plain;
+        plain.precision = otimes::precision::ieee;
+        CHECK(by_unit(type, 16, 16, hopper, plain) == (type == dtype::c64 ? 0 : 2));
+    }
+    CHECK(by_unit(dtype::c64, 16, 16, otimes::gpu_of_capability(80)) == 2);
+    CHECK(by_unit(dtype::c128, 16, 16, otimes::gpu_of_capability(80)) == 0);
+}
+
 TEST_CASE("what is planned can run, on every capability, in both orders, for odd and rectangular factors too") {
     std::vector<otimes::bench::kron_case> cases = otimes::bench::kron_cases();
     cases.push_back({"odd", 37, 37, {5, 7, 11}, {7, 5, 3}});

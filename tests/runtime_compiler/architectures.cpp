@@ -129,10 +129,10 @@ int check_compiled(const job& j) {
         const int blocks_fit = 65536 / ((registers + 7) / 8 * 8 * j.group.tile.threads);
         CHECK(blocks_fit >= j.group.tile.blocks);
     }
-    // A few words at the edges of a loop; an array that left the registers is kilobytes, as complex ones have (docs/gpu.md).
+    // A few words at the edges of a loop; an array that left the registers is kilobytes.
     // Pieces of a row are alone on their multiprocessor, with twice the products of a thread: measured to be faster than smaller shares.
     const int most = j.group.tile.pieces > 1 ? 768 : 160;
-    CHECK((otimes::is_complex(j.group.type) || spilled <= most));
+    CHECK(spilled <= most);
     return spilled;
 }
 

@@ -111,6 +111,14 @@ private:
     }
 };
 
+/// Extents that the matrix unit takes are multiples of this: a complex product is a real one of twice the extents.
+OTIMES_ON_DEMAND inline std::int32_t unit_granule(dtype type) { return is_complex(type) ? 4 : 8; }
+
+/// True where a GPU has the matrix unit that the fused kernels use for a type.
+OTIMES_ON_DEMAND inline bool has_unit(const gpu_description& gpu, dtype type) {
+    return type == dtype::f32 || type == dtype::c64 ? gpu.has_tf32_mma : gpu.has_f64_mma_wide;
+}
+
 /// How the indices around and inside a group lie: kernels/fused_trailing.cuh and fused_outer.cuh. Strides in elements.
 struct group_place {
     std::int64_t lines = 1;
@@ -188,7 +196,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool rotates(const gpu_group& g) {
     const auto power = [](std::int64_t n) { return (n & (n - 1)) == 0; };
     const auto one_by_unit = [](const gpu_trip& trip) { return trip.matrix && trip.count == 1; };
     return t.segments == 2 && t.slots == 1 && t.run * words_of(g.type) >= 32 && power(t.run) && t.rows == 1 &&
-           t.cluster == 1 && g.terms == 1 && g.inputs == 1 && g.is_square() && g.p_of(1) == 32 &&
+           t.cluster == 1 && g.terms == 1 && g.inputs == 1 && !is_complex(g.type) && g.is_square() && g.p_of(1) == 32 &&
            std::ranges::all_of(g.p, power) && g.modes() > 1 && static_cast<std::int32_t>(t.trips.size()) == g.modes() &&
            std::ranges::all_of(t.trips, one_by_unit) && t.trips.back().first == 1 && t.trips.back().split == 1;
 }
@@ -267,7 +275,8 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
         if (g.tile.pieces > 1 && g.type == dtype::f64 && entries > 8192) {
             return 0;  // read where it stands
         }
-        return entries * (g.type == dtype::f32 && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
+        const bool single = g.type == dtype::f32 || g.type == dtype::c64;  // split into two words
+        return entries * (single && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
     // Rows of a factor that threads share by less than an access each are not padded.
     const std::int64_t q = q_in_block(g, level);
@@ -315,7 +324,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
     const std::int64_t words = words_of(g.type);
     const gpu_trip& first = t.trips.front();
-    const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 &&
+    const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 && !is_complex(g.type) &&
                           (words == 2 || g.p_of(first.first) * g.q_of(first.first) <= 4096);
     const std::int64_t held = may_hold ? factor_elements(g, first.first) * words / (32 * first.split) : 0;
     const bool holds_factor =
@@ -358,6 +367,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_grou
 OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
     const gpu_tile& t = g.tile;
     const bool single = g.type == dtype::f32;
+    const std::int32_t granule = unit_granule(g.type);
     if (g.type != dtype::f32 && g.type != dtype::f64 && g.type != dtype::c64 && g.type != dtype::c128) {
         return "no fused kernel for this type";
     }
@@ -422,10 +432,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
         }
         if (trip.matrix) {
             for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
-                if (trip.count > 2 || g.p_of(l) % 8 != 0 || g.q_of(l) % (8 * trip.split) != 0 ||
+                if (trip.count > 2 || g.p_of(l) % granule != 0 || g.q_of(l) % (granule * trip.split) != 0 ||
                     t.threads / 32 % trip.split != 0) {
-                    return "the matrix unit takes one mode or a pair, multiples of 8";
+                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4)";
                 }
+            }
+            if (is_complex(g.type) && (trip.count > 1 || trip.warpgroup || t.cluster > 1 || t.pieces > 1)) {
+                return "the matrix unit over complex scalars: one mode of a tile in one block";
             }
             if (trip.warpgroup) {
                 const std::int64_t q = g.q_of(trip.first) / trip.split;
@@ -445,7 +458,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
                     return "a pair trip takes extents of 16 and 32, of double also 8";
                 }
             }
-            if (!(single ? gpu.has_tf32_mma : g.type == dtype::f64 && gpu.has_f64_mma_wide)) {
+            if (!has_unit(gpu, g.type)) {
                 return "this GPU has no such matrix unit";
             }
         }

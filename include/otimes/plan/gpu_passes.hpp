@@ -188,7 +188,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         group_request request;
         request.outer = place->inner > 1;
         request.type = type;
-        request.may_use_unit = type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
+        const bool single = type == dtype::f32 || type == dtype::c64;
+        request.may_use_unit = single ? setting.unit_f32 : setting.unit_f64;
         request.groups = place->groups();
         request.parts_per_line = place->parts_per_line;
         request.inner = place->inner;
@@ -241,9 +242,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             }
             for (sweep& s : p.sweeps) {
                 const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
-                s.kernel = !trip.matrix         ? sweep_kernel::fibre
-                           : type == dtype::f32 ? sweep_kernel::mma_split
-                                                : sweep_kernel::mma_f64;
+                s.kernel = !trip.matrix ? sweep_kernel::fibre
+                           : single     ? sweep_kernel::mma_split
+                                        : sweep_kernel::mma_f64;
             }
         }
     }

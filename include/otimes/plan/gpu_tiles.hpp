@@ -196,6 +196,64 @@ inline constexpr measured_tile measured_tiles[] = {
     {"f64 O 8^2", 4194304, "run32 t64 b8 g1 s0 : 1+2m", 1.07},
     {"f64 O 8^3", 524288, "run32 t256 b3 g1 s0 c2 : 3m 2m 1m", 1.10},
     {"f64 O 8^3", 524288, "run16 t256 b2 g1 s0 : 3m 2m 1m", 1.16},
+    {"c64 T 2^10", 16384, "r2 t64 b8 g1 s0 : 7+4f 3+4f 1+2f", 1.34},
+    {"c64 T 3^7", 7671, "r2 t64 b6 g1 s0 : 6+2f 4+2f 2+2f 1f", 1.42},
+    {"c64 T 4^3", 262144, "r16 t128 b5 g1 s0 : 3f 2f 1f", 1.18},
+    {"c64 T 4^6", 4096, "r2 t256 b2 g1 s0 : 5+2f 3+2f 1+2f", 1.61},
+    {"c64 T 5^5", 5368, "r2 t256 b2 g1 s0 : 4+2f 2+2f 1f", 1.73},
+    {"c64 T 7^3", 48913, "r16 t128 b5 g1 s0 : 3f 2f 1f", 1.35},
+    {"c64 T 8^3", 32768, "r2 t64 b8 g1 s0 : 3m 2m 1m", 1.45},
+    {"c64 T 8^4", 4096, "r1 t128 b4 g1 s0 : 4m 3m 2m 1m", 1.86},
+    {"c64 T 10^3", 16777, "r1 t128 b4 g1 s0 : 3f 2f 1f", 2.17},
+    {"c64 T 12^3", 9709, "r4 t128 b3 g1 s0 : 3m 2m 1m", 2.00},
+    {"c64 T 16^2", 65536, "r4 t64 b8 g1 s0 : 2m/2 1m/2", 1.61},
+    {"c64 T 16^3", 4096, "r1 t128 b4 g1 s0 : 3m 2m 1m", 2.24},
+    {"c64 T 32", 524288, "r64 t128 b5 g1 s0 : 1m/2", 1.59},
+    {"c64 T 32^2", 16384, "r2 t64 b4 g1 s0 : 2m 1m", 2.58},
+    {"c64 T 64", 262144, "r64 t128 b2 g1 s0 : 1m/4", 2.71},
+    {"c64 T 64^2", 4096, "r2 t256 b1 g1 s0 : 2m/2 1m/2", 4.86},
+    {"c64 T 128", 131072, "r64 t256 b1 g1 s0 : 1m/4", 5.31},
+    {"c64 O 2^6", 262144, "run32 t128 b8 g1 s0 : 4+3f 1+3f", 1.21},
+    {"c64 O 4^3", 262144, "run64 t128 b4 g1 s0 : 2+2f 1f", 1.17},
+    {"c64 O 8", 2097152, "run128 t128 b4 g1 s0 : 1m/2", 1.08},
+    {"c64 O 8^2", 262144, "run32 t128 b8 g1 s0 : 2f 1f", 1.16},
+    {"c64 O 8^3", 32768, "run16 t256 b3 g1 s0 : 3f 2f 1f", 1.60},
+    {"c64 O 10^2", 167772, "run64 t128 b4 g1 s0 : 2f 1f", 1.56},
+    {"c64 O 12^2", 116508, "run32 t128 b4 g1 s0 : 2m 1m", 1.92},
+    {"c64 O 16", 1048576, "run128 t64 b8 g1 s0 : 1m/2", 1.18},
+    {"c64 O 16^2", 65536, "run8 t64 b6 g1 s0 : 2m 1m", 1.70},
+    {"c64 O 32", 524288, "run64 t128 b6 g1 s0 : 1m/2", 1.62},
+    {"c64 O 32^2", 16384, "run4 t256 b3 g1 s0 : 2m/2 1m/2", 3.05},
+    {"c64 O 64", 262144, "run64 t128 b2 g1 s0 : 1m/4", 2.78},
+    {"c64 O 128", 131072, "run64 t256 b1 g1 s0 : 1m/4", 5.47},
+    {"c128 T 2^10", 8192, "r2 t128 b4 g1 s0 : 7+4f 3+4f 1+2f", 1.33},
+    {"c128 T 3^7", 3835, "r1 t128 b3 g1 s0 : 6+2f 4+2f 2+2f 1f", 1.46},
+    {"c128 T 4^3", 131072, "r16 t256 b2 g1 s0 : 3m 2m 1m", 1.12},
+    {"c128 T 4^6", 2048, "r1 t128 b3 g1 s0 : 5+2f 3+2f 1+2f", 1.50},
+    {"c128 T 5^5", 2684, "r1 t64 b4 g1 s0 : 4+2f 2+2f 1f", 1.74},
+    {"c128 T 7^3", 24456, "r4 t128 b5 g1 s0 : 3f 2f 1f", 1.71},
+    {"c128 T 8^3", 16384, "r4 t128 b4 g1 s0 : 3m 2m 1m", 1.15},
+    {"c128 T 8^4", 2048, "r1 t256 b2 g1 s0 : 4m 3m 2m 1m", 1.69},
+    {"c128 T 10^3", 8388, "r1 t64 b8 g1 s0 : 3f 2f 1f", 2.00},
+    {"c128 T 12^3", 4854, "r1 t128 b4 g1 s0 : 3m 2m 1m", 1.43},
+    {"c128 T 16^2", 32768, "r4 t128 b4 g1 s0 : 2m 1m", 1.18},
+    {"c128 T 16^3", 2048, "r1 t256 b2 g1 s0 : 3m 2m 1m", 1.75},
+    {"c128 T 32", 262144, "r16 t64 b8 g1 s0 : 1m/2", 1.17},
+    {"c128 T 32^2", 8192, "r1 t128 b4 g1 s0 : 2m/2 1m/2", 1.91},
+    {"c128 T 64", 131072, "r32 t256 b2 g1 s0 : 1m/8", 1.93},
+    {"c128 T 64^2", 2048, "r1 t256 b1 g1 s0 : 2m/2 1m/2", 3.90},
+    {"c128 O 2^6", 131072, "run16 t128 b4 g1 s0 : 4+3f 1+3f", 1.18},
+    {"c128 O 4^3", 131072, "run64 t128 b3 g1 s0 : 2+2f 1f", 1.18},
+    {"c128 O 8", 1048576, "run64 t256 b3 g1 s0 : 1m/2", 1.07},
+    {"c128 O 8^2", 131072, "run16 t256 b3 g1 s0 : 2m 1m", 1.15},
+    {"c128 O 8^3", 16384, "run8 t256 b2 g1 s0 : 3m 2m 1m", 1.42},
+    {"c128 O 10^2", 83886, "run16 t128 b5 g1 s0 : 2f 1f", 1.44},
+    {"c128 O 12^2", 58254, "run16 t128 b4 g1 s0 : 2m 1m", 1.38},
+    {"c128 O 16", 524288, "run32 t128 b5 g1 s0 : 1m/2", 1.12},
+    {"c128 O 16^2", 32768, "run8 t128 b4 g1 s0 : 2m 1m", 1.35},
+    {"c128 O 32", 262144, "run32 t128 b5 g1 s0 : 1m/4", 1.24},
+    {"c128 O 32^2", 8192, "run2 t128 b3 g1 s0 : 2m 1m", 2.18},
+    {"c128 O 64", 131072, "run32 t256 b2 g1 s0 : 1m/8", 2.03},
 };
 // clang-format on
 
@@ -302,8 +360,11 @@ OTIMES_ON_DEMAND inline bool may_hold(const gpu_group& g, std::int64_t held, std
     if (few_tiles) {
         return together <= 10;
     }
+    if (is_complex(g.type)) {
+        return together * words <= (words == 2 ? 54 : 64);
+    }
     if (words > 1) {
-        return together * words <= 54 || (words == 2 && extent == 4 && together <= 64 && tile_words >= 16384);
+        return together * words <= 54 || (extent == 4 && together <= 64 && tile_words >= 16384);
     }
     return together <= 36 || (extent == 4 && together <= 64) || (together <= 64 && tile_words >= 16384);
 }
@@ -326,13 +387,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
     most_held = 0;
     std::vector<std::uint8_t> replaced(static_cast<std::size_t>(modes) + 1, 0);
     const auto now = [&](std::int32_t l) { return replaced[static_cast<std::size_t>(l)] != 0 ? g.q_of(l) : g.p_of(l); };
-    const bool has_unit = r.may_use_unit && (g.type == dtype::f32   ? gpu.has_tf32_mma
-                                             : g.type == dtype::f64 ? gpu.has_f64_mma_wide
-                                                                    : false);
-    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on, in double from 8 on.
-    const std::int64_t least = g.type == dtype::f32 ? 16 : 8;
+    const bool shared_row = g.tile.cluster > 1 || g.tile.pieces > 1;
+    const bool by_unit = r.may_use_unit && has_unit(gpu, g.type) && !(is_complex(g.type) && shared_row);
+    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on (complex 12), in double from 8 on.
+    const std::int64_t least = g.type == dtype::f32 ? 16 : g.type == dtype::c64 ? 12 : 8;
+    const std::int64_t granule = unit_granule(g.type);
     const auto wants_unit = [&](std::int32_t l) {
-        return has_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % 8 == 0 && g.q_of(l) % 8 == 0;
+        return by_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % granule == 0 &&
+               g.q_of(l) % granule == 0;
     };
     for (std::size_t at = 0; at < order.size(); ++at) {
         const std::int32_t level = order[at];
@@ -353,8 +415,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
             // Modes of 8 need few registers; small tensors side by side then have twice the blocks to hide their loads.
             most_held = (std::max)(most_held, g.outer && g.tile.rows > 1 && g.q_of(level) <= 8 ? 32 : register_words);
             const std::int64_t columns = g.type == dtype::f32 ? (g.tile.threads >= 256 ? 32 : 64) : 16;
-            while (g.q_of(level) / trip.split > columns && trip.split < 8 && g.q_of(level) % (16 * trip.split) == 0 &&
-                   g.tile.threads / 32 % (2 * trip.split) == 0 && g.tile.cluster == 1) {
+            while (g.q_of(level) / trip.split > columns && trip.split < 8 &&
+                   g.q_of(level) % (2 * granule * trip.split) == 0 && g.tile.threads / 32 % (2 * trip.split) == 0 &&
+                   g.tile.cluster == 1) {
                 trip.split *= 2;
             }
         } else {
@@ -420,7 +483,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const 
                below % group_memory::vector_of(g.type) != 0;
     });
     const auto blocks_of = [&](const gpu_group& candidate) {
-        const std::int64_t registers = held > 32 || several ? 128 : 64;  // of a thread
+        const bool many = held > (is_complex(g.type) ? 16 : 32) || several || g.type == dtype::c128;
+        const std::int64_t registers = many ? 128 : 64;  // of a thread
         const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(candidate) + 1024);
         const std::int64_t by_registers = gpu.registers_per_multiprocessor / (candidate.tile.threads * registers);
         return static_cast<std::int32_t>(std::clamp<std::int64_t>((std::min)(by_memory, by_registers), 1, 16));
@@ -506,8 +570,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_
         factor_words += r.p[i] * r.q[i] * words;
     }
     // Long factors fill shared memory whatever the rows, and are read once for all of them.
-    const std::int64_t enough_words =
-        (std::max)(factor_words / 8, r.p.size() <= 2 ? std::int64_t{2304} : std::int64_t{8192});
+    // Of complex ones the unit's warps take 16 or 32 fibres each.
+    const bool few_modes = r.p.size() <= 2;
+    const std::int64_t longest = *std::ranges::max_element(r.p);
+    const std::int64_t usual = !few_modes || (is_complex(r.type) && longest >= 64) ? 8192
+                               : is_complex(r.type)                                ? 4096
+                                                                                   : 2304;
+    const std::int64_t enough_words = (std::max)(factor_words / 8, usual);
     std::int64_t rows = 1;
     while (rows < 256 && tile * rows * 2 * words <= enough_words && r.groups / (2 * rows) >= 2 * multiprocessors &&
            (r.parts_per_line == 1 || r.parts_per_line % (2 * rows) == 0)) {
@@ -555,16 +624,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> any_group(const 
 /// 0 where it, or a fibre, is too long.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t trips_of_one_mode(gpu_group& g, bool may_use_unit,
                                                                    const gpu_description& gpu) {
-    const bool has_unit = may_use_unit && (g.type == dtype::f32   ? gpu.has_tf32_mma
-                                           : g.type == dtype::f64 ? gpu.has_f64_mma_wide
-                                                                  : false);
+    const bool by_unit = may_use_unit && !is_complex(g.type) && has_unit(gpu, g.type);
     std::int64_t elements = 1;
     for (std::int32_t level = g.modes(); level >= 1; --level) {
         const std::int64_t e = g.p_of(level);
         elements *= e;
         gpu_trip trip;
         trip.first = level;
-        trip.matrix = has_unit && e % 8 == 0 && e >= (g.type == dtype::f32 ? 16 : 8) &&
+        trip.matrix = by_unit && e % 8 == 0 && e >= (g.type == dtype::f32 ? 16 : 8) &&
                       (level == g.modes() || g.p_of(g.modes()) % group_memory::vector_of(g.type) == 0);
         if (e > (trip.matrix ? 64 : 32) || elements > (std::int64_t{1} << 16)) {
             return 0;

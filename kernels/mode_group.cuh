@@ -122,7 +122,7 @@ struct mode_group {
         return false;
     }
     // And by a warp's or a warpgroup's matrix unit.
-    __host__ __device__ static constexpr bool all_powers_of_two(int most_unit = 1) {
+    __host__ __device__ static constexpr bool all_powers_of_two(int most_unit) {
         for (int i = 0; i < P::count; ++i)
             if (P::at(i) != Q::at(i) || (P::at(i) & (P::at(i) - 1)) != 0) return false;
         for (int i = 0; i < Trips::count; ++i)
@@ -137,7 +137,7 @@ struct mode_group {
                                     P::at(0) == 32 && Trips::count == P::count && Trips::count > 1 &&
                                     Trips::first(Trips::count - 1) == 1 && Trips::split(Trips::count - 1) == 1;
     static constexpr bool swizzled = any_pair() || rotates;
-    static_assert(!any_pair() || (all_powers_of_two() && Segments == 1),
+    static_assert(!any_pair() || (all_powers_of_two(1) && Segments == 1),
                   "a pair trip wants square modes, powers of two, all by the matrix unit");
     static constexpr int cut = swizzled ? Trips::first(Trips::count - 1) : 1;  // the level that a cluster shares out
     static_assert(Cluster == 1 || (Rows == 1 && Slots == 0 && P::at(cut - 1) % Cluster == 0 &&

@@ -11,6 +11,9 @@ namespace otimes::kernels {
 // instead of keeping a whole factor in registers.
 template <class Scalar, int Count>
 __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count]) {
+#ifdef OTIMES_HOST_DEVICE
+    for (int e = 0; e < Count; ++e) rF[e] = sF[e];
+#else
     if constexpr (is_same<Scalar, float> && Count == 4)
         asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
                      : "=f"(rF[0]), "=f"(rF[1]), "=f"(rF[2]), "=f"(rF[3])
@@ -29,6 +32,7 @@ __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count
 #pragma unroll
         for (int e = 0; e < Count; ++e) rF[e] = sF[e];
     }
+#endif
 }
 
 // rX[a, p, b] -> rX[a, q, b] = sum_p rX[a, p, b] F[p, q], for a < A, b < B.

@@ -68,7 +68,7 @@ void measure(std::FILE* out, const kron_case& c) {
     std::vector<exact> factors;
     std::vector<otimes::DeviceMatrix<Scalar, Order>> device_factors;
     for (const int p : c.p) {
-        const matrix f = matrix::Random(p, p) / Scalar(std::sqrt(p * 2.0 / 3.0));
+        const matrix f = matrix::Random(p, p) / static_cast<typename Scalar::value_type>(std::sqrt(p * 2.0 / 3.0));
         factors.emplace_back(f.template cast<std::complex<double>>());
         device_factors.emplace_back(f);
     }

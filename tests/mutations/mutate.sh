@@ -5,7 +5,7 @@
 #   # ROOM: plan                                 the tests that must notice
 #
 # to a copy of the headers, builds the room's tests against the copy and passes if they then fail. A mutation that changes
-# nothing, or whose result does not compile, is an error: it tests nothing.
+# nothing, or whose result does not compile, is an error: it tests nothing. With `texts` for a compiler only the first is checked.
 set -u
 root=$1
 mutation=$2
@@ -25,6 +25,7 @@ if cmp -s "$root/$file" "$folder/$file"; then
     echo "$mutation: changes nothing in $file"
     exit 1
 fi
+if [ "$1" = texts ]; then exit 0; fi
 diff "$root/$file" "$folder/$file"
 if ! "$@" "-I$folder/include" "$root/tests/$room"/*.cpp -o "$folder/tests" >"$folder/log" 2>&1; then
     echo "$mutation: the changed header does not compile"

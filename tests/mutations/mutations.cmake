@@ -10,10 +10,14 @@ foreach(mutation IN LISTS mutations)
             "${CMAKE_CXX_COMPILER}" ${flags} $<TARGET_OBJECTS:otimes_test_support>
     COMMAND_EXPAND_LISTS)
   set_tests_properties(mutation.${name} PROPERTIES LABELS long TIMEOUT 900)
+  # In every run: the text that it changes is still there.
+  add_test(NAME mutation_text.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/mutations/mutate.sh" "${PROJECT_SOURCE_DIR}"
+                                              "${mutation}" texts)
 endforeach()
 
 # Many small ones of the planner, each noticed by one test file.
 add_test(NAME mutation.planner COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/plan/mutation.sh" "${PROJECT_SOURCE_DIR}"
                                        "${CMAKE_CXX_COMPILER}")
+add_test(NAME mutation_text.planner COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/plan/mutation.sh" "${PROJECT_SOURCE_DIR}" texts)
 set_tests_properties(mutation.planner PROPERTIES LABELS long TIMEOUT 1500 ENVIRONMENT
                                                  "OTIMES_DOCTEST_DIR=${OTIMES_DOCTEST_DIR}")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Changes one comparison or one constant of the planner at a time, in a copy, and demands that the planner's tests notice.
 # usage: mutation.sh SOURCE_DIR [CXX]     needs doctest's header; takes some minutes. Prints one line per mutation.
+#        mutation.sh SOURCE_DIR texts     only whether each text is still there.
 set -u
 source_dir=$(cd "$1" && pwd) || exit 2
 cxx=${2:-c++}
@@ -20,7 +21,7 @@ fusion.hpp|if (total < best[end])|if (total <= best[end] * 1.5)|grouping
 fusion.hpp|cost.seconds < must_earn * best.seconds|cost.seconds > must_earn * best.seconds|golden
 fusion.hpp|consider_in_l2(1.0, 0.88)|consider_in_l2(1.0, 0.5)|golden
 slabs.hpp|f.groups.size() > 2 ? 2.0 : 1.0|f.groups.size() > 1 ? 2.0 : 1.0|golden
-cost.hpp|(buffers == 1 ? 1.25 : 1.0)|(buffers == 1 ? 1.0 : 1.0)|cost
+cost.hpp|buffers == 1 ? 1.25 : row|buffers == 1 ? 1.0 : row|cost
 cost.hpp|run % vector != 0|run % vector > 9|cost
 fusion.hpp|last->stride_in == in[k] * extent|last->stride_in >= in[k] * extent|chains
 cost.hpp|bytes <= 0.5 * static_cast<double>(cpu.l1_bytes)|bytes < 0.5 * static_cast<double>(cpu.l1_bytes)|cost
@@ -37,8 +38,10 @@ build_and_run() {  # test file -> 0 when its tests pass
 }
 
 cp -R "$source_dir/include" "$work/include"
-# shellcheck disable=SC2086
-$cxx $flags -c "$source_dir/tests/support/main.cpp" -o "$work/main.o" || exit 2
+if [ "$cxx" != texts ]; then
+    # shellcheck disable=SC2086
+    $cxx $flags -c "$source_dir/tests/support/main.cpp" -o "$work/main.o" || exit 2
+fi
 failed=0
 echo "$mutations" >"$work/list"
 while IFS='|' read -r file text changed test; do
@@ -48,6 +51,7 @@ while IFS='|' read -r file text changed test; do
         failed=1
         continue
     fi
+    if [ "$cxx" = texts ]; then continue; fi
     pattern=$(printf '%s' "$text" | sed 's/\\&/\&/g; s/[][*.^$/]/\\&/g')
     replacement=$(printf '%s' "$changed" | sed 's/\\&/\&/g; s/[&/]/\\&/g')
     sed "s/$pattern/$replacement/" "$source_dir/include/otimes/plan/$file" >"$header"

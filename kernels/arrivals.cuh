@@ -16,6 +16,25 @@ namespace otimes::kernels {
 
 constexpr int most_receivers = 16;
 
+#ifndef OTIMES_HOST_DEVICE
+
+// What was stored before it is seen by whoever, on any GPU, loads the value by load_acquire.
+__device__ __forceinline__ void store_release(unsigned* word, unsigned value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(value) : "memory");
+}
+__device__ __forceinline__ unsigned load_acquire(const unsigned* word) {
+    unsigned value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
+    return value;
+}
+__device__ __forceinline__ unsigned long long nanoseconds() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+#endif
+
 struct arrival_words {
     unsigned* words[most_receivers];  // of each receiver, the one that this GPU sets
     unsigned* blocks_done;            // null: of this launch nothing is told
@@ -38,8 +57,7 @@ __device__ __forceinline__ void tell_receivers(const arrival_words& tell) {
         if (threadIdx.x == k && k < tell.count) word = tell.words[k];
     if (word == nullptr) return;
     __threadfence_system();
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(tell.value)
-                 : "memory");
+    store_release(word, tell.value);
 }
 
 struct awaited_arrivals {
@@ -54,18 +72,9 @@ __global__ void __launch_bounds__(32) await_arrivals(const __grid_constant__ awa
     if (arguments.room) let_later_launches_begin();
     if (threadIdx.x >= arguments.count) return;
     const unsigned* const word = arguments.words + threadIdx.x;
-    unsigned long long begin, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-    while (true) {
-        unsigned seen;
-        asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
-                     : "=r"(seen)
-                     : "l"(__cvta_generic_to_global(word))
-                     : "memory");
-        if (int(seen - arguments.value) >= 0) return;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-        if (now - begin > arguments.deadline) __trap();
-    }
+    const unsigned long long begin = nanoseconds();
+    while (int(load_acquire(word) - arguments.value) < 0)
+        if (nanoseconds() - begin > arguments.deadline) __trap();
 }
 
 }  // namespace otimes::kernels

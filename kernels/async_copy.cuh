@@ -10,6 +10,8 @@
 #pragma once
 #include "device_language.cuh"
 
+#ifndef OTIMES_HOST_DEVICE
+
 namespace otimes::kernels {
 
 template <int Size>
@@ -83,3 +85,5 @@ __device__ __forceinline__ void wait(stage_barrier& barrier, unsigned turn) {
 }
 
 }  // namespace otimes::kernels
+
+#endif

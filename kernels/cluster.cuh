@@ -14,6 +14,8 @@
 #define OTIMES_CLUSTER_OF(blocks)
 #endif
 
+#ifndef OTIMES_HOST_DEVICE
+
 namespace otimes::kernels {
 
 // What was written to shared memory before it is seen after it; of other memory nothing is said, so that no one waits for stores to Y.
@@ -57,3 +59,5 @@ __device__ __forceinline__ void read_from_block(void* destination, const void* o
 }
 
 }  // namespace otimes::kernels
+
+#endif

@@ -60,10 +60,17 @@ __device__ __forceinline__ T read_only(const T* pointer) {
     return read.value;
 }
 
+#ifndef OTIMES_HOST_DEVICE  // a host that plays the device has words of its own: tests/kernels/host_device.hpp
+
+// The dynamic shared memory of the block.
+#define OTIMES_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+
 // The 128 bytes around an address begin to travel to the second-level cache.
 __device__ __forceinline__ void prefetch_line(const void* pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
+
+#endif
 
 // The thread's number in its block of Threads, by way of its warp: the compiler would read the special register again wherever
 // registers are short, which takes as long as an access of shared memory. All threads of a warp call it.

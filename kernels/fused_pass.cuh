@@ -276,7 +276,7 @@ template <class Group, class Locate>
 __device__ __forceinline__ void fused_pass(const group_arguments<typename Group::scalar>& arguments, index_t tiles,
                                            bool y_wide, Locate&& locate) {
     using scalar = typename Group::scalar;
-    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    OTIMES_DYNAMIC_SHARED(shared_bytes);
     scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each level)
     scalar* const sMain = sFactors + Group::main_offset;               // (Rows, D_1, .., D_n, Run)
     scalar* const sStage = sFactors + Group::stage_offset;             // (Slots, one part of the tile)

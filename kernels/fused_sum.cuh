@@ -85,7 +85,7 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
                   Group::terms == 1 && !Group::swizzled && Group::modes <= max_terms && steps::count == Group::modes &&
                   (cluster == 1 || (to_y && Group::slots == 0)));
     constexpr int count = Group::count_p();
-    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    OTIMES_DYNAMIC_SHARED(shared_bytes);
     scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);     // (factor_count of each level)
     scalar* const sMain = sFactors + Group::main_offset;                  // (slots + 1, Rows, P_1, .., P_n): X
     scalar* const sSum = sMain + (1 + Group::slots) * Group::main_count;  // (Rows, P_1, .., P_n): the sum

@@ -80,7 +80,7 @@ __device__ __forceinline__ void prefetch_tile(const tile_place<typename Group::s
     constexpr int lines = (count + line - 1) / line;
     for (int i = int(threadIdx.x); i < Group::rows * lines; i += Group::threads) {
         const int row = i / lines, at = i % lines * line;
-        if (row < place.rows) asm volatile("prefetch.global.L2 [%0];" ::"l"(place.x + row * place.x_row_stride + at));
+        if (row < place.rows) prefetch_line(place.x + row * place.x_row_stride + at);
     }
 }
 
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocess
                   Group::terms == 1 && Group::cluster == 1 && !Group::swizzled && steps::count == Group::modes &&
                   Moves::factors() <= max_modes && Moves::outputs() <= 2);
     constexpr int count = Group::count_p(), spare = Group::slots;
-    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    OTIMES_DYNAMIC_SHARED(shared_bytes);
     scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each)
     scalar* const sTiles = sFactors + memory::tiles_offset;            // (slots + tiles, Rows, P_1, .., P_n)
     const index_t rows = arguments.lines * arguments.parts_per_line, parts = arguments.parts_per_line;

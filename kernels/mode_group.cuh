@@ -59,7 +59,7 @@ enum ending {
 };
 
 template <class Scalar, int Ending, bool Addend, bool Together, int Registers>
-struct last_step_of;  // tile_memory.cuh
+struct last_step_of;  // last_step.cuh
 
 template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
           int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,

@@ -3,7 +3,7 @@
 // they stood (or to Y). Any extents; several modes in one trip when P = Q for each.
 #pragma once
 #include "cluster.cuh"
-#include "tile_memory.cuh"
+#include "tile_store.cuh"
 
 namespace otimes::kernels {
 

@@ -17,6 +17,8 @@
 #define OTIMES_WARPGROUP_UNIT 0
 #endif
 
+#ifndef OTIMES_HOST_DEVICE
+
 namespace otimes::kernels {
 
 // Ordinary stores of this thread become visible to the matrix unit (and the copy engine).
@@ -90,3 +92,5 @@ __device__ __forceinline__ void warpgroup_multiply(float (&rD)[N / 2], const uns
 }
 
 }  // namespace otimes::kernels
+
+#endif

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include <otimes/plan/gpu_sum_tiles.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/shared_terms.hpp>
 

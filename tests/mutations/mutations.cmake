@@ -15,9 +15,16 @@ foreach(mutation IN LISTS mutations)
                                               "${mutation}" texts)
 endforeach()
 
-# Many small ones of the planner, each noticed by one test file.
-add_test(NAME mutation.planner COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/plan/mutation.sh" "${PROJECT_SOURCE_DIR}"
-                                       "${CMAKE_CXX_COMPILER}")
-add_test(NAME mutation_text.planner COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/plan/mutation.sh" "${PROJECT_SOURCE_DIR}" texts)
-set_tests_properties(mutation.planner PROPERTIES LABELS long TIMEOUT 1500 ENVIRONMENT
-                                                 "OTIMES_DOCTEST_DIR=${OTIMES_DOCTEST_DIR}")
+# Many small ones, each noticed by one test file: of the planner, and of the kernels, whose text the tests run on the host.
+function(otimes_mutate_texts name headers tests)
+  set(arguments "${CMAKE_CURRENT_SOURCE_DIR}/mutations/texts.sh" "${CMAKE_CURRENT_SOURCE_DIR}/mutations/${name}.txt"
+                "${PROJECT_SOURCE_DIR}/${headers}" "${CMAKE_CURRENT_SOURCE_DIR}/${tests}")
+  add_test(NAME mutation_text.${name} COMMAND sh ${arguments} texts)
+  add_test(NAME mutation.${name} COMMAND sh ${arguments} "${CMAKE_CXX_COMPILER}" ${flags} $<TARGET_OBJECTS:otimes_test_support>
+           COMMAND_EXPAND_LISTS)
+  set_tests_properties(mutation.${name} PROPERTIES LABELS long TIMEOUT 1500)
+endfunction()
+otimes_mutate_texts(planner include/otimes plan)
+if(TARGET test_kernels)
+  otimes_mutate_texts(kernels kernels kernels)
+endif()

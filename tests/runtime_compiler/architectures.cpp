@@ -10,6 +10,7 @@
 
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/gpu_pieces.hpp>
+#include <otimes/plan/gpu_sum_tiles.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>

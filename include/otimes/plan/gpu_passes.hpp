@@ -28,6 +28,7 @@
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/gpu_pieces.hpp>
 #include <otimes/plan/gpu_reductions.hpp>
+#include <otimes/plan/gpu_sum_tiles.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/grouping.hpp>
 #include <otimes/plan/machine.hpp>

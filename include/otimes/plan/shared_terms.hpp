@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_sum_tiles.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/program/cold.hpp>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Who waits for whom: the warpgroup's unit, tiles that arrive while others are worked on, blocks that share a tile. As fused_kernels.cpp.
+#include "kernels/fused.hpp"
+
+namespace kernel_tests {
+
+TEST_CASE("the warpgroup's matrix unit replaces float modes") {
+    check_group<group<float, 4, 1, 128, e<32>, e<32>, trips<warpgroup<1>>>>("1w");
+    check_group<group<float, 2, 1, 128, e<32, 32>, e<32, 32>, trips<warpgroup<2>, warpgroup<1>>>>("2w 1w");
+    check_group<mode_group<float, 64, 1, 256, 1, 1, 2, 1, 1, e<64>, e<64>, trips<warpgroup<1>>>>("1w, stages");
+    check_group<mode_group<float, 1, 32, 128, 1, 1, 0, 1, 1, e<32, 4>, e<32, 4>, trips<adds<2>, warpgroup<1>>>>(
+        "outer 2f 1w, refilled");
+}
+
+TEST_CASE("tiles that arrive while others are worked on") {
+    check_group<mode_group<float, 1, 32, 64, 1, 2, 1, 1, 1, e<32, 8>, e<32, 8>, trips<unit<2>, unit<1>>>>(
+        "rotating, float");
+    check_group<mode_group<double, 1, 16, 64, 1, 2, 1, 1, 1, e<32, 8>, e<32, 8>, trips<unit<2>, unit<1>>>>(
+        "rotating, double");
+    check_group<mode_group<float, 32, 1, 64, 1, 1, 3, 1, 1, e<16>, e<24>, trips<unit<1>>>>(
+        "three stages, held factor, float");
+    check_group<mode_group<double, 32, 1, 64, 1, 1, 2, 1, 1, e<16>, e<16>, trips<unit<1>>>>(
+        "two stages, held factor, double");
+    check_group<mode_group<double, 32, 1, 64, 2, 1, 2, 1, 1, e<7>, e<9>, trips<adds<1>>>>("two stages, multiply-adds");
+    check_group<mode_group<c128, 32, 1, 64, 1, 1, 2, 1, 1, e<8>, e<12>, trips<unit<1>>>>("two stages, complex");
+    check_group<mode_group<float, 1, 32, 64, 2, 1, 2, 1, 1, e<16>, e<16>, trips<unit<1>>>>("outer, two stages");
+}
+
+TEST_CASE("blocks that share a tile") {
+    // Slices: each block computes a part of the last mode's new index.
+    check_group<mode_group<float, 2, 1, 64, 2, 1, 0, 1, 2, e<5, 7>, e<3, 8>, trips<adds<2>, adds<1>>>>("two slices");
+    check_group<mode_group<double, 1, 1, 64, 2, 1, 0, 1, 5, e<12, 9>, e<9, 10>, trips<adds<2>, adds<1>>>>(
+        "five slices");
+    // Clusters: each block has a part of mode 1, or of the mode that the last trip replaces.
+    check_group<mode_group<float, 1, 1, 64, 1, 1, 0, 2, 1, e<16, 8, 8>, e<16, 8, 8>, trips<adds<2, 2>, unit<1>>>>(
+        "float, cluster of 2, 2+2f 1m");
+    check_group<mode_group<double, 1, 1, 64, 1, 1, 0, 4, 1, e<8, 16>, e<8, 16>, trips<unit<2>, unit<1>>>>(
+        "double, cluster of 4, 2m 1m");
+    check_group<mode_group<float, 1, 8, 64, 1, 1, 0, 2, 1, e<16, 8>, e<16, 8>, trips<unit<2>, unit<1>>>>(
+        "float, cluster of 2, outer 2m 1m");
+    check_group<mode_group<double, 1, 1, 64, 1, 1, 0, 2, 1, e<6, 7>, e<5, 9>, trips<adds<2>, adds<1>>>>(
+        "double, cluster of 2, 2f 1f");
+    check_group<mode_group<float, 1, 1, 64, 1, 1, 0, 2, 1, e<16, 16, 16>, e<16, 16, 16>, trips<unit<1>, unit<2, 2>>>>(
+        "float, cluster of 2, 1m 2+2m");
+}
+
+}  // namespace kernel_tests

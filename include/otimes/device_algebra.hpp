@@ -644,7 +644,7 @@ auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs&
 /// X += inverse * (B - K * X). `kept`, a device_copies, holds what went to the device for the next time.
 template <class Kron, class Kept, class Rhs>
 auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& kept, const Rhs& b) {
-    using scalar = typename device::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
+    using scalar = typename detail::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
     device::require_solvable<scalar>();
     using result_type = DeviceMatrix<scalar, device::order_of<Rhs>>;
     const device_product<scalar> right = device::right_hand_side<scalar>(b);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// EXPECT: kron() mixes scalar types
+// EXPECT: the operands have different scalar types
 #include <otimes/otimes.hpp>
 
 Eigen::Index use(const Eigen::MatrixXf& A, const Eigen::MatrixXd& B) {

@@ -17,10 +17,38 @@
 
 namespace otimes {
 
+namespace device {
+
+/// What products and sums in device memory have in common: how they become a matrix.
+template <class Derived, class Scalar>
+class lazy_value {
+public:
+    /// The value in memory of its own.
+    template <int Order = 0>
+    [[nodiscard]] DeviceMatrix<Scalar, Order> eval() const {
+        return DeviceMatrix<Scalar, Order>(static_cast<const Derived&>(*this));
+    }
+    /// The value on the host; waits. See DeviceMatrix::to_host.
+    template <class Host = dynamic_host_matrix<Scalar>>
+    [[nodiscard]] Host to_host() const {
+        return eval().template to_host<Host>();
+    }
+    /// A host matrix cannot be assigned from device memory by accident.
+    template <host_matrix Matrix>
+    operator Matrix() const {
+        static_assert(always_false<Matrix>,
+                      "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
+                      "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
+        return Matrix();
+    }
+};
+
+}  // namespace device
+
 /// `alpha * L * X * R` over device memory, lazy; also a transpose or a scalar multiple of a device matrix alone. Copying it
 /// is cheap. Lifetimes as in expr/leaf.hpp: lvalue matrices are borrowed, rvalues owned.
 template <class ScalarType>
-class device_product {
+class device_product : public device::lazy_value<device_product<ScalarType>, ScalarType> {
 public:
     using Scalar = ScalarType;
 
@@ -67,26 +95,6 @@ public:
     /// A row or a column as a diagonal matrix; what is a product is evaluated now.
     [[nodiscard]] auto asDiagonal() const { return device::diagonal_of(*this); }
 
-    /// The value in memory of its own.
-    template <int Order = 0>
-    [[nodiscard]] DeviceMatrix<Scalar, Order> eval() const {
-        return DeviceMatrix<Scalar, Order>(*this);
-    }
-    /// The value on the host; waits. See DeviceMatrix::to_host.
-    template <class Host = dynamic_host_matrix<Scalar>>
-    [[nodiscard]] Host to_host() const {
-        return eval().template to_host<Host>();
-    }
-
-    /// A host matrix cannot be assigned from device memory by accident.
-    template <device::host_matrix Matrix>
-    operator Matrix() const {
-        static_assert(device::always_false<Matrix>,
-                      "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
-                      "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
-        return Matrix();
-    }
-
     /// @name Numbers, without the value itself: see device_algebra.hpp. They wait for the device.
     /// @{
     [[nodiscard]] auto squaredNorm() const { return device::squared_norm_of(*this); }
@@ -126,7 +134,7 @@ private:
 /// reads and writes of the same X and Y where they can; other types: one plan a term. The first is assigned, the others are added, and
 /// matrices come first. Where Y is an operand of any term, into a temporary. Storage of 16 bits is rounded after every term.
 template <class ScalarType>
-class device_sum {
+class device_sum : public device::lazy_value<device_sum<ScalarType>, ScalarType> {
 public:
     using Scalar = ScalarType;
     using term = device_product<Scalar>;
@@ -172,24 +180,6 @@ public:
         return each([](const term& t) { return t.conjugate(); });
     }
     [[nodiscard]] device_sum adjoint() const { return transpose().conjugate(); }
-
-    /// The value in memory of its own.
-    template <int Order = 0>
-    [[nodiscard]] DeviceMatrix<Scalar, Order> eval() const {
-        return DeviceMatrix<Scalar, Order>(*this);
-    }
-    /// The value on the host; waits. See DeviceMatrix::to_host.
-    template <class Host = dynamic_host_matrix<Scalar>>
-    [[nodiscard]] Host to_host() const {
-        return eval().template to_host<Host>();
-    }
-    template <device::host_matrix Matrix>
-    operator Matrix() const {
-        static_assert(device::always_false<Matrix>,
-                      "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
-                      "Y = (dX * K).to_host(), or assign to a DeviceMatrix.");
-        return Matrix();
-    }
 
     /// Numbers, without the sum itself: see device/sum_norms.hpp. They wait for the device.
     [[nodiscard]] auto squaredNorm() const { return otimes::squared_norm(*this); }

@@ -22,14 +22,6 @@ namespace device {
 template <class Matrix>
 requires is_matrix<bare<Matrix>> operand operand_of(Matrix&& m) { return std::forward<Matrix>(m).operand(); }
 
-/// Lists of factors, as kron() takes them alone.
-template <class Type>
-inline constexpr bool is_factor_range = false;
-template <class Matrix, class Allocator>
-inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
-template <class Matrix, std::size_t Extent>
-inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
-
 /// Scalar of an argument of kron(); void for an identity.
 template <class Argument>
 struct argument_scalar {
@@ -48,33 +40,6 @@ template <class Argument>
 requires(host_structure<Argument> && !host_matrix<Argument> && !host_kron<Argument>) struct argument_scalar<Argument> {
     using type = std::remove_pointer_t<decltype(scalar_of_structure(static_cast<const kron_node<double>*>(nullptr),
                                                                     static_cast<const Argument*>(nullptr)))>;
-};
-
-template <class First, class Second>
-struct combined_scalar {
-    static_assert(detail::scalars_mix<First, Second>,
-                  "otimes: the operands have different scalar types. Only a real type and its own complex type mix.");
-    using type = detail::common_scalar<First, Second>;
-};
-template <class Second>
-struct combined_scalar<void, Second> {
-    using type = Second;
-};
-template <class First>
-struct combined_scalar<First, void> {
-    using type = First;
-};
-template <>
-struct combined_scalar<void, void> {
-    using type = void;
-};
-template <class... Scalars>
-struct scalar_of_all {
-    using type = void;
-};
-template <class First, class... Rest>
-struct scalar_of_all<First, Rest...> {
-    using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
 };
 
 /// The same leaf in an expression over `To`.
@@ -206,7 +171,7 @@ inline bool pays_by_factors(const factor_list& first, const factor_list& second,
 /// costs less, else the first product is evaluated.
 template <bool FromLeft, class Matrix, class Kron>
 auto multiply(Matrix&& x, const Kron& k) {
-    using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, typename Kron::Scalar>::type;
+    using scalar = typename detail::combined_scalar<typename bare<Matrix>::Scalar, typename Kron::Scalar>::type;
     auto result = promote<scalar>(to_product(std::forward<Matrix>(x)));
     if (FromLeft ? result.node().has_left : result.node().has_right) {
         if constexpr (is_kron<Kron> && std::is_same_v<typename Kron::Scalar, scalar>) {
@@ -292,10 +257,10 @@ void device_kron<ScalarType>::append(Matrix&& factor) {
 /// now. @throws shape_error when extents overflow; unsupported_error another factor with structure of more than 256 rows or columns
 template <class... Factors>
 requires(any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
-         !(sizeof...(Factors) == 1 && (device::is_factor_range<device::bare<Factors>> && ...)))
+         !(sizeof...(Factors) == 1 && (detail::is_factor_range<device::bare<Factors>> && ...)))
     [[nodiscard]] auto kron(Factors&&... factors) {
     using scalar =
-        typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
+        typename detail::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
     device_kron<scalar> k;
     (k.append(std::forward<Factors>(factors)), ...);
     k.node().check_extents();
@@ -304,7 +269,7 @@ requires(any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
 /// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as a whole; of an
 /// lvalue vector or a span each element is borrowed.
 template <class Range>
-requires(any_device_operand<Range>&& device::is_factor_range<device::bare<Range>>)
+requires(any_device_operand<Range>&& detail::is_factor_range<device::bare<Range>>)
     [[nodiscard]] auto kron(Range&& factors) {
     using element = std::remove_cv_t<typename device::bare<Range>::value_type>;
     device_kron<typename device::argument_scalar<element>::type> k;

@@ -70,7 +70,7 @@ auto sum_of_operators(First&& a, Second&& b, int sign) {
     using second = bare<Second>;
     constexpr bool both = (is_kron<first> || is_operator<first>)&&(is_kron<second> || is_operator<second>);
     if constexpr (both) {
-        using scalar = typename combined_scalar<typename first::Scalar, typename second::Scalar>::type;
+        using scalar = typename detail::combined_scalar<typename first::Scalar, typename second::Scalar>::type;
         device_operator<scalar> result = to_operator<scalar>(a);
         result.append(to_operator<scalar>(b), sign);
         return result;
@@ -94,10 +94,12 @@ auto sum_of_operators(First&& a, Second&& b, int sign) {
     } else if constexpr (host_kron<first> || host_sum<first>) {
         return sum_of_operators(operator_of_host(a), b, sign);
     } else if constexpr (host_structure<second> && !host_kron<second>) {
-        using scalar = typename combined_scalar<typename first::Scalar, typename argument_scalar<second>::type>::type;
+        using scalar =
+            typename detail::combined_scalar<typename first::Scalar, typename argument_scalar<second>::type>::type;
         return sum_of_operators(a, structure_on_host<scalar>(std::forward<Second>(b)), sign);
     } else if constexpr (host_structure<first> && !host_kron<first>) {
-        using scalar = typename combined_scalar<typename argument_scalar<first>::type, typename second::Scalar>::type;
+        using scalar =
+            typename detail::combined_scalar<typename argument_scalar<first>::type, typename second::Scalar>::type;
         return sum_of_operators(structure_on_host<scalar>(std::forward<First>(a)), b, sign);
     } else {
         static_assert(

@@ -40,7 +40,7 @@ device_operator<To> to_operator(const Kron& k) {
 /// X * S (`from_left` false) or S * X, term by term; identities alone leave X as it is.
 template <bool FromLeft, class Matrix, class From>
 auto multiply_by_terms(Matrix&& x, const device_operator<From>& s) {
-    using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, From>::type;
+    using scalar = typename detail::combined_scalar<typename bare<Matrix>::Scalar, From>::type;
     auto value = promote<scalar>(to_product(std::forward<Matrix>(x)));
     if (FromLeft ? value.node().has_left : value.node().has_right) {
         value = device_product<scalar>(evaluated(value));  // once, not for each term
@@ -133,7 +133,7 @@ template <class... Factors>
 requires any_device_operand<Factors...>
 [[nodiscard]] auto kron_sum(Factors&&... factors) {
     using scalar =
-        typename device::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
+        typename detail::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
     const auto order_of = [](const auto& factor) -> std::int64_t {
         if constexpr (device::is_identity_like<decltype(factor)>) {
             return detail::shift_of(factor).order;

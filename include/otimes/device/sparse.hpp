@@ -366,8 +366,8 @@ concept composite_sum = (is_composite<bare<First>> || is_composite<bare<Second>>
 
 template <class First, class Second>
 auto sum_of_composites(First&& a, Second&& b, int sign) {
-    using scalar = typename combined_scalar<typename addend_scalar<bare<First>>::type,
-                                            typename addend_scalar<bare<Second>>::type>::type;
+    using scalar = typename detail::combined_scalar<typename addend_scalar<bare<First>>::type,
+                                                    typename addend_scalar<bare<Second>>::type>::type;
     const auto shape = [&]() -> std::pair<std::int64_t, std::int64_t> {
         if constexpr (is_composite<bare<First>>) {
             return {a.rows(), a.cols()};
@@ -383,7 +383,7 @@ auto sum_of_composites(First&& a, Second&& b, int sign) {
 /// X * S (`from_left` false) or S * X.
 template <bool FromLeft, class Matrix, class From>
 auto multiply_composite(Matrix&& x, const device_composite<From>& s) {
-    using scalar = typename combined_scalar<typename bare<Matrix>::Scalar, From>::type;
+    using scalar = typename detail::combined_scalar<typename bare<Matrix>::Scalar, From>::type;
     auto value = promote<scalar>(to_product(std::forward<Matrix>(x)));
     if (FromLeft ? value.node().has_left : value.node().has_right) {
         value = device_product<scalar>(evaluated(value));  // once, not for each term
@@ -416,7 +416,7 @@ auto multiply_composite(Matrix&& x, const device_composite<From>& s) {
 template <class First, class Second>
 requires device::composition<First, Second>
 [[nodiscard]] auto operator*(const First& a, const Second& b) {
-    using scalar = typename device::combined_scalar<typename First::Scalar, typename Second::Scalar>::type;
+    using scalar = typename detail::combined_scalar<typename First::Scalar, typename Second::Scalar>::type;
     return device::to_composite<scalar>(a).times(device::to_composite<scalar>(b));
 }
 template <class First, class Second>

@@ -165,7 +165,7 @@ auto stack(Matrix&& m) {
 /// side. @throws shape_error no split of the factors fits
 template <bool ByRows, class Kron, class Scalar>
 auto multiply_stacked(const Kron& k, const device_stacked<Scalar, ByRows>& x) {
-    using scalar = typename combined_scalar<typename Kron::Scalar, Scalar>::type;
+    using scalar = typename detail::combined_scalar<typename Kron::Scalar, Scalar>::type;
     const device_sum<Scalar>& m = x.matrix();
     const std::int64_t outer = ByRows ? m.rows() : m.cols();
     const std::int64_t inner = ByRows ? m.cols() : m.rows();
@@ -191,7 +191,7 @@ auto multiply_stacked(const Kron& k, const device_stacked<Scalar, ByRows>& x) {
 /// S * vec(X), term by term. @throws shape_error as multiply_stacked; unsupported_error a term with a diagonal of all entries of X
 template <bool ByRows, class From, class Scalar>
 auto multiply_stacked_terms(const device_operator<From>& s, const device_stacked<Scalar, ByRows>& x) {
-    using scalar = typename combined_scalar<From, Scalar>::type;
+    using scalar = typename detail::combined_scalar<From, Scalar>::type;
     const device_sum<scalar> m = to_sum<scalar>(x.matrix());
     const auto term = [&](const device_kron<From>& k) {
         const factor_list& factors = k.node().factors();

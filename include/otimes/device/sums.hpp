@@ -96,7 +96,7 @@ device_sum<To> to_sum(Value&& value) {
 }
 template <class First, class Second>
 auto sum_of(First&& a, Second&& b, int sign) {
-    using scalar = typename combined_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>::type;
+    using scalar = typename detail::combined_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>::type;
     device_sum<scalar> result = to_sum<scalar>(std::forward<First>(a));
     result.append(to_sum<scalar>(std::forward<Second>(b)), sign);
     return result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file device_operand.hpp
-/// Which operands lie in device memory: the front ends decide by it which `kron` and which `on` an expression means.
+/// Which operands lie in device memory, and which are lists of factors: the front ends decide by it which `kron` and which `on` an
+/// expression means.
 #pragma once
 
 #include <cstddef>
@@ -23,5 +24,15 @@ inline constexpr bool is_device_operand<std::span<Matrix, Extent>> = is_device_o
 /// True when one of the types, references removed, is a device operand.
 template <class... Types>
 inline constexpr bool any_device_operand = (is_device_operand<std::remove_cvref_t<Types>> || ...);
+
+namespace detail {
+/// Lists of factors, as kron() takes them alone.
+template <class Type>
+inline constexpr bool is_factor_range = false;
+template <class Matrix, class Allocator>
+inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
+}  // namespace detail
 
 }  // namespace otimes

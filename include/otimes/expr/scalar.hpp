@@ -34,6 +34,38 @@ inline constexpr bool scalars_mix = std::is_same_v<real_of<First>, real_of<Secon
 template <class First, class Second>
 using common_scalar = std::conditional_t<is_complex_scalar<First>, First, Second>;
 
+/// The scalar of an expression of operands over both; void, what fits any scalar (an identity), leaves the other.
+template <class First, class Second>
+struct combined_scalar {
+    static_assert(scalars_mix<First, Second>,
+                  "otimes: the operands have different scalar types. Only a real type and its own complex type mix; "
+                  "convert the others "
+                  "first, as with .cast<Scalar>().");
+    using type = common_scalar<First, Second>;
+};
+template <class Second>
+struct combined_scalar<void, Second> {
+    using type = Second;
+};
+template <class First>
+struct combined_scalar<First, void> {
+    using type = First;
+};
+template <>
+struct combined_scalar<void, void> {
+    using type = void;
+};
+
+/// The same of any number of operands.
+template <class... Scalars>
+struct scalar_of_all {
+    using type = void;
+};
+template <class First, class... Rest>
+struct scalar_of_all<First, Rest...> {
+    using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
+};
+
 /// True when an `Amount` may scale an expression of `Scalar`: what converts to the scalar without leaving the real line,
 /// or the complex type of a real scalar. A fraction does not scale integers: it would be cut off.
 template <class Amount, class Scalar>

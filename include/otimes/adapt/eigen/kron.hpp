@@ -426,36 +426,6 @@ struct argument_scalar<index_kron<Permutes>> {
     using type = void;
 };
 
-template <class First, class Second>
-struct combined_scalar {
-    static_assert(
-        detail::scalars_mix<First, Second>,
-        "otimes: kron() mixes scalar types. Only a real type and its own complex type mix; convert the others "
-        "with .cast<Scalar>().");
-    using type = detail::common_scalar<First, Second>;
-};
-template <class Second>
-struct combined_scalar<void, Second> {
-    using type = Second;
-};
-template <class First>
-struct combined_scalar<First, void> {
-    using type = First;
-};
-template <>
-struct combined_scalar<void, void> {
-    using type = void;
-};
-
-template <class... Scalars>
-struct scalar_of_all {
-    using type = void;
-};
-template <class First, class... Rest>
-struct scalar_of_all<First, Rest...> {
-    using type = typename combined_scalar<First, typename scalar_of_all<Rest...>::type>::type;
-};
-
 template <class Type>
 inline constexpr bool is_identity_factor =
     std::is_same_v<Type, identity_factor> || std::is_same_v<Type, index_kron<false>>;
@@ -562,13 +532,6 @@ template <class Type>
 concept structured_argument = permutation_like<bare<Type>> || diagonal_like<bare<Type>> ||
     sparse_matrix_like<bare<Type>> || triangular_like<bare<Type>> || is_structured<bare<Type>>;
 
-template <class Type>
-inline constexpr bool is_factor_range = false;
-template <class Matrix, class Allocator>
-inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
-template <class Matrix, std::size_t Extent>
-inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
-
 }  // namespace eigen
 
 /// @name What krons with factors in device memory ask of an argument with structure; found by the node's namespace.
@@ -588,10 +551,10 @@ void append_structure(kron_node<Scalar>& node, Argument&& argument) {
 /// Scalar: the common one; double when no argument has one (of identities and permutations alone see index_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
-         !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+         !(sizeof...(Factors) == 1 && (detail::is_factor_range<eigen::bare<Factors>> && ...)))
     [[nodiscard]] auto kron(Factors&&... factors) {
     using combined =
-        typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
+        typename detail::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
     constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_index_factor<eigen::bare<Factors>> && ...);
     constexpr bool permutes = !(eigen::is_identity_factor<eigen::bare<Factors>> && ...);
@@ -604,7 +567,7 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
 /// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
 /// a whole; of an lvalue vector or a span each element is borrowed.
 template <class Range>
-requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
+requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
     [[nodiscard]] auto kron(Range&& factors) {
     using element = std::remove_cv_t<typename eigen::bare<Range>::value_type>;
     using scalar = typename eigen::argument_scalar<element>::type;

@@ -62,6 +62,10 @@ public:
     }
     [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors_.front().rows(); }
     [[nodiscard]] Eigen::Index cols() const { return transposed_ ? factors_.front().rows() : width_; }
+    /// The factors of a face_split, the transposed ones of a khatri_rao.
+    [[nodiscard]] const std::vector<DenseMatrix>& factors() const noexcept { return factors_; }
+    /// Is it a khatri_rao?
+    [[nodiscard]] bool transposed() const noexcept { return transposed_; }
     [[nodiscard]] row_product_expr transpose() const { return row_product_expr(factors_, !transposed_); }
     [[nodiscard]] row_product_expr conjugate() const {
         row_product_expr result(*this);
@@ -164,17 +168,33 @@ private:
 template <class First, class... Rest>
 requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
     [[nodiscard]] auto face_split(const First& first, const Rest&... rest) {
-    using scalar = typename eigen::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
+    using scalar = typename detail::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
     return row_product_expr<scalar>({first.template cast<scalar>(), rest.template cast<scalar>()...}, false);
 }
 /// Column by column: column j is kron(A.col(j), B.col(j), ..). The factors are copied. @throws shape_error
 template <class First, class... Rest>
 requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
     [[nodiscard]] auto khatri_rao(const First& first, const Rest&... rest) {
-    using scalar = typename eigen::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
+    using scalar = typename detail::scalar_of_all<eigen::scalar_of<First>, eigen::scalar_of<Rest>...>::type;
     return row_product_expr<scalar>(
         {first.transpose().template cast<scalar>(), rest.transpose().template cast<scalar>()...}, true);
 }
+
+namespace eigen {
+
+/// @throws shape_error an index of a selection outside the product; `name`: "row " or "column "
+template <class Scalar>
+void check_selection(const kron_expr<Scalar>& k, const std::vector<std::int64_t>& indices, std::int64_t extent,
+                     const char* name) {
+    for (const std::int64_t i : indices) {
+        if (i < 0 || i >= extent) {
+            throw shape_error("otimes: K(rows, cols): " + (name + std::to_string(i)) +
+                              " is outside the product, which is " + detail::shape_text(k.rows(), k.cols()) + ".");
+        }
+    }
+}
+
+}  // namespace eigen
 
 /// Selected rows of a kron, all of its columns: a face-splitting product of the factors' rows. @throws shape_error an index
 /// outside the product
@@ -182,17 +202,11 @@ template <class Scalar>
 [[nodiscard]] row_product_expr<Scalar> selected_rows(const kron_expr<Scalar>& k,
                                                      const std::vector<std::int64_t>& rows) {
     using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    eigen::check_selection(k, rows, k.rows(), "row ");
     std::vector<matrix> factors;
     const auto count = static_cast<Eigen::Index>(rows.size());
     factors.push_back(matrix::Constant(count, 1, k.node().alpha()));
     std::vector<std::int64_t> rest = rows;
-    for (const std::int64_t row : rows) {
-        if (row < 0 || row >= k.rows()) {
-            throw shape_error("otimes: selected rows of " + detail::kron_text(k.factor_count()) + ": row " +
-                              std::to_string(row) + " is outside the product, which is " +
-                              detail::shape_text(k.rows(), k.cols()) + ".");
-        }
-    }
     for (std::size_t f = k.factor_count(); f-- > 0;) {
         const leaf& factor = k.node().factors()[f];
         const matrix_view view = factor.view();
@@ -212,6 +226,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] row_product_expr<Scalar> selected_columns(const kron_expr<Scalar>& k,
                                                         const std::vector<std::int64_t>& cols) {
+    eigen::check_selection(k, cols, k.cols(), "column ");
     return selected_rows(k.transpose(), cols).transpose();
 }
 
@@ -224,11 +239,14 @@ public:
     /// @throws shape_error an index outside the product
     selected_expr(kron_expr<Scalar> k, std::vector<std::int64_t> rows, std::vector<std::int64_t> cols)
         : kron_(std::move(k)), rows_(std::move(rows)), cols_(std::move(cols)) {
-        check(rows_, kron_.rows(), "row ");
-        check(cols_, kron_.cols(), "column ");
+        eigen::check_selection(kron_, rows_, kron_.rows(), "row ");
+        eigen::check_selection(kron_, cols_, kron_.cols(), "column ");
     }
     [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(rows_.size()); }
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(cols_.size()); }
+    [[nodiscard]] const kron_expr<Scalar>& kron() const noexcept { return kron_; }
+    [[nodiscard]] const std::vector<std::int64_t>& row_indices() const noexcept { return rows_; }
+    [[nodiscard]] const std::vector<std::int64_t>& column_indices() const noexcept { return cols_; }
     [[nodiscard]] selected_expr transpose() const { return selected_expr(kron_.transpose(), cols_, rows_); }
     [[nodiscard]] selected_expr conjugate() const { return selected_expr(kron_.conjugate(), rows_, cols_); }
     [[nodiscard]] selected_expr adjoint() const { return selected_expr(kron_.adjoint(), cols_, rows_); }
@@ -313,15 +331,6 @@ private:
         }
     }
 
-    void check(const std::vector<std::int64_t>& indices, std::int64_t extent, const char* name) const {
-        for (const std::int64_t i : indices) {
-            if (i < 0 || i >= extent) {
-                throw shape_error("otimes: K(rows, cols): " + (name + std::to_string(i)) +
-                                  " is outside the product, which is " +
-                                  detail::shape_text(kron_.rows(), kron_.cols()) + ".");
-            }
-        }
-    }
     kron_expr<Scalar> kron_;
     std::vector<std::int64_t> rows_;
     std::vector<std::int64_t> cols_;

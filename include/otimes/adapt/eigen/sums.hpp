@@ -608,10 +608,10 @@ std::int64_t order_of(const Argument& argument) {
 /// Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
 template <class... Factors>
 requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
-         !(sizeof...(Factors) == 1 && (eigen::is_factor_range<eigen::bare<Factors>> && ...)))
+         !(sizeof...(Factors) == 1 && (detail::is_factor_range<eigen::bare<Factors>> && ...)))
     [[nodiscard]] auto kron_sum(Factors&&... factors) {
     using combined =
-        typename eigen::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
+        typename detail::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
     const std::int64_t orders[] = {eigen::order_of(factors)...};
     operator_tree<scalar> tree;
@@ -640,7 +640,7 @@ requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
 /// The Kronecker sum of the elements of a vector or span, their number known at run time. What is owned and borrowed is as in
 /// kron(vector). The sum of no factors is the 1 x 1 zero. @throws shape_error a factor that is not square, extents that overflow
 template <class Range>
-requires(eigen::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
+requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
     [[nodiscard]] auto kron_sum(Range&& factors) {
     using scalar = typename decltype(kron(std::forward<Range>(factors)))::Scalar;
     operator_tree<scalar> tree;

@@ -96,6 +96,24 @@ void check_selected() {
     run(large(list{1599, 3}, list{40, 1, 1, 77}), entries(dense_kron<Scalar>({wide, wide}), {1599, 3}, {40, 1, 1, 77}));
     run(large(list{1, 2, 3, 4, 5}, list{7, 1599}),
         entries(dense_kron<Scalar>({wide, wide}), {1, 2, 3, 4, 5}, {7, 1599}));
+    // Factors in host memory are copied; an identity stays one, other structure is written out.
+    const auto H = kron(a, b, c);
+    for (const list& cols : {columns, most}) run(H(few, cols), entries(k, few, cols));
+    run(H(few, every), entries(k, few, all_cols));
+    run(H(every, columns), entries(k, all_rows, columns));
+    run(kron(a, otimes::identity(5))(list{14, 3}, list{19, 0, 2}),
+        entries(dense_kron<Scalar>({a, host(host::Identity(5, 5))}), {14, 3}, {19, 0, 2}));
+    Eigen::PermutationMatrix<Eigen::Dynamic> turn(2);
+    turn.indices() << 1, 0;
+    run(kron(turn, c)(list{0, 3}, list{5, 1}),
+        entries(dense_kron<Scalar>({host(turn.toDenseMatrix().template cast<Scalar>()), c}), {0, 3}, {5, 1}));
+    run(otimes::face_split(host(a.topRows(2)), c), otimes::face_split(host(a.topRows(2)), c).toDenseMatrix());
+    if constexpr (support::is_complex<Scalar>) {
+        const auto real = random_matrix<matrix<support::real_t<Scalar>, 0>>(4, 3, 10);
+        const DeviceMatrix<Scalar> dX(random(2, 2, 11));
+        CHECK(agrees((kron(real)(list{3, 1}, list{0, 2}) * dX).to_host(),
+                     host(entries(real.template cast<Scalar>(), {3, 1}, {0, 2}) * dX.to_host()), size));
+    }
     // A factor that changes is seen, whichever way.
     DeviceMatrix<Scalar> M(wide);
     const auto changing = kron(M, W);

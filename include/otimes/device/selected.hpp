@@ -11,7 +11,8 @@
 ///
 /// or, where few are selected, row by row or column by column: the factors' rows are taken, and K(rows, all) is their face_split
 /// (device/row_products.hpp), of (number of rows) * (columns of K) multiplications for a column of X. Which one follows from the multiplications and
-/// is decided when the expression is made. All but the last application is evaluated when the product is written, that one when it is assigned.
+/// is decided when the expression is made. A selection, a face_split or a khatri_rao of matrices in host memory is copied to the device when it is
+/// multiplied. All but the last application is evaluated when the product is written, that one when it is assigned.
 #pragma once
 
 #include <cstdint>
@@ -325,6 +326,88 @@ requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<A
 template <class Scalar>
 [[nodiscard]] device_selected<Scalar> operator-(const device_selected<Scalar>& s) {
     return s.scaled(device::scalar_from<Scalar>(-1));
+}
+/// @}
+
+namespace device {
+
+/// K(rows, cols) of a kron of host matrices, as the Eigen front end makes it (adapt/eigen/row_products.hpp).
+template <class Type>
+concept host_selection = !any_device_operand<Type> && requires(const bare<Type>& s) {
+    s.kron().node().factors();
+    s.row_indices();
+    s.column_indices();
+};
+/// face_split and khatri_rao of host matrices, also K(rows, all).
+template <class Type>
+concept host_row_product = !any_device_operand<Type> && requires(const bare<Type>& s) {
+    requires host_matrix<decltype(s.factors().front())>;
+    s.transposed();
+};
+
+/// The same of copies of the factors in the memory of an executor; factors with structure are written out. @throws unsupported_error as
+/// with_dense_factors
+template <host_selection Selection>
+auto copied_to(const device_executor& where, const Selection& s) {
+    using scalar = typename Selection::Scalar;
+    const kron_node<scalar> node = detail::with_dense_factors(s.kron().node(), detail::most_written_out);
+    device_kron<scalar> k;
+    for (const leaf& f : node.factors()) {
+        if (f.is_dense()) {
+            k.append(DeviceMatrix<scalar>(bare<decltype(s.kron())>::dense_factor(f), where));
+        } else {
+            k.edit().append(f);
+        }
+    }
+    k.edit().set_alpha(node.alpha());
+    return device_selected<scalar>(std::move(k), s.row_indices(), s.column_indices());
+}
+template <host_row_product Product>
+auto copied_to(const device_executor& where, const Product& s) {
+    using scalar = typename Product::Scalar;
+    device_row_product<scalar> result;
+    for (const auto& f : s.factors()) {
+        result.append(to_product(DeviceMatrix<scalar>(f, where)));
+    }
+    return s.transposed() ? result.transpose() : result;
+}
+
+/// S * X (`FromLeft`) or X * S with S in host memory; a real S beside a complex X is cast.
+template <bool FromLeft, class Host, class Matrix>
+auto multiply_copied(const Host& s, Matrix&& x) {
+    using scalar = typename detail::combined_scalar<typename Host::Scalar, typename bare<Matrix>::Scalar>::type;
+    const auto copy = [&] {
+        const auto value = to_product(x);
+        const device_executor& where = executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+        if constexpr (std::is_same_v<scalar, typename Host::Scalar>) {
+            return copied_to(where, s);
+        } else {
+            return copied_to(where, s.template cast<scalar>());
+        }
+    }();
+    if constexpr (FromLeft) {
+        return copy * std::forward<Matrix>(x);
+    } else {
+        return std::forward<Matrix>(x) * copy;
+    }
+}
+
+}  // namespace device
+
+/// @name Selections and row-wise products of host matrices with a matrix in device memory. @throws shape_error; unsupported_error a factor with
+/// structure of more than 256 rows or columns
+/// @{
+template <class Host, class Matrix>
+requires(device::factor_or_x<Matrix> && (device::host_selection<Host> || device::host_row_product<Host>))
+    [[nodiscard]] auto
+    operator*(const Host& s, Matrix&& x) {
+    return device::multiply_copied<true>(s, std::forward<Matrix>(x));
+}
+template <class Matrix, class Host>
+requires(device::factor_or_x<Matrix> && (device::host_selection<Host> || device::host_row_product<Host>))
+    [[nodiscard]] auto
+    operator*(Matrix&& x, const Host& s) {
+    return device::multiply_copied<false>(s, std::forward<Matrix>(x));
 }
 /// @}
 

@@ -401,3 +401,28 @@ TEST_CASE("errors of the algebra") {
     CHECK_THROWS_AS((void)otimes::nearest_kron(A, 2, 3), otimes::shape_error);
     CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);
 }
+
+TEST_CASE("the algebra of empty matrices") {
+    const matrix_d none(0, 0), wide(0, 3), H = positive<double>(3, 90), B = well_conditioned<double>(4, 91);
+    const matrix_d nothing(0, 2);
+    CHECK(kron(none, B).solve(nothing).cols() == 2);
+    CHECK(kron(none, B).determinant() == 1);
+    CHECK(kron(none, B).logAbsDeterminant() == 0);
+    CHECK(otimes::kron_sum(none, B).solve(nothing).cols() == 2);  // B is not self-adjoint
+    CHECK((kron(none, H) + 2 * otimes::identity()).solve(nothing).rows() == 0);
+    CHECK(kron(wide, B).rank() == 0);
+    CHECK(kron(wide, B).operatorNorm() == 0);
+    CHECK(kron(wide, B).singularValues().size() == 0);
+    CHECK(kron(wide, H).conditionNumber() == doctest::Approx(kron(H).conditionNumber()));
+    CHECK(kron(wide, B).solve(nothing).norm() == 0);
+    CHECK(otimes::kron_svd<double>(kron(wide, B)).solve(nothing) == matrix_d::Zero(12, 2));
+    CHECK(otimes::kron_llt<double>(kron(none, H)).logAbsDeterminant() == 0);
+    CHECK(otimes::kron_self_adjoint_eigen<double>(kron(none, H)).eigenvalues().size() == 0);
+    CHECK(otimes::kron_qr<double>(kron(matrix_d(3, 0), B)).solve(matrix_d::Ones(12, 2)).rows() == 0);
+}
+
+TEST_CASE("a scalar that is not real makes a kron of self-adjoint factors another one") {
+    const auto K = std::complex<double>(1, 1) * kron(positive<double>(2, 92), positive<double>(3, 93));
+    CHECK_THROWS_AS(otimes::kron_llt<std::complex<double>>(std::as_const(K)), otimes::singular_error);
+    CHECK_THROWS_AS(otimes::kron_self_adjoint_eigen<std::complex<double>>(std::as_const(K)), otimes::unsupported_error);
+}

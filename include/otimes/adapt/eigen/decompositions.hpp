@@ -326,7 +326,7 @@ class kron_llt {
 public:
     using Scalar = ScalarType;
 
-    /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor is not positive definite
+    /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor or the scalar is not positive
     explicit kron_llt(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "Cholesky decomposition");
         using real = detail::real_of<Scalar>;
@@ -337,7 +337,7 @@ public:
         for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
             ++position;
             const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(f);
-            if (llt.info() != Eigen::Success || !(std::real(alpha) > real(0))) {
+            if (llt.info() != Eigen::Success || !(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
                 throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
                                      std::to_string(position) + ", or the scalar, is not positive definite.");
             }
@@ -354,6 +354,9 @@ public:
     /// log det K, which does not overflow.
     [[nodiscard]] detail::real_of<Scalar> logAbsDeterminant() const {
         detail::real_of<Scalar> result(0);
+        if (lower_.rows() == 0) {
+            return result;
+        }
         const auto n = static_cast<detail::real_of<Scalar>>(lower_.rows());
         for (const eigen::dense_matrix<Scalar>& l : eigen::dense_factors(lower_)) {
             result += n / static_cast<detail::real_of<Scalar>>(l.rows()) * 2 * l.diagonal().array().abs().log().sum();
@@ -447,12 +450,23 @@ class kron_self_adjoint_eigen {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
-    /// @throws shape_error a factor that is not square; singular_error no convergence
+    /// @throws shape_error a factor that is not square; unsupported_error a scalar that is not real; singular_error no convergence
     explicit kron_self_adjoint_eigen(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "eigenvalue decomposition");
+        if (std::imag(k.node().alpha()) != RealScalar(0)) {
+            throw unsupported_error(
+                "otimes: eigenvalue decomposition of " + eigen::shape_of(k) +
+                ": its scalar is not real, so it is not self-adjoint. Decompose the factors alone and multiply "
+                "their eigenvalues by the scalar.");
+        }
         std::vector<eigen::dense_matrix<Scalar>> vectors;
         std::vector<eigen::dense_vector<RealScalar>> values;
         for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            if (f.size() == 0) {  // Eigen's solver takes none
+                vectors.push_back(f);
+                values.emplace_back();
+                continue;
+            }
             const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(f);
             if (solver.info() != Eigen::Success) {
                 throw singular_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": no convergence.");
@@ -482,6 +496,12 @@ public:
         std::vector<eigen::dense_matrix<Scalar>> v;
         std::vector<eigen::dense_vector<RealScalar>> values;
         for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
+            if (f.size() == 0) {  // Eigen's decomposition takes none
+                u.emplace_back(f.rows(), 0);
+                v.emplace_back(f.cols(), 0);
+                values.emplace_back();
+                continue;
+            }
             const Eigen::JacobiSVD<eigen::dense_matrix<Scalar>> svd(f, Eigen::ComputeThinU | Eigen::ComputeThinV);
             u.push_back(svd.matrixU());
             v.push_back(svd.matrixV());
@@ -634,9 +654,13 @@ struct algebra<kron_expr<Scalar>> {
         real result(1);
         std::int64_t values = 1;
         for (const dense_matrix<Scalar>& f : dense_factors(k)) {
+            if (f.size() == 0) {
+                values = 0;
+                continue;
+            }
             const dense_vector<real> s = Eigen::JacobiSVD<dense_matrix<Scalar>>(f).singularValues();
             values *= s.size();
-            result *= s.size() == 0 ? real(1) : s(0) / s(s.size() - 1);
+            result *= s(0) / s(s.size() - 1);
         }
         return values < std::min<std::int64_t>(k.rows(), k.cols()) ? std::numeric_limits<real>::infinity() : result;
     }

@@ -56,6 +56,12 @@ public:
             throw shape_error("otimes: solve with " + s.tree().name() + ": it is " +
                               detail::shape_text(s.rows(), s.cols()) + "; a sum must be square to be solved with.");
         }
+        if (s.rows() == 0) {  // nothing to solve, and Eigen's decompositions take no empty matrix
+            kron_node<Scalar> none;
+            none.append(leaf::identity(0));
+            left_ = right_ = kron_expr<Scalar>(std::move(none));
+            return;
+        }
         collect(s.tree());
         std::vector<choice> choices;
         bool all_self_adjoint = true;

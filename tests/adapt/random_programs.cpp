@@ -135,10 +135,11 @@ private:
                         dense(a.template triangularView<Eigen::UnitUpper>())};
             }
             case 12: {
-                auto& a = keep(values(p, p));
-                a.diagonal() = a.diagonal().real().template cast<Scalar>().eval();
-                return {kron(a.template selfadjointView<Eigen::Lower>()),
-                        dense(a.template selfadjointView<Eigen::Lower>())};
+                const auto& a = keep(values(p, p));
+                const dense lower = a.template selfadjointView<Eigen::Lower>();
+                dense whole = lower;
+                whole.diagonal() = lower.diagonal().real().template cast<Scalar>();
+                return {kron(a.template selfadjointView<Eigen::Lower>()), whole};
             }
             default: {
                 const column c = values(p, 1);

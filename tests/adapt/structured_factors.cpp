@@ -51,6 +51,12 @@ void check(const Kron& K, const Dense& want) {
     }
 }
 
+// The self-adjoint matrix of which a triangle of `m` is one half: as Eigen multiplies by it, with the real part of the diagonal.
+template <unsigned int UpLo, class Matrix>
+Matrix self_adjoint(const Matrix& m) {
+    return m.template selfadjointView<UpLo>() * Matrix::Identity(m.rows(), m.cols());
+}
+
 template <class Scalar>
 matrix<Scalar> sparse_pattern(Index rows, Index cols) {
     auto m = random<matrix<Scalar>>(rows, cols, 7);
@@ -182,7 +188,7 @@ TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices",
         check<Scalar>(kron(S.template triangularView<Eigen::Lower>(), A),
                       dense_kron(matrix<Scalar>(S.template triangularView<Eigen::Lower>()), A));
         check<Scalar>(kron(A, S.template selfadjointView<Eigen::Upper>()),
-                      dense_kron(A, matrix<Scalar>(S.template selfadjointView<Eigen::Upper>())));
+                      dense_kron(A, self_adjoint<Eigen::Upper>(S)));
         check<Scalar>(kron(S.template triangularView<Eigen::StrictlyUpper>(), A),
                       dense_kron(matrix<Scalar>(S.template triangularView<Eigen::StrictlyUpper>()), A));
         // Large enough for a step of half the flops, wider than high and the other way round.
@@ -205,7 +211,13 @@ TEST_CASE_TEMPLATE("structured factors have the values of their dense matrices",
         H(3, 1) = Scalar(-4);
         H.template triangularView<Eigen::StrictlyUpper>().setConstant(
             std::numeric_limits<real_of<Scalar>>::quiet_NaN());
-        check<Scalar>(M, dense_kron(A, matrix<Scalar>(H.template selfadjointView<Eigen::Lower>())));
+        check<Scalar>(M, dense_kron(A, self_adjoint<Eigen::Lower>(H)));
+        const matrix<Scalar> formed = M.toDenseMatrix();
+        CHECK(distance(kron(H.template selfadjointView<Eigen::Lower>()).adjoint().toDenseMatrix(),
+                       self_adjoint<Eigen::Lower>(H)) == 0);
+        CHECK_THROWS_WITH_AS((void)kron(formed.template selfadjointView<Eigen::Lower>()),
+                             "otimes: kron: a self-adjoint view of a matrix that is 15 x 10; it must be square.",
+                             otimes::shape_error);
     }
     SUBCASE("a function") {
         const auto F = random<matrix<Scalar>>(3, 4, 10);

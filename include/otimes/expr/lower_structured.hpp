@@ -368,10 +368,11 @@ private:
                 Value value =
                     unit && i == j ? Value(1) : static_cast<const Value*>(f.data)[i * f.row_stride + j * f.col_stride];
                 value = factor.conjugated() ? detail::conjugate_of(value) : value;
-                out[j * f.rows + i] = value;
-                if (factor.kind() == factor_kind::self_adjoint && i != j) {
+                if (factor.kind() == factor_kind::self_adjoint) {
                     out[i * f.rows + j] = detail::conjugate_of(value);
+                    value = i == j ? Value(detail::real_part_of(value)) : value;
                 }
+                out[j * f.rows + i] = value;
             }
         }
         low_.keep(memory);

@@ -8,7 +8,7 @@
 /// | permutation | int32 indices: the matrix takes e_i to e_indices[i] | none, a move: a gather or scatter step |
 /// | sparse | a sparse_operand | 2 * stored elements |
 /// | triangular | as dense; `leaf::part` says which triangle is read | 2 for each element of the triangle |
-/// | self_adjoint | likewise; the other triangle is its conjugate | that of a dense one, half the bytes |
+/// | self_adjoint | likewise; the other triangle is its conjugate, the diagonal its real part | that of a dense one, half the bytes |
 /// | low_rank | a factor_product: F = F1 * F2 * ..., applied one after the other | the sum of its factors' |
 /// | callback | a callback_operand | its owner's |
 ///
@@ -183,6 +183,10 @@ Scalar structured_element(const leaf& factor, const matrix_view& view, std::int6
             }
             return stored_value<Scalar>(factor, view.data, i * view.row_stride + j * view.col_stride);
         case factor_kind::self_adjoint:
+            if (i == j) {  // of a self-adjoint matrix it is real; an imaginary part that stands there is not read
+                return Scalar(
+                    real_part_of(stored_value<Scalar>(factor, view.data, i * (view.row_stride + view.col_stride))));
+            }
             return in_triangle(factor.part(), i, j)
                        ? stored_value<Scalar>(factor, view.data, i * view.row_stride + j * view.col_stride)
                        : conjugate_of(

@@ -177,13 +177,17 @@ leaf make_permutation_leaf(const Matrix& m) {
 
 /// A triangular or self-adjoint view: what it looks at is borrowed as a dense
 /// matrix is, one triangle of it is read. `StrictlyLower` and `StrictlyUpper`
-/// views become matrices.
+/// views become matrices. @throws shape_error a self-adjoint view that is not square
 template <class Matrix>
 leaf make_triangular_leaf(const Matrix& m) {
     constexpr int mode = int(Matrix::Mode);
     if constexpr ((mode & Eigen::ZeroDiag) != 0) {
         return owned_leaf(Eigen::Matrix<scalar_of<Matrix>, Eigen::Dynamic, Eigen::Dynamic>(m));
     } else {
+        if ((mode & Eigen::SelfAdjoint) != 0 && m.rows() != m.cols()) {  // Eigen does not ask
+            throw shape_error("otimes: kron: a self-adjoint view of a matrix that is " +
+                              detail::shape_text(m.rows(), m.cols()) + "; it must be square.");
+        }
         constexpr bool lower = (mode & Eigen::Lower) != 0;
         constexpr bool unit = (mode & Eigen::UnitDiag) != 0;
         leaf result = make_leaf(m.nestedExpression());

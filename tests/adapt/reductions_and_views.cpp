@@ -230,6 +230,9 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
     CHECK_THROWS_AS((void)K(rows, std::vector<int>{6}), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::selected(K, {36}, cols), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::selected_rows(K, {-1}), otimes::shape_error);
+    CHECK_THROWS_WITH_AS((void)K(otimes::eigen::all_indices(), std::vector<int>{6}),
+                         "otimes: K(rows, cols): column 6 is outside the product, which is 36 x 6.",
+                         otimes::shape_error);
 }
 
 TEST_CASE("dot products of products and of sums") {
@@ -245,6 +248,9 @@ TEST_CASE("dot products of products and of sums") {
     const std::complex<double> z = otimes::dot(K * Z, Z);
     CHECK(std::abs(z - ((K * Z).eval().conjugate().array() * Z.array()).sum()) < 1e-12);
     CHECK_THROWS_AS((void)otimes::dot(A, S * X), otimes::shape_error);
+    CHECK(distance(otimes::column_squared_norms(S * X), sx.colwise().squaredNorm().transpose()) < 1e-13);
+    CHECK(distance(otimes::column_squared_norms(K * X - X), (kx - X).colwise().squaredNorm().transpose()) < 1e-13);
+    CHECK(otimes::quadratic_trace(X, S) == doctest::Approx((sx.array() * X.array()).sum()));
 }
 
 TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons applied to them") {
@@ -297,6 +303,28 @@ TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons
     CHECK_THROWS_AS((void)otimes::unvec(kron(A, B) * x, 3, 3), otimes::shape_error);
     const auto rectangular = kron(A, B.leftCols(1)) + kron(A, B.rightCols(1));
     CHECK_THROWS_AS((void)(rectangular * otimes::vec(A)), otimes::shape_error);
+}
+
+TEST_CASE("views are stacked as matrices are; a stacked temporary is owned by its product") {
+    const matrix_d A = random(3, 5, 93), B = random(4, 2, 94), X = random(2, 5, 95);
+    const matrix_d want = B * X * A.transpose();
+    matrix_d Y = matrix_d::Zero(6, 5);
+    otimes::vec(Y.block(1, 2, 4, 3)) = kron(A, B) * otimes::vec(X);
+    CHECK(distance(Y.block(1, 2, 4, 3), want) < 1e-13);
+    CHECK(Y.leftCols(2).norm() + Y.row(0).norm() + Y.row(5).norm() == 0);
+    matrix_d Z = matrix_d::Ones(3, 4);
+    otimes::vec_r(Z.transpose()) += kron(B, A) * otimes::vec_r(X);
+    CHECK(distance(Z, (want + matrix_d::Ones(4, 3)).transpose()) < 1e-13);
+    otimes::vec(Y.topRows(4).leftCols(3)) = vector_d::LinSpaced(12, 0, 11);
+    CHECK(Y(1, 2) == 9);
+
+    const auto by_columns = kron(A, B) * otimes::vec(matrix_d(X));
+    const auto by_rows = kron(B, A) * otimes::vec_r(matrix_d(X));
+    const matrix_d elsewhere = matrix_d::Constant(2, 5, 7.0), elsewhere_too = matrix_d::Constant(2, 5, 7.0);
+    CHECK(distance(by_columns.toVector(), otimes::vec(want).toVector()) < 1e-13);
+    CHECK(distance(by_rows.toVector(), otimes::vec_r(want).toVector()) < 1e-13);
+    CHECK(std::is_same_v<decltype(otimes::vec(matrix_d(X)).matrix()), matrix_d&&>);
+    CHECK(std::is_same_v<decltype(otimes::vec(X).matrix()), const matrix_d&>);
 }
 
 TEST_CASE("row-wise products and selections of mixed scalars") {

@@ -87,6 +87,11 @@ inline constexpr bool is_transpose_of_plain = false;
 template <class Nested>
 inline constexpr bool is_transpose_of_plain<Eigen::Transpose<Nested>> = is_plain<std::remove_const_t<Nested>>;
 
+/// True for views of memory that may be written: Map, Block, Ref, their transposes, of matrices that are not const.
+template <class Expression>
+inline constexpr bool is_writable_view =
+    !is_plain<Expression> && bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::LvalueBit);
+
 /// True when an assignment may change the shape.
 template <class Expression>
 inline constexpr bool is_resizable = (is_plain<Expression> || is_transpose_of_plain<Expression>)&&(

@@ -357,10 +357,22 @@ requires eigen::product_expression<Product>
     return sums;
 }
 
-/// tr(X^H K X), without K * X.
-template <class Matrix, class Scalar>
-requires eigen::dense<Matrix>
-[[nodiscard]] auto quadratic_trace(const Matrix& x, const kron_expr<Scalar>& k) { return dot(x, k * x); }
+/// The same of a sum or of a product with a sum of operators, which is evaluated once.
+template <class Other>
+requires(eigen::lazy_node<Other> && !eigen::product_expression<Other>)
+    [[nodiscard]] auto column_squared_norms(const Other& y) {
+    using real = detail::real_of<typename Other::Scalar>;
+    const typename Other::PlainObject value(y);
+    return Eigen::Matrix<real, Eigen::Dynamic, 1>(value.colwise().squaredNorm().transpose());
+}
+
+/// tr(X^H K X), without K * X for a kron; for a sum or a product of operators that is evaluated once.
+template <class Matrix, class Operator>
+requires(eigen::dense<Matrix> && !eigen::dense<Operator> && requires(const Matrix& x, const Operator& k) {
+    requires eigen::lazy_node<decltype(k * x)>;
+}) [[nodiscard]] auto quadratic_trace(const Matrix& x, const Operator& k) {
+    return dot(x, k * x);
+}
 
 namespace eigen {
 

@@ -33,7 +33,9 @@ public:
     explicit vec_expr(Matrix m) : matrix_(std::forward<Matrix>(m)) {}
     [[nodiscard]] Eigen::Index rows() const { return matrix_.rows() * matrix_.cols(); }
     [[nodiscard]] Eigen::Index cols() const { return 1; }
-    [[nodiscard]] const std::remove_reference_t<Matrix>& matrix() const noexcept { return matrix_; }
+    [[nodiscard]] const std::remove_reference_t<Matrix>& matrix() const& noexcept { return matrix_; }
+    /// Of a temporary: a matrix that it holds is handed on, so that a product with it may own it.
+    [[nodiscard]] Matrix&& matrix() && noexcept { return std::forward<Matrix>(matrix_); }
 
     /// The stacked vector: the matrix is evaluated straight into it.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> toVector() const {
@@ -99,13 +101,18 @@ public:
     }
 
 private:
+    /// vec(Y), vec(Y.topRows(2)): a matrix or a view of one.
+    static constexpr void require_writable() {
+        static_assert(std::is_lvalue_reference_v<Matrix> || eigen::is_writable_view<eigen::bare<Matrix>>,
+                      "otimes: vec() of a temporary cannot be assigned to.");
+    }
     template <class Other>
     vec_expr& assign(const vec_expr<Other, ByRows>& other) {
         return write(other, [](auto& to, const auto& from) { to = from; });
     }
     template <class Other, class Write>
     vec_expr& write(const vec_expr<Other, ByRows>& other, const Write& to) {
-        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        require_writable();
         if (other.matrix().rows() == matrix_.rows() && other.matrix().cols() == matrix_.cols()) {
             to(matrix_, other.matrix());
         } else {
@@ -115,7 +122,7 @@ private:
     }
     template <class Vector, class Write>
     void stacked(const Vector& y, const Write& write) {
-        static_assert(std::is_lvalue_reference_v<Matrix>, "otimes: vec() of a temporary cannot be assigned to.");
+        require_writable();
         static_assert(std::is_same_v<Scalar, typename Vector::Scalar>,
                       "otimes: vec(Y) = y: Y and y have different scalar types. Convert y with .cast<Scalar>().");
         const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> value = y;  // y may read Y
@@ -141,6 +148,11 @@ requires eigen::dense<Matrix>
 [[nodiscard]] auto vec_r(Matrix&& m) { return vec_expr<Matrix, true>(std::forward<Matrix>(m)); }
 
 namespace eigen {
+
+template <class Type>
+inline constexpr bool is_stacked = false;
+template <class Matrix, bool ByRows>
+inline constexpr bool is_stacked<vec_expr<Matrix, ByRows>> = true;
 
 template <class Vector>
 void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
@@ -208,26 +220,29 @@ requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
 
 /// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: the first ones
 /// whose columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no cut fits
-template <class Scalar, class Matrix, bool ByRows>
-[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, const vec_expr<Matrix, ByRows>& x) {
-    const auto outer = static_cast<std::int64_t>(ByRows ? x.matrix().rows() : x.matrix().cols());
-    const auto inner = static_cast<std::int64_t>(ByRows ? x.matrix().cols() : x.matrix().rows());
-    auto [first, second] = detail::split_for_stacking(k.node(), outer, inner, ByRows);
+template <class Scalar, class Stacked>
+requires eigen::is_stacked<eigen::bare<Stacked>>
+[[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Stacked&& x) {
+    constexpr bool by_rows = eigen::bare<Stacked>::by_rows;
+    const auto& m = std::as_const(x).matrix();
+    auto [first, second] =
+        detail::split_for_stacking(k.node(), by_rows ? m.rows() : m.cols(), by_rows ? m.cols() : m.rows(), by_rows);
     const kron_expr<Scalar> a(std::move(first));
     const kron_expr<Scalar> b(std::move(second));
-    if constexpr (ByRows) {
-        auto y = a * x.matrix() * b.transpose();
+    if constexpr (by_rows) {
+        auto y = a * std::forward<Stacked>(x).matrix() * b.transpose();
         return vec_expr<decltype(y), true>(std::move(y));
     } else {
-        auto y = b * x.matrix() * a.transpose();
+        auto y = b * std::forward<Stacked>(x).matrix() * a.transpose();
         return vec_expr<decltype(y), false>(std::move(y));
     }
 }
 
 /// A kron of identities and permutations takes the scalar of X.
-template <bool Permutes, class Matrix, bool ByRows>
-[[nodiscard]] auto operator*(const index_kron<Permutes>& k, const vec_expr<Matrix, ByRows>& x) {
-    return k.template cast<eigen::scalar_of<Matrix>>() * x;
+template <bool Permutes, class Stacked>
+requires eigen::is_stacked<eigen::bare<Stacked>>
+[[nodiscard]] auto operator*(const index_kron<Permutes>& k, Stacked&& x) {
+    return k.template cast<typename eigen::bare<Stacked>::Scalar>() * std::forward<Stacked>(x);
 }
 
 /// S * vec(X) for a square sum S, as kron_sum(A, B) * vec(X): a stacked matrix of X's shape. X is stacked in a copy of its own.

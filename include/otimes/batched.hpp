@@ -391,7 +391,7 @@ public:
     using Scalar = ScalarType;
     using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
 
-    /// @throws shape_error counts or shapes that do not fit
+    /// @throws shape_error counts or shapes that do not fit; no item at all fits whatever its shape (an empty vector tells none)
     batched_product(batch_leaf<Scalar> x, std::shared_ptr<const batched_kron<Scalar>> left,
                     std::shared_ptr<const batched_kron<Scalar>> right, Scalar alpha)
         : x_(std::move(x)), left_(std::move(left)), right_(std::move(right)), alpha_(alpha) {
@@ -411,8 +411,10 @@ public:
         for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
             agree(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
         });
-        check(left_, true);
-        check(right_, false);
+        if (count_ != 0) {
+            check(left_, true);
+            check(right_, false);
+        }
     }
 
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
@@ -433,7 +435,7 @@ public:
     /// destination (+)= scale * value, item by item. @throws shape_error, alias_error
     void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add) const {
         const detail::item_operand<Scalar>& y = destination.items();
-        if (y.count != count_ || y.rows != rows() || y.cols != cols()) {
+        if (y.count != count_ || (count_ != 0 && (y.rows != rows() || y.cols != cols()))) {
             throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
                               detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) +
                               " of " + detail::shape_text(rows(), cols()) + ". A batch is not resized.");
@@ -502,12 +504,12 @@ private:
     }
     /// write_to after its checks.
     void write_items(const detail::item_operand<Scalar>& y, const Scalar& scale, bool add) const {
-        detail::mode_products<Scalar> product = describe(y);
-        product.alpha = scale * alpha_;
-        product.add = add;
         if (count_ == 0) {
             return;
         }
+        detail::mode_products<Scalar> product = describe(y);
+        product.alpha = scale * alpha_;
+        product.add = add;
         if (!by_pointers(y)) {
             batches::evaluate(product, y.home);
             return;

@@ -180,6 +180,8 @@ TEST_CASE("batched: no items, items without elements") {
     std::vector<MatrixXd> none, empty(3, MatrixXd(0, 4)), zeros(3, MatrixXd::Constant(2, 3, 5.0));
     const MatrixXd A = MatrixXd::Ones(4, 3);
     batched(none) = batched(none) * kron(batched(none), MatrixXd(0, 0));
+    batched(none) = batched(none) * kron(batched(none), A);  // an empty vector does not tell its items' shape
+    CHECK((kron(A, batched(none)) * (batched(none) * kron(A))).eval().empty());
     CHECK((batched(empty) * kron(A)).eval()[2].cols() == 3);
     otimes::on(otimes::reference(), batched(empty)) = batched(empty) * kron(MatrixXd(4, 4));
     batched(zeros) = kron(MatrixXd(2, 0)) * batched(static_cast<double*>(nullptr), 0, 3, 3);

@@ -13,8 +13,8 @@
 /// that neither the other nor the sum has. Letters in both operands *and* in the result number the items of a batch: "bmk,bkn->bmn".
 /// What breaks these rules does not compile, and says which.
 ///
-/// Operands: anything that view() takes (adapt/strided/view.hpp): Eigen::TensorMap, matrices, strided_view. They are borrowed
-/// and must live until the expression is evaluated. Both have one scalar type.
+/// Operands: anything that view() takes (adapt/strided/view.hpp): Eigen::TensorMap, matrices, strided_view; where there is one letter,
+/// a vector of Eigen. They are borrowed and must live until the expression is evaluated. Both have one scalar type.
 /// The value: `.eval()` or conversion to a dense_tensor; `view = einsum<..>(A, B)`, also += and -=, writes into memory.
 /// Cost: 2 K flops for each element of the result; no memory beyond the plan's tiles.
 /// Errors: shape_error where a letter has two extents; alias_error where the result shares memory with an operand.
@@ -209,6 +209,26 @@ bool bytes_meet(const First& a, const Second& b) {
     return x.first < y.second && y.first < x.second;
 }
 
+/// `view(t)`, but of one index where there is one letter and t is a vector of Eigen.
+template <std::size_t Letters, class Operand>
+[[nodiscard]] auto view_of_letters(Operand&& t) {
+    using type = std::remove_cvref_t<Operand>;
+    if constexpr (requires { requires Letters == 1 && bool(type::IsVectorAtCompileTime); }) {
+        using element = std::remove_pointer_t<decltype(t.data())>;
+        return strided_view<element, 1>(t.data(), {static_cast<std::int64_t>(t.size())},
+                                        {static_cast<std::int64_t>(t.innerStride())});
+    } else {
+        return view(t);
+    }
+}
+
+/// A matrix of one row or column as the vector that it holds; of another: its rows, and `false`.
+template <class Element>
+std::pair<strided_view<Element, 1>, bool> as_vector(const strided_view<Element, 2>& m) {
+    const std::size_t along = m.extent(0) == 1 ? 1 : 0;
+    return {strided_view<Element, 1>(m.data(), {m.extent(along)}, {m.stride(along)}), m.extent(1 - along) == 1};
+}
+
 /// True where two indices of a view may mean one element, as far as nested strides tell.
 template <class View>
 bool meets_itself(const View& v) {
@@ -310,6 +330,14 @@ public:
         return result;
     }
 
+    /// A vector of Eigen, where the result has one index.
+    template <class Vector>
+    requires(order == 1 && resizable_matrix<Vector> && bool(Vector::IsVectorAtCompileTime)) operator Vector() const {
+        Vector result;
+        result.resize(static_cast<typename Vector::Index>(extents_[0]));
+        write_to(result, Scalar(1), false);
+        return result;
+    }
     /// A matrix of Eigen, where the result has two indices.
     template <class Matrix>
     requires(order == 2 && resizable_matrix<Matrix>) operator Matrix() const {
@@ -320,14 +348,55 @@ public:
         return result;
     }
 
-    /// destination (+)= alpha * value. Anything that view() takes. @throws shape_error, alias_error
+    /// destination (+)= alpha * value. Anything that view() takes; for a result of one index, a matrix of one row or column too.
+    /// @throws shape_error, alias_error
     template <class Destination>
     void write_to(Destination&& destination, const Scalar& alpha, bool add) const {
-        const auto to = otimes::view(destination);
+        const auto to = detail::view_of_letters<order>(destination);
         using target = std::remove_cvref_t<decltype(to)>;
-        static_assert(target::order == order,
+        if constexpr (order == 1 && target::order == 2) {  // view(y) of a vector y
+            const auto [vector, fits] = detail::as_vector(to);
+            if (!fits) {
+                detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), 2),
+                                          detail::extents_text(extents_.data(), order));
+            }
+            write_to(to.home() != nullptr ? vector.in(*to.home()) : vector, alpha, add);
+            return;
+        } else {
+            write_elements(to, alpha, add);
+        }
+    }
+    template <class Destination>
+    void assign_to(Destination&& destination) const {
+        write_to(destination, Scalar(1), false);
+    }
+
+    /// The plan, for a result without gaps whose first index runs fastest. `items`: how often it is run, if asked for.
+    [[nodiscard]] plan make_plan(const options& wishes = {}, std::int64_t* items = nullptr) const {
+        std::int64_t count = 1;
+        const plan result = batches::plan_of(
+            describe(nullptr, strided_view<Scalar, order>::packed_strides(extents_, false)), wishes, count);
+        if (items != nullptr) {
+            *items = count;
+        }
+        return result;
+    }
+
+    /// The contraction as products along the modes of the operand that is not the factor: one factor.
+    [[nodiscard]] detail::mode_products<Scalar> describe(Scalar* y, const extents_type& y_strides) const {
+        if constexpr (subscripts.factor == 0) {
+            return describe(first_, second_, y, y_strides);
+        } else {
+            return describe(second_, first_, y, y_strides);
+        }
+    }
+
+private:
+    template <class View>
+    void write_elements(const View& to, const Scalar& alpha, bool add) const {
+        static_assert(View::order == order,
                       "otimes: einsum: the destination has another number of indices than the result.");
-        static_assert(std::is_same_v<typename target::element_type, Scalar>,
+        static_assert(std::is_same_v<typename View::element_type, Scalar>,
                       "otimes: einsum: the destination must be writable and have the operands' scalar type.");
         if (to.extents() != extents_) {
             detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), order),
@@ -359,32 +428,6 @@ public:
         }
         batches::evaluate(product, home);
     }
-    template <class Destination>
-    void assign_to(Destination&& destination) const {
-        write_to(destination, Scalar(1), false);
-    }
-
-    /// The plan, for a result without gaps whose first index runs fastest. `items`: how often it is run, if asked for.
-    [[nodiscard]] plan make_plan(const options& wishes = {}, std::int64_t* items = nullptr) const {
-        std::int64_t count = 1;
-        const plan result = batches::plan_of(
-            describe(nullptr, strided_view<Scalar, order>::packed_strides(extents_, false)), wishes, count);
-        if (items != nullptr) {
-            *items = count;
-        }
-        return result;
-    }
-
-    /// The contraction as products along the modes of the operand that is not the factor: one factor.
-    [[nodiscard]] detail::mode_products<Scalar> describe(Scalar* y, const extents_type& y_strides) const {
-        if constexpr (subscripts.factor == 0) {
-            return describe(first_, second_, y, y_strides);
-        } else {
-            return describe(second_, first_, y, y_strides);
-        }
-    }
-
-private:
     template <class Factor, class Tensor>
     [[nodiscard]] detail::mode_products<Scalar> describe(const Factor& f, const Tensor& x, Scalar* y,
                                                          const extents_type& y_strides) const {
@@ -479,8 +522,8 @@ template <subscript_text Text, class First, class Second>
     static_assert(s.flaw != subscript_flaw::no_result,
                   "otimes: einsum: the result has no letter; for a number use otimes::dot.");
     if constexpr (s.flaw == subscript_flaw::none) {
-        const auto a = view(first);
-        const auto b = view(second);
+        const auto a = detail::view_of_letters<s.operand[0].count>(first);
+        const auto b = detail::view_of_letters<s.operand[1].count>(second);
         using first_view = std::remove_cvref_t<decltype(a)>;
         using second_view = std::remove_cvref_t<decltype(b)>;
         static_assert(first_view::order == s.operand[0].count && second_view::order == s.operand[1].count,

@@ -349,3 +349,24 @@ TEST_CASE("a result of two indices as a matrix of Eigen") {
     const Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> T = otimes::einsum<"ij,jk->ki">(A, B);
     CHECK((T - (A * B).transpose()).norm() < 1e-14);
 }
+
+TEST_CASE("vectors of Eigen are operands and results of one index") {
+    const Eigen::MatrixXd A = support::random_matrix<Eigen::MatrixXd>(3, 5, 72);
+    const Eigen::VectorXd v = support::random_matrix<Eigen::VectorXd>(5, 1, 73);
+    const Eigen::VectorXd want = A * v;
+    const Eigen::VectorXd y = otimes::einsum<"ik,k->i">(A, v);
+    CHECK((y - want).norm() < 1e-14);
+    const Eigen::RowVectorXd z = otimes::einsum<"k,ik->i">(v.transpose(), A);
+    CHECK((z.transpose() - want).norm() < 1e-14);
+    Eigen::MatrixXd M = Eigen::MatrixXd::Ones(4, 3);
+    otimes::view(M.row(2)) = 2 * otimes::einsum<"ik,k->i">(A, v);
+    otimes::view(M.row(2)) += otimes::einsum<"ik,k->i">(A, A.row(1));
+    CHECK((M.row(2).transpose() - 2 * want - A * A.row(1).transpose()).norm() < 1e-13);
+    CHECK(M.row(1).sum() == 3);
+    otimes::view(M.col(0).head(3)) = otimes::einsum<"ik,k->i">(A, v);
+    CHECK((M.col(0).head(3) - want).norm() < 1e-14);
+    CHECK_THROWS_WITH_AS(
+        otimes::view(M) = otimes::einsum<"ik,k->i">(A, v),
+        "otimes: einsum<\"ik,k->i\">: the destination is 4 x 3, but the result is 3. A view is not resized.",
+        otimes::shape_error);
+}

@@ -142,7 +142,7 @@ void check_fused(shape s, what how, bool backwards) {
         if (how == what::large) {
             x[at] = make<scalar>(static_cast<double>(std::numeric_limits<real>::max()));
             wide_x[static_cast<std::size_t>(at)] = widen(x[at]);
-        } else if (i == 3) {
+        } else if (i == problem.in / 2) {
             x[at] = make<scalar>(std::numeric_limits<double>::infinity());
         }
     }

@@ -396,10 +396,9 @@ inline void set_up(stage_barrier& barrier, int arrivals) {
     stage_of(barrier) = {};
     stage_of(barrier).expected = arrivals;
 }
-inline void arrive(stage_barrier& barrier) {
-    host_device::stage& s = stage_of(barrier);
-    ++host_device::steps;
-    if (++s.arrived == s.expected) {
+// It opens when someone wants to know, or arrives again: as late as it may.
+inline void open_if_full(host_device::stage& s) {
+    if (s.arrived == s.expected) {
         for (const host_device::copy& one : s.copies) {
             one.finish();
         }
@@ -408,7 +407,13 @@ inline void arrive(stage_barrier& barrier) {
         ++s.opened;
     }
 }
+inline void arrive(stage_barrier& barrier) {
+    open_if_full(stage_of(barrier));
+    ++host_device::steps;
+    ++stage_of(barrier).arrived;
+}
 inline void copies_arrive(stage_barrier& barrier) {
+    open_if_full(stage_of(barrier));
     for (std::vector<host_device::copy>& of_commit : host_device::self().copies) {
         for (const host_device::copy& one : of_commit) {
             stage_of(barrier).copies.push_back(one);
@@ -418,8 +423,10 @@ inline void copies_arrive(stage_barrier& barrier) {
     arrive(barrier);
 }
 inline void wait(stage_barrier& barrier, unsigned turn) {
+    open_if_full(stage_of(barrier));
     while ((stage_of(barrier).opened & 1u) == (turn & 1u)) {
         host_device::let_others();
+        open_if_full(stage_of(barrier));
     }
 }
 

@@ -206,6 +206,25 @@ std::int64_t aligned(std::int64_t bytes) {
     return (bytes + packing_alignment - 1) / packing_alignment * packing_alignment;
 }
 
+/// Compares what the ranks were asked for. None: it is the same everywhere; else what rank 0 was asked for. @throws device_error a rank
+/// that could not make the call
+std::optional<std::string> another_request(transport& t, const std::string& text) {
+    const std::uint64_t hash = planning::checksum_of(text);
+    std::array<std::uint64_t, 3> words{hash, ~hash, 0};
+    t.maximum(words);
+    if (words[2] != 0) {
+        throw device_error(
+            "otimes: another rank could not make this call, and threw an exception that says why; no rank has "
+            "written anything.");
+    }
+    if (words[0] == ~words[1]) {
+        return std::nullopt;
+    }
+    std::string of_root = text;
+    t.broadcast(of_root);
+    return of_root;
+}
+
 }  // namespace
 
 void communicator_state::start_exchange(const distribution& from, const distribution& to, std::int64_t rows,
@@ -395,19 +414,9 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
         return state_->last_plan;
     }
     const std::string text = to_text(problem);
-    const std::uint64_t hash = planning::checksum_of(text);
     if (!alone) {
-        std::array<std::uint64_t, 3> words{hash, ~hash, 0};
-        t.maximum(words);
-        if (words[2] != 0) {
-            throw device_error(
-                "otimes: another rank could not make this call, and threw an exception that says why; no rank has "
-                "written anything.");
-        }
-        if (words[0] != ~words[1]) {
-            std::string of_root = text;
-            t.broadcast(of_root);
-            const distributed_problem there = distributed_problem_from_text(of_root);
+        if (const std::optional<std::string> of_root = another_request(t, text)) {
+            const distributed_problem there = distributed_problem_from_text(*of_root);
             throw unsupported_error("otimes: the ranks were asked for different products: " +
                                     (there == problem
                                          ? std::string("this rank agrees with rank 0, another does not")
@@ -742,6 +751,18 @@ void communicator::move(const distribution& from, std::span<const void* const> s
                         std::int64_t element_bytes) const {
     require_fits(from, cols, size());
     require_fits(to, cols, size());
+    if (over().local_count() < size()) {
+        const auto where = [](const distribution& d) {
+            return to_string(d) + (d.parts() > 1 ? " from rank " + std::to_string(d.first_rank) + " on" : "");
+        };
+        const std::string asked = std::to_string(rows) + " x " + std::to_string(cols) + " elements of " +
+                                  std::to_string(element_bytes) + " bytes, " + where(from) + ", to " + where(to);
+        if (const std::optional<std::string> of_root = another_request(over(), asked)) {
+            throw unsupported_error("otimes: the ranks were asked to move different matrices: rank " +
+                                    std::to_string(rank()) + ": " + asked + "; rank 0: " + *of_root +
+                                    ". All ranks must make the same calls.");
+        }
+    }
     state_->captured = over().captured();
     state_->exchange(from, to, rows, cols, element_bytes, source, target);
 }

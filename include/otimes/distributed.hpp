@@ -96,7 +96,8 @@ public:
     /// local rank. Collective.
     void run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
              std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const;
-    /// Changes where the elements of a matrix are. Collective.
+    /// Changes where the elements of a matrix are. Collective. @throws unsupported_error the ranks ask for different moves, device_error
+    /// another one cannot make this call
     void move(const distribution& from, std::span<const void* const> source, const distribution& to,
               std::span<void* const> target, std::int64_t rows, std::int64_t cols, std::int64_t element_bytes) const;
 
@@ -473,6 +474,9 @@ public:
     /// Takes the elements of a host matrix of the same shape, which every process must have (each reads its part only).
     template <device::host_matrix Host>
     void from_host(const Host& host) {
+        static_assert(
+            std::is_same_v<typename Host::Scalar, Scalar>,
+            "otimes: DistributedMatrix: the host matrix has another scalar type. Convert it with .cast<Scalar>().");
         require_shape(host.rows(), host.cols());
         const leaf kept = device::host_leaf(host);
         const matrix_view v = kept.view();
@@ -480,15 +484,19 @@ public:
             return static_cast<const Scalar*>(v.data)[i * v.row_stride + j * v.col_stride];
         });
     }
-    /// Takes the elements of rank `root`'s host matrix; the others' is not looked at. Collective.
+    /// Takes the elements of rank `root`'s host matrix; the others' is not looked at. Collective. @throws shape_error another shape,
+    /// no such rank; the other ranks then throw too
     template <device::host_matrix Host>
     void scatter(const Host& host, std::int32_t root = 0) {
         distribution all;
         all.first_rank = root;
-        DistributedMatrix whole(ranks_, rows_, cols_, all);
-        if (whole.holds_all()) {
-            whole.from_host(host);
-        }
+        DistributedMatrix whole(ranks_);
+        or_refuse(ranks_, [&] {
+            whole.resize(rows_, cols_, all);
+            if (whole.holds_all()) {
+                whole.from_host(host);
+            }
+        });
         ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
         ranks_.over().synchronize();
     }
@@ -497,7 +505,8 @@ public:
     [[nodiscard]] Host gather(std::int32_t root = 0) const {
         distribution all;
         all.first_rank = root;
-        DistributedMatrix whole(ranks_, rows_, cols_, all);
+        DistributedMatrix whole(ranks_);
+        or_refuse(ranks_, [&] { whole.resize(rows_, cols_, all); });
         ranks_.move(layout_, sources(), all, whole.targets(), rows_, cols_, sizeof(Scalar));
         const bool here = whole.holds_all();
         Host host(here ? rows_ : 0, here ? cols_ : 0);
@@ -546,9 +555,10 @@ public:
         return staged;
     }
 
-    /// Another distribution; the elements stay. Collective.
+    /// Another distribution; the elements stay. Collective. @throws shape_error one that does not fit
     void redistribute(const distribution& layout) {
-        DistributedMatrix moved(ranks_, rows_, cols_, layout);
+        DistributedMatrix moved(ranks_);
+        or_refuse(ranks_, [&] { moved.resize(rows_, cols_, layout); });
         ranks_.move(layout_, sources(), layout, moved.targets(), rows_, cols_, sizeof(Scalar));
         swap(moved);
     }
@@ -617,6 +627,16 @@ private:
             ranks_.over().upload(local, data(local), from, bytes_of(b));
         }
     }
+    /// What a rank does before a collective call: where it cannot, the ranks that would wait for it are told.
+    template <class Do>
+    static void or_refuse(const communicator& ranks, const Do& what) {
+        try {
+            what();
+        } catch (const error& failure) {
+            ranks.refuse(failure.what());
+            throw;
+        }
+    }
     [[nodiscard]] bool holds_all() const {
         for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
             if (ranks_.rank() + local == layout_.first_rank) {
@@ -653,7 +673,7 @@ private:
 #endif
         distributed_problem problem;
         std::vector<std::vector<const void*>> factors;
-        try {  // a rank that cannot make this call tells the others, which would wait for it
+        or_refuse(ranks, [&] {
             if (ranks_.size() != 0 && !(ranks_ == ranks)) {
                 throw unsupported_error("otimes: dY = dX * K: X and Y belong to different communicators.");
             }
@@ -665,10 +685,7 @@ private:
             problem = value.problem(add, same_shape ? &layout_ : nullptr, ranks.wishes());
             planning::check_problem(problem);
             factors = value.addresses();
-        } catch (const error& failure) {
-            ranks.refuse(failure.what());
-            throw;
-        }
+        });
         const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(problem);
         std::complex<double> alpha;
         if constexpr (detail::is_complex_scalar<Scalar>) {

@@ -139,6 +139,15 @@ TEST_CASE("ranks that were asked for different things throw together and go on")
     CHECK(has(thrown([&] { dZ = dX * kron(two, matrix::Ones(3, 3)); }), "different products"));
     dY = dX * kron(matrix::Identity(2, 2), matrix::Identity(3, 3));
     CHECK((dY.to_host().array() == expected(4, 6).array()).all());
+    // So are moves: a host matrix that does not fit is known to its rank alone.
+    CHECK(has(thrown([&] { dX.scatter(matrix(4, first ? 5 : 0)); }),
+              first ? "shape: otimes: DistributedMatrix::from_host" : "device: otimes: another rank could not"));
+    CHECK(has(thrown([&] { dX.redistribute(first ? otimes::cut_rows(ranks.size()) : dX.layout()); }),
+              "unsupported: otimes: the ranks were asked to move different matrices"));
+    CHECK(has(thrown([&] { dX.redistribute(otimes::cut_rows(first ? 1 : ranks.size() + 1)); }),
+              first ? "device: otimes: another rank could not" : "shape: otimes: a distribution into"));
+    CHECK(has(thrown([&] { static_cast<void>(dX.gather(ranks.size())); }), "shape: otimes: a distribution into"));
+    CHECK((dX.to_host().array() == expected(4, 6).array()).all());
 }
 
 TEST_CASE("injected failures of sends and receives [alone]") {

@@ -29,6 +29,7 @@
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/messages.hpp>
+#include <otimes/expr/rank_factors.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/plan/distributed_plan.hpp>
 #include <otimes/plan/distributed_planner.hpp>
@@ -138,13 +139,6 @@ inline namespace OTIMES_TARGET {
 template <class Scalar>
 class DistributedMatrix;
 
-namespace detail {
-/// Rows up to which diagonals are written out as dense factors: GPUs do small ones in the pass of their neighbours.
-[[nodiscard]] inline std::int64_t longest_written_diagonal(const communicator& ranks) noexcept {
-    return ranks.on_device() ? most_written_out : 0;
-}
-}  // namespace detail
-
 /// The factors of a Kronecker product where the ranks compute: copied there once, so that products copy nothing. Made by
 /// `replicate(ranks, kron(A, B, C))`.
 template <class ScalarType>
@@ -161,8 +155,8 @@ public:
 
     replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
         node_.set_alpha(source.alpha());
-        const kron_node<Scalar> dense = detail::with_dense_factors(source, detail::longest_written_diagonal(ranks));
-        for (const leaf& f : dense.factors()) {
+        const kron_node<Scalar> taken = detail::rank_factors<true>(ranks.on_device(), source);
+        for (const leaf& f : taken.factors()) {
             add(f);
         }
     }
@@ -172,6 +166,14 @@ private:
         if (f.is_identity()) {
             node_.append(f);
             addresses_.emplace_back(static_cast<std::size_t>(ranks_.local_count()), nullptr);
+            return;
+        }
+        if (detail::applied_as_it_is(f)) {  // the indices of a permutation are its own
+            node_.append(f.kind() != factor_kind::sparse ? f
+                         : f.real_elements()             ? detail::copied_sparse<detail::real_of<Scalar>>(f)
+                                                         : detail::copied_sparse<Scalar>(f));
+            addresses_.emplace_back(static_cast<std::size_t>(ranks_.local_count()),
+                                    node_.factors()[node_.factors().size() - 1].view().data);
             return;
         }
         const matrix_view view = f.view();
@@ -352,7 +354,7 @@ private:
     template <class Kron>
     void multiply(side& s, const Kron& k, const char* what) {
         s.node.append(k.node());
-        s.node = detail::with_dense_factors(s.node, detail::longest_written_diagonal(x_->ranks()));
+        s.node = detail::rank_factors<std::is_same_v<typename Kron::Scalar, Scalar>>(x_->ranks().on_device(), s.node);
         s.there = true;
         if constexpr (device::is_replicated<Kron>) {
             if (!(k.ranks() == x_->ranks())) {
@@ -375,6 +377,12 @@ private:
         d.conjugate = f.conjugated() && !f.real_elements();
         d.identity = f.is_identity();
         d.diagonal = f.kind() == factor_kind::diagonal;
+        if (f.kind() == factor_kind::sparse || f.kind() == factor_kind::permutation) {
+            d.structure = f.kind();
+            d.stored = f.kind() == factor_kind::sparse
+                           ? static_cast<const sparse_operand*>(view.data)->elements().stored()
+                           : 0;
+        }
         d.space = f.is_identity() ? space : f.space();
         return d;
     }

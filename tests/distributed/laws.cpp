@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <Eigen/SparseCore>
+
 #include "support/compare.hpp"
 #include "support/random.hpp"
 
@@ -191,6 +193,71 @@ TEST_CASE("a diagonal is applied where the elements are, also where its mode is 
         DistributedMatrix<std::complex<double>> dY(ranks);
         dY = kron(d.asDiagonal(), B.transpose()) * dT;
         CHECK(support::close(matrix(dY.to_host()), matrix(dense_kron(dense, B.transpose()) * T), 2));
+    }
+}
+
+TEST_CASE("sparse matrices and permutations that are too large to be written out are applied as they are") {
+    using scalar = std::complex<double>;
+    using matrix = Eigen::MatrixXcd;
+    const matrix A = support::random_matrix<matrix>(2, 3, 30), B = support::random_matrix<matrix>(3, 4, 31);
+    Eigen::SparseMatrix<scalar> S(301, 260);
+    for (Eigen::Index j = 0; j < 260; ++j) {
+        S.insert((j * 7) % 301, j) = scalar(1.0 + static_cast<double>(j), -0.5);
+        if (j % 3 == 0) {
+            S.insert((j * 7 + 150) % 301, j) = scalar(0, 2);
+        }
+    }
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(301);
+    P.setIdentity();
+    for (int i = 0; i + 5 < 301; i += 3) {
+        P.applyTranspositionOnTheRight(i, i + 5);
+    }
+    const matrix s(S), p = P.toDenseMatrix().cast<scalar>();
+    const auto formed = [](const matrix& a, const matrix& b) {
+        matrix k(a.rows() * b.rows(), a.cols() * b.cols());
+        for (Eigen::Index i = 0; i < a.rows(); ++i) {
+            for (Eigen::Index j = 0; j < a.cols(); ++j) {
+                k.block(i * b.rows(), j * b.cols(), b.rows(), b.cols()) = a(i, j) * b;
+            }
+        }
+        return k;
+    };
+    const std::vector<std::int64_t> extents{2, 301};
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const std::int32_t n = ranks.size();
+        for (const distribution& from :
+             {otimes::cut_rows(n), otimes::cut_mode(1, n, extents, 0), otimes::cut_mode(1, n, extents, 1)}) {
+            const matrix X = support::random_matrix<matrix>(3, 602, 32);
+            DistributedMatrix<scalar> dX(ranks, 3, 602, from);
+            dX.from_host(X);
+            DistributedMatrix<scalar> dY(ranks), dZ(ranks);
+            const auto check = [&](const auto& K, const matrix& k) {
+                dY = dX * K;
+                CHECK(support::close(matrix(dY.to_host()), matrix(X * k), 700));
+                dZ = kron(B.transpose()) * dX * K;
+                CHECK(support::close(matrix(dZ.to_host()), matrix(B.transpose() * X * k), 700));
+            };
+            check(kron(A, S), formed(A, s));
+            check(kron(A, P), formed(A, p));
+            check(kron(A, P.transpose()).conjugate(), formed(A.conjugate(), p.transpose()));
+            // From the left, and copies on the ranks, which later changes do not reach.
+            DistributedMatrix<scalar> dV(ranks, 602, 3, otimes::cut_columns(n));
+            dV.from_host(matrix(X.transpose()));
+            dZ = kron(A, S).adjoint() * dV;
+            CHECK(support::close(matrix(dZ.to_host()), matrix(formed(A, s).adjoint() * X.transpose()), 700));
+            const matrix C = support::random_matrix<matrix>(5, 2, 34);
+            dZ = kron(C, P) * dV;
+            CHECK(support::close(matrix(dZ.to_host()), matrix(formed(C, p) * X.transpose()), 700));
+            Eigen::SparseMatrix<scalar> changing = S;
+            const auto K = otimes::replicate(ranks, kron(changing, A).adjoint());
+            changing *= 2.0;
+            DistributedMatrix<scalar> dU(ranks, 2, 780, otimes::cut_columns(n));
+            const matrix U = support::random_matrix<matrix>(2, 780, 33);
+            dU.from_host(U);
+            dY = dU * K;
+            CHECK(support::close(matrix(dY.to_host()), matrix(U * formed(s, A).adjoint()), 700));
+        }
     }
 }
 

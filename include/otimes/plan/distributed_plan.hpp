@@ -36,6 +36,10 @@ struct distributed_factor {
     bool identity = false;
     memory_space space = memory_space::host;
     bool diagonal = false;  ///< element p at p * (row_stride + col_stride); its mode may be cut where it is applied
+    /// sparse, permutation: bound as program/structured.hpp says, its strides tell whether it is transposed; its mode is whole where it
+    /// is applied. In host memory alone.
+    factor_kind structure = factor_kind::dense;
+    std::int64_t stored = 0;  ///< elements of a sparse one
     friend bool operator==(const distributed_factor&, const distributed_factor&) = default;
 };
 

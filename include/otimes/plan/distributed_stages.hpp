@@ -125,7 +125,17 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
             for (std::size_t mode = 0; mode < extents.size(); ++mode) {
                 p.add_mode(extents[mode], mode == k ? f.row_stride + f.col_stride : 0);
             }
+        } else if (f.structure == factor_kind::permutation) {
+            tensor& indices = p.tensors.back();
+            indices.kind = factor_kind::permutation;
+            indices.type = dtype::other;
+            indices.scalar_bytes = 4;
+            indices.alignment_log2 = 2;
+            indices.conjugate = false;
+            p.add_mode(f.q_extent, 1);
         } else {
+            p.tensors.back().kind = f.structure;
+            p.tensors.back().stored = f.stored;
             p.add_mode(f.p_extent, f.row_stride);
             p.add_mode(f.q_extent, f.col_stride);
             extents[k] = f.q_extent;
@@ -134,7 +144,10 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
         const bool last = i + 1 == factors.size();
         const std::int32_t out = add_block(last ? tensor_role::output : tensor_role::temporary);
         step s;
-        s.kind = f.diagonal ? step_kind::scale : step_kind::contract;
+        s.kind = f.diagonal                                ? step_kind::scale
+                 : f.structure != factor_kind::permutation ? step_kind::contract
+                 : f.row_stride == 1                       ? step_kind::gather  // (x^T P)[j] = x[indices[j]]
+                                                           : step_kind::scatter;
         s.in = current;
         s.factor = matrix;
         s.out = out;

@@ -45,6 +45,8 @@ void transfer(Archive& a, distributed_problem& p) {
         a.choice(f.type, dtype::other);
         a.choice(f.space, memory_space::device);
         transfer_all(a, f.p_extent, f.q_extent, f.row_stride, f.col_stride, f.conjugate, f.identity, f.diagonal);
+        a.choice(f.structure, factor_kind::self_adjoint);
+        transfer_all(a, f.stored);
     }
 }
 

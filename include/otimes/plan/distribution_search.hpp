@@ -133,7 +133,7 @@ public:
         double moved = elements;
         for (const std::int32_t k : order) {
             const distributed_factor& f = problem_.factors[static_cast<std::size_t>(k)];
-            flops += 2.0 * weight * elements * (f.diagonal ? 1.0 : static_cast<double>(f.q_extent));
+            flops += 2.0 * weight * elements * terms_of(f);
             elements =
                 f.p_extent == 0 ? 0 : elements / static_cast<double>(f.p_extent) * static_cast<double>(f.q_extent);
         }
@@ -148,6 +148,13 @@ public:
     }
 
 private:
+    /// Multiply-adds for each element of what the factor is applied to.
+    [[nodiscard]] static double terms_of(const distributed_factor& f) noexcept {
+        if (f.structure == factor_kind::sparse) {
+            return static_cast<double>(f.stored) / static_cast<double>((std::max)(f.p_extent, std::int64_t{1}));
+        }
+        return f.diagonal ? 1.0 : f.structure == factor_kind::permutation ? 0.0 : static_cast<double>(f.q_extent);
+    }
     [[nodiscard]] layout_choice recognised(const distribution& p, const std::vector<std::int64_t>& extents) const {
         return {p, cut_mode_of(p, problem_.rows, extents, problem_.ranks)};
     }

@@ -25,6 +25,11 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #define OTIMES_HOST_DEVICE
 #define __device__
 #define __host__
@@ -99,7 +104,8 @@ struct product {
 
 struct coroutine {
     jmp_buf place;
-    unsigned rank = 0;  // of its block in the cluster
+    void* fake_stack = nullptr;  // of the address sanitizer
+    unsigned rank = 0;           // of its block in the cluster
     bool started = false;
     bool done = false;
     std::vector<std::vector<copy>> copies = std::vector<std::vector<copy>>(1);  // of each commit; the last: of none yet
@@ -133,11 +139,42 @@ inline long steps = 0;  // that the coroutines have taken: none in a whole turn,
 inline coroutine& self() { return coroutines[current]; }
 inline block& own_block() { return *blocks[self().rank]; }
 
+constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+
+// The address sanitizer is told of each change of stacks: what is left (null: for good), and where one goes.
+inline const void* scheduler_stack = nullptr;
+inline std::size_t scheduler_stack_bytes = 0;
+inline void leave([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* to,
+                  [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fake_stack, to, bytes);
+#endif
+}
+inline void arrive_from_scheduler([[maybe_unused]] void* fake_stack) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+}
+inline void arrive_at_scheduler([[maybe_unused]] void* fake_stack) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+}
+// Shared memory that a block has not asked for.
+inline void forbid_behind([[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(shared, most_shared);
+    ASAN_POISON_MEMORY_REGION(shared + bytes, most_shared - bytes);
+#endif
+}
+
 // Contexts begin with ucontext.h and go on by longjmp: swapcontext would call the system each time.
 inline void let_others() {
     if (_setjmp(self().place) == 0) {
+        leave(self().done ? nullptr : &self().fake_stack, scheduler_stack, scheduler_stack_bytes);
         _longjmp(scheduler, 1);
     }
+    arrive_from_scheduler(self().fake_stack);
 }
 
 inline void meet(meeting& m, int count) {
@@ -158,6 +195,7 @@ inline shown* own_warp() { return own_block().lanes[threadIdx.x / 32]; }
 inline shown& own_lane() { return own_warp()[threadIdx.x % 32]; }
 
 inline void run_coroutine() {
+    arrive_from_scheduler(nullptr);
     kernel();
     for (const std::vector<copy>& of_commit : self().copies) {
         if (!of_commit.empty()) {
@@ -171,18 +209,20 @@ inline void run_coroutine() {
 
 // The current coroutine goes on until it lets others.
 inline void resume() {
-    constexpr std::size_t stack_bytes = std::size_t{256} << 10;
     static std::vector<std::unique_ptr<char[]>> stacks;  // kept from run to run
+    while (stacks.size() <= current) {
+        stacks.emplace_back(new char[stack_bytes]);
+    }
+    static void* fake_stack = nullptr;
     if (_setjmp(scheduler) != 0) {
+        arrive_at_scheduler(fake_stack);
         return;
     }
+    leave(&fake_stack, stacks[current].get(), stack_bytes);
     if (self().started) {
         _longjmp(self().place, 1);
     }
     self().started = true;
-    while (stacks.size() <= current) {
-        stacks.emplace_back(new char[stack_bytes]);
-    }
     ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = stacks[current].get();
@@ -214,7 +254,8 @@ inline void run_cluster(unsigned count, unsigned threads, std::size_t shared_byt
         coroutines[c].rank = static_cast<unsigned>(c / threads);
     }
     unsigned at_work = 0;
-    std::memset(shared, 0xff, sizeof(shared));
+    forbid_behind(used_shared);
+    std::memset(shared, 0xff, used_shared);
     for (bool any = true; any;) {
         any = false;
         const long before = steps;

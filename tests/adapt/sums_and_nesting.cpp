@@ -103,6 +103,12 @@ TEST_CASE("nested in Eigen's expressions") {
     CHECK(same((X * K) * Z.transpose(), P * Z.transpose()));
     CHECK(same(Z.transpose() * (X * K), Z.transpose() * P));
     CHECK(same(X * K * Z.transpose() + Z * Z.transpose(), P * Z.transpose() + Z * Z.transpose()));
+    const matrix_d S = random(6, 6, 7);
+    // a multiple of Eigen's product of X * K with a matrix, inside something larger
+    CHECK(same(Z * Z.transpose() + 2.0 * (X * K * Z.transpose()), Z * Z.transpose() + 2.0 * P * Z.transpose()));
+    CHECK(same(X * K - 3 * ((X * K + Z) * S), P - 3.0 * (P + Z) * S));
+    CHECK(same((X * K * Z.transpose() * 2.0).cwiseAbs(), (2.0 * P * Z.transpose()).cwiseAbs()));
+    CHECK(same(Z + 2.0 * (Z * Z.transpose() * (X * K)), Z + 2.0 * Z * Z.transpose() * P));
     CHECK(same((Z + X * K).topRows(2), (Z + P).topRows(2)));
     CHECK(same((2 * (Z + X * K)).cwiseMax(0.0), (2 * (Z + P)).cwiseMax(0.0)));
     CHECK(same_number((X * K).sum(), P.sum()));
@@ -112,6 +118,7 @@ TEST_CASE("nested in Eigen's expressions") {
     CHECK(same_number((X * K).mean(), P.mean()));
     CHECK(same_number((X * K).leftCols(4).trace(), P.leftCols(4).trace()));
     CHECK(same_number((X * K * Z.transpose()).trace(), (P * Z.transpose()).trace()));
+    CHECK(same_number((2.0 * (X * K * Z.transpose())).trace(), 2.0 * (P * Z.transpose()).trace()));
     CHECK((X * K).isApprox(P));
     CHECK(!(X * K).isApprox(2.0 * P));
     CHECK((X * K).allFinite());

@@ -11,6 +11,7 @@
 
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include <Eigen/Core>
 
@@ -304,6 +305,23 @@ struct evaluator<Diagonal<const Product<otimes::lazy<Node>, Right, DefaultProduc
 
 protected:
     PlainObject value_;
+};
+
+/// s * (X * K * B) inside a larger expression: Eigen turns it into (s * (X * K)) * B, and here `s * lazy` is a lazy node,
+/// not Eigen's multiple of a matrix.
+template <class Amount, class To, class Plain, class Node, class Right>
+struct evaluator<CwiseBinaryOp<scalar_product_op<Amount, To>, const CwiseNullaryOp<scalar_constant_op<Amount>, Plain>,
+                               const Product<otimes::lazy<Node>, Right, DefaultProduct>>>
+    : evaluator<Product<decltype(std::declval<const Amount&>() * std::declval<const otimes::lazy<Node>&>()), Right,
+                        DefaultProduct>> {
+    using XprType =
+        CwiseBinaryOp<scalar_product_op<Amount, To>, const CwiseNullaryOp<scalar_constant_op<Amount>, Plain>,
+                      const Product<otimes::lazy<Node>, Right, DefaultProduct>>;
+    using Base = evaluator<Product<decltype(std::declval<const Amount&>() * std::declval<const otimes::lazy<Node>&>()),
+                                   Right, DefaultProduct>>;
+
+    explicit evaluator(const XprType& expression)
+        : Base(expression.lhs().functor().m_other * expression.rhs().lhs() * expression.rhs().rhs()) {}
 };
 
 }  // namespace internal

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <type_traits>
 
@@ -76,6 +77,17 @@ TEST_CASE("W * K * W^T + s * identity(), with sparse W") {
                    plus(scaled(2.0, full), matrix_d(matrix_d::Identity(5, 5))));
 }
 
+TEST_CASE("a rectangular operator on matrices of fixed size") {
+    const sparse W = sparse_matrix(5, 6, 4);
+    const Eigen::Matrix<double, 6, 3> X = random(6, 3, 8);
+    Eigen::Matrix<double, 5, 3> Y = poisoned(5, 3);
+    Y = W * kron(A, B) * X;
+    const auto want = times(times(matrix_d(W), k), X);
+    CHECK(support::close(Y, want, 50));
+    Y.noalias() += W * kron(A, B) * X;
+    CHECK(support::close(Y, scaled(2.0, want), 50));
+}
+
 TEST_CASE("diagonal and permutation matrices") {
     const vector_d d = random<vector_d>(6, 1, 6);
     const auto K = kron(A, B);
@@ -91,6 +103,57 @@ TEST_CASE("diagonal and permutation matrices") {
     check_operator(P.inverse() * K, times(matrix_d(p.transpose()), k));
     check_operator(P * K * P.transpose(), times(p, times(k, matrix_d(p.transpose()))));
     check_operator(P.transpose() * (K * P), times(matrix_d(p.transpose()), times(k, p)));
+}
+
+TEST_CASE("real and complex mixed in an operator: what multiplies it, K, the matrices beside it, scalars, shifts") {
+    using complex = std::complex<double>;
+    using matrix_c = matrix<complex>;
+    const complex i(0, 1);
+    const sparse W = sparse_matrix(5, 6, 4);
+    const matrix_c dense_z = random<matrix_c>(6, 5, 5);
+    const Eigen::SparseMatrix<complex> Z = dense_z.sparseView();
+    const vector_d d = random<vector_d>(6, 1, 6);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(6);
+    P.indices() << 2, 0, 5, 1, 4, 3;
+    const matrix_c C = random<matrix_c>(2, 3, 7);
+    const auto K = kron(A, B);
+    const auto L = kron(C, B);
+    const auto l = dense_kron(C, B);
+    const auto check = [i](const auto& op, const auto& want) {
+        REQUIRE(op.rows() == static_cast<Index>(want.rows()));
+        REQUIRE(op.cols() == static_cast<Index>(want.cols()));
+        const auto X = random<matrix_c>(op.cols(), 4, 3);
+        auto Y = poisoned<matrix_c>(op.rows(), 4);
+        Y = op * X;
+        CHECK(support::close(Y, times(want, X), 50));
+        Y.noalias() -= i * (op * X);
+        CHECK(support::close(Y, scaled(complex(1, -1), times(want, X)), 50));
+        CHECK(support::close(op.toDenseMatrix(), want, 50));
+        CHECK(support::close(op.diagonal(), matrix_c(op.toDenseMatrix().diagonal()), 50));
+    };
+    const auto wk = times(matrix_d(W), k);
+    const matrix_c p = P.toDenseMatrix().cast<complex>();
+    const auto unit = matrix_c(matrix_c::Identity(5, 5));
+    check(W * K, times(matrix_c(W.cast<complex>()), k));
+    check(K * W.transpose(), times(k, matrix_c(W.transpose().cast<complex>())));
+    check(P * K, times(p, k));
+    check(d.asDiagonal() * K, times(matrix_c(d.cast<complex>().asDiagonal()), k));
+    check(W * L, times(matrix_d(W), l));
+    check(K * Z, times(k, dense_z));
+    check(W * K * Z, times(wk, dense_z));
+    check(W * (K * Z), times(wk, dense_z));
+    check(i * (W * K), scaled(i, wk));
+    check((W * K) * i, scaled(i, wk));
+    const auto full = times(wk, matrix_d(W.transpose()));
+    check(W * K * W.transpose() + i * otimes::identity(), plus(full, scaled(i, unit)));
+    check(otimes::identity() * i - W * K * W.transpose(), plus(scaled(-1.0, full), scaled(i, unit)));
+    check(W * K * W.transpose() - i * otimes::identity(), plus(full, scaled(-i, unit)));
+
+    const matrix_d R = random(6, 4, 8);  // a real X, where only the operator is complex
+    matrix_c Y = (i * (W * K)) * R;
+    CHECK(support::close(Y, scaled(i, times(wk, R)), 50));
+    Y = (W * L) * R;
+    CHECK(support::close(Y, times(times(matrix_d(W), l), R), 50));
 }
 
 TEST_CASE("an operator borrows its lvalue matrices and owns the others") {

@@ -470,6 +470,18 @@ void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
     node.append(other);
 }
 
+/// The same kron over another scalar.
+template <class Scalar, class Other>
+kron_expr<Scalar> kron_over(const kron_expr<Other>& k) {
+    if constexpr (std::is_same_v<Scalar, Other>) {
+        return k;
+    } else {
+        kron_node<Scalar> node;
+        append_kron(node, k.node());
+        return kron_expr<Scalar>(std::move(node));
+    }
+}
+
 template <class Scalar, class Argument>
 void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     using type = bare<Argument>;

@@ -56,6 +56,19 @@ auto make_side(Matrix&& m) {
     }
 }
 
+/// The scalar of K with a matrix beside it; a permutation has none.
+template <class Matrix, class Scalar>
+struct scalar_beside {
+    static_assert(detail::scalars_mix<scalar_of<Matrix>, Scalar>,
+                  "otimes: a matrix beside a Kronecker product has another scalar type. Only a real type and its own "
+                  "complex type mix; convert one of them with .cast<Scalar>().");
+    using type = detail::common_scalar<scalar_of<Matrix>, Scalar>;
+};
+template <permutation_like Matrix, class Scalar>
+struct scalar_beside<Matrix, Scalar> {
+    using type = Scalar;
+};
+
 }  // namespace eigen
 
 /// Left * K * Right + shift * I, with either side absent. An Eigen operator: `op * X`, `op * v`, and Eigen's iterative
@@ -110,6 +123,15 @@ public:
         result.shift_ = shift;
         result.check();
         return result;
+    }
+    /// The same over another scalar; the matrices beside K stay what they are.
+    template <class Other>
+    [[nodiscard]] operator_expr<Left, Right, Other> cast() const {
+        if constexpr (std::is_same_v<Other, Scalar>) {
+            return *this;  // with its intermediates
+        } else {
+            return {left_, eigen::kron_over<Other>(kron_), right_, Other(scale_), Other(shift_)};
+        }
     }
     [[nodiscard]] const kron_expr<Scalar>& kron() const noexcept { return kron_; }
     [[nodiscard]] const Left& left() const noexcept { return left_; }
@@ -220,7 +242,7 @@ public:
             y.noalias() = kron_ * middle() * total;
         }
         if (shift_ != Scalar(0)) {
-            y += (factor * shift_) * x;
+            y += (factor * shift_) * x.topRows(y.rows());  // compiled for operators that are not square, too
         }
     }
 
@@ -301,14 +323,18 @@ private:
 template <class Matrix, class Scalar>
 requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const kron_expr<Scalar>& k) {
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
     auto side = eigen::make_side(std::forward<Matrix>(w));
-    return operator_expr<decltype(side), eigen::absent, Scalar>(std::move(side), k, {}, Scalar(1), Scalar(0));
+    return operator_expr<decltype(side), eigen::absent, scalar>(std::move(side), eigen::kron_over<scalar>(k), {},
+                                                                scalar(1), scalar(0));
 }
 template <class Scalar, class Matrix>
 requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(const kron_expr<Scalar>& k, Matrix&& w) {
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
     auto side = eigen::make_side(std::forward<Matrix>(w));
-    return operator_expr<eigen::absent, decltype(side), Scalar>({}, k, std::move(side), Scalar(1), Scalar(0));
+    return operator_expr<eigen::absent, decltype(side), scalar>({}, eigen::kron_over<scalar>(k), std::move(side),
+                                                                scalar(1), scalar(0));
 }
 /// A kron of identities and permutations takes the scalar of W.
 template <class Matrix, bool Permutes>
@@ -329,7 +355,9 @@ requires eigen::side_like<Matrix>
         throw unsupported_error(
             "otimes: (operator + s * identity()) * W: the shift comes last; multiply first, then add s * identity().");
     }
-    return operator_expr<Left, decltype(side), Scalar>(op.left(), op.kron(), std::move(side), op.scale(), Scalar(0));
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    return operator_expr<Left, decltype(side), scalar>(op.left(), eigen::kron_over<scalar>(op.kron()), std::move(side),
+                                                       scalar(op.scale()), scalar(0));
 }
 template <class Matrix, class Right, class Scalar>
 requires eigen::side_like<Matrix>
@@ -339,7 +367,9 @@ requires eigen::side_like<Matrix>
         throw unsupported_error(
             "otimes: W * (operator + s * identity()): the shift comes last; multiply first, then add s * identity().");
     }
-    return operator_expr<decltype(side), Right, Scalar>(std::move(side), op.kron(), op.right(), op.scale(), Scalar(0));
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    return operator_expr<decltype(side), Right, scalar>(std::move(side), eigen::kron_over<scalar>(op.kron()),
+                                                        op.right(), scalar(op.scale()), scalar(0));
 }
 /// @}
 
@@ -350,7 +380,9 @@ requires eigen::shifts<Identity, Scalar>
 [[nodiscard]] auto operator+(const operator_expr<Left, Right, Scalar>& op, const Identity& identity) {
     const auto shift = eigen::shift_of(identity);
     detail::check_shift(op.rows(), op.cols(), shift.order);
-    return op.rescaled(op.scale(), op.shift() + detail::amount_as<Scalar>(shift.scale));
+    using scalar = detail::scaled_scalar<eigen::bare<decltype(shift.scale)>, Scalar>;
+    return op.template cast<scalar>().rescaled(scalar(op.scale()),
+                                               scalar(op.shift()) + detail::amount_as<scalar>(shift.scale));
 }
 template <class Left, class Right, class Scalar, class Identity>
 requires eigen::shifts<Identity, Scalar>
@@ -361,7 +393,8 @@ template <class Left, class Right, class Scalar, class Identity>
 requires eigen::shifts<Identity, Scalar>
 [[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op, const Identity& identity) {
     const auto shift = eigen::shift_of(identity);
-    return op + scaled_identity<Scalar>{-detail::amount_as<Scalar>(shift.scale), shift.order};
+    using scalar = detail::scaled_scalar<eigen::bare<decltype(shift.scale)>, Scalar>;
+    return op + scaled_identity<scalar>{-detail::amount_as<scalar>(shift.scale), shift.order};
 }
 template <class Left, class Right, class Scalar, class Identity>
 requires eigen::shifts<Identity, Scalar>
@@ -371,8 +404,9 @@ requires eigen::shifts<Identity, Scalar>
 template <class Left, class Right, class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const operator_expr<Left, Right, Scalar>& op) {
-    const Scalar s = detail::amount_as<Scalar>(amount);
-    return op.rescaled(s * op.scale(), s * op.shift());
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    const scalar s = detail::amount_as<scalar>(amount);
+    return op.template cast<scalar>().rescaled(s * scalar(op.scale()), s * scalar(op.shift()));
 }
 template <class Left, class Right, class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>

@@ -254,9 +254,7 @@ public:
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] selected_expr<Other> cast() const {
-        kron_node<Other> node;
-        eigen::append_kron(node, kron_.node());
-        return selected_expr<Other>(kron_expr<Other>(std::move(node)), rows_, cols_);
+        return selected_expr<Other>(eigen::kron_over<Other>(kron_), rows_, cols_);
     }
     /// The selected entries. The only way to form them. Cost: the number of factors for each.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {

@@ -202,6 +202,8 @@ TEST_CASE("orders, powers, indices") {
     const auto K = kron(A, B);
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K.factor(2)); }) ==
           "otimes: kron(F1, F2).factor(2): there are 2 factors, counted from 0.");
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K.factor(-1)); }) ==
+          "otimes: kron(F1, F2).factor(-1): there are 2 factors, counted from 0.");
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K(6, 0)); }) ==
           "otimes: kron(F1, F2)(6, 0): the product is 6 x 6.");
     CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(K.coeff(0, -1)); }) ==

@@ -66,6 +66,8 @@ struct algebra {
 template <class ScalarType>
 class kron_expr : public Eigen::EigenBase<kron_expr<ScalarType>> {
 public:
+    static_assert(!std::is_same_v<ScalarType, bool>,
+                  "otimes: sums of bool are no sums. Convert the operands with .cast<int>().");
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<ScalarType>;
     using StorageIndex = Eigen::Index;
@@ -91,8 +93,9 @@ public:
     /// @throws shape_error when there is no factor i.
     [[nodiscard]] auto factor(std::size_t i) const {
         if (i >= factor_count()) {
-            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".factor(" + std::to_string(i) +
-                              "): there are " + std::to_string(factor_count()) + " factors, counted from 0.");
+            throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".factor(" +
+                              std::to_string(static_cast<std::int64_t>(i)) + "): there are " +
+                              std::to_string(factor_count()) + " factors, counted from 0.");
         }
         const leaf f = node_.factors()[i];
         return DenseMatrix::NullaryExpr(

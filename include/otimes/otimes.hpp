@@ -14,6 +14,7 @@
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/plan/explain.hpp>
+#include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
 #include <otimes/program/errors.hpp>

@@ -328,11 +328,26 @@ TEST_CASE("a plan read back from its text is equal and runs") {
     CHECK(support::close(Y, xk, 144));
 }
 
+TEST_CASE("a plan for a GPU, made and written down where there is none") {
+    // [laptop]
+    const otimes::machine there = otimes::gpu_machine(otimes::h200());  // or fields written by hand: plan/machine.hpp
+    const otimes::plan p = otimes::make_plan(X * kron(A, B, C), {.placement = otimes::placement::gpu}, there);
+    const std::string page = otimes::explain(p);  // passes, bytes, bounds, transfers
+    const std::string kept = otimes::to_text(p);  // plan_from_text(kept) == p
+    // [/laptop]
+    CHECK(page.find("NVIDIA H200") != std::string::npos);
+    CHECK(otimes::plan_from_text(kept) == p);
+    CHECK(otimes::machine_from_text(otimes::to_text(there)) == there);
+    matrix_d Y = poisoned(40, 140);
+    CHECK_THROWS_AS(p.run(Y, X * kron(A, B, C)), otimes::unsupported_error);
+}
+
 TEST_CASE("options of a plan: workspace limit, threads, explain") {
     const auto e = X * kron(A, B, C);
     const otimes::plan free = otimes::make_plan(e);
     CHECK(otimes::explain(e) == otimes::explain(free));
     CHECK(!otimes::explain(e).empty());
+    CHECK(otimes::explain(e + 2 * e).find("added to Y") == std::string::npos);  // the first product writes Y
     CHECK_THROWS_AS(otimes::make_plan(e, {.workspace_limit_bytes = 0}), otimes::budget_error);
     CHECK_THROWS_AS(otimes::make_plan(e, {.threads = -1}), otimes::unsupported_error);
     const std::string refusal = text_of([&] { static_cast<void>(otimes::make_plan(e, {.workspace_limit_bytes = 0})); });

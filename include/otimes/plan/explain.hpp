@@ -278,10 +278,11 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         output = role == tensor_role::output ? static_cast<std::int32_t>(id) : output;
     }
     std::int64_t contractions = 0;
-    bool adds = false;
-    for (const step& s : source.steps) {
-        contractions += s.kind == step_kind::contract ? 1 : 0;
-        adds = adds || (s.add && s.out == output);
+    bool adds = false;  // what was in Y counts: the first step that writes it adds
+    for (std::size_t k = source.steps.size(); k-- > 0;) {
+        contractions += source.steps[k].kind == step_kind::contract ? 1 : 0;
+        const std::int32_t out = source.steps[k].out;
+        adds = out >= 0 && source.at(out).role == tensor_role::output ? source.steps[k].add : adds;
     }
     std::string text = "otimes plan: " + counted(contractions, "factor");
     if (output >= 0) {

@@ -356,6 +356,10 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
     using scalar = typename Node::scalar_type;
     using plain = typename lazy<Node>::PlainObject;
     constexpr assignment how = assignment_of<Functor>;
+    static_assert(
+        !detail::is_complex_scalar<scalar> || detail::is_complex_scalar<scalar_of<Destination>>,
+        "otimes: a complex expression does not fit into a real matrix. Assign it to a complex one, or assign its "
+        ".real() or .imag().");
     source.node().check();
     const bool fits = destination.rows() == source.rows() && destination.cols() == source.cols();
     if (!fits && how != assignment::overwrite) {

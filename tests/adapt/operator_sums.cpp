@@ -391,3 +391,33 @@ TEST_CASE("sums whose number of terms or factors is known at run time") {
     CHECK_THROWS_AS(S += kron(F[0]), otimes::shape_error);
     CHECK(S.toDenseMatrix() == whole);
 }
+
+TEST_CASE(
+    "a complex matrix beside a real sum makes it complex; a kron of permutations takes the scalar of the diagonal") {
+    using scalar = std::complex<double>;
+    const matrix_d A = random(2, 2, 60), B = random(3, 3, 61);
+    const auto x = random<vector<scalar>>(6, 1, 62), d = random<vector<scalar>>(6, 1, 63);
+    const auto w = random<matrix<scalar>>(4, 6, 64);
+    const Eigen::SparseMatrix<scalar> W = w.sparseView();
+    const auto S = kron(A, B) + 2 * otimes::identity();
+    const matrix<scalar> s = S.toDenseMatrix().cast<scalar>();
+    CHECK(distance(W * S * x, w * (s * x)) < 1e-13);
+    CHECK(distance((S * W.transpose()) * vector<scalar>(w * x), s * (w.transpose() * (w * x))) < 1e-12);
+    CHECK(distance((S + d.asDiagonal()) * x, s * x + d.cwiseProduct(x)) < 1e-13);
+    const matrix<scalar> k = kron(A, B).toDenseMatrix().cast<scalar>();
+    CHECK(distance(W * kron(A, B) * x, w * (k * x)) < 1e-13);
+    CHECK(distance(W * kron(A, B) * W.adjoint() * vector<scalar>(w * x), w * (k * (w.adjoint() * (w * x)))) < 1e-12);
+    CHECK(distance(kron(A, B) * d.asDiagonal() * x, k * d.cwiseProduct(x)) < 1e-13);
+    const matrix_d v = random(4, 6, 65);
+    const Eigen::SparseMatrix<double> V = v.sparseView();
+    const matrix<scalar> vc = v.cast<scalar>();
+    const vector<scalar> vx = vc * x;
+    CHECK(distance((V * kron(A, B) * V.transpose() + 2 * otimes::identity()) * vx,
+                   vc * (k * (vc.transpose() * vx)) + 2.0 * vx) < 1e-12);
+    CHECK(distance(vx.transpose() * (V * kron(A, B)), vx.transpose() * vc * k) < 1e-12);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(3);
+    P.indices() << 1, 2, 0;
+    const Eigen::VectorXf f = d.real().cast<float>(), y = x.imag().cast<float>();
+    const Eigen::VectorXf moved = kron(otimes::identity(2), P) * y;
+    CHECK(((kron(otimes::identity(2), P) + f.asDiagonal()) * y - moved - f.cwiseProduct(y)).norm() < 1e-6);
+}

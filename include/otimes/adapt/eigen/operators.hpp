@@ -56,19 +56,6 @@ auto make_side(Matrix&& m) {
     }
 }
 
-/// The scalar of K with a matrix beside it; a permutation has none.
-template <class Matrix, class Scalar>
-struct scalar_beside {
-    static_assert(detail::scalars_mix<scalar_of<Matrix>, Scalar>,
-                  "otimes: a matrix beside a Kronecker product has another scalar type. Only a real type and its own "
-                  "complex type mix; convert one of them with .cast<Scalar>().");
-    using type = detail::common_scalar<scalar_of<Matrix>, Scalar>;
-};
-template <permutation_like Matrix, class Scalar>
-struct scalar_beside<Matrix, Scalar> {
-    using type = Scalar;
-};
-
 }  // namespace eigen
 
 /// Left * K * Right + shift * I, with either side absent. An Eigen operator: `op * X`, `op * v`, and Eigen's iterative
@@ -533,14 +520,18 @@ requires(eigen::dense<Matrix>&& eigen::operator_with_sides<Operator>) [[nodiscar
 template <class Matrix, class Scalar>
 requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const sum_expr<Scalar>& s) {
-    eigen::enable_structure<Scalar>();
-    return sum_expr<Scalar>(multiply_trees(eigen::side_tree<Scalar>(w, std::is_lvalue_reference_v<Matrix>), s.tree()));
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    eigen::enable_structure<scalar>();
+    return sum_expr<scalar>(
+        multiply_trees(eigen::side_tree<scalar>(w, std::is_lvalue_reference_v<Matrix>), eigen::tree_of<scalar>(s)));
 }
 template <class Scalar, class Matrix>
 requires eigen::sparse_like<Matrix>
 [[nodiscard]] auto operator*(const sum_expr<Scalar>& s, Matrix&& w) {
-    eigen::enable_structure<Scalar>();
-    return sum_expr<Scalar>(multiply_trees(s.tree(), eigen::side_tree<Scalar>(w, std::is_lvalue_reference_v<Matrix>)));
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    eigen::enable_structure<scalar>();
+    return sum_expr<scalar>(
+        multiply_trees(eigen::tree_of<scalar>(s), eigen::side_tree<scalar>(w, std::is_lvalue_reference_v<Matrix>)));
 }
 /// @}
 

@@ -364,6 +364,23 @@ using common_operator_scalar = std::conditional_t<
     std::conditional_t<is_index_kron<bare<Second>>, typename bare<First>::Scalar,
                        detail::common_scalar<typename bare<First>::Scalar, typename bare<Second>::Scalar>>>;
 
+/// The scalar of an operator with a matrix beside it; a permutation has none.
+template <class Matrix, class Scalar>
+struct scalar_beside {
+    static_assert(detail::scalars_mix<scalar_of<Matrix>, Scalar>,
+                  "otimes: a matrix beside a Kronecker product has another scalar type. Only a real type and its own "
+                  "complex type mix; convert one of them with .cast<Scalar>().");
+    using type = detail::common_scalar<scalar_of<Matrix>, Scalar>;
+};
+template <permutation_like Matrix, class Scalar>
+struct scalar_beside<Matrix, Scalar> {
+    using type = Scalar;
+};
+/// The same of an operator that may have none, as a kron of permutations: the matrix's.
+template <class Operator, class Matrix>
+using scalar_of_term = std::conditional_t<is_index_kron<bare<Operator>>, scalar_beside<bare<Matrix>, scalar_of<Matrix>>,
+                                          scalar_beside<bare<Matrix>, typename bare<Operator>::Scalar>>;
+
 template <class First, class Second>
 constexpr void require_operators_mix() {
     static_assert(
@@ -497,7 +514,7 @@ requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void oper
 template <class Operator, class Matrix>
 requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator+(const Operator& op,
                                                                                                    Matrix&& d) {
-    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Matrix>>;
+    using scalar = typename eigen::scalar_of_term<Operator, Matrix>::type;
     return sum_expr<scalar>(
         add_trees(eigen::tree_of<scalar>(op), eigen::term_tree<scalar>(std::forward<Matrix>(d), scalar(1))));
 }
@@ -509,7 +526,7 @@ requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscar
 template <class Operator, class Matrix>
 requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator-(const Operator& op,
                                                                                                    Matrix&& d) {
-    using scalar = detail::common_scalar<typename Operator::Scalar, eigen::scalar_of<Matrix>>;
+    using scalar = typename eigen::scalar_of_term<Operator, Matrix>::type;
     return sum_expr<scalar>(
         add_trees(eigen::tree_of<scalar>(op), eigen::term_tree<scalar>(std::forward<Matrix>(d), scalar(-1))));
 }

@@ -355,10 +355,21 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     const workspace_layout layout = layout_of(p);
     const std::int64_t factor_bytes = layout.buffers.empty() ? layout.tiles : layout.buffers.front();
     if (p.workspace_bytes > 0) {
-        text += " (factors " + bytes_text(static_cast<double>(factor_bytes)) + ", intermediates " +
-                std::to_string(layout.worker_count) + " x " + bytes_text(static_cast<double>(layout.worker_stride)) +
-                ", tiles " + std::to_string(p.threads) + " x " + bytes_text(static_cast<double>(layout.tile_stride)) +
-                ")";
+        std::int64_t named = 0;
+        std::string parts;
+        const auto part = [&](const char* name, std::int64_t count, std::int64_t each) {
+            if (each > 0) {
+                named += count * each;
+                parts += std::string(parts.empty() ? "" : ", ") + name + " " +
+                         (count > 1 ? std::to_string(count) + " x " : "") + bytes_text(static_cast<double>(each));
+            }
+        };
+        part("factors", 1, factor_bytes);
+        part("intermediates", layout.worker_count, layout.worker_stride);
+        part("tiles", p.threads, layout.tile_stride);
+        // More than what rounding to pages leaves: operands of the host that pass through in slabs.
+        part("slabs of the operands", 1, p.workspace_bytes - named > 65536 ? p.workspace_bytes - named : 0);
+        text += parts.empty() ? "" : " (" + parts + ")";
     }
     text += "\n";
     for (const std::string& note : p.notes) {

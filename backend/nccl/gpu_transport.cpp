@@ -314,19 +314,13 @@ public:
     }
 
     void maximum(std::span<std::uint64_t> words) override {
-        if (control_) {
-            control_->maximum(words);
-        }
+        agree([&](transport& control) { control.maximum(words); });
     }
     void broadcast(std::string& text) override {
-        if (control_) {
-            control_->broadcast(text);
-        }
+        agree([&](transport& control) { control.broadcast(text); });
     }
     void collect(std::span<double> numbers) override {
-        if (control_) {
-            control_->collect(numbers);
-        }
+        agree([&](transport& control) { control.collect(numbers); });
     }
 
     void synchronize() override {
@@ -662,6 +656,19 @@ private:
     void check(int code, const char* what) {
         if (code != nccl_success && code != nccl_in_progress) {
             fail(std::string(what) + " failed: " + find_nccl(nullptr)->error_text(code) + ".");
+        }
+    }
+
+    // What goes through the processes; where one does not answer, messages that wait for it on the GPUs are ended, too.
+    template <class Use>
+    void agree(const Use& use) {
+        require_whole();
+        if (control_) {
+            try {
+                use(*control_);
+            } catch (const device_error& why) {
+                fail(why.what());
+            }
         }
     }
 

@@ -19,6 +19,7 @@ namespace otimes::kernels {
 template <class Group, int Step>
 struct complex_trip_shape {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     static constexpr bool single = is_same<scalar, complex<float>>;
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);

@@ -19,8 +19,8 @@ namespace otimes::kernels {
 
 template <class Group>
 __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
-    fused_outer(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
-    using scalar = typename Group::scalar;
+    fused_outer(const __grid_constant__ group_arguments<typename Group::storage> arguments) {
+    using storage = typename Group::storage;
     static_assert(Group::run > 1 && (Group::rows == 1 || !Group::swizzled));
     constexpr int in = Group::rows * Group::count_p() / Group::inputs,
                   out = Group::rows * Group::count_q();  // of a tile's parts
@@ -33,7 +33,7 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         const index_t tensor = tile / runs, run = tile - tensor * runs;
         const index_t line = parts == 1 ? tensor : tensor / parts, part = tensor - line * parts;
         const index_t first = run * Group::run;
-        tile_place<scalar> place;
+        tile_place<storage> place;
         place.x = arguments.x + line * arguments.x_line_stride + part * in * arguments.x_inner + first;
         place.y = arguments.y + line * arguments.y_line_stride + part * out * arguments.y_inner + first;
         place.x_row_stride = Group::inputs > 1 ? arguments.second : 0;

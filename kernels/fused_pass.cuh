@@ -12,14 +12,15 @@ namespace otimes::kernels {
 // Element of a level's factor in shared memory, [P][Q rounded up]; 0 behind its end.
 template <class Group, int Level>
 __device__ __forceinline__ typename Group::scalar read_factor_element(
-    const group_arguments<typename Group::scalar>& arguments, int element) {
+    const group_arguments<typename Group::storage>& arguments, int element) {
     constexpr int pitch = Group::factor_pitch(Level);
     const int p = int(unsigned(element) / unsigned(pitch)), q = int(unsigned(element) % unsigned(pitch));
     const int first_q =
         Group::slices > 1 && Level == Group::modes ? int(blockIdx.x % unsigned(Group::slices)) * Group::q(Level) : 0;
     return p < Group::p(Level) && q < Group::q(Level)
-               ? arguments.factor[Level - 1][p * arguments.factor_p_stride[Level - 1] +
-                                             (first_q + q) * arguments.factor_q_stride[Level - 1]]
+               ? widen<typename Group::scalar>(
+                     arguments.factor[Level - 1][p * arguments.factor_p_stride[Level - 1] +
+                                                 (first_q + q) * arguments.factor_q_stride[Level - 1]])
                : typename Group::scalar(0);
 }
 
@@ -46,7 +47,7 @@ __host__ __device__ constexpr bool one_fragment_each() {
 
 // Factor `Level` -> shared memory, few elements at a time.
 template <class Group, int Level>
-__device__ __forceinline__ void place_factor(const group_arguments<typename Group::scalar>& arguments,
+__device__ __forceinline__ void place_factor(const group_arguments<typename Group::storage>& arguments,
                                              typename Group::scalar* sFactors) {
     typename Group::scalar* sF = sFactors + Group::factor_offset(Level);
     if constexpr (Group::factor_in_memory(Level))
@@ -63,7 +64,7 @@ __device__ __forceinline__ void place_factor(const group_arguments<typename Grou
 
 // Small factors are all on their way before the first of them is stored; of larger ones four elements at a time.
 template <class Group>
-__device__ __forceinline__ void place_factors(const group_arguments<typename Group::scalar>& arguments,
+__device__ __forceinline__ void place_factors(const group_arguments<typename Group::storage>& arguments,
                                               typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
     constexpr int share = factor_share_before<Group>(Group::modes + 1);
@@ -164,7 +165,7 @@ __device__ __forceinline__ void copy_factor(const typename Group::scalar* gF, in
 
 // All factors -> shared memory; done when this thread's copies are.
 template <class Group>
-__device__ __forceinline__ void copy_factors(const group_arguments<typename Group::scalar>& arguments,
+__device__ __forceinline__ void copy_factors(const group_arguments<typename Group::storage>& arguments,
                                              typename Group::scalar* sFactors) {
     using scalar = typename Group::scalar;
     const int first_q = Group::slices > 1 ? int(blockIdx.x % unsigned(Group::slices)) * Group::q(Group::modes) : 0;
@@ -209,7 +210,7 @@ __device__ __forceinline__ void copy_factors(const group_arguments<typename Grou
 // The arguments of a tile: all have the same factors.
 template <class Group, bool InPieces = Group::in_pieces>
 struct arguments_of_tile {
-    using arguments = group_arguments<typename Group::scalar>;
+    using arguments = group_arguments<typename Group::storage>;
     const arguments& now;
 
     __device__ __forceinline__ arguments_of_tile(const arguments& all, index_t) : now(all) {}
@@ -218,7 +219,7 @@ struct arguments_of_tile {
 // Or each piece its own rows of the first one. With as many blocks as a multiple of the pieces, those of a block are all the same.
 template <class Group>
 struct arguments_of_tile<Group, true> {
-    using arguments = group_arguments<typename Group::scalar>;
+    using arguments = group_arguments<typename Group::storage>;
     arguments now;
     const arguments& all;
     index_t piece;
@@ -239,9 +240,9 @@ struct arguments_of_tile<Group, true> {
 
 // The arguments with a term's factors in front.
 template <class Group>
-__device__ __forceinline__ group_arguments<typename Group::scalar> arguments_of_term(
-    const group_arguments<typename Group::scalar>& arguments, int term) {
-    group_arguments<typename Group::scalar> now = arguments;
+__device__ __forceinline__ group_arguments<typename Group::storage> arguments_of_term(
+    const group_arguments<typename Group::storage>& arguments, int term) {
+    group_arguments<typename Group::storage> now = arguments;
 #pragma unroll
     for (int i = 0; i < Group::modes; ++i) {
         now.factor[i] = arguments.factor[term * Group::modes + i];
@@ -254,9 +255,9 @@ __device__ __forceinline__ group_arguments<typename Group::scalar> arguments_of_
 template <class Group, int Step, int Part, bool ToY, class Next = no_next_tile>
 __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                          const typename Group::scalar* sFactors,
-                                         const tile_place<typename Group::scalar>& place,
+                                         const tile_place<typename Group::storage>& place,
                                          const typename Group::last_step& last_step,
-                                         const group_arguments<typename Group::scalar>& arguments,
+                                         const group_arguments<typename Group::storage>& arguments,
                                          const Next& next = {}) {
     if constexpr (Group::is_pair_of_eights(Step))
         pair_trip_of_eights<Group, Step, ToY>(sFrom, sTo, sFactors, place, last_step);
@@ -273,9 +274,10 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
 
 // locate(tile) -> tile_place.
 template <class Group, class Locate>
-__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::scalar>& arguments, index_t tiles,
+__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::storage>& arguments, index_t tiles,
                                            bool y_wide, Locate&& locate) {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     OTIMES_DYNAMIC_SHARED(shared_bytes);
     scalar* const sFactors = reinterpret_cast<scalar*>(shared_bytes);  // (factor_count of each level)
     scalar* const sMain = sFactors + Group::main_offset;               // (Rows, D_1, .., D_n, Run)
@@ -292,8 +294,8 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     const bool x_first = Group::places_early && arguments.x_ready;
     const bool waits_late = Group::waits_late && x_first;
     if (!factors_first) after_earlier_launches();
-    const auto steps_of = [&](auto from, const tile_place<scalar>& place, const scalar* sF,
-                              const last_step_type& last_step, const group_arguments<scalar>& now) {
+    const auto steps_of = [&](auto from, const tile_place<storage>& place, const scalar* sF,
+                              const last_step_type& last_step, const group_arguments<storage>& now) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
             constexpr int step = decltype(s)::value;
             if constexpr (step == last && Group::cluster > 1)
@@ -309,13 +311,13 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             store_tile<Group>(place, sMain, last_step);
         }
     };
-    const auto middle_and_last = [&](auto from, const tile_place<scalar>& place) {
+    const auto middle_and_last = [&](auto from, const tile_place<storage>& place) {
         steps_of(from, place, sFactors, epilogue_step, arguments);
     };
 
     // Behind a launch that leaves the factors alone they are placed while it ends, and X too is sent for where it leaves that alone; else the
     // first tile is sent for first.
-    const auto place_and_send = [&](const group_arguments<scalar>& now, const auto& send_for_first_tile) {
+    const auto place_and_send = [&](const group_arguments<storage>& now, const auto& send_for_first_tile) {
         if (!factors_first || x_first) send_for_first_tile();
         if constexpr (copies_factors<Group>())
             copy_factors<Group>(now, sFactors);
@@ -325,7 +327,34 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         if (factors_first && !x_first) send_for_first_tile();
     };
 
-    if constexpr (Group::rotates) {
+    if constexpr (Group::widens) {
+        int slot = 0;
+        const auto send_for = [&](index_t tile, int to) {
+            if (tile < tiles)
+                load_raw<Group>(locate(tile), reinterpret_cast<storage*>(sStage + to * Group::slot_count));
+            commit_copies();
+        };
+        send_for(blockIdx.x, 0);
+        place_factors<Group>(arguments, sFactors);
+#pragma unroll 1
+        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            wait_for_copies<0>();
+            __syncthreads();  // all has arrived, and the tile before is done
+            if constexpr (Group::slots == 2) send_for(tile + gridDim.x, 1 - slot);
+            const tile_place<storage> place = locate(tile);
+            const scalar* const sRaw = sStage + slot * Group::slot_count;
+            if constexpr (Group::reads_raw)
+                run_trip<Group, 0, 1, steps == 1 && direct>(sRaw, sMain, sFactors, place, epilogue_step, arguments);
+            else
+                widen_tile<Group>(reinterpret_cast<const storage*>(sRaw), sMain);
+            if constexpr (Group::slots == 1) {
+                __syncthreads();
+                send_for(tile + gridDim.x, 0);
+            } else
+                slot = 1 - slot;
+            middle_and_last(constant<(Group::reads_raw ? 1 : 0)>{}, place);
+        }
+    } else if constexpr (Group::rotates) {
         static_assert(has_stage_barriers || !Group::rotates);
         index_t tile = blockIdx.x;
         const index_t tile_step = gridDim.x;
@@ -333,14 +362,14 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         if (threadIdx.x == 0)
             for (int half = 0; half < 2; ++half) set_up(arrived[half], Group::threads);
         __syncthreads();
-        const auto send_for = [&](const tile_place<scalar>& from, int half, int at) {
+        const auto send_for = [&](const tile_place<storage>& from, int half, int at) {
             load_part<Group>(from, sMain + at, half);
             copies_arrive(arrived[half]);
         };
         // The places of this tile's halves, and a free one: that of the second half of the tile before.
         constexpr int each = Group::slot_count;
         int first = 0, second = each, free = 2 * each;
-        tile_place<scalar> place = locate(tile < tiles ? tile : 0);
+        tile_place<storage> place = locate(tile < tiles ? tile : 0);
         place_and_send(arguments, [&] {
             if (tile < tiles) {
                 send_for(place, 0, first);
@@ -352,7 +381,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         for (unsigned turn = 0; tile < tiles; ++turn) {
             tile += tile_step;
             const bool more = tile < tiles;
-            const tile_place<scalar> coming = more ? locate(tile) : place;
+            const tile_place<storage> coming = more ? locate(tile) : place;
 #pragma unroll 1
             for (int half = 0; half < 2; ++half) {
                 // The second half has arrived: every warp has refilled its place, and so is done with the tile before.
@@ -394,7 +423,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             if constexpr (Group::sums_up) store_sum<Group>(own.value, arguments, shared_bytes);
             return;
         }
-        tile_place<scalar> place = locate(tile);
+        tile_place<storage> place = locate(tile);
         const auto send_for_first_tile = [&] {
             load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
             commit_copies();
@@ -452,11 +481,11 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
 #pragma unroll 1
             while (true) {
                 wait_for_copies<0>();
-                const tile_place<scalar> done = place;
+                const tile_place<storage> done = place;
                 tile += tile_step;
                 own_elements<Group> sum;
                 const auto add_term = [&](auto first, int term) {
-                    const group_arguments<scalar> now = arguments_of_term<Group>(arguments, term);
+                    const group_arguments<storage> now = arguments_of_term<Group>(arguments, term);
                     const scalar* sF = sFactors + (Group::factors_stay ? term * Group::factors_each : 0);
                     for_constants<0, steps>([&](auto s) {
                         constexpr int step = decltype(s)::value;
@@ -506,7 +535,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                     last_step.reads_y = true;
                     if constexpr (Group::addend) last_step.c_offset = 0;
                 }
-                const group_arguments<scalar> now = arguments_of_term<Group>(arguments, term);
+                const group_arguments<storage> now = arguments_of_term<Group>(arguments, term);
                 steps_of(constant<0>{}, place, sFactors + (Group::factors_stay ? term * Group::factors_each : 0),
                          last_step, now);
                 if (++term == Group::terms) {
@@ -535,7 +564,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             }
         __syncthreads();
         const auto send_for = [&](index_t tile, int slot) {
-            const tile_place<scalar> place = locate(tile);
+            const tile_place<storage> place = locate(tile);
             load_part<Group>(place, sStage + slot * Group::slot_count, 0);
             copies_arrive(full[slot]);
         };
@@ -584,7 +613,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             const bool late = Group::slots > 2 && threadIdx.x < unsigned(Group::threads / 2);
             if (!late) send_for_next();
             wait(full[slot], turn);
-            const tile_place<scalar> place = locate(tile);
+            const tile_place<storage> place = locate(tile);
             ask_for_tile<Group>(place);
             const scalar* const sFrom = sStage + slot * Group::slot_count;
             if constexpr (Group::holds_factor)
@@ -606,7 +635,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         int coming_part = 0;
         const auto start_next = [&](int slot) {
             if (coming_tile < tiles) {
-                const tile_place<scalar> coming = locate(coming_tile);
+                const tile_place<storage> coming = locate(coming_tile);
                 load_part<Group>(coming, sStage + slot * Group::slot_count, coming_part);
                 if (++coming_part == parts) {
                     coming_part = 0;
@@ -635,7 +664,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         int slot = 0;
 #pragma unroll 1
         for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const tile_place<scalar> place = locate(tile);
+            const tile_place<storage> place = locate(tile);
 #pragma unroll 1
             for (int part = 0; part < parts; ++part) {
                 wait_for_copies<Group::slots - 1>();

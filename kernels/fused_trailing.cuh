@@ -18,8 +18,8 @@ namespace otimes::kernels {
 
 template <class Group>
 __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
-    fused_trailing(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
-    using scalar = typename Group::scalar;
+    fused_trailing(const __grid_constant__ group_arguments<typename Group::storage> arguments) {
+    using storage = typename Group::storage;
     static_assert(Group::run == 1);
     constexpr int in = Group::count_p(), out = Group::count_q() * Group::slices;
     const index_t first_of_slice =
@@ -32,7 +32,7 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
     fused_pass<Group>(arguments, tiles, y_wide, [&](index_t tile) {
         const index_t first = tile * Group::rows;
         const index_t line = parts == 1 ? first : first / parts, part = first - line * parts;
-        tile_place<scalar> place;
+        tile_place<storage> place;
         place.x = arguments.x + line * arguments.x_line_stride + part * in;
         place.y = arguments.y + line * arguments.y_line_stride + (Group::in_pieces ? 0 : part * out) + first_of_slice;
         place.x_row_stride = parts == 1 ? arguments.x_line_stride : in;

@@ -176,6 +176,69 @@ struct last_step_of<Scalar, ends_stored, Addend, Together, Registers> {
     using type = epilogue<Scalar, Addend, Together>;
 };
 
+// The same, for numbers that are stored in 16 bits: Y[..] = alpha * product [+ beta * Y[..]], rounded once.
+template <class Storage>
+struct narrowing : addend_place<false> {
+    static constexpr bool reads_beside = false;
+    float alpha, beta;
+    bool reads_y;  // beta != 0
+    bool wide;     // accesses of 8 bytes allowed
+
+    __device__ __forceinline__ narrowing(float alpha_, float beta_, bool wide_, index_t)
+        : alpha(alpha_), beta(beta_), reads_y(!is_zero(beta_)), wide(wide_) {}
+
+    __device__ __forceinline__ void store(Storage* gY, float value) const {
+        value = alpha * value;
+        if (reads_y) value += beta * widen<float>(*gY);
+        *gY = narrow<Storage>(value);
+    }
+    template <int Count>
+    __device__ __forceinline__ void store_vector(Storage* gY, const float (&values)[Count], bool whole) const {
+        if constexpr (Count == 2 || Count == 4)
+            if (whole && wide) {
+                union {
+                    packet<2 * Count> bits;
+                    Storage element[Count];
+                } out;
+                if (reads_y) out.bits = *reinterpret_cast<const packet<2 * Count>*>(gY);
+#pragma unroll
+                for (int e = 0; e < Count; ++e) {
+                    float value = alpha * values[e];
+                    if (reads_y) value += beta * widen<float>(out.element[e]);
+                    out.element[e] = narrow<Storage>(value);
+                }
+                *reinterpret_cast<packet<2 * Count>*>(gY) = out.bits;
+                return;
+            }
+#pragma unroll
+        for (int e = 0; e < Count; ++e) store(gY + e, values[e]);
+    }
+    // K pieces of Count neighbouring elements, of each the first `left`.
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_all(const To& to, const Value& value, int left = Count) const {
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            float rY[Count];  // (Count)
+#pragma unroll
+            for (int e = 0; e < Count; ++e) rY[e] = value(k, e);
+            if (left >= Count)
+                store_vector(to(k), rY, true);
+            else
+#pragma unroll
+                for (int e = 0; e < Count; ++e)
+                    if (e < left) store(to(k) + e, rY[e]);
+        }
+    }
+};
+template <bool Addend, bool Together, int Registers>
+struct last_step_of<half, ends_stored, Addend, Together, Registers> {
+    using type = narrowing<half>;
+};
+template <bool Addend, bool Together, int Registers>
+struct last_step_of<bfloat16, ends_stored, Addend, Together, Registers> {
+    using type = narrowing<bfloat16>;
+};
+
 // The wide type in which sums are computed.
 template <class Scalar>
 struct sum_type {
@@ -507,7 +570,7 @@ struct own_sum<Scalar, true> {
 
 template <class Group>
 __device__ __forceinline__ typename Group::last_step last_step_for(
-    const group_arguments<typename Group::scalar>& arguments, bool y_wide,
+    const group_arguments<typename Group::storage>& arguments, bool y_wide,
     own_sum<typename Group::scalar, Group::sums_up>& sum) {
     using type = typename Group::last_step;
     if constexpr (Group::sums_up)
@@ -521,7 +584,7 @@ __device__ __forceinline__ typename Group::last_step last_step_for(
 // The sums of all threads, added by a tree, times alpha (or its square) -> the block's place. `shared` is free for it after a barrier.
 template <class Group>
 __device__ __forceinline__ void store_sum(typename sum_type<typename Group::scalar>::type value,
-                                          const group_arguments<typename Group::scalar>& arguments, void* shared) {
+                                          const group_arguments<typename Group::storage>& arguments, void* shared) {
     using scalar = typename Group::scalar;
     using wide = typename sum_type<scalar>::type;
     constexpr int warps = Group::threads / 32;

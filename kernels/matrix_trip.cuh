@@ -18,6 +18,7 @@ namespace otimes::kernels {
 template <class Group, int Step>
 struct matrix_trip_shape {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     static constexpr int level = Group::steps::first(Step), split = Group::steps::split(Step);
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
     static constexpr int inputs = Group::inputs;
@@ -44,7 +45,7 @@ struct matrix_trip_shape {
     static_assert(!Group::swizzled || !last_mode);
     static_assert(!warpgroup || (Group::words == 1 && (Group::segments == 1 || Group::rotates) &&
                                  warps % (4 * split) == 0 && (Q / split == 64 || Q / split == 32)),
-                  "a warpgroup takes 32 or 64 new indices of float fibres");
+                  "a warpgroup takes 32 or 64 new indices of fibres of floats or 16-bit elements");
 
     // Slot (k, n, lane) of the factor's fragments: the pair F[p, q], F[p_next, q_next].
     struct pair_place {
@@ -63,26 +64,27 @@ struct matrix_trip_shape {
 // F[p, q], where each input has a factor for its part of P.
 template <class Shape>
 __device__ __forceinline__ typename Shape::scalar element_of_inputs(
-    const group_arguments<typename Shape::scalar>& arguments, int p, int q) {
+    const group_arguments<typename Shape::storage>& arguments, int p, int q) {
     constexpr int each = Shape::P / Shape::inputs;
     const int input = p / each;
-    return arguments.factor[input][p % each * arguments.factor_p_stride[input] + q * arguments.factor_q_stride[input]];
+    return widen<typename Shape::scalar>(
+        arguments.factor[input][p % each * arguments.factor_p_stride[input] + q * arguments.factor_q_stride[input]]);
 }
 
 // F[p, q] -> fragments in shared memory, as the trips read them: a slot holds a lane's two elements.
 template <class Shape>
-__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::scalar>& arguments, int slot,
+__device__ __forceinline__ void read_fragment(const group_arguments<typename Shape::storage>& arguments, int slot,
                                               typename Shape::scalar* rF) {
     const auto at = Shape::pair_of(slot);
     if constexpr (Shape::inputs > 1) {
         rF[0] = element_of_inputs<Shape>(arguments, at.p, at.q);
         rF[1] = element_of_inputs<Shape>(arguments, at.p_next, at.q_next);
     } else {
-        const typename Shape::scalar* gF = arguments.factor[Shape::level - 1];
+        const typename Shape::storage* gF = arguments.factor[Shape::level - 1];
         const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
                       q_stride = arguments.factor_q_stride[Shape::level - 1];
-        rF[0] = gF[at.p * p_stride + at.q * q_stride];
-        rF[1] = gF[at.p_next * p_stride + at.q_next * q_stride];
+        rF[0] = widen<typename Shape::scalar>(gF[at.p * p_stride + at.q * q_stride]);
+        rF[1] = widen<typename Shape::scalar>(gF[at.p_next * p_stride + at.q_next * q_stride]);
     }
 }
 
@@ -95,6 +97,12 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
             const split_float re = split_factor(rF[e].re), im = split_factor(rF[e].im);
             reinterpret_cast<uint4*>(sF)[2 * slot + e] = make_uint4(re.high, im.high, re.low, im.low);
         }
+    } else if constexpr (Group::single_products) {
+        const float first = __uint_as_float(as_tf32<Group::widens>(rF[0])),
+                    second = __uint_as_float(as_tf32<Group::widens>(rF[1]));
+        const int at = Group::warpgroup_level(Level) ? slot / 32 * 64 + slot % 32 : 2 * slot;
+        sF[at] = first;
+        sF[at + (Group::warpgroup_level(Level) ? 32 : 1)] = second;
     } else if constexpr (Group::words >= 2 || !Group::presplit(Level)) {
         sF[2 * slot] = rF[0];
         sF[2 * slot + 1] = rF[1];
@@ -120,7 +128,7 @@ __device__ __forceinline__ void store_fragment(typename Group::scalar* sF, int s
 }
 
 template <class Group, class Shape>
-__device__ __forceinline__ void place_fragments(const group_arguments<typename Group::scalar>& arguments,
+__device__ __forceinline__ void place_fragments(const group_arguments<typename Group::storage>& arguments,
                                                 typename Group::scalar* sF) {
     // Loads on their way together: more where there are few threads and so registers.
     constexpr int most = Group::threads * Group::blocks_per_multiprocessor <= 256 ? 16 : Group::any_warpgroup() ? 8 : 4;
@@ -329,6 +337,41 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
     }
 }
 
+// The same by single products: the unit adds up the whole sum. The next operands are read while it works.
+template <class Group, class Shape, bool Exact, class Read>
+__device__ __forceinline__ void multiply_single(const Read& read, const float* sF, int n_first,
+                                                float (&rC)[Shape::n_tiles * Shape::products][4]) {
+    constexpr int products = Shape::products, N = 8 * Shape::n_tiles, k_steps = Shape::k_steps;
+    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operand, from eight rows to the next
+    float rD[products][N / 2];
+    unsigned rA[2][products][4];               // (this step or the next, product, fragment)
+    alignas(16) float rX[2][2][2 * products];  // (this step or the next, p of the pair, fibre)
+    const unsigned long long factor = right_operand(sF + n_first * 64);
+    read(0, rX[0]);
+    for_constants<0, k_steps>([&](auto i) {
+        constexpr int k = decltype(i)::value, now = k % 2;
+        if constexpr (k + 1 < k_steps) read(k + 1, rX[1 - now]);
+        if constexpr (k > 1) warpgroup_wait<1>();  // step k - 2 has read its operands
+#pragma unroll
+        for (int m = 0; m < products; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) rA[now][m][e] = as_tf32<Exact>(rX[now][e / 2][2 * m + e % 2]);
+#pragma unroll
+        for (int m = 0; m < products; ++m) keep_registers(rD[m]);
+        warpgroup_begin();
+#pragma unroll
+        for (int m = 0; m < products; ++m) warpgroup_multiply<N, k == 0>(rD[m], rA[now][m], factor + k * step);
+        warpgroup_commit();
+    });
+    warpgroup_wait<0>();
+#pragma unroll
+    for (int m = 0; m < products; ++m) {
+        keep_registers(rD[m]);
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) rC[i / 4 * products + m][i % 4] = rD[m][i];
+    }
+}
+
 // Where the element at place_further(placed, begin + c) stands. c is a constant, which the access itself adds where nothing is exchanged.
 template <class Group, class Scalar>
 __device__ __forceinline__ Scalar* further(Scalar* s, int placed, int begin, int c) {
@@ -343,12 +386,14 @@ __device__ __forceinline__ Scalar* further(Scalar* s, int placed, int begin, int
 template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace, class Next = no_next_tile>
 __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                             const typename Group::scalar* sFactors,
-                                            const tile_place<typename Group::scalar>& place,
+                                            const tile_place<typename Group::storage>& place,
                                             const typename Group::last_step& last_step,
-                                            const group_arguments<typename Group::scalar>& arguments,
+                                            const group_arguments<typename Group::storage>& arguments,
                                             const Held& held_factor, const Result& result = {}, const Next& next = {}) {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     using shape = matrix_trip_shape<Group, Step>;
+    [[maybe_unused]] constexpr bool exact = Group::widens && Step == 0;  // 16-bit elements as they came
     constexpr bool in_registers = !is_same<Held, pairs_in_shared>, adds_sum = is_same<Result, onto_sum<scalar>>;
     static_assert(!adds_sum || (ToY && !shape::last_mode), "to Y with a sum: not from the innermost mode");
     constexpr int level = shape::level, split = shape::split, packs = shape::packs, wide = shape::wide,
@@ -426,8 +471,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     index_t step;
                     bool exists;
                     int run_left;
-                    const scalar* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step,
-                                                                         exists, run_left);
+                    const storage* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step,
+                                                                          exists, run_left);
                     const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
                     const bool reads = works && exists && inside[s];
                     if constexpr (stays) {
@@ -484,7 +529,28 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                 }
             };
             const auto multiply = [&](auto first, int k) {
-                if constexpr (Group::words == 1) {
+                if constexpr (Group::single_products) {
+                    unsigned rA[products][4];         // (product, fragment)
+                    alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
+                    read(k, rX);
+#pragma unroll
+                    for (int m = 0; m < products; ++m)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) rA[m][e] = as_tf32<exact>(rX[e / 2][2 * m + e % 2]);
+#pragma unroll
+                    for (int n = 0; n < n_tiles; ++n) {
+                        const uint2 f =
+                            reinterpret_cast<const uint2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
+#pragma unroll
+                        for (int m = 0; m < products; ++m) {
+                            float(&rSum)[4] = rC[n * products + m];
+                            if constexpr (decltype(first)::value != 0)
+#pragma unroll
+                                for (int e = 0; e < 4; ++e) rSum[e] = 0.f;
+                            multiply_tf32(rSum, rA[m], f.x, f.y, rSum);
+                        }
+                    }
+                } else if constexpr (Group::words == 1) {
                     unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
                     alignas(16) scalar rX[2][packs];                 // (p of the pair, fibre)
                     read(k, rX);
@@ -544,7 +610,9 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     }
                 }
             };
-            if constexpr (shape::warpgroup)
+            if constexpr (shape::warpgroup && Group::single_products)
+                multiply_single<Group, shape, exact>(read, sF, n_first, rC);
+            else if constexpr (shape::warpgroup)
                 multiply_together<Group, shape>(read, sF, n_first, rC);
             else {
                 constexpr int unrolled = k_steps == 1                                         ? 1
@@ -557,7 +625,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 
             // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
             // which it is.
-            if constexpr (Group::words == 1) {
+            if constexpr (Group::words == 1 && !Group::single_products) {
                 float zero = 0.f;
 #pragma unroll
                 for (int n = 0; n < n_tiles; ++n)
@@ -656,8 +724,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY = place.y +
-                                 place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists, run_left);
+                    storage* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists,
+                                                                    run_left);
                     if constexpr (adds_sum)
                         if (inside[s])
 #pragma unroll
@@ -701,8 +769,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY = place.y +
-                                 place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists, run_left);
+                    storage* gY = place.y + place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists,
+                                                                    run_left);
                     if (exists && inside[j]) {
                         static_assert(!shape::permuted_q);
                         gY += 8 * n_first + 2 * t;  // neighbours: step is 1

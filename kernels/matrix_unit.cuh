@@ -67,6 +67,27 @@ __device__ __forceinline__ void multiply_tf32(float (&rD)[4], const unsigned (&r
 #endif
 }
 
+// A number as one operand of the unit, to nearest; infinities and NaN stay what they are. Exact: it has no more than 11 significant bits.
+#ifndef OTIMES_HOST_DEVICE
+__device__ __forceinline__ unsigned nearest_tf32(float value) {
+#if __CUDA_ARCH__ >= 800
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+#else
+    without_unit(value);
+    return 0;
+#endif
+}
+#endif
+template <bool Exact>
+__device__ __forceinline__ unsigned as_tf32(float value) {
+    if constexpr (Exact)
+        return __float_as_uint(value);
+    else
+        return nearest_tf32(value);
+}
+
 // rC[i] = A[i % Products] * B[i / Products] (First) or += it, for Count independent 16 x 8 x 8 products, to float's accuracy. Products
 // of one term stand side by side, so that the unit need not wait for its own results. The small terms go first, and what is already
 // in rC is added outside the unit, to nearest.

@@ -61,11 +61,18 @@ enum ending {
 template <class Scalar, int Ending, bool Addend, bool Together, int Registers>
 struct last_step_of;  // last_step.cuh
 
-template <class Scalar, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
+template <class Storage, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
           int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,
-          int Inputs = 1, int Ending = ends_stored, bool Scattered = false>
+          int Inputs = 1, int Ending = ends_stored, bool Scattered = false, bool Single = false>
 struct mode_group {
-    using scalar = Scalar;
+    using storage = Storage;                           // in memory
+    using scalar = typename computing<Storage>::type;  // on chip
+    // Half and bfloat16: the tile's 16-bit elements arrive in a stage as they stand in memory, and become floats where they are worked on, so
+    // that the next tile arrives meanwhile; where they are worked on in the stage, in another one.
+    static constexpr bool widens = !is_same<Storage, scalar>;
+    // The matrix unit takes one TF32 product for each product: it has the precision of 16-bit elements; of floats, where that was asked for.
+    static constexpr bool single_products = widens || Single;
+    static_assert(!Single || is_same<scalar, float>, "single products: of floats");
     using steps = Trips;
     static constexpr int rows = Rows, run = Run, threads = Threads, blocks_per_multiprocessor = BlocksPerMultiprocessor;
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
@@ -78,7 +85,7 @@ struct mode_group {
         65536 / (Threads * BlocksPerMultiprocessor) < 255 ? 65536 / (Threads * BlocksPerMultiprocessor) / 8 * 8 : 255;
     // Passes of one mode and kernels of sums add to Y as a rule, others by += alone.
     using last_step =
-        typename last_step_of<Scalar, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1, registers>::type;
+        typename last_step_of<Storage, Ending, Addend, Addend || (Terms > 1) || Trips::count == 1, registers>::type;
     static constexpr int ending = Ending;
     // A tile is part of the old index of mode 1, with as many rows of its factor, and its image the whole row.
     static constexpr bool in_pieces = Ending == ends_in_dot_of_pieces;
@@ -101,12 +108,14 @@ struct mode_group {
                   "several inputs: one outer mode by the matrix unit");
     static constexpr int modes = P::count;
     static constexpr int run_level = modes + 1;
-    static constexpr int words = sizeof(Scalar) / 4;         // of four bytes, an element
-    static constexpr int vector = 16 / int(sizeof(Scalar));  // elements of a 16-byte access
-    static constexpr bool is_complex = is_same<Scalar, complex<float>> || is_same<Scalar, complex<double>>;
+    static constexpr int words = sizeof(scalar) / 4;         // of four bytes, an element
+    static constexpr int vector = 16 / int(sizeof(scalar));  // elements of a 16-byte access
+    static constexpr bool is_complex = is_same<scalar, complex<float>> || is_same<scalar, complex<double>>;
 
     static_assert(P::count == Q::count && Threads % 32 == 0);
-    static_assert(sizeof(Scalar) >= 4, "half and bfloat16 are not fused: generic_sliced_multiply takes them");
+    static_assert(!widens || (Segments == 1 && (Slots == 1 || Slots == 2) && Cluster == 1 && Slices == 1 &&
+                              Terms == 1 && !Addend && Inputs == 1 && Ending == ends_stored && !Scattered),
+                  "half and bfloat16: one product, stored, of tiles that arrive in one stage or two");
     static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
     static_assert(Slots > 0 || Segments == 1);
 
@@ -241,9 +250,9 @@ struct mode_group {
                     else if (lower > 0)  // its first two
                         mask |= bit == 0 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
                     else
-                        mask |= bit == 1 && writes_tile                ? 2u << upper
-                                : bit == 2 && upper >= vector_bits + 3 ? 1u << upper
-                                                                       : 0u;
+                        mask |= bit == 1 && writes_tile && upper + 1 >= vector_bits + 3 ? 2u << upper
+                                : bit == 2 && upper >= vector_bits + 3                  ? 1u << upper
+                                                                                        : 0u;
                 } else
                     mask |= bit == 1 ? 1u << upper : bit == 2 ? 2u << upper : 0u;
             }
@@ -284,7 +293,9 @@ struct mode_group {
     static constexpr int main_count = (Cluster == 1 && !in_pieces) || swizzled
                                           ? round_up(Rows * stride(0), vector)
                                           : round_up(p(1) / Cluster * stride(1), vector);
-    static constexpr int slot_count = Segments == 1 ? main_count : round_up(p(1) / Segments * stride(1), vector);
+    static constexpr int slot_count = widens          ? round_up(Rows * count_p() * Run, 8) / 2
+                                      : Segments == 1 ? main_count
+                                                      : round_up(p(1) / Segments * stride(1), vector);
 
     // Steps of eight that the matrix unit adds up before a sum leaves it: two where the rounding of longer sums is well above what that
     // costs, and the additions outside would take half of the instructions.
@@ -311,7 +322,8 @@ struct mode_group {
         return false;
     }
     __host__ __device__ static constexpr bool presplit(int level) {
-        return (words == 1 || is_same<Scalar, complex<float>>)&&(p(level) * q(level) <= 4096 || warpgroup_level(level));
+        return !single_products &&
+               (words == 1 || is_same<scalar, complex<float>>)&&(p(level) * q(level) <= 4096 || warpgroup_level(level));
     }
     // Threads that share a fibre and take less than an access of a row each leave the rows as they stand in memory.
     __host__ __device__ static constexpr bool padded_rows(int level) {
@@ -342,10 +354,13 @@ struct mode_group {
     static constexpr bool direct =
         !Scattered && (is_pair(Trips::count - 1)
                            ? last_level == modes && Run == 1
-                           : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Scalar)) >= 32 ||
+                           : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Storage)) >= 32 ||
                                  Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes));
     static_assert(!in_pieces || (direct && last_level == 1), "the last trip of a piece replaces mode 1 alone");
-    static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct;  // stage -> Y, nothing between
+    // 16-bit elements: a pair trip on the last modes reads them from the stage, where it makes floats of them.
+    static constexpr bool reads_raw = widens && is_pair(0) && Trips::first(0) + 1 == modes && Run == 1;
+    static constexpr bool only_staged = Slots > 0 && Trips::count == 1 && direct &&
+                                        (!widens || reads_raw);  // stage -> Y, nothing between
 
     // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
     // has read them, so that the next tile arrives while this one's products are computed and stored, in the same shared memory. Only
@@ -389,7 +404,7 @@ struct mode_group {
     // The factors of all terms where they take little room, else those of the term at work.
     static constexpr int factors_each = factor_offset(modes + 1);
     static constexpr bool factors_stay =
-        Terms == 1 || Terms * factors_each * int(sizeof(Scalar)) <= (Kept ? 131072 : 24576);
+        Terms == 1 || Terms * factors_each * int(sizeof(scalar)) <= (Kept ? 131072 : 24576);
     static_assert(Terms == 1 || (Slots == 0 && Slices == 1), "terms: a tile that is loaded where it is worked on");
     static constexpr int main_offset = (factors_stay ? Terms : 1) * factors_each;
     static_assert(!Kept || (Terms > 1 && Run == 1 && Cluster == 1), "kept: several terms of whole trailing tensors");
@@ -399,11 +414,11 @@ struct mode_group {
     // in them instead of for all others; two barriers for each stage.
     static constexpr bool flows = only_staged && Slots > 1 && (holds_factor || BlocksPerMultiprocessor == 1);
     static constexpr int stage_barriers_offset =
-        max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(Scalar));
+        max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(scalar));
     static constexpr int shared_bytes = stage_barriers_offset + (flows ? 2 * Slots * 8 : rotates ? 2 * 8 : 0);
 
     // Of fused_sum: the factors, X, with a slot the next X, and the sum.
-    static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(Scalar));
+    static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(scalar));
 
     // The longest stretch that is contiguous both in a row of X (Y) and in the tile.
     __host__ __device__ static constexpr int contiguous(int step) {

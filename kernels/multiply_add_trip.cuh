@@ -77,7 +77,7 @@ __device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[
 
 // Offset in Y of the trip's element with outer index o, new index 0, inner index i; the new index steps by `step`.
 template <class Group, int Step>
-__device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::scalar>& place, int o, int i,
+__device__ __forceinline__ index_t place_in_y(const tile_place<typename Group::storage>& place, int o, int i,
                                               index_t& step, bool& exists, int& run_left) {
     constexpr int first = Group::steps::first(Step), last = first + Group::steps::modes(Step) - 1,
                   done = Group::steps::count;
@@ -133,9 +133,10 @@ struct fibres_together {
 template <class Group, int Step, int Part, bool ToY>
 __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                                   const typename Group::scalar* sFactors,
-                                                  const tile_place<typename Group::scalar>& place,
+                                                  const tile_place<typename Group::storage>& place,
                                                   const typename Group::last_step& last_step) {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     using steps = typename Group::steps;
     constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1,
                   split = steps::split(Step);
@@ -212,7 +213,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY =
+                    storage* gY =
                         place.y + place_in_y<Group, Step>(place, at_outer[j], at_inner[j], step, exists, run_left);
                     const auto to = [&](int q) { return gY + q * step; };
                     const auto value = [&](int q, int v) { return rY[j][q][v]; };
@@ -263,7 +264,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 index_t step;
                 bool exists;
                 int run_left;
-                const scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                const storage* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
                 last_step.read_early(
                     exists, [&](int q) { return gY + q * step; }, run_left, r);
             }
@@ -309,7 +310,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                 index_t step;
                 bool exists;
                 int run_left;
-                scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                storage* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
                 const auto to = [&](int q) { return gY + q * step; };
                 const auto value = [&](int q, int e) { return rX[q * V + e]; };
                 if (exists) {
@@ -397,7 +398,7 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
                     index_t step;
                     bool exists;
                     int run_left;
-                    scalar* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
+                    storage* gY = place.y + place_in_y<Group, Step>(place, o, i, step, exists, run_left);
                     if (exists)
 #pragma unroll
                         for (int q = 0; q < part; ++q)

@@ -17,6 +17,7 @@ namespace otimes::kernels {
 template <class Group, int Step>
 struct pair_trip_shape {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     static constexpr int upper = Group::steps::first(Step), lower = upper + 1;
     static constexpr int A = Group::p(lower), B = Group::p(upper);
     static constexpr bool last_modes = lower == Group::modes && Group::run == 1;
@@ -26,20 +27,21 @@ struct pair_trip_shape {
     static constexpr int b_steps = B / 8;                         // eights of b, and of q_b
     // New lower indices that a lane holds side by side.
     static constexpr int side_by_side = !last_modes ? 1 : Group::words == 1 && A % 32 == 0 ? 4 : 2;
-    static constexpr int words_held = 2 * A * (B + A) / 32;  // of both factors, a lane
+    static constexpr int words_held = (Group::single_products ? 1 : 2) * A * (B + A) / 32;  // of both factors, a lane
     static constexpr bool holds_factors = words_held <= 64;  // over all units of the trip
     static constexpr int together = Group::words == 1 ? 2
                                     : A == 16         ? 2
                                                       : 1;  // eights of b that share each read of F_lower
     static_assert(Group::steps::split(Step) == 1);
-    static_assert(eights ? B == 8 && Group::words == 2 : A % 16 == 0 && B % (8 * together) == 0 && A <= 32 && B <= 32,
-                  "a pair trip takes extents of 16 and 32, of double also 8");
+    static_assert(eights ? B == 8 && (Group::words == 2 || Group::single_products)
+                         : A % 16 == 0 && B % (8 * together) == 0 && A <= 32 && B <= 32,
+                  "a pair trip takes extents of 16 and 32, of doubles and by single products also 8");
     static_assert(last_modes || A <= 16, "a warp holds a quarter of its registers' worth of units");
 
     // The index a at step k of the first sum, half h of the step, lane t.
     __host__ __device__ static constexpr int a_of(int k, int h, int t) {
         if (!last_modes) return 8 * k + t + 4 * h;
-        return Group::words == 1 ? 16 * (k / 2) + 4 * t + 2 * (k % 2) + h : 8 * k + 2 * t + h;
+        return Group::words == 1 && !eights ? 16 * (k / 2) + 4 * t + 2 * (k % 2) + h : 8 * k + 2 * t + h;
     }
     // The new index q_a in row g + 8 r of the m-th sixteen.
     __host__ __device__ static constexpr int row_of(int m, int r, int g) {
@@ -57,6 +59,7 @@ template <class Group, int Level>
 struct pair_fragment_shape {
     using trip_shape = pair_trip_shape<Group, Group::steps::of_level(Level)>;
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     static constexpr int level = Level, inputs = 1;
     static constexpr int slots = Group::p(Level) * Group::p(Level) / 2;
     static constexpr bool left_operand = Level == trip_shape::lower && !trip_shape::eights;
@@ -138,6 +141,21 @@ struct pair_operands {
         rF.low[0] = f.z;
         rF.low[1] = f.w;
     }
+    __device__ __forceinline__ void read(unsigned (&rF)[4], int m, int k) const {
+        const uint2* s = reinterpret_cast<const uint2*>(sFactors + Group::factor_offset(shape::lower)) +
+                         (m * shape::a_steps + k) * 64 + lane;
+        const uint2 first = s[0], second = s[32];
+        rF[0] = first.x;
+        rF[1] = first.y;
+        rF[2] = second.x;
+        rF[3] = second.y;
+    }
+    __device__ __forceinline__ void read(unsigned (&rF)[2], int k, int n) const {
+        const uint2 f = reinterpret_cast<const uint2*>(
+            sFactors + Group::factor_offset(shape::upper))[(k * shape::b_steps + n) * 32 + lane];
+        rF[0] = f.x;
+        rF[1] = f.y;
+    }
     __device__ __forceinline__ void read(double (&rF)[4], int m, int k) const {
         const double2* s = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::lower)) +
                            (m * shape::a_steps + k) * 64 + lane;
@@ -155,85 +173,126 @@ struct pair_operands {
     }
 };
 
-template <class Scalar>
-struct pair_words;
+template <class Scalar, bool SingleProducts>
+struct pair_words {
+    using left = unsigned[4];
+    using right = unsigned[2];
+};
 template <>
-struct pair_words<float> {
+struct pair_words<float, false> {
     using left = left_split;
     using right = right_split;
 };
 template <>
-struct pair_words<double> {
+struct pair_words<double, false> {
     using left = double[4];
     using right = double[2];
 };
 
-// As pair_trip, for two modes of 8 in double: the first product fills half of the unit's rows, for the second two units share its rows.
+// The products of a pair of eights: single ones, of which Exact elements are operands as they are, and doubles.
+template <bool Exact>
+__device__ __forceinline__ void multiply_eights(float (&rC)[4], const float (&rA)[4], const float (&rB)[2]) {
+    const unsigned rLeft[4] = {as_tf32<Exact>(rA[0]), as_tf32<Exact>(rA[1]), as_tf32<Exact>(rA[2]),
+                               as_tf32<Exact>(rA[3])};
+    multiply_tf32(rC, rLeft, __float_as_uint(rB[0]), __float_as_uint(rB[1]), rC);
+}
+template <bool>
+__device__ __forceinline__ void multiply_eights(double (&rC)[4], const double (&rA)[4], const double (&rB)[2]) {
+    multiply_add_double(rC, rA, rB[0], rB[1]);
+}
+
+// As pair_trip, for two modes of 8, of doubles or by single products: the first product fills half of the unit's rows, for the second two units share
+// its rows. An item is two units that follow each other in what is outside, or as many as an access holds in what is inside.
 template <class Group, int Step, bool ToY>
-__device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double* sTo, const double* sFactors,
-                                                    const tile_place<double>& place,
+__device__ __forceinline__ void pair_trip_of_eights(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
+                                                    const typename Group::scalar* sFactors,
+                                                    const tile_place<typename Group::storage>& place,
                                                     const typename Group::last_step& last_step) {
+    using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     using shape = pair_trip_shape<Group, Step>;
-    constexpr bool last_modes = shape::last_modes;
+    constexpr bool last_modes = shape::last_modes, exact = Group::words == 2 || (Group::widens && Step == 0);
     constexpr int a_stride = Group::stride(shape::lower), b_stride = Group::stride(shape::upper);
     constexpr int blocks = ToY ? Group::cluster : 1, b_held = 8 / blocks;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, shape::upper - 1);
-    constexpr int couples =
-        outer * a_stride / 2 / blocks;  // of this block; two units each, neighbours in what is inside or outside
+    constexpr int U = last_modes ? 2 : Group::vector;      // units of an item
+    constexpr int items = outer * a_stride / U / blocks;   // of this block
+    constexpr int width = last_modes ? 2 : Group::vector;  // elements of an access that reads
+    using access = packet<width* int(sizeof(scalar))>;
     constexpr int warps = Group::threads / 32;
-    constexpr int batch = couples % (4 * warps) == 0   ? 4
-                          : couples % (2 * warps) == 0 ? 2
-                                                       : 1;  // couples worked on together
-    static_assert(Group::swizzled && outer * a_stride % (2 * blocks) == 0 && (!ToY || last_modes));
+    constexpr int batch = items % (4 * warps) == 0 && U == 2 ? 4
+                          : items % (2 * warps) == 0         ? 2
+                                                             : 1;  // items worked on together
+    static_assert(Group::swizzled && outer * a_stride % (U * blocks) == 0 && (!ToY || last_modes));
 
     const int warp = int(threadIdx.x / 32u), lane = int(threadIdx.x % 32u), g = int(threadIdx.x / 4u % 8u),
               t = int(threadIdx.x % 4u);
-    const double2 lower = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::lower))[lane];
-    const double2 upper = reinterpret_cast<const double2*>(sFactors + Group::factor_offset(shape::upper))[lane];
-    const double rLower[4] = {lower.x, 0., lower.y, 0.};
-    const int lane_from = Group::place((g % b_held) * b_stride + (last_modes ? 2 * t : t * a_stride));
+    scalar rLower[4], rUpper[2];
+    {
+        using pair = packet<2 * int(sizeof(scalar))>;
+        alignas(16) scalar two[2];
+        *reinterpret_cast<pair*>(two) =
+            reinterpret_cast<const pair*>(sFactors + Group::factor_offset(shape::lower))[lane];
+        rLower[0] = two[0];
+        rLower[1] = rLower[3] = scalar(0);
+        rLower[2] = two[1];
+        *reinterpret_cast<pair*>(two) =
+            reinterpret_cast<const pair*>(sFactors + Group::factor_offset(shape::upper))[lane];
+        rUpper[0] = two[0];
+        rUpper[1] = two[1];
+    }
+    constexpr bool raw = Group::reads_raw && Step == 0;  // sFrom holds 16-bit elements, as they stand in memory
+    const int lane_from =
+        raw ? g * b_stride + 2 * t : Group::place((g % b_held) * b_stride + (last_modes ? 2 * t : t * a_stride));
     const int lane_to = Group::place(t * b_stride + g * a_stride);
 
 #pragma unroll 1
-    for (int own = warp * batch; own < couples; own += warps * batch) {
-        double rX[batch][2][2];  // (couple, unit, half of the sum)
+    for (int own = warp * batch; own < items; own += warps * batch) {
+        scalar rX[batch][U][2];  // (item, unit, half of the sum)
         int origin[batch];
 #pragma unroll
         for (int c = 0; c < batch; ++c) {
-            const int first =
-                2 * (own + c + (blocks > 1 ? cluster_rank() * couples : 0));  // unit, counted inside first
+            const int first = U * (own + c + (blocks > 1 ? cluster_rank() * items : 0));  // unit, counted inside first
             const int i = int(unsigned(first) % unsigned(a_stride)), o = int(unsigned(first) / unsigned(a_stride));
             origin[c] = o * (b_held * b_stride) + i;
-            const int from = Group::place(origin[c]) ^ lane_from;
+            const int from = raw ? origin[c] + lane_from : Group::place(origin[c]) ^ lane_from;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {  // last modes: unit j; else half j, both units side by side
-                alignas(16) double two[2];
-                const double* s =
-                    sFrom + Group::place_further(from, last_modes ? j * (b_held * b_stride) : 4 * j * a_stride);
-                if constexpr (blocks > 1)
-                    read_from_block<16>(two, s, int(unsigned(g) / unsigned(b_held)));
+            for (int j = 0; j < 2; ++j) {  // last modes: unit j; else half j, all units side by side
+                alignas(16) scalar some[width];
+                constexpr int next = last_modes ? b_held * b_stride : 4 * a_stride;
+                const scalar* s = sFrom + (raw ? 0 : Group::place_further(from, j * next));
+                if constexpr (raw)
+                    read_widened(reinterpret_cast<const storage*>(sFrom) + (from + j * next), some);
+                else if constexpr (blocks > 1)
+                    read_from_block<int(sizeof(access))>(some, s, int(unsigned(g) / unsigned(b_held)));
                 else
-                    *reinterpret_cast<double2*>(two) = *reinterpret_cast<const double2*>(s);
+                    *reinterpret_cast<access*>(some) = *reinterpret_cast<const access*>(s);
 #pragma unroll
-                for (int e = 0; e < 2; ++e) rX[c][last_modes ? j : e][last_modes ? e : j] = two[e];
+                for (int e = 0; e < width; ++e) {
+                    scalar x = some[e];
+                    if constexpr (!exact) x = __uint_as_float(as_tf32<false>(x));
+                    rX[c][last_modes ? j : e][last_modes ? e : j] = x;
+                }
             }
         }
-        double rD[batch][2][4], rY[batch][4];  // (couple, unit, fragment)
+        scalar rD[batch][U][4], rY[batch][U / 2][4];  // (item, unit or two, fragment)
 #pragma unroll
         for (int c = 0; c < batch; ++c)
 #pragma unroll
-            for (int u = 0; u < 2; ++u) {
+            for (int u = 0; u < U; ++u) {
 #pragma unroll
-                for (int e = 0; e < 4; ++e) rD[c][u][e] = 0.;
-                multiply_add_double(rD[c][u], rLower, rX[c][u][0], rX[c][u][1]);
+                for (int e = 0; e < 4; ++e) rD[c][u][e] = scalar(0);
+                multiply_eights<true>(rD[c][u], rLower, rX[c][u]);
             }
 #pragma unroll
-        for (int c = 0; c < batch; ++c) {
-            const double rA[4] = {rD[c][0][0], rD[c][1][0], rD[c][0][1], rD[c][1][1]};
+        for (int c = 0; c < batch; ++c)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) rY[c][e] = 0.;
-            multiply_add_double(rY[c], rA, upper.x, upper.y);
-        }
+            for (int u = 0; u < U; u += 2) {
+                const scalar rA[4] = {rD[c][u][0], rD[c][u + 1][0], rD[c][u][1], rD[c][u + 1][1]};
+#pragma unroll
+                for (int e = 0; e < 4; ++e) rY[c][u / 2][e] = scalar(0);
+                multiply_eights<false>(rY[c][u / 2], rA, rUpper);
+            }
         __syncwarp();
 #pragma unroll
         for (int c = 0; c < batch; ++c) {
@@ -243,21 +302,25 @@ __device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double*
                     const int o = int(unsigned(origin[c]) / unsigned(b_held * b_stride)) + u;
                     const int row = int(unsigned(o) / unsigned(outer / Group::rows)),
                               rest = int(unsigned(o) % unsigned(outer / Group::rows));
-                    double* gY = place.y + row * place.y_row_stride + (rest * 64 + t * 8 + g);
+                    storage* gY = place.y + row * place.y_row_stride + (rest * 64 + t * 8 + g);
                     if (row < place.rows)
                         last_step.template store_all<2, 1>([&](int j) { return gY + 4 * j * 8; },
-                                                           [&](int j, int) { return rY[c][2 * u + j]; });
+                                                           [&](int j, int) { return rY[c][0][2 * u + j]; });
                 }
             } else {
                 const int to = Group::place(origin[c]) ^ lane_to;
 #pragma unroll
                 for (int j = 0; j < 2; ++j)
                     if constexpr (last_modes) {
-                        sTo[Group::place_further(to, 4 * j * b_stride)] = rY[c][j];
-                        sTo[Group::place_further(to, 4 * j * b_stride + b_held * b_stride)] = rY[c][2 + j];
-                    } else
-                        *reinterpret_cast<double2*>(sTo + Group::place_further(to, 4 * j * b_stride)) =
-                            make_double2(rY[c][j], rY[c][2 + j]);
+                        sTo[Group::place_further(to, 4 * j * b_stride)] = rY[c][0][j];
+                        sTo[Group::place_further(to, 4 * j * b_stride + b_held * b_stride)] = rY[c][0][2 + j];
+                    } else {
+                        alignas(16) scalar rOut[U];  // (unit)
+#pragma unroll
+                        for (int u = 0; u < U; ++u) rOut[u] = rY[c][u / 2][2 * (u % 2) + j];
+                        *reinterpret_cast<packet<16>*>(sTo + Group::place_further(to, 4 * j * b_stride)) =
+                            *reinterpret_cast<const packet<16>*>(rOut);
+                    }
             }
         }
     }
@@ -269,13 +332,14 @@ __device__ __forceinline__ void pair_trip_of_eights(const double* sFrom, double*
 template <class Group, int Step, bool ToY>
 __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, typename Group::scalar* sTo,
                                           const typename Group::scalar* sFactors,
-                                          const tile_place<typename Group::scalar>& place,
+                                          const tile_place<typename Group::storage>& place,
                                           const typename Group::last_step& last_step,
-                                          const group_arguments<typename Group::scalar>& arguments) {
+                                          const group_arguments<typename Group::storage>& arguments) {
     using scalar = typename Group::scalar;
     using shape = pair_trip_shape<Group, Step>;
-    using left = typename pair_words<scalar>::left;
-    using right = typename pair_words<scalar>::right;
+    using storage = typename Group::storage;
+    using left = typename pair_words<scalar, Group::single_products>::left;
+    using right = typename pair_words<scalar, Group::single_products>::right;
     constexpr int A = shape::A, B = shape::B, upper = shape::upper, lower = shape::lower, U = shape::units;
     constexpr int a_steps = shape::a_steps, a_rows = shape::a_rows, b_steps = shape::b_steps,
                   together = shape::together;
@@ -301,7 +365,10 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
         for (int i = 0; i < b_steps * b_steps; ++i) operands.read(rUpper[i], i / b_steps, i % b_steps);
     }
     // Where this lane's element b = g (in this block or another), a = a_of(0, 0, t) stands from the unit's origin; and q_b = t, q_a = row_of(0, 0, g).
-    const int lane_from = Group::place((g % b_held) * b_stride + shape::a_of(0, 0, t) * a_stride);
+    constexpr bool raw = Group::reads_raw && Step == 0;  // sFrom holds 16-bit elements, as they stand in memory
+    const int lane_from = raw ? (g % b_held) * b_stride + shape::a_of(0, 0, t) * a_stride
+                              : Group::place((g % b_held) * b_stride + shape::a_of(0, 0, t) * a_stride);
+    const auto lane_at = [&](int origin) { return raw ? origin + lane_from : Group::place(origin) ^ lane_from; };
     const int lane_to = Group::place(t * b_stride + shape::row_of(0, 0, g) * a_stride);
 
     constexpr int width = shape::last_modes ? (is_float ? 4 : 2) : U;  // elements of an access
@@ -322,8 +389,11 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
             // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
             const int first = shape::last_modes ? j * width : j;
             const int at = (8 * n % b_held) * b_stride + shape::a_of(first / 2, first % 2, 0) * a_stride;
-            const scalar* s = sFrom + Group::place_further(from, at);
-            if constexpr (blocks > 1)
+            const scalar* s = sFrom + (raw ? 0 : Group::place_further(from, at));
+            if constexpr (raw)
+                read_widened(reinterpret_cast<const storage*>(sFrom) + (from + at),
+                             *reinterpret_cast<scalar(*)[width]>(rX + j * width));
+            else if constexpr (blocks > 1)
                 read_from_block<16>(rX + j * width, s, int(unsigned(8 * n + g) / unsigned(b_held)));
             else
                 *reinterpret_cast<packet<16>*>(rX + j * width) = *reinterpret_cast<const packet<16>*>(s);
@@ -352,7 +422,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     alignas(16) scalar rNext[ahead ? accesses * width : 1];
     if constexpr (ahead)
         if (warp < items) {
-            const int from = Group::place(origin_of(warp)) ^ lane_from;
+            const int from = lane_at(origin_of(warp));
 #pragma unroll
             for (int n = 0; n < b_steps; ++n) fetch(from, n, rNext + n * of_step * width);
         }
@@ -360,10 +430,10 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 #pragma unroll 1
     for (int own = warp; own < items; own += warps) {
         const int origin = origin_of(own), o = int(unsigned(origin) / unsigned(b_held * b_stride));
-        const int from = Group::place(origin) ^ lane_from, to = Group::place(origin) ^ lane_to;
+        const int from = lane_at(origin), to = Group::place(origin) ^ lane_to;
         if constexpr (beside_ahead) {
             bool exists;
-            const scalar* gY = in_y(o, exists);
+            const storage* gY = in_y(o, exists);
             last_step.read_early(
                 exists, [&](int k) { return gY + q_of(k, 1, A); }, count, rAside);
         }
@@ -371,7 +441,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 #pragma unroll
             for (int j = 0; j < accesses * width; ++j) rX[j] = rNext[j];
             if (own + warps < items) {
-                const int next = Group::place(origin_of(own + warps)) ^ lane_from;
+                const int next = lane_at(origin_of(own + warps));
 #pragma unroll
                 for (int n = 0; n < b_steps; ++n) fetch(next, n, rNext + n * of_step * width);
             }
@@ -394,7 +464,61 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
                     return shape::last_modes ? rX[n * of_step * width + 2 * k + h]
                                              : rX[(n * of_step + 2 * k + h) * width + u];
                 };
-                if constexpr (is_float) {
+                if constexpr (Group::single_products) {
+                    unsigned rB[together][a_steps][2];
+                    float rD[a_rows][together][4];
+#pragma unroll
+                    for (int c = 0; c < together; ++c)
+#pragma unroll
+                        for (int k = 0; k < a_steps; ++k)
+#pragma unroll
+                            for (int h = 0; h < 2; ++h)
+                                rB[c][k][h] = as_tf32 < Group::widens && Step == 0 > (element(c, k, h));
+#pragma unroll
+                    for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+                        for (int k = 0; k < a_steps; ++k) {
+                            left rF;
+                            if constexpr (held) {
+#pragma unroll
+                                for (int e = 0; e < 4; ++e) rF[e] = rLower[m * a_steps + k][e];
+                            } else
+                                operands.read(rF, m, k);
+#pragma unroll
+                            for (int c = 0; c < together; ++c) {
+                                if (k == 0)
+#pragma unroll
+                                    for (int e = 0; e < 4; ++e) rD[m][c][e] = 0.f;
+                                multiply_tf32(rD[m][c], rF, rB[c][k][0], rB[c][k][1], rD[m][c]);
+                            }
+                        }
+#pragma unroll
+                    for (int c = 0; c < together; ++c) {
+                        unsigned rA[a_rows][4];
+#pragma unroll
+                        for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+                            for (int e = 0; e < 4; ++e)  // columns 2t and 2t + 1 become t and t + 4
+                                rA[m][e] = as_tf32<false>(rD[m][c][e / 2 + 2 * (e % 2)]);
+#pragma unroll
+                        for (int n = 0; n < b_steps; ++n) {
+                            right rF;
+                            if constexpr (held) {
+                                rF[0] = rUpper[(n0 + c) * b_steps + n][0];
+                                rF[1] = rUpper[(n0 + c) * b_steps + n][1];
+                            } else
+                                operands.read(rF, n0 + c, n);
+#pragma unroll
+                            for (int m = 0; m < a_rows; ++m) {
+                                float(&rC)[4] = rY[u][m * b_steps + n];
+                                if (n0 + c == 0)
+#pragma unroll
+                                    for (int e = 0; e < 4; ++e) rC[e] = 0.f;
+                                multiply_tf32(rC, rA[m], rF[0], rF[1], rC);
+                            }
+                        }
+                    }
+                } else if constexpr (is_float) {
                     right_split rB[together][a_steps];
                     float rD[a_rows][together][4];
 #pragma unroll
@@ -497,7 +621,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 
         // A product that is not finite: an operand was infinite, NaN or too large to split. Repeat with multiply-adds, which say
         // which it is.
-        if constexpr (is_float) {
+        if constexpr (is_float && !Group::single_products) {
             float zero = 0.f;
 #pragma unroll
             for (int u = 0; u < U; ++u)
@@ -542,7 +666,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
         }
         __syncwarp();
         bool exists;
-        scalar* const gY = in_y(o, exists);
+        storage* const gY = in_y(o, exists);
         if (exists) {
             const auto value = [&](int k, int c) {
                 const int n = k / (2 * groups), j = k / groups % 2, s = k % groups;

@@ -59,6 +59,34 @@ struct bfloat16 {
     unsigned short bits;
 };  // the upper half of a float
 
+// The type in which a storage type is computed.
+template <class Storage>
+struct computing {
+    using type = Storage;
+};
+template <>
+struct computing<half> {
+    using type = float;
+};
+template <>
+struct computing<bfloat16> {
+    using type = float;
+};
+
+#ifndef OTIMES_HOST_DEVICE
+__device__ __forceinline__ float float_of_half(unsigned short bits) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+    return wide;
+}
+// To nearest, ties to even.
+__device__ __forceinline__ unsigned short half_of_float(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+
 // storage <-> accumulator
 template <class Accumulator, class Storage>
 __device__ __forceinline__ Accumulator widen(Storage value) {
@@ -66,9 +94,7 @@ __device__ __forceinline__ Accumulator widen(Storage value) {
 }
 template <>
 __device__ __forceinline__ float widen<float, half>(half value) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
-    return wide;
+    return float_of_half(value.bits);
 }
 template <>
 __device__ __forceinline__ float widen<float, bfloat16>(bfloat16 value) {
@@ -90,16 +116,20 @@ __device__ __forceinline__ complex<float> narrow<complex<float>, complex<double>
 }
 template <>
 __device__ __forceinline__ half narrow<half, float>(float value) {
-    half stored;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored.bits) : "f"(value));
-    return stored;
+    return {half_of_float(value)};
 }
 template <>
 __device__ __forceinline__ bfloat16 narrow<bfloat16, float>(float value) {
+#if __CUDA_ARCH__ >= 800 && !defined(OTIMES_HOST_DEVICE)
+    bfloat16 stored;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(stored.bits) : "f"(value));
+    return stored;
+#else
     const unsigned bits = __float_as_uint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return {static_cast<unsigned short>(bits >> 16 | 0x40u)};                      // a NaN stays one
     return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};  // to nearest, ties to even
+#endif
 }
 
 }  // namespace otimes::kernels

@@ -17,21 +17,22 @@ constexpr int max_terms = 4;
 // beta = 0: Y is not read. Y may be X when every P_i = Q_i and both are placed alike; no other overlap. c_offset != 0: beta * C instead of
 // beta * Y, where C is placed like Y (it may be X); groups with `addend`. Terms > 1: the sum over the terms t of alpha_t * X * prod_i F_(t, i), of which each has
 // its own factors, term after term in `factor`; Y is not X.
-template <class Scalar>
+template <class Storage>
 struct group_arguments {
-    const Scalar* x;
-    Scalar* y;
-    const Scalar* factor[max_modes];
+    using scalar = typename computing<Storage>::type;
+    const Storage* x;
+    Storage* y;
+    const Storage* factor[max_modes];
     index_t factor_p_stride[max_modes];
     index_t factor_q_stride[max_modes];
-    Scalar alpha, beta;
+    scalar alpha, beta;
     index_t lines;           // rows of X, or batch entries
     index_t parts_per_line;  // consecutive tensors in one line
     index_t x_line_stride, y_line_stride;
     index_t inner;             // outer groups: elements below the group's modes
     index_t x_inner, y_inner;  // outer groups: stride of the group's linear index (inner, when nothing is skipped)
     index_t c_offset;          // where C stands from Y, elements; 0: C is Y
-    Scalar more_alpha[max_terms - 1];  // of the terms after the first
+    scalar more_alpha[max_terms - 1];  // of the terms after the first
     index_t second;  // groups of two inputs: from X to the second; fused_terms: from Y to the second output
     // Groups that end otherwise than by a store; beta is not used. Sums: `divisor` of them in the wide type, one of each block and 0
     // behind those; Y is what the product is multiplied by (of a norm: any address). Scaling: by D[u % divisor] or D[u / divisor],
@@ -46,10 +47,10 @@ struct group_arguments {
 };
 
 // Where one tile lies in device memory.
-template <class Scalar>
+template <class Storage>
 struct tile_place {
-    const Scalar* x;
-    Scalar* y;
+    const Storage* x;
+    Storage* y;
     index_t x_row_stride, y_row_stride;  // Run = 1: from row to row; inputs > 1: of x, from one to the next
     index_t x_inner, y_inner;            // Run > 1: from one linear index of the group to the next
     int rows, run;                       // how many of the tile's exist
@@ -95,7 +96,7 @@ __host__ __device__ constexpr int stretch_of_part() {
 
 // Part `part` of Parts (cut along mode 1) of the tile's X -> sPart, Width elements an access.
 template <class Group, int Parts, int Width>
-__device__ __forceinline__ void load_pieces(const tile_place<typename Group::scalar>& place,
+__device__ __forceinline__ void load_pieces(const tile_place<typename Group::storage>& place,
                                             typename Group::scalar* sPart, int part) {
     using scalar = typename Group::scalar;
     constexpr int row_count = Group::count_p() / Parts;  // elements of one row (of one run index) in this part
@@ -155,7 +156,7 @@ __device__ __forceinline__ void load_pieces(const tile_place<typename Group::sca
 }
 
 template <class Group>
-__device__ __forceinline__ void load_part(const tile_place<typename Group::scalar>& place,
+__device__ __forceinline__ void load_part(const tile_place<typename Group::storage>& place,
                                           typename Group::scalar* sPart, int part) {
     using scalar = typename Group::scalar;
     constexpr int parts = Group::segments * Group::cluster;
@@ -182,14 +183,81 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::scala
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
+// 16-bit elements. The tile's X -> sRaw, densely, as it stands in memory: (Rows, P_1, .., P_n, Run); 0 where there is nothing.
+template <class Group>
+__device__ __forceinline__ void load_raw(const tile_place<typename Group::storage>& place,
+                                         typename Group::storage* sRaw) {
+    using storage = typename Group::storage;
+    constexpr int row_count = Group::count_p(), all = Group::rows * row_count * Group::run;
+    constexpr auto widest_of = [](int n) { return n % 8 == 0 ? 8 : n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1; };
+    // One stretch on both sides, else stretches of a row or of a run.
+    constexpr int stretch = Group::run > 1 ? Group::run : row_count, whole = Group::run > 1 ? 1 : widest_of(all),
+                  width = widest_of(stretch);
+    const bool complete = place.rows == Group::rows && place.run == Group::run;
+    const index_t outside = Group::run > 1 ? place.x_inner : place.x_row_stride;  // from stretch to stretch
+    if (whole > 1 && complete && (Group::rows == 1 || outside == row_count) && aligned_to(place.x, 2 * whole)) {
+#pragma unroll 4
+        for (unsigned element = threadIdx.x * whole; element < unsigned(all); element += Group::threads * whole)
+            copy_async<2 * (whole > 1 ? whole : 2)>(sRaw + element, place.x + element);
+    } else if (width > 1 && complete && outside % width == 0 && aligned_to(place.x, 2 * width)) {
+#pragma unroll 4
+        for (unsigned element = threadIdx.x * width; element < unsigned(all); element += Group::threads * width)
+            copy_async<2 * (width > 1 ? width : 2)>(
+                sRaw + element, place.x + index_t(element / unsigned(stretch)) * outside + element % unsigned(stretch));
+    } else {
+#pragma unroll 4
+        for (unsigned element = threadIdx.x; element < unsigned(all); element += Group::threads) {
+            const int line = int(element / unsigned(stretch)), within = int(element % unsigned(stretch));
+            const bool exists = Group::run > 1 ? within < place.run : line < place.rows;
+            sRaw[element] = exists ? place.x[line * outside + within] : storage{0};
+        }
+    }
+}
+
+// Width neighbouring 16-bit elements as floats.
+template <class Storage, int Width>
+__device__ __forceinline__ void read_widened(const Storage* s, float (&rX)[Width]) {
+    alignas(2 * Width) Storage raw[Width];  // (Width)
+    if constexpr (Width > 1)
+        *reinterpret_cast<packet<2 * Width>*>(raw) = *reinterpret_cast<const packet<2 * Width>*>(s);
+    else
+        raw[0] = s[0];
+#pragma unroll
+    for (int e = 0; e < Width; ++e) rX[e] = widen<float>(raw[e]);
+}
+
+// sRaw -> sTile as floats, where the trips want them.
+template <class Group>
+__device__ __forceinline__ void widen_tile(const typename Group::storage* sRaw, float* sTile) {
+    using storage = typename Group::storage;
+    constexpr int all = Group::rows * Group::count_p() * Group::run;
+    constexpr int width = Group::rows_contiguous(0) && !Group::swizzled ? Group::widest_stretch(all)
+                                                                        : Group::widest(0, Group::contiguous(0));
+    const auto widen_piece = [&](int offset, index_t from) {
+        alignas(16) float rX[width];  // (width)
+        read_widened(sRaw + from, rX);
+        *reinterpret_cast<packet<4 * width>*>(sTile + offset) = *reinterpret_cast<const packet<4 * width>*>(rX);
+    };
+    if constexpr (width > 1 && digits_apart<Group, 0>() && all / width % Group::threads == 0)
+        for_pieces_apart<Group, 0, 1, width, all>([](unsigned element) -> index_t { return element; }, widen_piece);
+    else {
+#pragma unroll 4
+        for (unsigned element = threadIdx.x * width; element < unsigned(all); element += Group::threads * width)
+            widen_piece(Group::swizzled ? Group::place(int(element))
+                                        : tile_offset<Group, 0, 1, 0, Group::run_level>(int(element)),
+                        index_t(element));
+    }
+}
+
 // X of the tile that comes after the one at work, in groups that refill (mode_group.cuh); none where there is no such tile, or where it
 // cannot be read by whole accesses.
 template <class Group>
 struct next_tile {
     using scalar = typename Group::scalar;
-    const scalar* x;
+    using storage = typename Group::storage;
+    const storage* x;
 
-    __device__ __forceinline__ next_tile(const tile_place<scalar>& next, bool exists)
+    __device__ __forceinline__ next_tile(const tile_place<storage>& next, bool exists)
         : x(exists && next.rows == Group::rows && next.run == Group::run && aligned_to(next.x, 16) &&
                     (Group::run > 1    ? next.x_inner
                      : Group::rows > 1 ? next.x_row_stride
@@ -203,9 +271,9 @@ struct next_tile {
     // Count words of Width elements -> to(0), to(1), ..: in row `row`, inner index i of the last trip (`below` indices of modes under it),
     // the trip's indices first, first + step, ... `place`: of the tile at work, which has the same strides.
     template <int Count, int Width, class To>
-    __device__ __forceinline__ void fetch(const tile_place<scalar>& place, int row, int i, int below, int first,
+    __device__ __forceinline__ void fetch(const tile_place<storage>& place, int row, int i, int below, int first,
                                           int step, const To& to) const {
-        const scalar* gX = x;
+        const storage* gX = x;
         index_t each = below;
         if constexpr (Group::run > 1) {
             const int f = int(unsigned(i) / unsigned(Group::run)), s = int(unsigned(i) % unsigned(Group::run));
@@ -228,7 +296,7 @@ template <class Group>
 struct next_half : next_tile<Group> {
     int gap;
 
-    __device__ __forceinline__ next_half(const tile_place<typename Group::scalar>& next, bool exists, int gap_)
+    __device__ __forceinline__ next_half(const tile_place<typename Group::storage>& next, bool exists, int gap_)
         : next_tile<Group>(next, exists), gap(gap_) {}
 };
 struct no_next_tile {};

@@ -7,7 +7,7 @@ namespace otimes::kernels {
 
 // The lines of a tile's V begin to travel to L2 when its X has come, so that they are near when the last trip wants them and do not stand in X's way.
 template <class Group>
-__device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::scalar>& place) {
+__device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::storage>& place) {
     if constexpr (Group::reads_y && Group::slices == 1) {
         using scalar = typename Group::scalar;
         constexpr int line = 128 / int(sizeof(scalar));
@@ -32,7 +32,7 @@ __device__ __forceinline__ void ask_for_tile(const tile_place<typename Group::sc
 
 // The finished tile -> Y, for groups whose last trip leaves runs too short to store directly.
 template <class Group, int Width>
-__device__ __forceinline__ void store_pieces(const tile_place<typename Group::scalar>& place,
+__device__ __forceinline__ void store_pieces(const tile_place<typename Group::storage>& place,
                                              const typename Group::scalar* sTile,
                                              const typename Group::last_step& last) {
     using scalar = typename Group::scalar;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
 #pragma unroll 4
         for (unsigned piece = threadIdx.x; piece < unsigned(pieces); piece += Group::threads) {
             const unsigned element = piece * Width;
-            scalar* gY;
+            typename Group::storage* gY;
             bool exists;
             if constexpr (Group::run > 1) {
                 const int f = int(element / unsigned(Group::run)), s = int(element % unsigned(Group::run));
@@ -86,7 +86,7 @@ __device__ __forceinline__ void store_pieces(const tile_place<typename Group::sc
 }
 
 template <class Group>
-__device__ __forceinline__ void store_tile(const tile_place<typename Group::scalar>& place,
+__device__ __forceinline__ void store_tile(const tile_place<typename Group::storage>& place,
                                            const typename Group::scalar* sTile, const typename Group::last_step& last) {
     constexpr int done = Group::steps::count;
     constexpr int row_count = Group::count_q();
@@ -124,6 +124,7 @@ __device__ __forceinline__ void store_tile(const tile_place<typename Group::scal
 template <class Group>
 struct own_elements {
     using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
     static constexpr int done = Group::steps::count, row_count = Group::count_q(), count = Group::rows * row_count;
     static constexpr int width =
         Group::rows_contiguous(done) ? Group::widest_stretch(row_count) : Group::widest(done, Group::contiguous(done));
@@ -155,7 +156,7 @@ struct own_elements {
     }
 
     // last.wide: where the rows of Y allow it, too.
-    __device__ __forceinline__ void store(const tile_place<scalar>& place,
+    __device__ __forceinline__ void store(const tile_place<storage>& place,
                                           const typename Group::last_step& last) const {
         const auto to = [&](int i) {
             const int element = element_of(i);

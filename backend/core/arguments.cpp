@@ -225,7 +225,7 @@ argument_block sliced_block_of(const launch& l) {
 }
 
 argument_block group_block_of(const launch& l) {
-    switch (l.type) {
+    switch (accumulator_of(l.type)) {
         case dtype::f32: return group_block<float>(l, 1, 0);
         case dtype::f64: return group_block<double>(l, 1, 0);
         case dtype::c64: return group_block<device_complex<float>>(l, {1, 0}, {});

@@ -216,11 +216,6 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
 void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
                      std::int64_t row_elements, const arrival_signal* tell);
 
-/// Type in which a storage type is computed.
-constexpr dtype accumulator_of(dtype storage) noexcept {
-    return storage == dtype::f16 || storage == dtype::bf16 ? dtype::f32 : storage;
-}
-
 /// Type in which reductions are summed.
 constexpr dtype sum_type_of(dtype storage) noexcept { return is_complex(storage) ? dtype::c128 : dtype::f64; }
 

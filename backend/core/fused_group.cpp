@@ -37,10 +37,12 @@ std::string type_expression(const gpu_group& g) {
     };
     const gpu_tile& tile = g.tile;
     std::string text = "otimes::kernels::mode_group<";
-    text += g.type == dtype::f32   ? "float"
-            : g.type == dtype::f64 ? "double"
-            : g.type == dtype::c64 ? "otimes::kernels::complex<float>"
-                                   : "otimes::kernels::complex<double>";
+    text += g.type == dtype::f32    ? "float"
+            : g.type == dtype::f64  ? "double"
+            : g.type == dtype::c64  ? "otimes::kernels::complex<float>"
+            : g.type == dtype::f16  ? "otimes::kernels::half"
+            : g.type == dtype::bf16 ? "otimes::kernels::bfloat16"
+                                    : "otimes::kernels::complex<double>";
     for (const std::int32_t value :
          {tile.rows, tile.run, tile.threads, tile.blocks, tile.segments, tile.slots, tile.cluster, tile.slices}) {
         text += "," + std::to_string(value);
@@ -56,7 +58,11 @@ std::string type_expression(const gpu_group& g) {
                 "," + std::to_string(t.split) + ">";
     }
     text += ">";
-    if (g.scattered) {
+    const auto flag = [](bool value) { return value ? ",true" : ",false"; };
+    if (g.single) {
+        text += "," + std::to_string(g.terms) + flag(g.addend) + flag(g.kept) + "," + std::to_string(g.inputs) + "," +
+                std::to_string(static_cast<int>(g.ending)) + flag(g.scattered) + ",true";
+    } else if (g.scattered) {
         text += ",1,false,false,1,0,true";
     } else if (g.ending != gpu_ending::stored) {
         text += ",1,false,false,1," + std::to_string(static_cast<int>(g.ending));

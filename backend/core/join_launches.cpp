@@ -428,8 +428,8 @@ void join_addends(std::vector<launch>& list) {
             continue;
         }
         launch& sum = list[at];
-        if (sum.kind != launch_kind::fused || !sum.add || sum.type != copy.type || !(sum.y == copy.y) ||
-            sum.x == copy.y || sum.addend.where != memory_reference::place::none ||
+        if (sum.kind != launch_kind::fused || !sum.add || sum.type != copy.type || is_widened(sum.type) ||
+            !(sum.y == copy.y) || sum.x == copy.y || sum.addend.where != memory_reference::place::none ||
             sum.fused.place.groups() * sum.fused.place.inner * sum.fused.group.count_q() !=
                 copy_of(copy)->lines * copy_of(copy)->count) {
             continue;
@@ -444,8 +444,8 @@ void join_addends(std::vector<launch>& list) {
 
 /// True for a fused product of one term that is stored, and nothing added to it.
 bool only_stores(const launch& l) {
-    return l.kind == launch_kind::fused && !l.add && l.more_scalars.empty() && !l.fused.group.sum &&
-           l.fused.group.terms == 1 && l.fused.group.moves.empty() && l.fused.group.inputs == 1 &&
+    return l.kind == launch_kind::fused && !l.add && !is_widened(l.type) && l.more_scalars.empty() &&
+           !l.fused.group.sum && l.fused.group.terms == 1 && l.fused.group.moves.empty() && l.fused.group.inputs == 1 &&
            l.fused.group.ending == gpu_ending::stored;
 }
 /// True where the elements of Y follow each other without a gap.

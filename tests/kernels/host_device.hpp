@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include <otimes/program/half.hpp>
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -503,6 +505,17 @@ void warpgroup_wait() {
         }
         commits.erase(commits.begin());
     }
+}
+inline float float_of_half(unsigned short bits) {
+    otimes::half value;
+    value.bits = bits;
+    return static_cast<float>(value);
+}
+inline unsigned short half_of_float(float value) { return otimes::half(value).bits; }
+// To nearest, ties away from zero (PTX ISA, cvt.rna.tf32.f32).
+inline unsigned nearest_tf32(float value) {
+    const unsigned bits = __float_as_uint(value);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000u;
 }
 inline float read_by_unit(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }  // the first 19 bits
 template <int N, bool First>

@@ -15,6 +15,8 @@
 #include <limits>
 #include <vector>
 
+#include <otimes/program/half.hpp>
+
 #include "support/random.hpp"
 
 namespace kernel_tests {
@@ -40,6 +42,22 @@ struct scalar_traits<otimes::kernels::complex<Real>> {
         return {static_cast<double>(v.re), static_cast<double>(v.im)};
     }
 };
+// Sixteen bits, by the conversions that the library's hosts have.
+template <class Storage, class Host>
+struct storage_traits {
+    using real = float;
+    static constexpr bool is_complex = false;
+    static Storage make(wide v) { return {Host(static_cast<float>(v.real())).bits}; }
+    static wide widen(Storage v) {
+        Host host;
+        host.bits = v.bits;
+        return static_cast<double>(host);
+    }
+};
+template <>
+struct scalar_traits<otimes::kernels::half> : storage_traits<otimes::kernels::half, otimes::half> {};
+template <>
+struct scalar_traits<otimes::kernels::bfloat16> : storage_traits<otimes::kernels::bfloat16, otimes::bfloat16> {};
 template <class Scalar>
 wide widen(Scalar v) {
     return scalar_traits<Scalar>::widen(v);
@@ -179,5 +197,9 @@ inline double relative_distance(const std::vector<wide>& got, const std::vector<
 }
 template <class Scalar>
 constexpr double tolerance = sizeof(typename scalar_traits<Scalar>::real) == 4 ? 1e-6 : 2e-15;
+template <>
+constexpr double tolerance<otimes::kernels::half> = 1e-3;
+template <>
+constexpr double tolerance<otimes::kernels::bfloat16> = 4e-3;
 
 }  // namespace kernel_tests

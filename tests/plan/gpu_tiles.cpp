@@ -83,7 +83,7 @@ void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
         CHECK(one.shared_bytes <= gpu.shared_bytes_per_block);
         CHECK(std::int64_t{32} * one.tile.threads * one.tile.blocks <= gpu.registers_per_multiprocessor);
         CHECK(one.tile.cluster <= gpu.cluster_blocks);
-        CHECK((!g.outer || one.tile.run * otimes::element_bytes(type) >= 32 || one.tile.run <= 4));
+        CHECK((!g.outer || one.tile.run * otimes::element_bytes(type) >= 32 || one.tile.run <= 8));
     }
 }
 
@@ -165,6 +165,98 @@ TEST_CASE("complex modes go by the matrix unit from 12 on (double 8), where thei
     CHECK(by_unit(dtype::c128, 16, 16, otimes::gpu_of_capability(80)) == 0);
 }
 
+TEST_CASE(
+    "16-bit elements: one stage as they stand in memory, modes by single TF32 products, in pairs where there are "
+    "pairs") {
+    const gpu_description hopper = otimes::h200();
+    const auto made = [&](dtype type, std::int64_t rows, const std::vector<int>& p, const gpu_description& gpu,
+                          const otimes::options& wishes = {}) {
+        std::vector<mode_spec> factors;
+        for (const int e : p) {
+            factors.push_back(factor(e, e));
+        }
+        const plan result = planned(on_device(rows_program(rows, factors, type)), gpu, wishes);
+        check_legal(result, gpu, type);
+        for (const otimes::pass& one : result.passes) {
+            CHECK((one.tile.slots >= 1 && one.tile.slots <= 2 && one.tile.segments == 1 && one.tile.cluster == 1 &&
+                   one.tile.slices == 1));
+            for (const otimes::sweep& s : one.sweeps) {
+                CHECK((s.kernel == otimes::sweep_kernel::mma_tf32 || s.kernel == otimes::sweep_kernel::fibre));
+            }
+        }
+        return result;
+    };
+    for (const dtype type : {dtype::f16, dtype::bf16}) {
+        const auto tile_of = [&](std::int64_t rows, const std::vector<int>& p) {
+            const plan one = made(type, rows, p, hopper);
+            CHECK(one.passes.size() == 1);
+            return otimes::planning::text_of_tile(one.passes.front().tile, false);
+        };
+        CHECK(tile_of(16384, {16, 16, 16}) == "r1 t128 b8 g1 s1 : 2+2m 1m");  // measured
+        CHECK(tile_of(65536, {16, 32}) == "r8 t64 b8 g1 s2 : 1+2m");          // by formulas
+        CHECK(tile_of(50000, {8, 8, 16}) == "r8 t128 b3 g1 s1 : 3m 2m 1m");   // 8 and 16 make no pair
+        CHECK(tile_of(50000, {5, 7, 6}) == "r32 t128 b4 g1 s1 : 3f 1+2f");
+        CHECK(made(type, 64, {16, 16, 16, 16}, hopper).passes.size() == 2);
+        // Worked on in the stage: 16-bit elements twice, and the factors. Else the tile as floats, too.
+        otimes::planning::gpu_group g;
+        g.type = type;
+        g.p = g.q = {32, 32};
+        g.tile = *otimes::planning::read_tile("r4 t128 b6 g1 s2 : 1+2m");
+        CHECK(otimes::planning::shared_bytes_of(g) == 4 * 1024 * (2 + 2) + 2 * 1024 * 4);
+        g.p = g.q = {8, 8, 8};
+        g.tile = *otimes::planning::read_tile("r8 t64 b8 g1 s1 : 2+2m 1m");
+        CHECK(otimes::planning::shared_bytes_of(g) == 8 * 512 * (4 + 2) + 3 * 64 * 4);
+        g.p = g.q = {32, 32};
+        for (const char* tile : {"r4 t128 b6 g1 s0 : 1+2m", "r4 t128 b6 g1 s3 : 1+2m", "r1 t128 b6 g1 s1 c2 : 1+2m"}) {
+            g.tile = *otimes::planning::read_tile(tile);
+            CHECK(otimes::planning::why_illegal(g, hopper) != "");
+        }
+        otimes::options plain;
+        plain.precision = otimes::precision::ieee;
+        for (const plan& without_unit :
+             {made(type, 5000, {16, 16}, hopper, plain), made(type, 5000, {16, 16}, otimes::gpu_of_capability(75))}) {
+            CHECK(!without_unit.passes.front().tile.trips.front().matrix);
+        }
+    }
+    // Eights in a pair: doubles and 16-bit elements, not floats.
+    otimes::planning::gpu_group eights;
+    eights.p = eights.q = {8, 8};
+    eights.tile = *otimes::planning::read_tile("r8 t64 b4 g1 s0 : 1+2m");
+    CHECK(otimes::planning::why_illegal(eights, hopper) != "");
+    eights.type = dtype::f64;
+    CHECK(otimes::planning::why_illegal(eights, hopper) == "");
+}
+
+TEST_CASE("floats by single TF32 products where that is asked for, never otherwise") {
+    const gpu_description hopper = otimes::h200();
+    const otimes::program p =
+        on_device(rows_program(4096, {factor(64, 64), factor(64, 64), factor(64, 64)}, dtype::f32));
+    const auto kernels = [&](otimes::precision wished, const gpu_description& gpu) {
+        otimes::options wishes;
+        wishes.precision = wished;
+        const plan made = planned(p, gpu, wishes);
+        check_legal(made, gpu, dtype::f32);
+        std::vector<otimes::sweep_kernel> all;
+        for (const otimes::pass& one : made.passes) {
+            for (const otimes::sweep& s : one.sweeps) {
+                all.push_back(s.kernel);
+            }
+            CHECK(group_of(one, dtype::f32).single == (all.back() == otimes::sweep_kernel::mma_tf32));
+        }
+        return all;
+    };
+    const auto all = [](otimes::sweep_kernel k) { return std::vector<otimes::sweep_kernel>(3, k); };
+    CHECK(kernels(otimes::precision::standard, hopper) == all(otimes::sweep_kernel::mma_split));
+    CHECK(kernels(otimes::precision::tf32, hopper) == all(otimes::sweep_kernel::mma_tf32));
+    CHECK(kernels(otimes::precision::bf16, hopper) == all(otimes::sweep_kernel::mma_tf32));
+    CHECK(kernels(otimes::precision::ieee, hopper) == all(otimes::sweep_kernel::fibre));
+    CHECK(kernels(otimes::precision::tf32, otimes::gpu_of_capability(75)) == all(otimes::sweep_kernel::fibre));
+    // What is compiled ahead of time splits: more accurate than asked for.
+    gpu_description bare = hopper;
+    bare.compiles = false;
+    CHECK(kernels(otimes::precision::tf32, bare) == all(otimes::sweep_kernel::mma_split));
+}
+
 TEST_CASE("what is planned can run, on every capability, in both orders, for odd and rectangular factors too") {
     std::vector<otimes::bench::kron_case> cases = otimes::bench::kron_cases();
     cases.push_back({"odd", 37, 37, {5, 7, 11}, {7, 5, 3}});
@@ -175,8 +267,8 @@ TEST_CASE("what is planned can run, on every capability, in both orders, for odd
     for (const int capability : {75, 80, 86, 90, 100, 120}) {
         const gpu_description gpu = otimes::gpu_of_capability(capability);
         for (const otimes::bench::kron_case& c : cases) {
-            for (const dtype type : {dtype::f32, dtype::f64, dtype::c64, dtype::c128}) {
-                if (is_complex(type) && c.id.rfind("jhurani", 0) == 0) {
+            for (const dtype type : {dtype::f32, dtype::f64, dtype::c64, dtype::c128, dtype::f16}) {
+                if ((is_complex(type) || is_widened(type)) && c.id.rfind("jhurani", 0) == 0) {
                     continue;
                 }
                 CAPTURE(c.id);

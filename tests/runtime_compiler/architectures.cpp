@@ -337,6 +337,37 @@ TEST_CASE("groups whose tiles go to several matrices compile, with the shared me
     }
 }
 
+TEST_CASE("the kernels of 16-bit elements compile for 9.0, the measured ones and what formulas choose") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    const gpu_description gpu = otimes::h200();
+    std::vector<job> jobs;
+    int generic = 0;
+    for (const auto& [type, p] :
+         {std::pair{dtype::f16, std::vector<int>{8, 8, 8, 8, 8}}, std::pair{dtype::bf16, std::vector<int>{32, 32, 32}},
+          std::pair{dtype::f16, std::vector<int>{64, 64}}, std::pair{dtype::bf16, std::vector<int>{16, 16, 16, 16}},
+          std::pair{dtype::f16, std::vector<int>{10, 10, 10}}, std::pair{dtype::bf16, std::vector<int>{5, 16, 3}}}) {
+        for (const gpu_group& g : groups_of({"", 4096, 4096, p, p}, type, gpu, generic)) {
+            jobs.push_back(
+                {checked_request(g, otimes::planning::shared_bytes_of(g)), compiler.architecture_for(90), g});
+        }
+    }
+    gpu_group floats;  // by single products
+    floats.single = true;
+    floats.p = floats.q = {64, 64};
+    floats.tile = *otimes::planning::read_tile("r2 t256 b2 g1 s0 : 2w 1w");
+    jobs.push_back(
+        {checked_request(floats, otimes::planning::shared_bytes_of(floats)), compiler.architecture_for(90), floats});
+    CHECK(generic == 0);
+    CHECK(jobs.size() == 8);
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+}
+
 TEST_CASE("samples compile for the other architectures, from Turing to the newest") {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {
@@ -353,6 +384,16 @@ TEST_CASE("samples compile for the other architectures, from Turing to the newes
                 continue;
             }
             for (const gpu_group& g : groups_of(c, type, gpu, generic)) {
+                jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), architecture, g});
+            }
+        }
+        for (const char* const tile :
+             {"r1 t128 b4 g1 s1 : 3m 2m 1m", "r1 t128 b4 g1 s1 : 1m 2+2m", "r1 t128 b4 g1 s1 : 2+2f 1f"}) {
+            gpu_group g;
+            g.type = capability == 80 ? dtype::bf16 : dtype::f16;
+            g.p = g.q = tile[17] == '3' ? std::vector<std::int32_t>{24, 8, 16} : std::vector<std::int32_t>{8, 8, 8};
+            g.tile = *otimes::planning::read_tile(tile);
+            if (otimes::planning::why_illegal(g, gpu).empty()) {
                 jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), architecture, g});
             }
         }

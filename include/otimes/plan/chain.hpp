@@ -51,7 +51,7 @@ struct factor_group {
     friend bool operator==(const factor_group&, const factor_group&) = default;
 };
 
-/// True for the types that the tile kernels know.
+/// True for the types that the CPU's tile kernels know.
 constexpr bool has_tile_kernels(dtype type) noexcept {
     return type == dtype::f32 || type == dtype::f64 || type == dtype::c64 || type == dtype::c128;
 }
@@ -64,7 +64,7 @@ OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     }
     const tensor& in = source.at(s.in);
     const tensor& out = source.at(s.out);
-    if (!has_tile_kernels(in.type) || in.type != out.type || in.mode_count != out.mode_count || in.conjugate ||
+    if (in.type == dtype::other || in.type != out.type || in.mode_count != out.mode_count || in.conjugate ||
         out.conjugate || in.role == tensor_role::factor) {
         return false;
     }

@@ -59,6 +59,7 @@ constexpr std::string_view to_string(sweep_kernel k) noexcept {
         case sweep_kernel::row: return "row";
         case sweep_kernel::scalar: return "scalar";
         case sweep_kernel::mma_split: return "mma_split";
+        case sweep_kernel::mma_tf32: return "mma_tf32";
         case sweep_kernel::mma_f64: return "mma_f64";
     }
     return "?";

@@ -58,7 +58,7 @@ OTIMES_ON_DEMAND inline bool sums_up(gpu_ending e) {
 /// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms or fused_scattered.
 struct gpu_group {
     bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
-    dtype type = dtype::f32;      ///< f32, f64, c64 or c128
+    dtype type = dtype::f32;      ///< f16, bf16, f32, f64, c64 or c128
     std::vector<std::int32_t> p;  ///< extents of the group's modes before
     std::vector<std::int32_t> q;  ///< and after
     gpu_tile tile;
@@ -71,6 +71,7 @@ struct gpu_group {
         1;  ///< matrices that follow each other along mode 1 of the input, each with its part of the factor; outer
     gpu_ending ending = gpu_ending::stored;
     bool scattered = false;  ///< fused_scattered: its tiles go to several matrices, in whole lines; trailing
+    bool single = false;     ///< floats: one TF32 product instead of three
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }
@@ -116,7 +117,7 @@ OTIMES_ON_DEMAND inline std::int32_t unit_granule(dtype type) { return is_comple
 
 /// True where a GPU has the matrix unit that the fused kernels use for a type.
 OTIMES_ON_DEMAND inline bool has_unit(const gpu_description& gpu, dtype type) {
-    return type == dtype::f32 || type == dtype::c64 ? gpu.has_tf32_mma : gpu.has_f64_mma_wide;
+    return type == dtype::f64 || type == dtype::c128 ? gpu.has_f64_mma_wide : gpu.has_tf32_mma;
 }
 
 /// How the indices around and inside a group lie: kernels/fused_trailing.cuh and fused_outer.cuh. Strides in elements.
@@ -153,6 +154,7 @@ struct group_request {
     std::vector<std::int64_t> q;
     std::vector<std::int32_t> order;  ///< levels (from 1) in the order in which they are best contracted
     bool may_use_unit = true;         ///< the matrix unit is allowed
+    bool single = false;              ///< floats: and takes one TF32 product
     std::int64_t groups = 1;          ///< rows (trailing) or tensors (outer) in all
     std::int64_t parts_per_line = 1;  ///< rows of a tile must divide it (trailing: unless it is 1)
     std::int64_t inner = 1;           ///< outer: extent below the group
@@ -175,6 +177,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group group_of(const pass& p, dtype type
     if (!g.p.empty()) {
         g.p.front() /= p.tile.pieces;
     }
+    const auto is_single = [](const sweep& s) { return s.kernel == sweep_kernel::mma_tf32; };
+    g.single = type == dtype::f32 && std::ranges::any_of(p.sweeps, is_single);
     return g;
 }
 
@@ -185,8 +189,10 @@ namespace group_memory {
 OTIMES_ON_DEMAND inline std::int64_t round_up_to(std::int64_t n, std::int64_t granule) {
     return (n + granule - 1) / granule * granule;
 }
-OTIMES_ON_DEMAND inline std::int64_t words_of(dtype type) { return element_bytes(type) / 4; }
-OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / element_bytes(type); }
+/// Of an element on chip, where 16 bits are a float.
+OTIMES_ON_DEMAND inline std::int64_t bytes_of(dtype type) { return element_bytes(accumulator_of(type)); }
+OTIMES_ON_DEMAND inline std::int64_t words_of(dtype type) { return bytes_of(type) / 4; }
+OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / bytes_of(type); }
 
 /// Two modes that the matrix unit replaces with registers between them.
 OTIMES_ON_DEMAND inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
@@ -203,6 +209,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool rotates(const gpu_group& g) {
 /// Groups with a pair, or that rotate, keep their elements close together and exchange 16-byte pieces instead of padding.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool is_swizzled(const gpu_group& g) {
     return std::ranges::any_of(g.tile.trips, is_pair<>) || rotates(g);
+}
+/// 16-bit elements that a pair on the last modes reads as they stand in the stage.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool reads_raw(const gpu_group& g) {
+    const gpu_trip& first = g.tile.trips.front();
+    return is_widened(g.type) && is_pair(first) && first.first + 1 == g.modes() && g.tile.run == 1;
 }
 /// The level that the blocks of a cluster share out.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::int32_t cut_level(const gpu_group& g) {
@@ -275,8 +286,8 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
         if (g.tile.pieces > 1 && g.type == dtype::f64 && entries > 8192) {
             return 0;  // read where it stands
         }
-        const bool single = g.type == dtype::f32 || g.type == dtype::c64;  // split into two words
-        return entries * (single && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
+        const bool split = (g.type == dtype::f32 && !g.single) || g.type == dtype::c64;  // into two words
+        return entries * (split && (entries <= 4096 || trip.warpgroup) ? 2 : 1);
     }
     // Rows of a factor that threads share by less than an access each are not padded.
     const std::int64_t q = q_in_block(g, level);
@@ -295,23 +306,25 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     for (std::int32_t level = 1; level <= g.modes(); ++level) {
         factors += factor_elements(g, level);
     }
-    if (g.terms * factors * element_bytes(g.type) <= (g.kept ? most_kept_factor_bytes : most_staying_factor_bytes)) {
+    if (g.terms * factors * bytes_of(g.type) <= (g.kept ? most_kept_factor_bytes : most_staying_factor_bytes)) {
         factors *= g.terms;
     }
     const std::int64_t main = (t.cluster == 1 && t.pieces == 1) || is_swizzled(g)
                                   ? round_up_to(t.rows * stride(g, 0), vector)
                                   : round_up_to(g.p_of(1) / t.cluster * stride(g, 1), vector);
     if (g.sum) {
-        return (factors + (2 + t.slots) * main) * element_bytes(g.type);
+        return (factors + (2 + t.slots) * main) * bytes_of(g.type);
     }
     if (!g.moves.empty()) {
         std::int64_t moved = 0;
         for (std::int32_t f = 0; f < g.moved_factors(); ++f) {
             moved += factor_elements(g, std::ranges::find(g.moves, f, &gpu_move::factor)->level);
         }
-        return (moved + (g.tiles() + t.slots) * main) * element_bytes(g.type);
+        return (moved + (g.tiles() + t.slots) * main) * bytes_of(g.type);
     }
-    const std::int64_t slot = t.segments == 1 ? main : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
+    const std::int64_t slot = is_widened(g.type) ? round_up_to(t.rows * g.count_p() * t.run, 8) / 2  // as in memory
+                              : t.segments == 1  ? main
+                                                 : round_up_to(g.p_of(1) / t.segments * stride(g, 1), vector);
     // The last trip stores to Y itself when it leaves runs of at least 32 bytes there; alone and staged, it needs no tile.
     const gpu_trip& last = t.trips.back();
     std::int64_t below = t.run;
@@ -320,19 +333,19 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     }
     const bool direct = !g.scattered && (is_pair(last) ? last.first + 1 == g.modes() && t.run == 1
                                                        : below * element_bytes(g.type) >= 32 || last.matrix);
-    const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct;
+    const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct && (!is_widened(g.type) || reads_raw(g));
     // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
     const std::int64_t words = words_of(g.type);
     const gpu_trip& first = t.trips.front();
     const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 && !is_complex(g.type) &&
-                          (words == 2 || g.p_of(first.first) * g.q_of(first.first) <= 4096);
+                          (words == 2 || (!g.single && g.p_of(first.first) * g.q_of(first.first) <= 4096));
     const std::int64_t held = may_hold ? factor_elements(g, first.first) * words / (32 * first.split) : 0;
     const bool holds_factor =
         held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536;
     const bool flows = only_staged && t.slots > 1 && (holds_factor || t.blocks == 1);
     return (holds_factor ? (std::max)(factors, t.slots * slot)
                          : factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) *
-               element_bytes(g.type) +
+               bytes_of(g.type) +
            (flows        ? 2 * t.slots * 8
             : rotates(g) ? 2 * 8
                          : 0);
@@ -366,10 +379,15 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_grou
 /// Why the kernels or a GPU cannot run a group; empty: they can.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
     const gpu_tile& t = g.tile;
-    const bool single = g.type == dtype::f32;
+    const bool single = accumulator_of(g.type) == dtype::f32;
     const std::int32_t granule = unit_granule(g.type);
-    if (g.type != dtype::f32 && g.type != dtype::f64 && g.type != dtype::c64 && g.type != dtype::c128) {
+    if (g.type == dtype::other) {
         return "no fused kernel for this type";
+    }
+    if (is_widened(g.type) && (g.sum || g.addend || g.terms != 1 || !g.moves.empty() || g.inputs != 1 || g.scattered ||
+                               g.ending != gpu_ending::stored || t.segments != 1 || t.slots < 1 || t.slots > 2 ||
+                               t.cluster != 1 || t.slices != 1 || t.pieces != 1)) {
+        return "half and bfloat16: one product, stored, of tiles that arrive in one stage or two";
     }
     if (g.p.empty() || g.p.size() != g.q.size() || g.modes() > most_group_modes || t.trips.empty()) {
         return "1 to 12 modes";
@@ -444,7 +462,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
                 const std::int64_t q = g.q_of(trip.first) / trip.split;
                 if (!single || trip.count != 1 || (t.segments != 1 && !group_memory::rotates(g)) ||
                     t.threads / 32 % (4 * trip.split) != 0 || (q != 32 && q != 64)) {
-                    return "a warpgroup takes 32 or 64 new indices of float fibres";
+                    return "a warpgroup takes 32 or 64 new indices of fibres of floats or 16-bit elements";
                 }
                 if (!gpu.has_warpgroup_mma) {
                     return "this GPU has no warpgroup unit";
@@ -453,9 +471,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, 
             if (group_memory::is_pair(trip)) {
                 const std::int64_t a = g.p_of(trip.first);
                 const std::int64_t b = g.p_of(trip.first + 1);
-                const bool eights = !single && b == 8 && (a == 8 || a % 16 == 0);
+                const bool eights =
+                    b == 8 && (a == 8 || (!single && a % 16 == 0)) && (!single || g.single || is_widened(g.type));
                 if (trip.split != 1 || !(eights || (a % 16 == 0 && b % 16 == 0 && a <= 32 && b <= 32))) {
-                    return "a pair trip takes extents of 16 and 32, of double also 8";
+                    return "a pair trip takes extents of 16 and 32, of doubles and by single products also 8";
                 }
             }
             if (!has_unit(gpu, g.type)) {

@@ -52,15 +52,23 @@ struct gpu_rate {
 /// found.
 OTIMES_ON_DEMAND inline double known_rate(double per_second) { return per_second > 0 ? per_second : 1e9; }
 
+/// Flops per second of single TF32 products, of which a split one takes three.
+OTIMES_ON_DEMAND inline double tf32_rate(const gpu_description& gpu) { return 3.0 * gpu.flops_f32_split; }
+
+/// True where the matrix unit takes one TF32 product for each product: of 16-bit elements, and of floats on request. (A wish for bfloat16 products
+/// gets these, too: the kernels' floats pass through shared memory, which binds them, not the unit.)
+constexpr bool takes_single_products(dtype type, precision wished) noexcept {
+    return is_widened(type) || (type == dtype::f32 && (wished == precision::tf32 || wished == precision::bf16));
+}
+
 /// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
 OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished,
                                          std::int64_t p_extent, std::int64_t q_extent) {
     const bool fills = p_extent >= 8 && q_extent >= 8;
-    const bool single = type == dtype::f32 || type == dtype::c64;
-    if (single) {
+    if (type != dtype::f64 && type != dtype::c128) {
         if (fills && wished != precision::ieee && gpu.has_tf32_mma && gpu.flops_f32_split > gpu.flops_f32) {
-            const double products = wished == precision::standard ? 1.0 : 3.0;  // one TF32 product instead of three
-            return {sweep_kernel::mma_split, products * gpu.flops_f32_split};
+            return takes_single_products(type, wished) ? gpu_rate{sweep_kernel::mma_tf32, tf32_rate(gpu)}
+                                                       : gpu_rate{sweep_kernel::mma_split, gpu.flops_f32_split};
         }
         return {sweep_kernel::fibre, gpu.flops_f32};
     }
@@ -138,6 +146,7 @@ struct gpu_setting {
     const gpu_description* gpu = nullptr;
     bool unit_f32 = true;    ///< float products may be split over the matrix unit
     bool unit_f64 = true;    ///< double products may take the matrix unit
+    bool single = false;     ///< float products may be single TF32 ones
     bool in_l2 = false;      ///< intermediates stay in L2
     bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
     bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
@@ -146,6 +155,9 @@ struct gpu_setting {
 
 /// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
 OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
+    if (kernel == sweep_kernel::mma_tf32) {
+        return extent >= 64 ? 0.30 : extent >= 32 ? 0.22 : 0.15;  // the tile's way through shared memory
+    }
     if (kernel == sweep_kernel::mma_split) {
         return extent >= 128 ? 0.40 : extent >= 64 ? 0.46 : extent >= 32 ? 0.37 : 0.31;
     }
@@ -189,8 +201,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         group_request request;
         request.outer = place->inner > 1;
         request.type = type;
-        const bool single = type == dtype::f32 || type == dtype::c64;
+        const bool single = type != dtype::f64 && type != dtype::c128;
         request.may_use_unit = single ? setting.unit_f32 : setting.unit_f64;
+        request.single = setting.single && type == dtype::f32;
         request.groups = place->groups();
         request.parts_per_line = place->parts_per_line;
         request.inner = place->inner;
@@ -243,9 +256,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             }
             for (sweep& s : p.sweeps) {
                 const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
-                s.kernel = !trip.matrix ? sweep_kernel::fibre
-                           : single     ? sweep_kernel::mma_split
-                                        : sweep_kernel::mma_f64;
+                s.kernel = !trip.matrix                   ? sweep_kernel::fibre
+                           : is_widened(type) || g.single ? sweep_kernel::mma_tf32
+                           : single                       ? sweep_kernel::mma_split
+                                                          : sweep_kernel::mma_f64;
             }
         }
     }
@@ -259,10 +273,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             s.kernel = sweep_kernel::scalar;
         }
         const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
-        const double peak = known_rate(s.kernel == sweep_kernel::mma_split        ? gpu.flops_f32_split
-                                       : s.kernel == sweep_kernel::mma_f64        ? gpu.flops_f64_mma
-                                       : type == dtype::f32 || type == dtype::c64 ? gpu.flops_f32
-                                                                                  : gpu.flops_f64);
+        const double peak = known_rate(s.kernel == sweep_kernel::mma_split         ? gpu.flops_f32_split
+                                       : s.kernel == sweep_kernel::mma_tf32        ? tf32_rate(gpu)
+                                       : s.kernel == sweep_kernel::mma_f64         ? gpu.flops_f64_mma
+                                       : type != dtype::f64 && type != dtype::c128 ? gpu.flops_f32
+                                                                                   : gpu.flops_f64);
         flops += one;
         seconds_at_peak += one / peak;
         seconds_compute += one / (peak * share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent)));
@@ -317,6 +332,7 @@ public:
         // The unit sums in an order of its own, and whether it is used depends on the number of tiles.
         gpu_.unit_f64 = !wishes.deterministic;
         gpu_.unit_f32 = gpu_.unit_f64 && wishes.precision != precision::ieee;
+        gpu_.single = takes_single_products(c.type, wishes.precision);
         gpu_.in_l2 = 2.0 * largest_intermediate(setting_) / static_cast<double>(slab.count) *
                          static_cast<double>(element_bytes(c.type)) <=
                      0.5 * static_cast<double>(gpu.l2_bytes);
@@ -595,7 +611,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
             continue;
         }
         const step* const reduced = reduction_behind(source, chains, number);
-        const step* reduction = gpu.compiles ? reduced : nullptr;  // by the last kernel, nothing is stored
+        const step* reduction =
+            gpu.compiles && !is_widened(c.type) ? reduced : nullptr;  // by the last kernel, nothing is stored
         const auto lay_out = [&] {
             if (reduction == nullptr) {
                 store(c.out);

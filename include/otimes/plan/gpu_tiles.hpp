@@ -25,10 +25,7 @@ namespace otimes::planning {
 
 /// "f32 T 8^5": the name of a group in the table.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::string group_name(const group_request& r) {
-    std::string text = r.type == dtype::f32   ? "f32"
-                       : r.type == dtype::f64 ? "f64"
-                       : r.type == dtype::c64 ? "c64"
-                                              : "c128";
+    std::string text(to_string(is_widened(r.type) ? dtype::f16 : r.type));  // both 16-bit types have the same tiles
     text += r.outer ? " O" : " T";
     const bool power =
         r.p == r.q && r.p.size() > 1 && std::ranges::count(r.p, r.p.front()) == static_cast<std::ptrdiff_t>(r.p.size());
@@ -54,6 +51,7 @@ OTIMES_ON_DEMAND inline gpu_group without_tile(const group_request& r) {
     gpu_group g;
     g.outer = r.outer;
     g.type = r.type;
+    g.single = r.single;
     for (std::size_t i = 0; i < r.p.size(); ++i) {
         g.p.push_back(static_cast<std::int32_t>(r.p[i]));
         g.q.push_back(static_cast<std::int32_t>(r.q[i]));
@@ -135,6 +133,21 @@ OTIMES_ON_DEMAND inline bool may_hold(const gpu_group& g, std::int64_t held, std
     return together <= 36 || (extent == 4 && together <= 64) || (together <= 64 && tile_words >= 16384);
 }
 
+/// True where the unit takes a level and the one above it as a pair.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool is_unit_pair(const gpu_group& g, std::int32_t lower) {
+    const std::int64_t a = lower > 1 ? g.p_of(lower) : 0;
+    const std::int64_t b = lower > 1 ? g.p_of(lower - 1) : 0;
+    return a == 8 ? b == 8 : b > 8 && (a <= 16 || (lower == g.modes() && g.tile.run == 1));
+}
+
+/// True for groups of 16-bit elements whose modes the unit takes in pairs as far as there are pairs: measured to gain, while floats are split for
+/// each product, which hides what a pair saves.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool takes_pairs(const gpu_group& g) {
+    const auto fits = [](std::int32_t p) { return p == 8 || p == 16 || p == 32; };
+    return is_widened(g.type) && g.is_square() && std::ranges::all_of(g.p, fits) && is_unit_pair(g, g.modes()) &&
+           (g.tile.run & (g.tile.run - 1)) == 0 && (!g.outer || g.tile.rows == 1);
+}
+
 /// The trips: neighbouring modes of equal square extents together while a thread's registers hold them; the rest one by one
 /// in the order asked for. False when a mode fits no trip. `most_held` receives the words of a thread's fibres.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_description& gpu,
@@ -155,13 +168,25 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
     const auto now = [&](std::int32_t l) { return replaced[static_cast<std::size_t>(l)] != 0 ? g.q_of(l) : g.p_of(l); };
     const bool shared_row = g.tile.cluster > 1 || g.tile.pieces > 1;
     const bool by_unit = r.may_use_unit && has_unit(gpu, g.type) && !(is_complex(g.type) && shared_row);
-    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on (complex 12), in double from 8 on.
+    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on (complex 12), of doubles and 16-bit elements from 8 on.
+    const bool single = accumulator_of(g.type) == dtype::f32;
     const std::int64_t least = g.type == dtype::f32 ? 16 : g.type == dtype::c64 ? 12 : 8;
     const std::int64_t granule = unit_granule(g.type);
     const auto wants_unit = [&](std::int32_t l) {
         return by_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % granule == 0 &&
                g.q_of(l) % granule == 0;
     };
+    if (by_unit && takes_pairs(g)) {
+        most_held = register_words;
+        for (std::int32_t level = modes; level >= 1; --level) {
+            gpu_trip trip;
+            trip.matrix = true;
+            trip.count = is_unit_pair(g, level) ? 2 : 1;
+            trip.first = level -= trip.count - 1;
+            g.tile.trips.push_back(trip);
+        }
+        return true;
+    }
     for (std::size_t at = 0; at < order.size(); ++at) {
         const std::int32_t level = order[at];
         gpu_trip trip;
@@ -180,7 +205,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
             trip.matrix = true;
             // Modes of 8 need few registers; small tensors side by side then have twice the blocks to hide their loads.
             most_held = (std::max)(most_held, g.outer && g.tile.rows > 1 && g.q_of(level) <= 8 ? 32 : register_words);
-            const std::int64_t columns = g.type == dtype::f32 ? (g.tile.threads >= 256 ? 32 : 64) : 16;
+            const std::int64_t columns = single ? (g.tile.threads >= 256 ? 32 : 64) : 16;
             while (g.q_of(level) / trip.split > columns && trip.split < 8 &&
                    g.q_of(level) % (2 * granule * trip.split) == 0 && g.tile.threads / 32 % (2 * trip.split) == 0 &&
                    g.tile.cluster == 1) {
@@ -230,10 +255,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const 
         (r.groups + g.tile.rows - 1) / g.tile.rows * (g.outer ? (r.inner + g.tile.run - 1) / g.tile.run : 1);
     const bool few_tiles = tiles <= (std::max)(1, gpu.multiprocessors);
     const bool large_unit = r.may_use_unit && tile_words >= 4096 && *std::ranges::max_element(g.q) >= 64;
-    g.tile.threads = tile_words <= 128                                        ? 64
-                     : few_tiles && tile_words > 2048                         ? 256
-                     : large_unit || tile_words > 16384 || g.tile.cluster > 1 ? 256
-                                                                              : 128;
+    g.tile.threads = tile_words <= 128 || (takes_pairs(g) && g.modes() == 2 && !g.outer && !few_tiles) ? 64
+                     : few_tiles && tile_words > 2048                                                  ? 256
+                     : large_unit || tile_words > 16384 || g.tile.cluster > 1                          ? 256
+                                                                                                       : 128;
     std::int64_t held = 0;
     if (!choose_trips(r, gpu, few_tiles, tile_words, g, held)) {
         return false;
@@ -248,6 +273,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const 
         return !trip.matrix && trip.count == 1 && trip.split == 1 && longest >= 7 * words && longest <= 64 &&
                below % group_memory::vector_of(g.type) != 0;
     });
+    if (is_widened(g.type)) {  // where they are worked on in the stage, the next ones arrive in another
+        g.tile.slots = group_memory::reads_raw(g) && g.tile.trips.size() == 1 ? 2 : 1;
+    }
     const auto blocks_of = [&](const gpu_group& candidate) {
         const bool many = held > (is_complex(g.type) ? 16 : 32) || several || g.type == dtype::c128;
         const std::int64_t registers = many ? 128 : 64;  // of a thread
@@ -263,8 +291,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const 
     // arrive while one is worked on.
     const gpu_trip& first_trip = g.tile.trips.front();
     const bool heavy = first_trip.matrix && g.p_of(first_trip.first) >= 64;  // hides loads itself
-    if (!g.outer && g.tile.rows == 1 && g.tile.cluster == 1 && !few_tiles && !heavy && tile_words >= 16384 &&
-        first_trip.first > 1) {
+    if (!is_widened(g.type) && !g.outer && g.tile.rows == 1 && g.tile.cluster == 1 && !few_tiles && !heavy &&
+        tile_words >= 16384 && first_trip.first > 1) {
         for (const auto& [segments, slots] : {std::pair{4, 2}, std::pair{8, 2}, std::pair{2, 1}}) {
             gpu_group staged = g;
             staged.tile.segments = segments;
@@ -300,10 +328,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_
         }
         // Runs of at least a sector; as long as a cache line where the tile fits; longer for small groups, as long as every
         // multiprocessor still gets two tiles. With few tensors the runs are what is divided among the multiprocessors.
-        const std::int64_t sector = (std::max)(std::int64_t{2}, 8 / words);
+        const std::int64_t sector = (std::max)(std::int64_t{2}, std::int64_t{32} / element_bytes(r.type));
         const auto tiles = [&](std::int64_t run) { return r.groups * ((r.inner + run - 1) / run); };
         std::int64_t run = 2;
-        while (run < 32 / words && run < r.inner) {
+        while (run < 128 / element_bytes(r.type) && run < r.inner) {
             run *= 2;
         }
         while (run > sector && tiles(run) < 2 * multiprocessors) {
@@ -339,9 +367,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_
     // Of complex ones the unit's warps take 16 or 32 fibres each.
     const bool few_modes = r.p.size() <= 2;
     const std::int64_t longest = *std::ranges::max_element(r.p);
-    const std::int64_t usual = !few_modes || (is_complex(r.type) && longest >= 64) ? 8192
-                               : is_complex(r.type)                                ? 4096
-                                                                                   : 2304;
+    const std::int64_t usual = takes_pairs(g)                                        ? 4096
+                               : !few_modes || (is_complex(r.type) && longest >= 64) ? 8192
+                               : is_complex(r.type)                                  ? 4096
+                                                                                     : 2304;
     const std::int64_t enough_words = (std::max)(factor_words / 8, usual);
     std::int64_t rows = 1;
     while (rows < 256 && tile * rows * 2 * words <= enough_words && r.groups / (2 * rows) >= 2 * multiprocessors &&
@@ -427,7 +456,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline const std::vector<gpu_group>& core_groups(st
 /// The group of the core set for a request, where the GPU can run it.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> core_group(const group_request& r,
                                                                            const gpu_description& gpu) {
-    const gpu_group wanted = without_tile(r);
+    const gpu_group wanted = without_tile(r);  // single products are not among them
     for (const gpu_group& g : core_groups(gpu.compute_capability)) {
         if (g.outer == wanted.outer && g.type == wanted.type && g.p == wanted.p && g.q == wanted.q && may_serve(g, r) &&
             why_illegal(g, gpu).empty()) {
@@ -441,8 +470,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> core_group(const
 /// or the kernels do not know the case.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> choose_group(const group_request& r,
                                                                              const gpu_description& gpu) {
-    const bool known = r.type == dtype::f32 || r.type == dtype::f64 || r.type == dtype::c64 || r.type == dtype::c128;
-    if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || !known || r.outer != (r.inner > 1)) {
+    if (r.p.empty() || static_cast<std::int64_t>(r.p.size()) > most_group_modes || r.type == dtype::other ||
+        r.outer != (r.inner > 1)) {
         return std::nullopt;
     }
     if (!gpu.compiles) {

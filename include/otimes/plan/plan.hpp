@@ -49,7 +49,8 @@ enum class sweep_kernel : std::uint8_t {
     row,        ///< the mode itself is innermost: vectors along q, the tile's entries are broadcast
     scalar,     ///< plain loops
     mma_split,  ///< GPU: three TF32 matrix products
-    mma_f64     ///< GPU: double matrix products
+    mma_f64,    ///< GPU: double matrix products
+    mma_tf32    ///< GPU: one TF32 matrix product
 };
 
 /// Modes that a fused GPU kernel replaces together between two barriers. Levels count the pass's contracted modes from 1,

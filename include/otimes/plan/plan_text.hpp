@@ -348,7 +348,7 @@ void transfer(Archive& a, pass& p) {
         sweep& s = p.sweeps[i];
         a.line("sweep");
         a.field(s.mode);
-        a.choice(s.kernel, sweep_kernel::mma_f64);
+        a.choice(s.kernel, sweep_kernel::mma_tf32);
         transfer_all(a, s.p_extent, s.q_extent);
         transfer_numbers(a, "factors", s.factors);
         if (Archive::reading && (s.mode < 0 || static_cast<std::size_t>(s.mode) >= modes)) {

@@ -42,6 +42,14 @@ constexpr std::int32_t element_bytes(dtype type) noexcept {
     return 0;
 }
 
+/// The type in which elements of a type are computed.
+constexpr dtype accumulator_of(dtype storage) noexcept {
+    return storage == dtype::f16 || storage == dtype::bf16 ? dtype::f32 : storage;
+}
+
+/// True for types that are computed in a wider one.
+constexpr bool is_widened(dtype type) noexcept { return accumulator_of(type) != type; }
+
 /// True for the complex types.
 constexpr bool is_complex(dtype type) noexcept { return type == dtype::c64 || type == dtype::c128; }
 

@@ -41,9 +41,7 @@ __device__ __forceinline__ void scale_pieces(const diagonal_arguments<Storage, A
         for (int j = 0; j < scales_together; ++j) {
             const index_t piece = first + j * scale_threads;
             if (piece >= pieces) break;
-            line[j] = one_line                 ? 0
-                      : (piece | each) >> 32 ? piece / each
-                                             : index_t(unsigned(piece) / unsigned(each));
+            line[j] = one_line ? 0 : (piece | each) >> 32 ? piece / each : index_t(unsigned(piece) / unsigned(each));
             at[j] = (piece - line[j] * each) * Width;
             const Storage* gX = arguments.x + line[j] * arguments.x_line_stride + at[j];
             const Storage* gD = arguments.d + line[j] * arguments.d_line_stride + at[j] * arguments.d_stride;

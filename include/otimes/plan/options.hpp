@@ -12,8 +12,8 @@ namespace otimes {
 enum class precision : std::uint8_t {
     standard,  ///< at least as accurate as multiply-adds in the operand's own type
     ieee,      ///< multiply-adds in the operand's own type only, no splitting
-    tf32,      ///< floats: one TF32 product per multiply-add where a GPU's matrix unit takes a mode and kernels are compiled at run time
-    bf16       ///< at least as accurate as one bfloat16 product per multiply-add: as tf32
+    tf32,  ///< floats: one TF32 product per multiply-add where a GPU's matrix unit takes a mode and kernels are compiled at run time
+    bf16   ///< at least as accurate as one bfloat16 product per multiply-add: as tf32
 };
 
 /// Where a plan runs.

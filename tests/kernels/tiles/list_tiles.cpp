@@ -20,7 +20,8 @@ namespace {
 constexpr std::int64_t most_elements = 70000;
 
 otimes::dtype type_of(const std::string& name) {
-    return name == "f32"   ? otimes::dtype::f32
+    return name == "f16"   ? otimes::dtype::f16
+           : name == "f32" ? otimes::dtype::f32
            : name == "f64" ? otimes::dtype::f64
            : name == "c64" ? otimes::dtype::c64
                            : otimes::dtype::c128;

@@ -213,12 +213,21 @@ bool bytes_meet(const First& a, const Second& b) {
 template <std::size_t Letters, class Operand>
 [[nodiscard]] auto view_of_letters(Operand&& t) {
     using type = std::remove_cvref_t<Operand>;
-    if constexpr (requires { requires Letters == 1 && bool(type::IsVectorAtCompileTime); }) {
+    if constexpr (requires {
+                      requires Letters == 1 && bool(type::IsVectorAtCompileTime);
+                      t.data();
+                  }) {
         using element = std::remove_pointer_t<decltype(t.data())>;
         return strided_view<element, 1>(t.data(), {static_cast<std::int64_t>(t.size())},
                                         {static_cast<std::int64_t>(t.innerStride())});
-    } else {
+    } else if constexpr (requires { view(t); }) {
         return view(t);
+    } else {
+        static_assert(
+            Letters > 99,
+            "otimes: einsum: an operand or a destination is no matrix or tensor in memory. Evaluate an expression "
+            "first, as (X + Z).eval(); a Kronecker product is multiplied by X * K.");
+        return strided_view<const double, Letters>(nullptr, {}, {});
     }
 }
 
@@ -534,6 +543,24 @@ template <subscript_text Text, class First, class Second>
         return einsum_expr<Text, scalar, first_view::order, second_view::order>(a, b);
     }
 }
+
+/// @name Refused: another number of operands, subscripts that are no template argument.
+/// @{
+template <subscript_text Text, class... Operands>
+requires(sizeof...(Operands) != 2) int einsum(const Operands&...) {
+    static_assert(
+        sizeof...(Operands) == 2,
+        "otimes: einsum: two operands. Contract more of them one pair after the other; transpose a single one by "
+        "X.transpose().");
+    return 0;
+}
+template <class... Operands>
+int einsum(const char*, const Operands&...) {
+    static_assert(sizeof...(Operands) > 99,
+                  "otimes: einsum: the subscripts are a template argument: einsum<\"mk,kn->mn\">(A, B).");
+    return 0;
+}
+/// @}
 
 /// The plan of a contraction as text.
 template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>

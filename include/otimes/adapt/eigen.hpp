@@ -7,6 +7,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/eigen/misuse.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/printing.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>

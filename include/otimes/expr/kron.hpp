@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <string>
 
+#include <otimes/expr/braced.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/scalar.hpp>

@@ -15,6 +15,7 @@
 
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/eigen/operator_base.hpp>
 #include <otimes/exec/cpu.hpp>
 #include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/device_operand.hpp>
@@ -49,6 +50,10 @@ namespace eigen {
 template <class Scalar>
 void enable_structure();
 
+/// The same kron over another scalar.
+template <class Scalar, class Other>
+kron_expr<Scalar> kron_over(const kron_expr<Other>& k);
+
 /// What needs factorisations. The definitions are in otimes/algebra.hpp, so that a product stays cheap to compile.
 template <class Operator>
 struct algebra {
@@ -64,7 +69,7 @@ struct algebra {
 /// Shape: rows() x cols(), the products of the factors' extents. Lifetime: lvalue matrices and views are borrowed, rvalues
 /// and computed expressions owned (expr/leaf.hpp). It never turns into a matrix unless `toDenseMatrix()` says so.
 template <class ScalarType>
-class kron_expr : public Eigen::EigenBase<kron_expr<ScalarType>> {
+class kron_expr : public eigen::operator_base<kron_expr<ScalarType>> {
 public:
     static_assert(!std::is_same_v<ScalarType, bool>,
                   "otimes: sums of bool are no sums. Convert the operands with .cast<int>().");
@@ -121,6 +126,23 @@ public:
         return select_from(*this, rows, cols);
     }
 
+    /// @name The same with lists in braces, as Eigen has it: K({0, 2}, {1, 3}), K({0, 2}, Eigen::all).
+    /// @{
+    template <class First, std::size_t RowCount, class Second, std::size_t ColCount>
+    [[nodiscard]] auto operator()(const First (&rows)[RowCount], const Second (&cols)[ColCount]) const {
+        return select_from(*this, std::vector<First>(rows, rows + RowCount),
+                           std::vector<Second>(cols, cols + ColCount));
+    }
+    template <class First, std::size_t RowCount, class Cols>
+    [[nodiscard]] auto operator()(const First (&rows)[RowCount], const Cols& cols) const {
+        return select_from(*this, std::vector<First>(rows, rows + RowCount), cols);
+    }
+    template <class Rows, class Second, std::size_t ColCount>
+    [[nodiscard]] auto operator()(const Rows& rows, const Second (&cols)[ColCount]) const {
+        return select_from(*this, rows, std::vector<Second>(cols, cols + ColCount));
+    }
+    /// @}
+
     /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         std::int64_t ignored = 0;
@@ -143,6 +165,21 @@ public:
             result.swap(next);
         }
         return result;
+    }
+
+    /// The same over its complex type; over any other the factors have to be converted.
+    template <class Other>
+    [[nodiscard]] kron_expr<Other> cast() const {
+        constexpr bool known = std::is_same_v<Other, Scalar> || std::is_same_v<detail::real_of<Other>, Scalar>;
+        static_assert(
+            known,
+            "otimes: K.cast<Scalar>() makes a real Kronecker product complex and nothing else, since it holds no "
+            "copies of its factors. Convert the factors: kron(A.cast<float>(), B.cast<float>()).");
+        if constexpr (known) {
+            return eigen::kron_over<Other>(*this);
+        } else {
+            return kron_expr<Other>();
+        }
     }
 
     /// kron(F1^T, ..., FN^T): the factors are transposed where they stand, their order does not change.
@@ -237,7 +274,11 @@ public:
     /// @throws singular_error a square factor that is singular to working precision
     template <class Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
-        return eigen::algebra<kron_expr>::solve(*this, b);
+        if constexpr (eigen::may_solve_for<Rhs, Scalar>()) {
+            return eigen::algebra<kron_expr>::solve(*this, b);
+        } else {
+            return DenseMatrix();
+        }
     }
     /// kron of the factors' inverses. @throws singular_error
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
@@ -342,14 +383,22 @@ private:
 };
 
 /// A kron of identities and, where `Permutes`, permutations alone, which has no scalar type of its own: over double, and over any other
-/// scalar beside a matrix, an operator or a factor of that scalar.
-template <bool Permutes>
+/// scalar beside a matrix, an operator or a factor of that scalar; where `Fraction`, one was a fraction of it: not over integers.
+template <bool Permutes, bool Fraction = false>
 class index_kron : public kron_expr<double> {
 public:
     using kron_expr<double>::kron_expr;
-    /// The same over another scalar.
+    /// `k = k / 2`
+    template <bool Other>
+    requires(Other && !Fraction) index_kron(const index_kron<Permutes, Other>& fraction)
+        : kron_expr<double>(fraction) {}
+    /// The same over another scalar. @throws unsupported_error a fraction over integers
     template <class Other>
     [[nodiscard]] kron_expr<Other> cast() const {
+        static_assert(
+            !(Fraction && std::is_integral_v<Other>),
+            "otimes: a fraction of a Kronecker product of identities and permutations beside integers would be "
+            "cut off. Multiply it by an integer, or .cast<double>() the integers.");
         if constexpr (Permutes) {
             eigen::enable_structure<Other>();
         }
@@ -359,6 +408,14 @@ public:
             result.edit().append(std::move(factor));
         }
         result.edit().set_alpha(detail::amount_as<Other>(node().alpha()));
+        if constexpr (std::is_integral_v<Other>) {
+            if (static_cast<double>(result.node().alpha()) != node().alpha()) {
+                throw unsupported_error("otimes: " + std::to_string(node().alpha()) + " * " +
+                                        detail::kron_text(factor_count()) +
+                                        " beside integers: the fraction would be cut off. Multiply by an integer, or "
+                                        ".cast<double>() the integers.");
+            }
+        }
         result.edit().rewritten().add(node().rewritten());
         return result;
     }
@@ -376,13 +433,17 @@ template <class Type>
 inline constexpr bool is_kron = false;
 template <class Scalar>
 inline constexpr bool is_kron<kron_expr<Scalar>> = true;
-template <bool Permutes>
-inline constexpr bool is_kron<index_kron<Permutes>> = true;
+template <bool Permutes, bool Fraction>
+inline constexpr bool is_kron<index_kron<Permutes, Fraction>> = true;
 
 template <class Type>
 inline constexpr bool is_index_kron = false;
+template <bool Permutes, bool Fraction>
+inline constexpr bool is_index_kron<index_kron<Permutes, Fraction>> = true;
+template <class Type>
+inline constexpr bool is_fraction = false;
 template <bool Permutes>
-inline constexpr bool is_index_kron<index_kron<Permutes>> = true;
+inline constexpr bool is_fraction<index_kron<Permutes, true>> = true;
 
 template <class Type>
 inline constexpr bool is_structured = false;
@@ -424,14 +485,15 @@ template <class Scalar>
 struct argument_scalar<kron_expr<Scalar>> {
     using type = Scalar;
 };
-template <bool Permutes>
-struct argument_scalar<index_kron<Permutes>> {
+template <bool Permutes, bool Fraction>
+struct argument_scalar<index_kron<Permutes, Fraction>> {
     using type = void;
 };
 
 template <class Type>
-inline constexpr bool is_identity_factor =
-    std::is_same_v<Type, identity_factor> || std::is_same_v<Type, index_kron<false>>;
+inline constexpr bool is_identity_factor = std::is_same_v<Type, identity_factor>;
+template <bool Fraction>
+inline constexpr bool is_identity_factor<index_kron<false, Fraction>> = true;
 /// What a kron without a scalar type of its own is made of.
 template <class Type>
 inline constexpr bool is_index_factor = is_identity_factor<Type> || is_index_kron<Type> || permutation_like<Type>;
@@ -473,7 +535,6 @@ void append_kron(kron_node<Scalar>& node, const kron_node<Other>& other) {
     node.append(other);
 }
 
-/// The same kron over another scalar.
 template <class Scalar, class Other>
 kron_expr<Scalar> kron_over(const kron_expr<Other>& k) {
     if constexpr (std::is_same_v<Scalar, Other>) {
@@ -495,6 +556,9 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
     if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
     } else if constexpr (detail::identity_like<type> && !std::is_same_v<type, identity_operator>) {
+        static_assert(!(std::is_integral_v<Scalar> && std::is_floating_point_v<decltype(argument.scale)>),
+                      "otimes: kron(.., s * identity(n), ..) of integers: a fraction s would be cut off. Make s an "
+                      "integer, or .cast<double>() the other factors.");
         detail::check_factor_order(argument.order);
         node.append(leaf::identity(argument.order));
         node.set_alpha(node.alpha() * detail::amount_as<Scalar>(argument.scale));
@@ -547,13 +611,19 @@ template <class Type>
 concept structured_argument = permutation_like<bare<Type>> || diagonal_like<bare<Type>> ||
     sparse_matrix_like<bare<Type>> || triangular_like<bare<Type>> || is_structured<bare<Type>>;
 
+/// Their scalar; nothing for others, also for a compiler that asks before it looks at a constraint.
+template <class Argument, bool = structured_argument<Argument>>
+struct scalar_of_structured {};
+template <class Argument>
+struct scalar_of_structured<Argument, true> : argument_scalar<Argument> {};
+
 }  // namespace eigen
 
 /// @name What krons with factors in device memory ask of an argument with structure; found by the node's namespace.
 /// @{
 template <class Argument>
 requires eigen::structured_argument<Argument>
-typename eigen::argument_scalar<Argument>::type* scalar_of_structure(const kron_node<double>*, const Argument*);
+typename eigen::scalar_of_structured<Argument>::type* scalar_of_structure(const kron_node<double>*, const Argument*);
 template <class Scalar, class Argument>
 requires eigen::structured_argument<Argument>
 void append_structure(kron_node<Scalar>& node, Argument&& argument) {
@@ -573,7 +643,8 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
     constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_index_factor<eigen::bare<Factors>> && ...);
     constexpr bool permutes = !(eigen::is_identity_factor<eigen::bare<Factors>> && ...);
-    std::conditional_t<no_scalar, index_kron<permutes>, kron_expr<scalar>> result;
+    constexpr bool fraction = (eigen::is_fraction<eigen::bare<Factors>> || ...);
+    std::conditional_t<no_scalar, index_kron<permutes, fraction>, kron_expr<scalar>> result;
     (eigen::append_argument(result.edit(), std::forward<Factors>(factors)), ...);
     result.node().check_extents();
     return result;
@@ -599,7 +670,8 @@ requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Rang
         }
     }
     node.check_extents();
-    using result = std::conditional_t<eigen::is_index_factor<element>, index_kron<!eigen::is_identity_factor<element>>,
+    using result = std::conditional_t<eigen::is_index_factor<element>,
+                                      index_kron<!eigen::is_identity_factor<element>, eigen::is_fraction<element>>,
                                       kron_expr<known_scalar>>;
     return result(std::move(node));
 }
@@ -610,6 +682,14 @@ template <class Factor>
 requires(!any_device_operand<Factor>) [[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
     auto one = kron(std::forward<Factor>(factor));
     return decltype(one)(detail::power_of(one.node(), count));
+}
+/// A fraction would be cut off; kron_power(2, A) is in the wrong order.
+template <class First, class Second>
+requires(std::is_floating_point_v<Second> ||
+         (std::is_arithmetic_v<First> && eigen::dense<Second>)) auto kron_power(const First&, const Second&) {
+    static_assert(eigen::always_false<First>,
+                  "otimes: kron_power(F, n): a matrix and a whole number. Round a computed n: std::lround(x).");
+    return kron_expr<double>();
 }
 
 /// @name Scalar multiples of a kron: the scalar is kept beside the factors.
@@ -631,18 +711,19 @@ template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const kron_expr<Scalar>& k) { return k * amount; }
 /// A real number leaves a kron of identities and permutations without a scalar type.
-template <bool Permutes, class Amount>
+template <bool Permutes, bool Fraction, class Amount>
 requires std::is_arithmetic_v<Amount>
-[[nodiscard]] auto operator*(const index_kron<Permutes>& k, const Amount& amount) {
-    return index_kron<Permutes>((static_cast<const kron_expr<double>&>(k) * amount).node());
+[[nodiscard]] auto operator*(const index_kron<Permutes, Fraction>& k, const Amount& amount) {
+    return index_kron < Permutes, Fraction || std::is_floating_point_v < Amount >>
+                                                  ((static_cast<const kron_expr<double>&>(k) * amount).node());
 }
-template <bool Permutes, class Amount>
+template <bool Permutes, bool Fraction, class Amount>
 requires std::is_arithmetic_v<Amount>
-[[nodiscard]] auto operator*(const Amount& amount, const index_kron<Permutes>& k) { return k * amount; }
-template <bool Permutes, class Amount>
+[[nodiscard]] auto operator*(const Amount& amount, const index_kron<Permutes, Fraction>& k) { return k * amount; }
+template <bool Permutes, bool Fraction, class Amount>
 requires std::is_arithmetic_v<Amount>
-[[nodiscard]] auto operator/(const index_kron<Permutes>& k, const Amount& amount) {
-    return index_kron<Permutes>((static_cast<const kron_expr<double>&>(k) / amount).node());
+[[nodiscard]] auto operator/(const index_kron<Permutes, Fraction>& k, const Amount& amount) {
+    return index_kron<Permutes, true>((static_cast<const kron_expr<double>&>(k) / amount).node());
 }
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
@@ -668,8 +749,8 @@ template <class Scalar>
     node.rewritten().add(rewrite::scalar_gathered);
     return kron_expr<Scalar>(std::move(node));
 }
-template <bool Permutes>
-[[nodiscard]] index_kron<Permutes> operator-(const index_kron<Permutes>& k) {
+template <bool Permutes, bool Fraction>
+[[nodiscard]] auto operator-(const index_kron<Permutes, Fraction>& k) {
     return k * -1;
 }
 /// @}

@@ -580,6 +580,20 @@ auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
     }
 }
 
+/// X * (s * identity(n)) or (s * identity(n)) * X, as a kron of one identity.
+template <bool FromLeft, class Matrix, class Identity>
+auto multiply_identity(Matrix&& x, const Identity& identity) {
+    const auto shift = detail::shift_of(identity);
+    kron_expr<scalar_of<Matrix>> k;
+    k.edit().append(leaf::identity(shift.order >= 0 ? shift.order : FromLeft ? x.rows() : x.cols()));
+    auto product = multiply<FromLeft>(std::forward<Matrix>(x), k);
+    if constexpr (requires { identity.scale; }) {
+        return product * identity.scale;
+    } else {
+        return product;
+    }
+}
+
 }  // namespace eigen
 
 /// X * K. @throws shape_error when cols(X) != rows(K).
@@ -595,13 +609,23 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const kron_expr<Scal
 }
 
 /// A kron of identities and permutations takes the scalar of X.
-template <class Matrix, bool Permutes>
-requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const index_kron<Permutes>& k) {
+template <class Matrix, bool Permutes, bool Fraction>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const index_kron<Permutes, Fraction>& k) {
     return eigen::multiply<false>(std::forward<Matrix>(x), k.template cast<eigen::scalar_of<Matrix>>());
 }
-template <class Matrix, bool Permutes>
-requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const index_kron<Permutes>& k, Matrix&& x) {
+template <class Matrix, bool Permutes, bool Fraction>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const index_kron<Permutes, Fraction>& k, Matrix&& x) {
     return eigen::multiply<true>(std::forward<Matrix>(x), k.template cast<eigen::scalar_of<Matrix>>());
+}
+
+/// X * identity(n), X * (s * identity()), and from the left: X, or s X. @throws shape_error an identity of another order
+template <class Matrix, detail::identity_like Identity>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x, const Identity& identity) {
+    return eigen::multiply_identity<false>(std::forward<Matrix>(x), identity);
+}
+template <detail::identity_like Identity, class Matrix>
+requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const Identity& identity, Matrix&& x) {
+    return eigen::multiply_identity<true>(std::forward<Matrix>(x), identity);
 }
 /// @}
 

@@ -20,7 +20,7 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace eigen {
 
-template <class Type>
+template <class...>
 inline constexpr bool always_false = false;
 
 template <class Derived>

@@ -63,7 +63,7 @@ auto make_side(Matrix&& m) {
 /// Shape: rows() x cols(). Memory: two intermediates of cols(K) and rows(K) rows, kept with the operator between
 /// applications; concurrent applications allocate their own.
 template <class Left, class Right, class ScalarType>
-class operator_expr : public Eigen::EigenBase<operator_expr<Left, Right, ScalarType>> {
+class operator_expr : public eigen::operator_base<operator_expr<Left, Right, ScalarType>> {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<ScalarType>;
@@ -324,14 +324,14 @@ requires eigen::side_like<Matrix>
                                                                 scalar(1), scalar(0));
 }
 /// A kron of identities and permutations takes the scalar of W.
-template <class Matrix, bool Permutes>
+template <class Matrix, bool Permutes, bool Fraction>
 requires(eigen::side_like<Matrix> && !eigen::permutation_like<eigen::bare<Matrix>>) [[nodiscard]] auto operator*(
-    Matrix&& w, const index_kron<Permutes>& k) {
+    Matrix&& w, const index_kron<Permutes, Fraction>& k) {
     return std::forward<Matrix>(w) * k.template cast<eigen::scalar_of<Matrix>>();
 }
-template <bool Permutes, class Matrix>
+template <bool Permutes, bool Fraction, class Matrix>
 requires(eigen::side_like<Matrix> && !eigen::permutation_like<eigen::bare<Matrix>>) [[nodiscard]] auto operator*(
-    const index_kron<Permutes>& k, Matrix&& w) {
+    const index_kron<Permutes, Fraction>& k, Matrix&& w) {
     return k.template cast<eigen::scalar_of<Matrix>>() * std::forward<Matrix>(w);
 }
 template <class Left, class Scalar, class Matrix>
@@ -398,6 +398,14 @@ requires eigen::amount<Amount, Scalar>
 template <class Left, class Right, class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const operator_expr<Left, Right, Scalar>& op, const Amount& amount) { return amount * op; }
+template <class Left, class Right, class Scalar, class Amount>
+requires eigen::amount<Amount, Scalar>
+[[nodiscard]] auto operator/(const operator_expr<Left, Right, Scalar>& op, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, Scalar>;
+    static_assert(!std::is_integral_v<scalar>,
+                  "otimes: an operator with a Kronecker product of integers cannot be divided, since 1 / n is 0.");
+    return op * (scalar(1) / detail::amount_as<scalar>(amount));
+}
 /// @}
 
 /// op * X. @throws shape_error when cols(op) != rows(X).
@@ -457,6 +465,26 @@ operator_tree<Scalar> scaled_tree(const operator_expr<Left, Right, Other>& op, c
 template <class Type>
 concept operator_with_sides = is_operator_expr<bare<Type>>;
 
+template <class Type>
+concept any_operator = kron_operator<Type> || operator_with_sides<Type>;
+
+/// Factors with structure that are no matrices beside a kron of their own.
+template <class Type>
+concept lone_factor = is_structured<bare<Type>> || triangular_like<Type>;
+
+/// s * identity(n) * op (`FromLeft`), op * identity(n). @throws shape_error
+template <bool FromLeft, class Operator, class Identity>
+auto multiple_of(const Operator& op, const Identity& identity) {
+    const auto shift = detail::shift_of(identity);
+    const std::int64_t extent = FromLeft ? op.rows() : op.cols();
+    if (shift.order >= 0 && shift.order != extent) {
+        throw shape_error("otimes: " + std::string(FromLeft ? "identity(n) * K" : "K * identity(n)") + ": K is " +
+                          detail::shape_text(op.rows(), op.cols()) + ", the identity " +
+                          detail::shape_text(shift.order, shift.order) + ".");
+    }
+    return op * shift.scale;
+}
+
 /// Two operators of which one at least has matrices beside its kron.
 template <class First, class Second>
 concept operators_with_sides = (is_operator_expr<bare<First>> &&
@@ -510,6 +538,33 @@ requires eigen::sparse_term<Matrix>
 [[nodiscard]] auto operator-(Matrix&& d, const operator_expr<Left, Right, Scalar>& op) {
     return Scalar(-1) * op + std::forward<Matrix>(d);
 }
+/// K * identity(n), s * identity() * K: the operator again, or its multiple. @throws shape_error an identity of another order
+template <class Operator, detail::identity_like Identity>
+requires eigen::any_operator<Operator>
+[[nodiscard]] auto operator*(const Operator& op, const Identity& identity) {
+    return eigen::multiple_of<false>(op, identity);
+}
+template <detail::identity_like Identity, class Operator>
+requires eigen::any_operator<Operator>
+[[nodiscard]] auto operator*(const Identity& identity, const Operator& op) {
+    return eigen::multiple_of<true>(op, identity);
+}
+/// A factor with structure alone is a kron of one: toeplitz(c, r) * X, K * A.triangularView<Eigen::Lower>(). @throws shape_error
+template <class Matrix, class Factor>
+requires((eigen::dense<Matrix> && eigen::is_structured<eigen::bare<Factor>>) ||
+         (eigen::any_operator<Matrix> && eigen::lone_factor<Factor>)) [[nodiscard]] auto
+operator*(Matrix&& x, Factor&& t) {
+    return std::forward<Matrix>(x) * kron(std::forward<Factor>(t));
+}
+template <class Factor, class Matrix>
+requires((eigen::dense<Matrix> && eigen::is_structured<eigen::bare<Factor>>) ||
+         (eigen::any_operator<Matrix> && eigen::lone_factor<Factor>)) [[nodiscard]] auto
+operator*(Factor&& t, Matrix&& x) {
+    return kron(std::forward<Factor>(t)) * std::forward<Matrix>(x);
+}
+template <class Operator>
+requires eigen::any_operator<Operator>
+[[nodiscard]] Operator operator+(const Operator& op) { return op; }
 /// X * op.
 template <class Matrix, class Operator>
 requires(eigen::dense<Matrix>&& eigen::operator_with_sides<Operator>) [[nodiscard]] auto operator*(Matrix&& x,

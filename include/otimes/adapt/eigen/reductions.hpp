@@ -284,6 +284,21 @@ Result dot_of_block(const Part& x, const Block& block) {
     return x.conjugate().template cast<Result>().cwiseProduct(block.template cast<Result>()).sum();
 }
 
+template <class First, class Second>
+constexpr void require_dot_scalars() {
+    static_assert(
+        detail::scalars_mix<typename First::Scalar, typename Second::Scalar>,
+        "otimes: dot(x, y): x and y have different scalar types. Only a real type and its own complex type mix; "
+        "convert one of them with .cast<Scalar>().");
+}
+template <class First, class Second>
+void require_equal_shapes(const First& x, const Second& y) {
+    if (x.rows() != y.rows() || x.cols() != y.cols()) {
+        throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + ", y is " +
+                          detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
+    }
+}
+
 template <class Type>
 concept product_expression = lazy_node<Type> && is_product_node<typename bare<Type>::node_type>;
 
@@ -294,15 +309,13 @@ concept product_expression = lazy_node<Type> && is_product_node<typename bare<Ty
 template <class Matrix, class Product>
 requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     [[nodiscard]] auto dot(const Matrix& x, const Product& y) {
+    eigen::require_dot_scalars<Matrix, Product>();
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Product::Scalar>;
     if constexpr (eigen::lazy_node<Matrix> || eigen::is_evaluated_first<Matrix>) {
         const typename Matrix::PlainObject value(x);
         return scalar(dot(value, y));
     }
-    if (x.rows() != y.rows() || x.cols() != y.cols()) {
-        throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + ", y is " +
-                          detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
-    }
+    eigen::require_equal_shapes(x, y);
     scalar sum(0);
     if constexpr (std::is_same_v<scalar, typename Product::Scalar> && std::is_same_v<scalar, typename Matrix::Scalar> &&
                   eigen::has_direct_access<Matrix>) {
@@ -317,9 +330,9 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     return sum;
 }
 
-/// The same where the first is the product, `dot(K * x, y)`.
+/// The same where the first is the product, `dot(K * x, y)`, `dot(S * x, y)`.
 template <class Product, class Matrix>
-requires(eigen::dense<Matrix> && !eigen::lazy_node<Matrix> && eigen::product_expression<Product>)
+requires(eigen::dense<Matrix> && !eigen::lazy_node<Matrix> && eigen::lazy_node<Product>)
     [[nodiscard]] auto dot(const Product& x, const Matrix& y) {
     return detail::conjugate_of(dot(y, x));
 }
@@ -327,13 +340,20 @@ requires(eigen::dense<Matrix> && !eigen::lazy_node<Matrix> && eigen::product_exp
 template <class Matrix, class Other>
 requires(eigen::dense<Matrix>&& eigen::lazy_node<Other> && !eigen::product_expression<Other>)
     [[nodiscard]] auto dot(const Matrix& x, const Other& y) {
+    eigen::require_dot_scalars<Matrix, Other>();
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Other::Scalar>;
-    if (x.rows() != y.rows() || x.cols() != y.cols()) {
-        throw shape_error("otimes: dot(x, S * y): x is " + detail::shape_text(x.rows(), x.cols()) + ", S * y is " +
-                          detail::shape_text(y.rows(), y.cols()) + ". They must have equal shapes.");
-    }
+    eigen::require_equal_shapes(x, y);
     const typename Other::PlainObject value(y);
     return eigen::dot_of_block<scalar>(x, value);
+}
+/// The same of two plain matrices, so that an algorithm may call it with either. @throws shape_error
+template <class First, class Second>
+requires(eigen::dense<First>&& eigen::dense<Second> && !eigen::lazy_node<First> && !eigen::lazy_node<Second>)
+    [[nodiscard]] auto dot(const First& x, const Second& y) {
+    eigen::require_dot_scalars<First, Second>();
+    eigen::require_equal_shapes(x, y);
+    using scalar = detail::common_scalar<typename First::Scalar, typename Second::Scalar>;
+    return scalar(x.conjugate().template cast<scalar>().cwiseProduct(y.template cast<scalar>()).sum());
 }
 
 /// The sum of |y(i, j)|^2, without y.
@@ -343,6 +363,17 @@ requires eigen::product_expression<Product>
     detail::real_of<typename Product::Scalar> sum(0);
     eigen::for_each_block(y, [&](const auto& block, Eigen::Index, Eigen::Index) { sum += block.squaredNorm(); });
     return sum;
+}
+
+/// The same of anything else: a sum, which is evaluated once; a matrix; a Kronecker product itself.
+template <class Other>
+requires(!eigen::product_expression<Other> && (eigen::dense<Other> || eigen::is_kron<Other>))
+    [[nodiscard]] auto squared_norm(const Other& y) {
+    if constexpr (eigen::lazy_node<Other>) {
+        return typename Other::PlainObject(y).squaredNorm();
+    } else {
+        return y.squaredNorm();
+    }
 }
 
 /// The squared norm of each column of y, without y: a vector of cols(y).

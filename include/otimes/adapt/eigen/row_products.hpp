@@ -23,6 +23,7 @@
 #include <otimes/adapt/eigen/applied.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/operator_base.hpp>
 #include <otimes/expr/index_list.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
@@ -32,7 +33,7 @@ inline namespace OTIMES_TARGET {
 
 /// face_split of any number of matrices, or its transpose (khatri_rao). The matrices are held by value.
 template <class ScalarType>
-class row_product_expr {
+class row_product_expr : public eigen::formed_on_request {
 public:
     using Scalar = ScalarType;
     using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
@@ -232,7 +233,7 @@ template <class Scalar>
 
 /// K(rows, cols), lazy: `selected(K, rows, cols) * X` and `X * selected(..)`.
 template <class ScalarType>
-class selected_expr {
+class selected_expr : public eigen::formed_on_request {
 public:
     using Scalar = ScalarType;
     using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
@@ -411,6 +412,14 @@ template <class Product, class Amount>
 requires(eigen::is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator*(
     const Product& k, const Amount& amount) {
     return amount * k;
+}
+template <class Product, class Amount>
+requires(eigen::is_row_product<Product>&& eigen::amount<Amount, typename Product::Scalar>) [[nodiscard]] auto operator/(
+    const Product& k, const Amount& amount) {
+    using scalar = detail::scaled_scalar<Amount, typename Product::Scalar>;
+    static_assert(!std::is_integral_v<scalar>,
+                  "otimes: khatri_rao, face_split and K(rows, cols) of integers cannot be divided, since 1 / n is 0.");
+    return (scalar(1) / detail::amount_as<scalar>(amount)) * k;
 }
 template <class Product>
 requires eigen::is_row_product<Product>

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -191,6 +192,15 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         in_place);
 }
 
+/// Arguments of plan::run in another order.
+template <class Destination, class Other>
+requires(!eigen::lazy_node<Other> &&
+         !any_device_operand<Destination, Other>) void run_bound_plan(const plan&, Destination&, const Other&, void*,
+                                                                      std::int64_t) {
+    static_assert(eigen::always_false<Other>,
+                  "otimes: plan::run(Y, X * K): the destination comes first, then an expression like the planned one.");
+}
+
 /// `on(executor, Y) = expression`; also += and -=. Y may be a view.
 template <class Destination>
 class on_executor {
@@ -214,6 +224,14 @@ public:
         const scoped_executor scope(executor_);
         destination_ -= expression;
     }
+    /// Y = Y * K
+    template <class Operator>
+    void operator*=(const Operator& k) {
+        const scoped_executor scope(executor_);
+        destination_ *= k;
+    }
+    /// An expression of otimes is written without a temporary wherever that is right; nothing is to be promised.
+    [[nodiscard]] on_executor& noalias() noexcept { return *this; }
 
 private:
     const executor& executor_;
@@ -224,7 +242,19 @@ private:
 template <class Destination>
 requires eigen::dense<Destination>
 [[nodiscard]] on_executor<Destination> on(const executor& e, Destination&& destination) {
+    static_assert(
+        !eigen::lazy_node<Destination>,
+        "otimes: on(executor, Y) = X * K: Y is the matrix that is written to, the product stands on the right.");
     return on_executor<Destination>(e, std::forward<Destination>(destination));
+}
+
+/// on(otimes::cpu, Y) = .., on(Y, otimes::cpu()) = ..
+template <class First, class Second>
+requires(std::is_function_v<First> ||
+         (eigen::dense<First> && std::is_base_of_v<executor, Second>)) auto on(const First&, Second& y) {
+    static_assert(eigen::always_false<First>,
+                  "otimes: on(executor, Y) = X * K: the executor stands first and is called, on(otimes::cpu(), Y).");
+    return on_executor<Second&>(cpu(), y);
 }
 
 }  // namespace OTIMES_TARGET

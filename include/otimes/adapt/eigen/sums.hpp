@@ -35,7 +35,7 @@ inline namespace OTIMES_TARGET {
 ///
 /// Shape: rows() x cols(). Lifetime: per factor, as in kron. It never turns into a matrix unless `toDenseMatrix()` says so.
 template <class ScalarType>
-class sum_expr : public Eigen::EigenBase<sum_expr<ScalarType>> {
+class sum_expr : public eigen::operator_base<sum_expr<ScalarType>> {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<ScalarType>;
@@ -117,7 +117,11 @@ public:
     /// @{
     template <class Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
-        return eigen::algebra<sum_expr>::solve(*this, b);
+        if constexpr (eigen::may_solve_for<Rhs, Scalar>()) {
+            return eigen::algebra<sum_expr>::solve(*this, b);
+        } else {
+            return DenseMatrix();
+        }
     }
     /// @}
 
@@ -324,20 +328,16 @@ inline constexpr bool is_sum<sum_expr<Scalar>> = true;
 template <class Type>
 concept kron_operator = is_kron<bare<Type>> || is_sum<bare<Type>>;
 
-/// A dense matrix that is no multiple of an identity.
+/// What is added to an operator entry by entry: Eigen's matrices with structure.
 template <class Type>
-concept dense_beside = dense<Type> && !shift_like<Type>;
+concept sparse_term =
+    diagonal_like<Type> || sparse_matrix_like<Type> || permutation_like<Type> || triangular_like<Type>;
 
-/// What is added to an operator entry by entry: diagonal and sparse matrices.
-template <class Type>
-concept sparse_term = diagonal_like<Type> || sparse_matrix_like<Type>;
-
-template <class Matrix>
-void refuse_dense_beside() {
-    static_assert(always_false<Matrix>,
-                  "otimes: a Kronecker product plus or minus a dense matrix would need all entries of the product. "
-                  "Write K.toDenseMatrix() + M if that is meant, or apply both: X * K + X * M.");
-}
+/// S += term: S + term is what S is.
+template <class Scalar, class Term>
+concept added_in_place = requires(const sum_expr<Scalar>& s, Term&& term) {
+    { s + std::forward<Term>(term) } -> std::same_as<sum_expr<Scalar>>;
+};
 
 template <class Scalar, class Other>
 operator_tree<Scalar> tree_of(const kron_expr<Other>& k) {
@@ -345,8 +345,8 @@ operator_tree<Scalar> tree_of(const kron_expr<Other>& k) {
     append_kron(node, k.node());
     return operator_tree<Scalar>(std::move(node));
 }
-template <class Scalar, bool Permutes>
-operator_tree<Scalar> tree_of(const index_kron<Permutes>& k) {
+template <class Scalar, bool Permutes, bool Fraction>
+operator_tree<Scalar> tree_of(const index_kron<Permutes, Fraction>& k) {
     return tree_of<Scalar>(k.template cast<Scalar>());
 }
 template <class Scalar, class Other>
@@ -493,23 +493,6 @@ requires(eigen::kron_operator<Operator>&& eigen::shifts<Identity, typename Opera
 operator-(const Identity& identity, const Operator& op) {
     return -op + identity;
 }
-/// K + M with a dense M would need the entries of K: refused by a sentence.
-template <class Operator, class Matrix>
-requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator+(const Operator&, const Matrix&) {
-    eigen::refuse_dense_beside<Matrix>();
-}
-template <class Operator, class Matrix>
-requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator+(const Matrix&, const Operator&) {
-    eigen::refuse_dense_beside<Matrix>();
-}
-template <class Operator, class Matrix>
-requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator-(const Operator&, const Matrix&) {
-    eigen::refuse_dense_beside<Matrix>();
-}
-template <class Operator, class Matrix>
-requires(eigen::kron_operator<Operator>&& eigen::dense_beside<Matrix>) void operator-(const Matrix&, const Operator&) {
-    eigen::refuse_dense_beside<Matrix>();
-}
 /// K + d.asDiagonal(), K + W with a sparse W: the vector, the lvalue matrix, is borrowed like a factor.
 template <class Operator, class Matrix>
 requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscard]] auto operator+(const Operator& op,
@@ -537,15 +520,11 @@ requires(eigen::kron_operator<Operator>&& eigen::sparse_term<Matrix>) [[nodiscar
 }
 /// S += K, S -= K, for sums whose number of terms is known at run time. @throws shape_error; S is then as it was
 template <class Scalar, class Term>
-requires requires(const sum_expr<Scalar>& s, Term&& term) {
-    { s + std::forward<Term>(term) } -> std::same_as<sum_expr<Scalar>>;
-}
-sum_expr<Scalar>& operator+=(sum_expr<Scalar>& s, Term&& term) { return s = s + std::forward<Term>(term); }
+requires eigen::added_in_place<Scalar, Term> sum_expr<Scalar>
+&operator+=(sum_expr<Scalar>& s, Term&& term) { return s = s + std::forward<Term>(term); }
 template <class Scalar, class Term>
-requires requires(const sum_expr<Scalar>& s, Term&& term) {
-    { s - std::forward<Term>(term) } -> std::same_as<sum_expr<Scalar>>;
-}
-sum_expr<Scalar>& operator-=(sum_expr<Scalar>& s, Term&& term) { return s = s - std::forward<Term>(term); }
+requires eigen::added_in_place<Scalar, Term> sum_expr<Scalar>
+&operator-=(sum_expr<Scalar>& s, Term&& term) { return s = s - std::forward<Term>(term); }
 /// @}
 
 /// @name Scalar multiples of a sum.

@@ -16,6 +16,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/stacking.hpp>
 #include <otimes/program/errors.hpp>
@@ -46,6 +47,9 @@ public:
         return result;
     }
     operator Eigen::Matrix<Scalar, Eigen::Dynamic, 1>() const { return toVector(); }
+    /// The stacked vector as a row, as in vec(X).transpose() * K.
+    [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> transpose() const { return toVector().transpose(); }
+    [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> adjoint() const { return toVector().adjoint(); }
 
     vec_expr(const vec_expr&) = default;
     vec_expr(vec_expr&&) noexcept = default;
@@ -239,9 +243,9 @@ requires eigen::is_stacked<eigen::bare<Stacked>>
 }
 
 /// A kron of identities and permutations takes the scalar of X.
-template <bool Permutes, class Stacked>
+template <bool Permutes, bool Fraction, class Stacked>
 requires eigen::is_stacked<eigen::bare<Stacked>>
-[[nodiscard]] auto operator*(const index_kron<Permutes>& k, Stacked&& x) {
+[[nodiscard]] auto operator*(const index_kron<Permutes, Fraction>& k, Stacked&& x) {
     return k.template cast<typename eigen::bare<Stacked>::Scalar>() * std::forward<Stacked>(x);
 }
 
@@ -326,6 +330,24 @@ void operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, !ByRows>
     a + b;
 }
 /// @}
+
+/// sum of conj(x(i)) * y(i) of two stacked matrices of one convention, or of one and a vector; where both have one shape nothing is stacked.
+/// @throws shape_error other lengths
+template <class First, class Second>
+requires((eigen::is_stacked<First> && (eigen::is_stacked<Second> || eigen::dense<Second>)) ||
+         (eigen::dense<First> && eigen::is_stacked<Second>)) [[nodiscard]] auto dot(const First& x, const Second& y) {
+    if constexpr (!eigen::is_stacked<First>) {
+        return dot(x, y.toVector());
+    } else if constexpr (!eigen::is_stacked<Second>) {
+        return dot(x.toVector(), y);
+    } else {
+        static_assert(First::by_rows == Second::by_rows,
+                      "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+        return x.matrix().rows() == y.matrix().rows() && x.matrix().cols() == y.matrix().cols()
+                   ? dot(x.matrix(), y.matrix())
+                   : dot(x.toVector(), y.toVector());
+    }
+}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

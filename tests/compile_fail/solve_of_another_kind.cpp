@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// EXPECT: K.solve(B): B is a matrix or a vector. For a Kronecker product B write K.inverse() * B
+// EXPECT: K.solve(B): K and B have different scalar types
+#include <otimes/otimes.hpp>
+
+#include <otimes/algebra.hpp>
+
+Eigen::MatrixXd use(const Eigen::MatrixXd& A, const Eigen::MatrixXf& F) {
+    const auto K = otimes::kron(A, A);
+#ifdef OTIMES_MUST_NOT_COMPILE
+    static_cast<void>(K.solve(K));
+    static_cast<void>(K.solve(F));
+#else
+    static_cast<void>(K.inverse() * K);
+#endif
+    return K.solve(F.cast<double>());
+}

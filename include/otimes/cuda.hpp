@@ -14,6 +14,7 @@
 #include <otimes/device/expressions.hpp>
 #include <otimes/device/kron.hpp>
 #include <otimes/device/matrix.hpp>
+#include <otimes/device/misuse.hpp>
 #include <otimes/device/operands.hpp>
 #include <otimes/device/operators.hpp>
 #include <otimes/device/run.hpp>

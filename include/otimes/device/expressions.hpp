@@ -43,6 +43,23 @@ public:
     }
 };
 
+/// Instantiated by the overload resolution of `dY = K`.
+template <class Scalar>
+struct refuse_matrix {
+    static_assert(
+        always_false<Scalar>,
+        "otimes: a Kronecker product does not turn into a matrix by itself. Multiply it with a matrix: dY = dX * K.");
+    static constexpr int order = 0;
+};
+/// What Kronecker products and their sums in device memory have in common: they are no matrices.
+class no_matrix {
+public:
+    template <class Scalar, int Order, int = refuse_matrix<Scalar>::order>
+    operator DeviceMatrix<Scalar, Order>() const;
+    template <class Scalar, int Order, int = refuse_matrix<Scalar>::order>
+    operator DeviceMap<Scalar, Order>() const;
+};
+
 }  // namespace device
 
 /// `alpha * L * X * R` over device memory, lazy; also a transpose or a scalar multiple of a device matrix alone. Copying it
@@ -219,7 +236,7 @@ private:
 
 /// A Kronecker product with at least one factor in device memory, lazy. Mathematics and laws: expr/kron.hpp.
 template <class ScalarType>
-class device_kron {
+class device_kron : public device::no_matrix {
 public:
     using Scalar = ScalarType;
 
@@ -272,7 +289,7 @@ private:
 /// `dX * S` and `S * dX` are sums of products (device_sum). A multiple of the identity adds to Y without a copy of X. Factors that
 /// several terms share are applied in each of them.
 template <class ScalarType>
-class device_operator {
+class device_operator : public device::no_matrix {
 public:
     using Scalar = ScalarType;
 

@@ -344,7 +344,13 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
             if (reduction != nullptr) {
                 end_in_sums(*reduction, l);
             }
-            list_->push_back(std::move(l));
+            const std::int64_t slices = planning::is_sliced_by_launches(p.tile) ? p.tile.slices : 1;
+            for (std::int64_t slice = 0; slice < slices; ++slice) {
+                list_->push_back(l);
+                const std::int64_t indices = l.fused.group.count_q() * bytes;  // of the slice, times bytes
+                l.y.offset_bytes += indices * l.fused.place.y_inner;
+                l.factors.front().offset_bytes += indices * l.fused.factor_q.front();
+            }
             return;
         }
         if (reduction != nullptr) {
@@ -454,9 +460,11 @@ bool lowering_to_launches::make_fused(const pass& p, const std::vector<pass_exte
     }
     if (!place || (place->inner > 1) != shape.group.outer || (tile.pieces > 1 && place->parts_per_line > 1) ||
         ((shape.group.outer || place->parts_per_line > 1) && place->parts_per_line % tile.rows != 0) ||
-        !planning::why_illegal(shape.group, gpu_).empty()) {
+        !planning::why_illegal(shape.group, gpu_).empty() ||
+        (planning::is_sliced_by_launches(tile) && place->parts_per_line > 1)) {
         return false;
     }
+    shape.group = planning::launched_group(std::move(shape.group));
     shape.place = *place;
     shape.place.parts_per_line *= tile.pieces;
     for (std::size_t k = 0; k < in.size(); ++k) {

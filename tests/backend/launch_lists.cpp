@@ -563,6 +563,27 @@ TEST_CASE("launch lists compute what their programs say") {
     CHECK(fused > 400);  // the fused kernels are reached
 }
 
+TEST_CASE("a factor that no block holds: a launch for each slice of the new index") {
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 8192;  // a factor of 32 x 32 doubles alone
+    for (const auto& chain : std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>{
+             {{32, 32}}, {{32, 32}, {32, 32}}, {{24, 48}}, {{40, 32}, {3, 2}}, {{32, 32}, {5, 5}, {32, 32}}}) {
+        int fused = 0;
+        for (int bits = 0; bits < 32; ++bits) {
+            const test_case t{40,
+                              chain,
+                              (bits & 1) != 0,
+                              (bits & 2) != 0,
+                              (bits & 4) != 0 ? 3 : 0,
+                              (bits & 8) != 0,
+                              (bits & 16) != 0,
+                              false};
+            check<double>(t, {}, small, true, &fused);
+        }
+        CHECK(fused >= 32);  // two launches where nothing stands between the modes
+    }
+}
+
 TEST_CASE("launch lists keep a workspace limit by slabs") {
     const test_case t{53, {{4, 7}, {6, 5}, {3, 4}}, false, true, 0, false, true, false};
     gpu_description small = h200();

@@ -178,6 +178,14 @@ TEST_CASE_TEMPLATE("16-bit elements: sums, in place, infinities, the same bits a
     CHECK(close<Storage>(dY.to_host(),
                          matrix<float, 0>(expected_right(want, std::vector<matrix<float, 0>>{factors[1], factors[0]})),
                          8));
+    dY = dX * (K + 3 * otimes::identity(256));
+    CHECK(close<Storage>(dY.to_host(), matrix<float, 0>(want + 3 * wide_x), 4));
+    dY = dX * otimes::kron_sum(dF[0], dF[1]);
+    const matrix<float, 0> one = matrix<float, 0>::Identity(16, 16);
+    CHECK(close<Storage>(dY.to_host(),
+                         matrix<float, 0>(expected_right(wide_x, std::vector<matrix<float, 0>>{factors[0], one}) +
+                                          expected_right(wide_x, std::vector<matrix<float, 0>>{one, factors[1]})),
+                         6));
     DeviceMatrix<Storage, 1> dZ(X);
     dZ = dZ * K;
     dY = dX * K;

@@ -227,6 +227,37 @@ TEST_CASE(
     CHECK(otimes::planning::why_illegal(eights, hopper) == "");
 }
 
+TEST_CASE("factors that no block holds: slices of the new index, a launch for each, X not where Y is") {
+    const auto passes_of = [](dtype type, std::int64_t rows, const std::vector<int>& extents) {
+        std::vector<mode_spec> factors;
+        for (const int e : extents) {
+            factors.push_back(factor(e, e));
+        }
+        plan made = planned(on_device(rows_program(rows, factors, type)), otimes::h200());
+        check_legal(made, otimes::h200(), type);
+        return made;
+    };
+    const plan two = passes_of(dtype::c128, 512, {128, 128});
+    CHECK(two.passes.size() == 2);
+    CHECK(two.passes[0].out != two.passes[1].out);
+    for (const otimes::pass& one : two.passes) {
+        CHECK(one.tile.slices == 2);
+        CHECK(otimes::planning::is_sliced_by_launches(one.tile));
+        const otimes::planning::gpu_group whole = group_of(one, dtype::c128);
+        const otimes::planning::gpu_group launched = otimes::planning::launched_group(whole);
+        CHECK((launched.p_of(1) == 128 && launched.q_of(1) == 64 && launched.tile.slices == 1));
+        CHECK(one.shared_bytes == otimes::planning::shared_bytes_of(launched));
+    }
+    for (const auto& [type, extent, slices] :
+         {std::tuple{dtype::f64, 256, 4}, std::tuple{dtype::f32, 256, 2}, std::tuple{dtype::c64, 192, 2},
+          std::tuple{dtype::f64, 128, 1}, std::tuple{dtype::f32, 512, 8}}) {
+        CAPTURE(extent);
+        const plan one = passes_of(type, 3000, {extent});
+        CHECK(one.passes.front().tile.slices == slices);
+    }
+    CHECK(passes_of(dtype::f64, 3000, {257}).passes.front().kernel == otimes::pass_kernel::gpu_generic);
+}
+
 TEST_CASE("floats by single TF32 products where that is asked for, never otherwise") {
     const gpu_description hopper = otimes::h200();
     const otimes::program p =

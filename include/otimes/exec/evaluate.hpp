@@ -74,6 +74,10 @@ enum class operands : std::uint8_t {
 /// programs also promote and conjugate, which are steps of their own.
 template <class Scalar, operands Of = operands::any>
 void enable_kernels() noexcept {
+    static_assert(
+        !is_widened(dtype_of<Scalar>()),
+        "otimes: half and bfloat16 are for GPUs; no CPU executor computes in them. Use a DeviceMatrix, or convert "
+        "the operands with .cast<float>().");
     if constexpr (Of == operands::dense && !is_complex(dtype_of<Scalar>())) {
         enable_cpu_kernels<Scalar>();
     } else {

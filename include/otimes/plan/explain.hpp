@@ -230,8 +230,9 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
             const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)
                                                                         : counted(p.tile.rows, "segment");
             return what + (p.tile.pieces > 1 ? " in " + counted(p.tile.pieces, "piece") : "") +
-                   (p.tile.cluster * p.tile.slices > 1 ? " over " + counted(p.tile.cluster * p.tile.slices, "block")
-                                                       : "") +
+                   (is_sliced_by_launches(p.tile)        ? " in " + std::to_string(p.tile.slices) + " launches"
+                    : p.tile.cluster * p.tile.slices > 1 ? " over " + counted(p.tile.cluster * p.tile.slices, "block")
+                                                         : "") +
                    ", " + bytes_text(p.shared_bytes) + " shared";
         }
         case pass_kernel::cpu_tiles: break;

@@ -159,6 +159,7 @@ struct group_request {
     std::int64_t parts_per_line = 1;  ///< rows of a tile must divide it (trailing: unless it is 1)
     std::int64_t inner = 1;           ///< outer: extent below the group
     bool may_alias = false;  ///< the input may lie where the output goes: no block may write what another reads
+    bool one_part = false;   ///< a line is one tensor: where slices of the new index may be written one by one
 };
 
 /// The group of a fused pass: extents of its contracted modes (of a tile: one piece of the first), and its tile.
@@ -297,9 +298,24 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
 
 }  // namespace group_memory
 
+/// True of a single mode by the matrix unit whose factor no block holds whole: a launch for each slice of the new index, each of which reads all of X.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool is_sliced_by_launches(const gpu_tile& t) {
+    return t.slices > 1 && t.trips.size() == 1 && t.trips.front().count == 1 && t.trips.front().matrix;
+}
+
+/// The group of one launch: of a group that is sliced by launches one slice, else the group.
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group launched_group(gpu_group g) {
+    if (is_sliced_by_launches(g.tile) && g.modes() == 1) {
+        g.q.front() /= g.tile.slices;
+        g.tile.slices = 1;
+    }
+    return g;
+}
+
 /// Dynamic shared memory of a block, exactly. @pre every level is in one trip.
-OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& g) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group& whole) {
     using namespace group_memory;
+    const gpu_group g = launched_group(whole);
     const std::int64_t vector = vector_of(g.type);
     const gpu_tile& t = g.tile;
     std::int64_t factors = 0;
@@ -377,7 +393,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_grou
 }
 
 /// Why the kernels or a GPU cannot run a group; empty: they can.
-OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& g, const gpu_description& gpu) {
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& whole, const gpu_description& gpu) {
+    if (is_sliced_by_launches(whole.tile) &&
+        (whole.modes() != 1 || whole.q_of(1) % whole.tile.slices != 0 || whole.ending != gpu_ending::stored ||
+         whole.scattered || whole.addend || whole.terms != 1 || whole.inputs != 1 || whole.sum ||
+         !whole.moves.empty())) {
+        return "slices by launches: one mode by the matrix unit, of one product that is stored";
+    }
+    const gpu_group g = launched_group(whole);
     const gpu_tile& t = g.tile;
     const bool single = accumulator_of(g.type) == dtype::f32;
     const std::int32_t granule = unit_granule(g.type);

@@ -207,7 +207,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         request.groups = place->groups();
         request.parts_per_line = place->parts_per_line;
         request.inner = place->inner;
-        request.may_alias = inner_in;  // what lies between two passes may lie in Y
+        request.may_alias = inner_in && setting.through_y;  // what lies between two passes may lie in Y
+        request.one_part = place->parts_per_line == 1;
         std::vector<std::int32_t> level_of(p.modes.size(), 0);
         for (std::size_t k = 0; k < p.modes.size(); ++k) {
             if (contracted[k] != 0) {
@@ -288,10 +289,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     const double bytes_out = elements_out * bytes_each * (p.add ? 2.0 : 1.0);
     const double far = known_rate(gpu.memory_bytes_per_second);
     const double near = setting.in_l2 ? known_rate(gpu.l2_bytes_per_second) : far;
-    const double seconds_memory = bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
+    const double reads = is_sliced_by_launches(p.tile) ? p.tile.slices : 1;  // of the input
+    const double seconds_memory = reads * bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
                                   (p.tile.pieces - 1) * bytes_out / known_rate(gpu.l2_bytes_per_second);
     p.flops = static_cast<std::int64_t>(flops);
-    p.bytes = static_cast<std::int64_t>(bytes_in + p.tile.pieces * bytes_out + factor_bytes);
+    p.bytes = static_cast<std::int64_t>(reads * bytes_in + p.tile.pieces * bytes_out + factor_bytes);
     p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
     p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
     double seconds = std::hypot(seconds_memory, seconds_compute);
@@ -719,7 +721,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
             (reduction == nullptr && make(slab_of(slab_extent), true, false, nullptr)) ||
                 make(slab_of(slab_extent), false, false, nullptr);
         }
-        if (reduction != nullptr && passes.back().tile.trips.empty()) {  // no fused kernel: stored after all
+        if (reduction != nullptr && (passes.back().tile.trips.empty() || is_sliced_by_launches(passes.back().tile))) {
+            // No one kernel: stored after all.
             reduction = nullptr;
             lay_out();
             make(slab_choice{}, true, false, nullptr) || make(slab_choice{}, false, false, nullptr);

@@ -37,10 +37,14 @@ public:
     void* allocate(std::size_t bytes, CUstream_st*) override {
         ++allocations;
         most = std::max(most.load(), bytes);
-        return otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
+        void* const memory = otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
+        otimes::gpu().synchronize();  // it is another stream's
+        return memory;
     }
-    void deallocate(void* memory, std::size_t bytes, CUstream_st*) noexcept override {
+    void deallocate(void* memory, std::size_t bytes, CUstream_st* stream) noexcept override {
         ++releases;
+        static const driver cuda;
+        cuda.stream_synchronize(stream);
         otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
     }
     std::atomic<int> allocations{0};

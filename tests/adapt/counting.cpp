@@ -35,6 +35,34 @@ support::allocations count(int expected_runs, const Statement& statement) {
     return seen;
 }
 
+// Counts what the cpu executor itself allocates: lowering and planning happen outside.
+class measuring_executor final : public otimes::executor {
+public:
+    [[nodiscard]] std::string_view name() const noexcept override { return "measuring"; }
+    [[nodiscard]] const otimes::machine& target() const noexcept override { return otimes::cpu().target(); }
+    [[nodiscard]] otimes::placement where() const noexcept override { return otimes::placement::cpu; }
+    [[nodiscard]] otimes::plan plan_for(const otimes::program& p) const override { return otimes::cpu().plan_for(p); }
+    void run(const otimes::plan& p, const otimes::bindings& b, otimes::workspace_view workspace) const override {
+        const support::allocation_counter counter;
+        otimes::cpu().run(p, b, workspace);
+        seen_ = counter.seen();
+    }
+    [[nodiscard]] support::allocations seen() const { return seen_; }
+
+private:
+    mutable support::allocations seen_;
+};
+
+// What the executor allocates when it runs the plan of `statement` again.
+template <class Statement>
+support::allocations count_in_executor(const Statement& statement) {
+    const measuring_executor executor;
+    const otimes::scoped_executor scope(executor);
+    statement();
+    statement();
+    return executor.seen();
+}
+
 #define CHECK_NO_ALLOCATION(seen)                 \
     do {                                          \
         const auto allocated = seen;              \
@@ -73,6 +101,41 @@ TEST_CASE("sums: one evaluation for each product, no allocation") {
     CHECK_NO_ALLOCATION(count(1, [&] { Y = X * K - Y; }));
     CHECK_NO_ALLOCATION(count(2, [&] { Y = X * K + Z * K; }));
     CHECK_NO_ALLOCATION(count(2, [&] { Y = X * K + Z - Z * K; }));
+}
+
+TEST_CASE("the executor allocates nothing when it runs a plan again, whatever its steps are") {
+    const vector_d d = random(8, 1, 5);
+    const vector_d diagonal = random(64, 1, 6);
+    Eigen::SparseMatrix<double> w(8, 8);
+    for (Index i = 0; i < 8; ++i) {
+        w.insert(i, i * 5 % 8) = 1.0 + static_cast<double>(i);
+    }
+    const matrix_d T = random(40, 40, 7);
+    const matrix_d wide = random(96, 320, 8);
+    const auto with_function = otimes::matrix_free<double>(8, 8, [](bool transposed, const auto& in, auto& out) {
+        if (transposed) {
+            out.noalias() = A.transpose() * in;
+        } else {
+            out.noalias() = A * in;
+        }
+    });
+    matrix_d Y;
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * kron(A, d.asDiagonal()); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * kron(otimes::stride_permutation(8, 2), A); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * kron(w, A); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * kron(A, w); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * kron(with_function, A); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = wide * kron(A, T.triangularView<Eigen::Lower>()); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = wide * kron(T.triangularView<Eigen::UnitUpper>(), A); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = wide.topRows(3) * kron(A, T.triangularView<Eigen::Lower>()); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * (kron(A, B) + kron(B, A)); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * (kron(A, B) + diagonal.asDiagonal()); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { Y = X * (otimes::kron_sum(A, B) + 0.5 * otimes::identity()); }));
+    row_major_d rows = X;
+    row_major_d out;
+    CHECK_NO_ALLOCATION(count_in_executor([&] { out = rows * (kron(A, B) + kron(B, A)); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { out = rows * otimes::kron_sum(A, B); }));
+    CHECK_NO_ALLOCATION(count_in_executor([&] { out = rows * kron(A, w); }));
 }
 
 TEST_CASE("blocks of one matrix that do not meet need no temporary") {

@@ -4,13 +4,14 @@
 /// step loops are made of.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
+#include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/program/program.hpp>
@@ -25,11 +26,10 @@ struct loop_index {
     std::array<std::int64_t, 3> stride = {0, 0, 0};
 };
 
-/// The nest over all modes but `skipped` (-1: none), the one with the smallest
-/// stride in `out` last.
-inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const reference_loops::view& in,
-                                         const reference_loops::view& factor, std::int32_t skipped) {
-    std::vector<loop_index> nest;
+/// Writes the nest over all modes but `skipped` (-1: none), the one with the smallest stride in `out` last.
+inline void loop_nest(const reference_loops::view& out, const reference_loops::view& in,
+                      const reference_loops::view& factor, std::int32_t skipped, std::vector<loop_index>& nest) {
+    nest.clear();
     for (std::size_t k = 0; k < out.modes.size(); ++k) {
         if (static_cast<std::int32_t>(k) == skipped || (out.modes[k].extent == 1 && in.modes[k].extent == 1)) {
             continue;
@@ -38,9 +38,11 @@ inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const
             {out.modes[k].extent,
              {out.modes[k].stride, in.modes[k].stride, k < factor.modes.size() ? factor.modes[k].stride : 0}});
     }
-    std::stable_sort(nest.begin(), nest.end(), [](const loop_index& a, const loop_index& b) {
-        return std::abs(a.stride[0]) > std::abs(b.stride[0]);
-    });
+    for (std::size_t end = 1; end < nest.size(); ++end) {  // by insertion: std::stable_sort takes memory
+        for (std::size_t k = end; k > 0 && std::abs(nest[k].stride[0]) > std::abs(nest[k - 1].stride[0]); --k) {
+            std::swap(nest[k], nest[k - 1]);
+        }
+    }
     // Neighbours that lie without a gap in every operand are one loop.
     for (std::size_t k = nest.size(); k-- > 1;) {
         bool joined = true;
@@ -52,7 +54,6 @@ inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const
             nest.erase(nest.begin() + static_cast<std::ptrdiff_t>(k));
         }
     }
-    return nest;
 }
 
 /// Calls f(offsets of the three operands) for every index of the nest but its
@@ -60,7 +61,9 @@ inline std::vector<loop_index> loop_nest(const reference_loops::view& out, const
 template <class Function>
 void for_each_run(const std::vector<loop_index>& nest, Function&& f) {
     const std::size_t outer = nest.empty() ? 0 : nest.size() - 1;
-    std::vector<std::int64_t> at(outer, 0);
+    kept_vector<std::int64_t, loop_index> kept;
+    std::vector<std::int64_t>& at = *kept;
+    at.assign(outer, 0);
     std::array<std::int64_t, 3> offset = {0, 0, 0};
     for (const loop_index& l : nest) {
         if (l.extent == 0) {

@@ -140,11 +140,10 @@ public:
         factors_.resize(packed);
         for (job& j : jobs_) {
             if (j.step->kind == step_kind::contract) {
-                sweep one;
-                one.p_extent = j.p_extent;
-                one.q_extent = j.q_extent;
-                one.factors.push_back(j.step->factor);
-                pack_factors<Real, components>(source, b, one, j.inner == 1, factors_.data() + j.packed);
+                sweep_.p_extent = j.p_extent;
+                sweep_.q_extent = j.q_extent;
+                sweep_.factors.assign(1, j.step->factor);
+                pack_factors<Real, components>(source, b, sweep_, j.inner == 1, factors_.data() + j.packed);
             }
         }
         return true;
@@ -161,10 +160,10 @@ public:
         if (threads > 1 && !reduces_) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
             {
-                std::vector<Real> scratch(reals);
+                const workspace_lease lease(reals * sizeof(Real));
                 const std::int64_t me = omp_get_thread_num();
                 const std::int64_t count = omp_get_num_threads();
-                run_rows(rows_ * me / count, rows_ * (me + 1) / count, scratch.data());
+                run_rows(rows_ * me / count, rows_ * (me + 1) / count, reinterpret_cast<Real*>(lease.data()));
             }
             return;
         }
@@ -180,6 +179,10 @@ private:
         std::int64_t row_stride = 0;  ///< in elements; 0 for a temporary
         std::int64_t offset = 0;      ///< of a temporary in the scratch memory, in elements
         std::int64_t last_use = -1;
+    };
+    struct range {
+        std::int64_t begin, end;
+        std::int64_t last_use;
     };
     struct job {
         const otimes::step* step = nullptr;
@@ -289,11 +292,7 @@ private:
     /// Temporaries share scratch memory where their lives do not meet.
     void place_temporaries() {
         scratch_elements_ = 0;
-        struct range {
-            std::int64_t begin, end;
-            std::int64_t last_use;
-        };
-        std::vector<range> taken;
+        taken_.clear();
         for (std::size_t position = 0; position < jobs_.size(); ++position) {
             const std::int32_t id = jobs_[position].step->out;
             row_tensor& t = tensors_[static_cast<std::size_t>(id)];
@@ -301,19 +300,19 @@ private:
                 continue;
             }
             const auto now = static_cast<std::int64_t>(position);
-            std::erase_if(taken, [now](const range& r) { return r.last_use < now; });
-            std::sort(taken.begin(), taken.end(), [](const range& a, const range& b) { return a.begin < b.begin; });
+            std::erase_if(taken_, [now](const range& r) { return r.last_use < now; });
+            std::sort(taken_.begin(), taken_.end(), [](const range& a, const range& b) { return a.begin < b.begin; });
             const std::int64_t length =
                 (t.elements * batch_ + 15) / 16 * 16 + 16;  // whole registers may be read behind the end
             std::int64_t at = 0;
-            for (const range& r : taken) {
+            for (const range& r : taken_) {
                 if (at + length <= r.begin) {
                     break;
                 }
                 at = (std::max)(at, r.end);
             }
             t.offset = at;
-            taken.push_back({at, at + length, t.last_use});
+            taken_.push_back({at, at + length, t.last_use});
             scratch_elements_ = (std::max)(scratch_elements_, at + length);
         }
     }
@@ -464,6 +463,8 @@ private:
     std::vector<row_tensor> tensors_;
     std::vector<job> jobs_;
     std::vector<Real> factors_;
+    sweep sweep_;               ///< a factor as pack_factors reads it
+    std::vector<range> taken_;  ///< scratch memory in use, while temporaries are placed
 };
 
 /// The steps of `source` row by row, in the order of the program. False where that is not possible, where a row of everything

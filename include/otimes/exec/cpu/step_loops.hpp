@@ -12,6 +12,7 @@
 
 #include <otimes/exec/cpu/loop_nest.hpp>
 #include <otimes/exec/cpu/triangular.hpp>
+#include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/program/program.hpp>
@@ -83,12 +84,12 @@ struct sparse_triplet {
 };
 
 template <class Scalar>
-std::vector<sparse_triplet<Scalar>> triplets_of(const reference_loops::view& factor) {
+void triplets_of(const reference_loops::view& factor, std::vector<sparse_triplet<Scalar>>& result) {
     const sparse_elements s = static_cast<const sparse_operand*>(factor.data)->elements();
     const bool p_is_row = factor.modes[factor.modes.size() - 2].stride != 0;
     reference_loops::view values = factor;
     values.data = const_cast<void*>(s.values);
-    std::vector<sparse_triplet<Scalar>> result;
+    result.clear();
     result.reserve(static_cast<std::size_t>(s.stored()));
     for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
         for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
@@ -98,7 +99,6 @@ std::vector<sparse_triplet<Scalar>> triplets_of(const reference_loops::view& fac
                 {inner_is_p ? inner : outer, inner_is_p ? outer : inner, reference_loops::read<Scalar>(values, k)});
         }
     }
-    return result;
 }
 
 /// Evaluates one step. False when it is none of those that these loops know; then nothing has been written.
@@ -116,9 +116,11 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     const auto on = static_cast<std::size_t>(s.mode < 0 ? 0 : s.mode);
     const factor_kind kind = source.at(s.factor).kind;
     const reference_loops::view none;
+    kept_vector<loop_index, program> kept_nest;
+    std::vector<loop_index>& nest = *kept_nest;
 
     if (s.kind == step_kind::scale && s.variant == step_variant::none && !factor.conjugate) {
-        const std::vector<loop_index> nest = loop_nest(out, in, factor, -1);
+        loop_nest(out, in, factor, -1, nest);
         if (factor.type == type) {
             scale_elements(nest, y, x, static_cast<const Scalar*>(factor.data), s.add, alpha);
             return true;
@@ -139,7 +141,7 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     if (!moves && !sparse && !callback) {
         return false;
     }
-    const std::vector<loop_index> nest = loop_nest(out, in, none, static_cast<std::int32_t>(on));
+    loop_nest(out, in, none, static_cast<std::int32_t>(on), nest);
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
     const mode& to_mode = out.modes[on];
     const mode& from_mode = in.modes[on];
@@ -150,7 +152,9 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
         const std::uint16_t bytes = source.at(s.factor).scalar_bytes;
         const bool gather = s.kind == step_kind::gather;
         const std::int64_t count = gather ? to_mode.extent : from_mode.extent;
-        std::vector<std::int64_t> index(static_cast<std::size_t>(count));
+        kept_vector<std::int64_t, step> kept_index;
+        std::vector<std::int64_t>& index = *kept_index;
+        index.resize(static_cast<std::size_t>(count));
         for (std::int64_t j = 0; j < count; ++j) {
             index[static_cast<std::size_t>(j)] = reference_loops::index_at(factor, bytes, j);
         }
@@ -177,7 +181,9 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
         return true;
     }
     if (sparse) {
-        std::vector<sparse_triplet<Scalar>> elements = triplets_of<Scalar>(factor);
+        kept_vector<sparse_triplet<Scalar>, step> kept_elements;
+        std::vector<sparse_triplet<Scalar>>& elements = *kept_elements;
+        triplets_of<Scalar>(factor, elements);
         for (sparse_triplet<Scalar>& e : elements) {
             e.value = alpha * e.value;
         }
@@ -209,18 +215,22 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     const std::int64_t longest = (std::max)({from_mode.extent, to_mode.extent, std::int64_t{1}});
     const std::int64_t most_fibres =
         (std::max)(std::int64_t{1}, (std::min)({std::int64_t{64}, run.extent, std::int64_t{4096} / longest}));
-    std::vector<Scalar> packed(static_cast<std::size_t>(from_mode.extent * most_fibres));
-    std::vector<Scalar> image(static_cast<std::size_t>(to_mode.extent * most_fibres));
+    struct inputs;
+    struct images;
+    kept_vector<Scalar, inputs> packed;
+    kept_vector<Scalar, images> image;
+    packed->assign(static_cast<std::size_t>(from_mode.extent * most_fibres), Scalar(0));
+    image->assign(static_cast<std::size_t>(to_mode.extent * most_fibres), Scalar(0));
     for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
         for (std::int64_t begin = 0; begin < run.extent; begin += most_fibres) {
             const std::int64_t fibres = (std::min)(most_fibres, run.extent - begin);
             for (std::int64_t i = 0; i < fibres; ++i) {
-                move_run(packed.data() + i * from_mode.extent, 1, x + at[1] + (begin + i) * run.stride[1],
+                move_run(packed->data() + i * from_mode.extent, 1, x + at[1] + (begin + i) * run.stride[1],
                          from_mode.stride, from_mode.extent, false, Scalar(1));
             }
-            operand.apply(operand.object, transposed, packed.data(), image.data(), fibres);
+            operand.apply(operand.object, transposed, packed->data(), image->data(), fibres);
             for (std::int64_t i = 0; i < fibres; ++i) {
-                move_run(y + at[0] + (begin + i) * run.stride[0], to_mode.stride, image.data() + i * to_mode.extent, 1,
+                move_run(y + at[0] + (begin + i) * run.stride[0], to_mode.stride, image->data() + i * to_mode.extent, 1,
                          to_mode.extent, s.add, alpha);
             }
         }

@@ -20,6 +20,7 @@
 #include <otimes/exec/cpu/factors.hpp>
 #include <otimes/exec/cpu/loop_nest.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
+#include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/program/bindings.hpp>
@@ -45,34 +46,34 @@ class packed_triangle {
     static constexpr int components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
 
 public:
-    packed_triangle(const step_operand& factor, step_variant part, std::int64_t p_extent, std::int64_t q_extent,
-                    bool as_row) {
+    /// Packs a triangle into the memory of the one before.
+    void pack(const step_operand& factor, step_variant part, std::int64_t p_extent, std::int64_t q_extent,
+              bool as_row) {
         const bool lower = part == step_variant::lower || part == step_variant::unit_lower;
         const bool unit = part == step_variant::unit_lower || part == step_variant::unit_upper;
         const mode& mp = factor.modes[factor.modes.size() - 2];
         const mode& mq = factor.modes[factor.modes.size() - 1];
-        std::vector<Scalar> dense(static_cast<std::size_t>(p_extent * q_extent),
-                                  Scalar(0));  // by p
+        dense_.assign(static_cast<std::size_t>(p_extent * q_extent), Scalar(0));
         for (std::int64_t p = 0; p < p_extent; ++p) {
             const std::int64_t first = lower ? 0 : p;
             const std::int64_t end = lower ? (std::min)(p + 1, q_extent) : q_extent;
             for (std::int64_t q = first; q < end; ++q) {
-                dense[static_cast<std::size_t>(p * q_extent + q)] =
+                dense_[static_cast<std::size_t>(p * q_extent + q)] =
                     unit && p == q ? Scalar(1) : reference_loops::read<Scalar>(factor, p * mp.stride + q * mq.stride);
             }
         }
         constexpr std::int64_t granule = 8;
         const std::int64_t width =
             std::clamp<std::int64_t>(q_extent / 12 / granule * granule, granule, std::int64_t{8} * granule);
-        program one;
         tensor t;
         t.type = dtype_of<Scalar>();
         t.role = tensor_role::factor;
         t.binding = 0;
-        bindings bound;
-        bound.pointers.push_back(nullptr);
-        sweep s;
-        s.factors.push_back(0);
+        bound_.pointers.clear();
+        bound_.pointers.push_back(nullptr);
+        sweep_.factors.assign(1, 0);
+        blocks_.clear();
+        memory_.clear();
         for (std::int64_t q = 0; q < q_extent; q += width) {
             triangle_block<Real> block;
             block.q_begin = q;
@@ -81,17 +82,17 @@ public:
             block.p_count = lower ? p_extent - block.p_begin : (std::min)(p_extent, q + block.q_count);
             block.packed = memory_.size();
             if (block.p_count > 0) {
-                one.clear();
-                one.add_tensor(t);
-                one.add_mode(block.p_count, q_extent);
-                one.add_mode(block.q_count, 1);
-                bound.pointers[0] = dense.data() + block.p_begin * q_extent + q;
-                s.p_extent = block.p_count;
-                s.q_extent = block.q_count;
-                memory_.resize(memory_.size() +
-                               static_cast<std::size_t>(packed_reals<Real, components>(
-                                   static_cast<std::ptrdiff_t>(s.p_extent), static_cast<std::ptrdiff_t>(s.q_extent))));
-                pack_factors<Real, components>(one, bound, s, as_row, memory_.data() + block.packed);
+                one_.clear();
+                one_.add_tensor(t);
+                one_.add_mode(block.p_count, q_extent);
+                one_.add_mode(block.q_count, 1);
+                bound_.pointers[0] = dense_.data() + block.p_begin * q_extent + q;
+                sweep_.p_extent = block.p_count;
+                sweep_.q_extent = block.q_count;
+                memory_.resize(memory_.size() + static_cast<std::size_t>(packed_reals<Real, components>(
+                                                    static_cast<std::ptrdiff_t>(sweep_.p_extent),
+                                                    static_cast<std::ptrdiff_t>(sweep_.q_extent))));
+                pack_factors<Real, components>(one_, bound_, sweep_, as_row, memory_.data() + block.packed);
             }
             blocks_.push_back(block);
         }
@@ -116,6 +117,10 @@ public:
 private:
     std::vector<triangle_block<Real>> blocks_;
     std::vector<Real> memory_;
+    std::vector<Scalar> dense_;  ///< by p
+    program one_;                ///< a block as pack_factors reads it
+    bindings bound_;
+    sweep sweep_;
 };
 
 /// The contraction of a step. False where the reference loops must do it.
@@ -132,11 +137,15 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
         return false;
     }
     const step_operand none;
-    const std::vector<loop_index> nest = loop_nest(out, in, none, static_cast<std::int32_t>(on));
+    kept_vector<loop_index, sweep> kept_nest;
+    std::vector<loop_index>& nest = *kept_nest;
+    loop_nest(out, in, none, static_cast<std::int32_t>(on), nest);
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
     const bool rows = from_mode.stride == 1 && to_mode.stride == 1;
     const bool fibres = !rows && run.stride[0] == 1 && run.stride[1] == 1 && run.extent * components >= width;
-    const packed_triangle<Scalar> triangle(factor, s.variant, from_mode.extent, to_mode.extent, rows);
+    thread_local packed_triangle<Scalar> kept_triangle;  // keeps its memory; nothing below evaluates another step
+    packed_triangle<Scalar>& triangle = kept_triangle;
+    triangle.pack(factor, s.variant, from_mode.extent, to_mode.extent, rows);
     if (triangle.has_empty_columns()) {
         return false;
     }
@@ -193,8 +202,14 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
     // Neither the mode nor the fibres lie side by side: through tiles in which
     // the fibres do.
     const std::int64_t lanes = (std::min)(chunk, (run.extent + width - 1) / width * width);
-    std::vector<Scalar> tile_in(static_cast<std::size_t>(from_mode.extent * lanes), Scalar(0));
-    std::vector<Scalar> tile_out(static_cast<std::size_t>(to_mode.extent * lanes), Scalar(0));
+    struct inputs;
+    struct outputs;
+    kept_vector<Scalar, inputs> kept_in;
+    kept_vector<Scalar, outputs> kept_out;
+    std::vector<Scalar>& tile_in = *kept_in;
+    std::vector<Scalar>& tile_out = *kept_out;
+    tile_in.assign(static_cast<std::size_t>(from_mode.extent * lanes), Scalar(0));
+    tile_out.assign(static_cast<std::size_t>(to_mode.extent * lanes), Scalar(0));
     j.finish = epilogue::store;
     j.x_p = static_cast<std::ptrdiff_t>(lanes) * components;
     j.y_q = j.x_p;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <new>
+#include <vector>
 
 #include <otimes/exec/target.hpp>
 
@@ -73,6 +74,30 @@ private:
     workspace_pool* pool_ = nullptr;
     workspace_pool own_;
     void* data_ = nullptr;
+};
+
+/// A vector, empty at first, whose memory the thread keeps for the next one of the same use; inside another run (a callback that
+/// evaluates) it has memory of its own.
+template <class Value, class Use>
+class kept_vector {
+public:
+    kept_vector() noexcept {
+        own_.swap(mine());
+        own_.clear();
+    }
+    kept_vector(const kept_vector&) = delete;
+    kept_vector& operator=(const kept_vector&) = delete;
+    ~kept_vector() { own_.swap(mine()); }
+
+    [[nodiscard]] std::vector<Value>& operator*() noexcept { return own_; }
+    [[nodiscard]] std::vector<Value>* operator->() noexcept { return &own_; }
+
+private:
+    static std::vector<Value>& mine() noexcept {
+        thread_local std::vector<Value> kept;
+        return kept;
+    }
+    std::vector<Value> own_;
 };
 
 }  // namespace cpu_detail

@@ -60,7 +60,7 @@ require_tools() {
     compiler=$(find_compiler)
     if ! printf '#include <concepts>\n#include <span>\ntemplate <std::integral Index> struct s {};\ns<int> x;\n' |
         "$compiler" -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1; then
-        fail "otimes needs a C++20 compiler (g++ 11, clang++ 14 or newer); $compiler is:" "$("$compiler" --version | head -n 1)" \
+        fail "otimes needs a C++20 compiler (g++ 12, clang++ 14 or newer); $compiler is:" "$("$compiler" --version | head -n 1)" \
             "Set CXX to a newer one."
     fi
 }

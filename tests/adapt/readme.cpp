@@ -20,7 +20,7 @@ int main() {
     const Eigen::MatrixXd X = Eigen::MatrixXd::Random(100, 256);
 
     const auto K = otimes::kron(A, B, C);             // 256 x 320, an expression: nothing is computed or stored
-    Eigen::MatrixXd Y = X * K;                        // three passes over X, one for each factor
+    Eigen::MatrixXd Y = X * K;                        // factor by factor, in two passes over memory
     Y.noalias() += 2.0 * X * otimes::kron(A, B, -C);  // added in place, without a temporary
 
     std::cout << "error: " << (Y + X * K.toDenseMatrix()).norm() << '\n';

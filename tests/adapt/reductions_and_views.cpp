@@ -224,6 +224,10 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
     CHECK(distance(K(rows, cols) * V, picked * V) < 1e-12);
     const Eigen::VectorXi from_eigen = (Eigen::VectorXi(3) << 5, 1, 1).finished();
     CHECK(distance(U * K(rows, from_eigen), U * picked) < 1e-12);
+    CHECK(distance(U * otimes::selected(K, rows, from_eigen), U * picked) < 1e-12);
+    CHECK(distance(otimes::selected_rows(K, std::vector<int>{3, 35, 0, 3, 17}) * T, picked_rows * T) < 1e-12);
+    CHECK(distance(matrix<Scalar>(otimes::selected_columns(K, from_eigen).toDenseMatrix()), picked_cols) < 1e-12);
+    CHECK(distance(otimes::selected_rows(K, 35) * T, picked_rows.row(1) * T) < 1e-12);
     CHECK(distance(K(35, cols) * V, picked.row(1) * V) < 1e-12);
     CHECK(distance(K(rows, otimes::eigen::all_indices()) * T, picked_rows * T) < 1e-12);
     CHECK(distance(matrix<Scalar>(K(otimes::eigen::all_indices(), cols).toDenseMatrix()), picked_cols) < 1e-12);

@@ -82,6 +82,9 @@ void check_selected() {
     run(selected_columns(2 * K, {5}), host(Scalar(2) * entries(k, all_rows, {5})));
     run(selected(K.transpose(), {5, 7}, {29, 1}), entries(host(k.transpose()), {5, 7}, {29, 1}));
     run(K(2, std::array<int, 3>{1, 0, 23}), entries(k, {2}, {1, 0, 23}));
+    run(selected(K, std::array<int, 2>{2, 0}, list{1, 0, 23}), entries(k, {2, 0}, {1, 0, 23}));
+    run(selected_rows(K, std::array<int, 2>{4, 4}), entries(k, {4, 4}, all_cols));
+    run(selected_columns(K, 5), entries(k, all_rows, {5}));
     // Each way was taken; an identity and a sparse factor leave one.
     using otimes::device::selecting;
     const host wide = random(40, 40, 6);

@@ -3,6 +3,7 @@
 #
 # * a block of C++ is either preceded by a line `<!-- from FILE NAME -->` and then equals the lines of FILE between `// [NAME]`
 #   and `// [/NAME]`, less their common indentation; or by `<!-- not compiled: reason -->`;
+# * a block of something else that is preceded by `<!-- part of FILE -->` is in FILE, line by line;
 # * a relative link leads to a file that exists.
 set -u
 cd "$1" || exit 2
@@ -20,20 +21,42 @@ region() {
         END { exit !closed }' "$1"
 }
 
+# part_of FILE: whether the lines of standard input follow each other in FILE.
+part_of() {
+    awk 'NR == FNR { want[++count] = $0; next }
+        { have[FNR] = $0; last = FNR }
+        END {
+            for (start = 0; start + count <= last; ++start) {
+                for (k = 1; k <= count && have[start + k] == want[k]; ++k) {}
+                if (count && k > count) exit 0
+            }
+            exit 1
+        }' - "$1"
+}
+
 for document in $files; do
     # Writes each C++ block to a numbered file, its first line the line number and the marker before it.
     rm -f "$folder"/*
     awk -v folder="$folder" '
-        /^```(cpp|c\+\+)/ { inside = 1; block = sprintf("%s/%03d", folder, ++count); print FNR " " marker >block; next }
+        /^```(cpp|c\+\+)/ || (/^```/ && !inside && marker ~ /^<!-- part of/) { inside = 1; block = sprintf("%s/%03d", folder, ++count); print FNR " " marker >block; next }
         /^```/ && inside { inside = 0; close(block); next }
         inside { print >block; next }
-        /^<!-- (from|not compiled)/ { marker = $0; next }
+        /^<!-- (from|not compiled|part of)/ { marker = $0; next }
         NF { marker = "" }' "$document"
     for block in "$folder"/*; do
         [ -e "$block" ] || continue
         read -r line marker <"$block"
         case $marker in
             "<!-- not compiled: "*) continue ;;
+            "<!-- part of "*)
+                # shellcheck disable=SC2086
+                set -- $marker
+                if ! tail -n +2 "$block" | part_of "$4"; then
+                    echo "$document:$line: is not in $4"
+                    status=1
+                fi
+                continue
+                ;;
             "<!-- from "*) ;;
             *)
                 echo "$document:$line: this C++ is not copied from compiled code (<!-- from FILE NAME -->)"

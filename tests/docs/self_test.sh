@@ -63,6 +63,20 @@ if (x) {
 }
 ```
 EOF
+expect accepted "a part of another file" <<'EOF'
+<!-- part of code.cpp -->
+```
+    int x = 1;
+    if (x) {
+```
+EOF
+expect refused "what is no part of another file" <<'EOF'
+<!-- part of code.cpp -->
+```
+    int x = 1;
+    if (y) {
+```
+EOF
 expect refused "a broken link" <<'EOF'
 See [here](docs/nowhere.md#part).
 EOF

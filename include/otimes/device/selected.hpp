@@ -288,6 +288,18 @@ template <class Scalar>
 [[nodiscard]] device_selected<Scalar> selected_columns(const device_kron<Scalar>& k, std::vector<std::int64_t> cols) {
     return {k, std::nullopt, std::move(cols)};
 }
+template <class Scalar, detail::index_list Rows, detail::index_list Cols>
+[[nodiscard]] device_selected<Scalar> selected(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols) {
+    return {k, detail::indices_of(rows), detail::indices_of(cols)};
+}
+template <class Scalar, detail::index_list Rows>
+[[nodiscard]] device_selected<Scalar> selected_rows(const device_kron<Scalar>& k, const Rows& rows) {
+    return {k, detail::indices_of(rows), std::nullopt};
+}
+template <class Scalar, detail::index_list Cols>
+[[nodiscard]] device_selected<Scalar> selected_columns(const device_kron<Scalar>& k, const Cols& cols) {
+    return {k, std::nullopt, detail::indices_of(cols)};
+}
 /// @}
 
 /// @name Products with a matrix, a multiple or a transpose in device memory; what they are multiplied with is queued at once, the last application is

@@ -632,7 +632,8 @@ void append_structure(kron_node<Scalar>& node, Argument&& argument) {
 /// @}
 
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
-/// Eigen matrices and expressions, `identity(n)`, other krons (flattened).
+/// Eigen matrices and expressions, `identity(n)`, diagonal, permutation and sparse matrices, triangular and self-adjoint views, the
+/// factors of structured.hpp, other krons (flattened).
 /// Scalar: the common one; double when no argument has one (of identities and permutations alone see index_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&

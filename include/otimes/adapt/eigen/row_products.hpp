@@ -230,6 +230,17 @@ template <class Scalar>
     eigen::check_selection(k, cols, k.cols(), "column ");
     return selected_rows(k.transpose(), cols).transpose();
 }
+/// @name The same of any list of indices that K(rows, cols) takes.
+/// @{
+template <class Scalar, detail::index_list Rows>
+[[nodiscard]] row_product_expr<Scalar> selected_rows(const kron_expr<Scalar>& k, const Rows& rows) {
+    return selected_rows(k, detail::indices_of(rows));
+}
+template <class Scalar, detail::index_list Cols>
+[[nodiscard]] row_product_expr<Scalar> selected_columns(const kron_expr<Scalar>& k, const Cols& cols) {
+    return selected_columns(k, detail::indices_of(cols));
+}
+/// @}
 
 /// K(rows, cols), lazy: `selected(K, rows, cols) * X` and `X * selected(..)`.
 template <class ScalarType>
@@ -340,6 +351,10 @@ template <class Scalar>
 [[nodiscard]] selected_expr<Scalar> selected(const kron_expr<Scalar>& k, std::vector<std::int64_t> rows,
                                              std::vector<std::int64_t> cols) {
     return selected_expr<Scalar>(k, std::move(rows), std::move(cols));
+}
+template <class Scalar, detail::index_list Rows, detail::index_list Cols>
+[[nodiscard]] selected_expr<Scalar> selected(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
+    return selected(k, detail::indices_of(rows), detail::indices_of(cols));
 }
 
 namespace eigen {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file structured.hpp
 /// Factors with structure that have no type in Eigen, as arguments of kron(): Toeplitz, circulant, low-rank, stride
-/// permutations, and matrices that only a function knows. What each costs is in docs/algebra.md.
+/// permutations, and matrices that only a function knows. What each costs is in docs/algebra/structured_factors.md.
 #pragma once
 
 #include <cstdint>

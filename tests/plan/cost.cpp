@@ -3,6 +3,7 @@
 #include "plan/programs.hpp"
 
 #include <otimes/plan/cost.hpp>
+#include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 
 #include <doctest/doctest.h>
@@ -293,4 +294,25 @@ TEST_CASE("totals of a plan: least bytes and bound") {
     CHECK(p.bytes == 409600 + 204800 + 1024 + 32768);
     CHECK(p.flops == 8192000);
     CHECK(p.bound_seconds == doctest::Approx(8192000 / 350e9));
+}
+
+TEST_CASE("no plan is predicted to be faster than its bound, also where the operands are in cache") {
+    const auto compare = [](const std::vector<planner_test::mode_spec>& factors, std::int64_t rows) {
+        for (const otimes::cpu_description& cpu :
+             {otimes::cpu_baseline(), otimes::cpu_avx2(), otimes::cpu_avx512(), otimes::cpu_neon()}) {
+            for (const std::int32_t threads : {1, 2, 16}) {
+                const otimes::plan p =
+                    otimes::make_plan(planner_test::rows_program(rows, factors), otimes::cpu_machine(cpu, threads));
+                CAPTURE(cpu.name);
+                CAPTURE(threads);
+                CAPTURE(rows);
+                CHECK(p.predicted_seconds >= p.bound_seconds);
+            }
+        }
+    };
+    for (const std::int64_t rows : {1, 3, 40, 100, 1000, 20000}) {
+        compare({planner_test::factor(8, 8), planner_test::factor(8, 5), planner_test::factor(4, 8)}, rows);
+        compare({planner_test::factor(2, 2), planner_test::factor(2, 2)}, rows);
+        compare({planner_test::factor(32, 32), planner_test::factor(16, 4)}, rows);
+    }
 }

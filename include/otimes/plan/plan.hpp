@@ -172,7 +172,7 @@ struct plan {
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once
     std::int64_t workspace_bytes = 0;  ///< exact
-    double bound_seconds = 0;          ///< max(bytes / memory bandwidth, least flops / peak)
+    double bound_seconds = 0;          ///< max(bytes / bandwidth of what holds X and Y, least flops / peak)
     double predicted_seconds = 0;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;  ///< e.g. "F2 is 1 x 1: folded into F1"

@@ -271,6 +271,19 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
     p.bound_seconds = (std::max)(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
 }
 
+/// The rate at which all threads read and write operands, from where the passes are predicted to find them.
+OTIMES_ON_DEMAND inline double operand_bytes_per_second(const std::vector<chain>& chains, const cpu_description& cpu,
+                                                        std::int32_t threads) {
+    double rate = cpu.memory_bytes_per_second;
+    for (const chain& c : chains) {
+        if (c.step_count > 0) {
+            const level where = (std::max)(level::l2, level_of(cpu, outer_bytes(c), 1));
+            rate = (std::max)(rate, bandwidth(cpu, where, threads) * threads);
+        }
+    }
+    return rate;
+}
+
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
 OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
     plan& p = winner.made;
@@ -381,7 +394,8 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     }
     const dtype type =
         chosen.chains.empty() || chosen.chains.front().step_count == 0 ? dtype::f64 : chosen.chains.front().type;
-    add_bounds(chosen.made, chosen.chains, cpu.memory_bytes_per_second, peak_flops(cpu, type) * request.threads);
+    add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen.chains, cpu, request.threads),
+               peak_flops(cpu, type) * request.threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
     explain_losers(chosen, cpu);

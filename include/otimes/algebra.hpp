@@ -2,7 +2,7 @@
 /// @file algebra.hpp
 /// What needs factorisations: solving with Kronecker products and their sums, inverses, determinants, ranks, decompositions,
 /// preconditioners, nearest Kronecker products. Included when used; the umbrella header declares the members
-/// (`K.solve(B)`, `K.determinant()`) and a plain product stays cheap to compile. docs/algebra.md has the formulas and costs.
+/// (`K.solve(B)`, `K.determinant()`) and a plain product stays cheap to compile. docs/algebra/solving.md has the methods and costs.
 #pragma once
 
 #include <otimes/adapt/eigen/decompositions.hpp>

@@ -144,6 +144,8 @@ TEST_CASE("operands in host memory: all GPUs where the product is large, one or 
           "an index of extent 3 is cut into 3 parts of at most 1, one per GPU; no exchange");
     CHECK(otimes::make_plan(rows_power(1, 64, 3), four, all).notes.back() ==
           "no index runs through all steps: one GPU does all of it");
+    CHECK(otimes::make_plan(rows_power(3, 64, 3), single, all).notes ==
+          otimes::make_plan(rows_power(3, 64, 3), single, {.placement = placement::gpu}).notes);
     CHECK(otimes::make_plan(rows_power(1, 64, 3), four).where != placement::gpus);
 }
 

@@ -191,7 +191,9 @@ OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machi
     result.where = placement::gpus;
     const std::int64_t parts = (std::max)(std::int64_t{1}, (std::min)(count, cut.extent));
     if (parts < 2) {
-        result.notes.push_back("no index runs through all steps: one GPU does all of it");
+        if (count > 1) {
+            result.notes.push_back("no index runs through all steps: one GPU does all of it");
+        }
         return result;
     }
     const std::int64_t share = (cut.extent + parts - 1) / parts;

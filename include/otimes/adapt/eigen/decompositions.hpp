@@ -76,14 +76,14 @@ std::string shape_of(const kron_expr<Scalar>& k) {
 
 /// @throws shape_error unless all factors are square; a square kron of other factors is singular.
 template <class Scalar>
-void require_square_factors(const kron_expr<Scalar>& k, const char* what) {
+void require_square_factors(const kron_expr<Scalar>& k, const char* what, const char* instead) {
     std::size_t position = 0;
     for (const leaf& f : k.node().factors()) {
         ++position;
         if (f.rows() != f.cols()) {
             throw shape_error("otimes: " + std::string(what) + " of " + shape_of(k) + ": factor " +
                               std::to_string(position) + " is " + detail::shape_text(f.rows(), f.cols()) +
-                              "; all factors must be square. For least squares use pseudoInverse().");
+                              "; all factors must be square. " + instead);
         }
     }
 }
@@ -218,7 +218,7 @@ public:
 
     /// @throws shape_error a factor that is not square; singular_error a factor that is singular to working precision
     explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
-        eigen::require_square_factors(kron_, "LU decomposition");
+        eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
         eigen::enable_structure<Scalar>();
         kron_node<Scalar> inverse;
         std::size_t position = 0;
@@ -328,7 +328,7 @@ public:
 
     /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor or the scalar is not positive
     explicit kron_llt(const kron_expr<Scalar>& k) {
-        eigen::require_square_factors(k, "Cholesky decomposition");
+        eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
         using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
         std::vector<eigen::dense_matrix<Scalar>> lower;
@@ -452,7 +452,7 @@ public:
     using RealScalar = detail::real_of<Scalar>;
     /// @throws shape_error a factor that is not square; unsupported_error a scalar that is not real; singular_error no convergence
     explicit kron_self_adjoint_eigen(const kron_expr<Scalar>& k) {
-        eigen::require_square_factors(k, "eigenvalue decomposition");
+        eigen::require_square_factors(k, "eigenvalue decomposition", "For other shapes use kron_svd.");
         if (std::imag(k.node().alpha()) != RealScalar(0)) {
             throw unsupported_error(
                 "otimes: eigenvalue decomposition of " + eigen::shape_of(k) +

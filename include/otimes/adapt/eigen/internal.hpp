@@ -65,19 +65,32 @@ inline constexpr assignment assignment_of<Eigen::internal::add_assign_op<To, Fro
 template <class To, class From>
 inline constexpr assignment assignment_of<Eigen::internal::sub_assign_op<To, From>> = assignment::subtract;
 
+template <class Derived>
+Eigen::internal::traits<Eigen::ReturnByValue<Derived>>* traits_by_value(const Eigen::ReturnByValue<Derived>*);
+void traits_by_value(...);
+template <class Expression, class ByValue = decltype(traits_by_value(static_cast<Expression*>(nullptr)))>
+struct choose_traits {
+    using type = std::remove_pointer_t<ByValue>;
+};
+template <class Expression>
+struct choose_traits<Expression, void> {
+    using type = Eigen::internal::traits<Expression>;
+};
+/// What Eigen tells of an expression. One that computes its matrix only when it is assigned, A.exp() or kroneckerProduct(A, B), has it at its base.
+template <class Expression>
+using traits_of = typename choose_traits<Expression>::type;
+
 /// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Eigen 3.4 sets the flag
 /// also for indexed views, which do not tell their pointer.
 template <class Expression>
-inline constexpr bool has_direct_access = bool(int(Eigen::internal::traits<Expression>::Flags) &
-                                               Eigen::DirectAccessBit) &&
+inline constexpr bool has_direct_access = bool(int(traits_of<Expression>::Flags) & Eigen::DirectAccessBit) &&
                                           requires(const Expression& e) {
     e.data();
 };
 
 /// True for a product of matrices: inside another expression Eigen evaluates it before anything is written.
 template <class Expression>
-inline constexpr bool is_evaluated_first = bool(int(Eigen::internal::traits<Expression>::Flags) &
-                                                Eigen::EvalBeforeNestingBit);
+inline constexpr bool is_evaluated_first = bool(int(traits_of<Expression>::Flags) & Eigen::EvalBeforeNestingBit);
 
 /// True for what owns its memory: Matrix and nothing else here.
 template <class Expression>
@@ -91,13 +104,13 @@ inline constexpr bool is_transpose_of_plain<Eigen::Transpose<Nested>> = is_plain
 /// True for views of memory that may be written: Map, Block, Ref, their transposes, of matrices that are not const.
 template <class Expression>
 inline constexpr bool is_writable_view =
-    !is_plain<Expression> && bool(int(Eigen::internal::traits<Expression>::Flags) & Eigen::LvalueBit);
+    !is_plain<Expression> && bool(int(traits_of<Expression>::Flags) & Eigen::LvalueBit);
 
 /// True when an assignment may change the shape.
 template <class Expression>
 inline constexpr bool is_resizable = (is_plain<Expression> || is_transpose_of_plain<Expression>)&&(
-    int(Eigen::internal::traits<Expression>::RowsAtCompileTime) == Eigen::Dynamic ||
-    int(Eigen::internal::traits<Expression>::ColsAtCompileTime) == Eigen::Dynamic);
+    int(traits_of<Expression>::RowsAtCompileTime) == Eigen::Dynamic ||
+    int(traits_of<Expression>::ColsAtCompileTime) == Eigen::Dynamic);
 
 /// `MatrixXd::Identity(n, n)`: recognised by type, so that it costs nothing as a factor.
 template <class Expression>

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -455,7 +456,7 @@ template <class Argument>
 struct argument_scalar {
     static_assert(
         dense<Argument> || sparse_matrix_like<Argument> || diagonal_like<Argument> || triangular_like<Argument> ||
-            permutation_like<Argument>,
+            permutation_like<Argument> || householder_like<Argument>,
         "otimes: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices of Eigen, "
         "otimes::identity(n), the factors of otimes such as toeplitz(), and other krons. For an array write "
         ".matrix().");
@@ -468,6 +469,8 @@ struct argument_scalar {
     }
     using type = std::remove_pointer_t<decltype(scalar())>;
 };
+template <class Type>
+struct argument_scalar<std::reference_wrapper<Type>> : argument_scalar<std::remove_cv_t<Type>> {};
 template <class Scalar>
 struct argument_scalar<structured_factor<Scalar>> {
     using type = Scalar;
@@ -489,6 +492,11 @@ template <bool Permutes, bool Fraction>
 struct argument_scalar<index_kron<Permutes, Fraction>> {
     using type = void;
 };
+
+template <class Type>
+inline constexpr bool is_reference = false;
+template <class Type>
+inline constexpr bool is_reference<std::reference_wrapper<Type>> = true;
 
 template <class Type>
 inline constexpr bool is_identity_factor = std::is_same_v<Type, identity_factor>;
@@ -553,7 +561,12 @@ void append_argument(kron_node<Scalar>& node, Argument&& argument) {
                   is_structured<type>) {
         enable_cpu_steps<Scalar>();  // here, so that files with dense factors only do not compile these loops
     }
-    if constexpr (std::is_same_v<type, identity_factor>) {
+    if constexpr (is_reference<type>) {  // borrowed, also in a list that is a temporary
+        append_argument(node, argument.get());
+    } else if constexpr (householder_like<type>) {
+        using plain = Eigen::Matrix<scalar_of<type>, Eigen::Dynamic, Eigen::Dynamic>;
+        node.append(make_leaf_for<Scalar>(plain(argument)));
+    } else if constexpr (std::is_same_v<type, identity_factor>) {
         node.append(leaf::identity(argument.order));
     } else if constexpr (detail::identity_like<type> && !std::is_same_v<type, identity_operator>) {
         static_assert(!(std::is_integral_v<Scalar> && std::is_floating_point_v<decltype(argument.scale)>),
@@ -633,7 +646,7 @@ void append_structure(kron_node<Scalar>& node, Argument&& argument) {
 
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
 /// Eigen matrices and expressions, `identity(n)`, diagonal, permutation and sparse matrices, triangular and self-adjoint views, the
-/// factors of structured.hpp, other krons (flattened).
+/// factors of structured.hpp, other krons (flattened), a std::reference_wrapper of one of these.
 /// Scalar: the common one; double when no argument has one (of identities and permutations alone see index_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&

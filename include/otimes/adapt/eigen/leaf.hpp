@@ -73,6 +73,13 @@ concept side_like = sparse_like<Type> || permutation_like<Type>;
 template <class Type>
 concept triangular_like =
     std::is_class_v<bare<Type>> && decltype(probe_triangular(static_cast<bare<Type>*>(nullptr)))::value;
+template <class Vectors, class Coefficients, int Side>
+std::true_type probe_householder(const Eigen::HouseholderSequence<Vectors, Coefficients, Side>*);
+std::false_type probe_householder(...);
+/// The orthogonal factor of a QR decomposition, `qr.householderQ()`.
+template <class Type>
+concept householder_like =
+    std::is_class_v<bare<Type>> && decltype(probe_householder(static_cast<bare<Type>*>(nullptr)))::value;
 template <class Type>
 concept sparse_matrix_like =
     std::is_class_v<bare<Type>> && decltype(probe_sparse(static_cast<bare<Type>*>(nullptr)))::value;
@@ -82,7 +89,7 @@ template <class Type, class Scalar>
 concept amount = detail::scales<bare<Type>, Scalar> && !dense<Type>;
 
 template <class Type>
-using scalar_of = typename Eigen::internal::traits<bare<Type>>::Scalar;
+using scalar_of = typename traits_of<bare<Type>>::Scalar;
 
 /// Pointer and strides of an expression with direct access. @throws shape_error elements at a null pointer
 template <class Derived>

@@ -370,13 +370,14 @@ namespace eigen {
 template <class... Arguments>
 concept refused_columns =
     !any_device_operand<Arguments...> && !any_batch_operand<Arguments...> && !(dense<Arguments> && ...) &&
+    !(sizeof...(Arguments) == 1 && (dense_list<Arguments> && ...)) &&
     ((any_eigen<Arguments> || detail::is_factor_range<Arguments>) || ...);
 template <class... Arguments>
 row_product_expr<double> refuse_columns() {
-    static_assert(
-        always_false<Arguments...>,
-        "otimes: khatri_rao and face_split take dense matrices, each as an argument of its own. Evaluate others "
-        "first: K.toDenseMatrix(), R.matrix(), Eigen::MatrixXd(S).");
+    static_assert(always_false<Arguments...>,
+                  "otimes: khatri_rao and face_split take dense matrices, each as an argument of its own or in one "
+                  "list. Evaluate others "
+                  "first: K.toDenseMatrix(), R.matrix(), Eigen::MatrixXd(S).");
     return {{}, false};
 }
 }  // namespace eigen

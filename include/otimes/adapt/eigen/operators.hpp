@@ -185,6 +185,14 @@ public:
         }
         return result;
     }
+    /// The trace, at the cost of the diagonal. @throws shape_error not square
+    [[nodiscard]] Scalar trace() const {
+        if (rows() != cols()) {
+            throw shape_error("otimes: trace() of W * K * V: it is " + detail::shape_text(rows(), cols()) +
+                              "; only a square matrix has a trace.");
+        }
+        return diagonal().sum();
+    }
 
     /// @throws shape_error where op * X does not fit an X of that shape.
     template <bool FromLeft>

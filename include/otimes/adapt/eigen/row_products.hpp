@@ -24,7 +24,9 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
+#include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/index_list.hpp>
+#include <otimes/expr/scalar.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -79,6 +81,52 @@ public:
     [[nodiscard]] row_product_expr scaled(const Scalar& by) const {
         row_product_expr result(*this);
         result.factors_.front() *= by;
+        return result;
+    }
+    /// D * face_split(..) and khatri_rao(..) * D for a diagonal D: the rows (columns) weighted. @throws shape_error,
+    /// unsupported_error D on the other side, where it weights entries of the product
+    template <class Diagonal>
+    [[nodiscard]] row_product_expr weighted(const Diagonal& diagonal, bool from_left) const {
+        if (diagonal.size() != (from_left ? rows() : cols())) {
+            throw shape_error("otimes: " + std::string(from_left ? "D * R" : "R * D") + ": the row-wise product R is " +
+                              detail::shape_text(rows(), cols()) + ", but D is of order " +
+                              std::to_string(diagonal.size()) + ".");
+        }
+        if (from_left == transposed_) {
+            throw unsupported_error(
+                "otimes: khatri_rao(..) with a diagonal matrix on the left, or face_split(..) with one on the right, "
+                "is no row-wise product any more. Apply one after the other, D * (khatri_rao(..) * X).");
+        }
+        row_product_expr result(*this);
+        DenseMatrix& first = result.factors_.front();
+        first = (diagonal.template cast<Scalar>().asDiagonal() * first).eval();
+        return result;
+    }
+    /// face_split(A, B, ..) * khatri_rao(C, D, ..), which is A * C and B * D, .., multiplied entry by entry. @throws shape_error,
+    /// unsupported_error the factors do not meet one by one, or the order is the other one
+    [[nodiscard]] DenseMatrix times(const row_product_expr& other) const {
+        if (cols() != other.rows()) {
+            throw shape_error("otimes: product of row-wise products: the first is " +
+                              detail::shape_text(rows(), cols()) + ", the second is " +
+                              detail::shape_text(other.rows(), other.cols()) +
+                              ". The columns of the first must equal the rows of the second.");
+        }
+        bool meet = !transposed_ && other.transposed_ && factors_.size() == other.factors_.size();
+        for (std::size_t k = 0; meet && k < factors_.size(); ++k) {
+            meet = factors_[k].cols() == other.factors_[k].cols();
+        }
+        if (!meet) {
+            throw unsupported_error(
+                "otimes: product of row-wise products: face_split(A, B) * khatri_rao(C, D) needs as many columns of A "
+                "as rows of C, of B as of D; in the other order it would need all entries of both. Apply one after the "
+                "other, R * (S * X), or form one of them by toDenseMatrix().");
+        }
+        DenseMatrix result = DenseMatrix::Ones(rows(), other.cols());
+        DenseMatrix part(rows(), other.cols());
+        for (std::size_t k = 0; k < factors_.size(); ++k) {
+            part.noalias() = factors_[k] * other.factors_[k].transpose();
+            result = result.cwiseProduct(part);
+        }
         return result;
     }
     /// The same over another scalar.
@@ -181,6 +229,38 @@ requires(eigen::dense<First> && (eigen::dense<Rest> && ...))
         {first.transpose().template cast<scalar>(), rest.transpose().template cast<scalar>()...}, true);
 }
 
+/// @name The same of the matrices in a list, their number known at run time. @throws shape_error different numbers of rows (columns), an empty list
+/// @{
+namespace eigen {
+template <class Range>
+concept dense_list = detail::is_factor_range<Range> && dense<typename Range::value_type>;
+template <class Range>
+auto row_product_of(const Range& list, bool transposed) {
+    using scalar = scalar_of<typename Range::value_type>;
+    std::vector<Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>> factors;
+    for (const auto& m : list) {
+        factors.emplace_back();
+        if (transposed) {
+            factors.back() = m.transpose();
+        } else {
+            factors.back() = m;
+        }
+    }
+    if (factors.empty()) {
+        throw shape_error(
+            "otimes: face_split and khatri_rao of an empty list: it has no rows. Give them at least one matrix.");
+    }
+    return row_product_expr<scalar>(std::move(factors), transposed);
+}
+}  // namespace eigen
+template <class Range>
+requires eigen::dense_list<Range>
+[[nodiscard]] auto face_split(const Range& list) { return eigen::row_product_of(list, false); }
+template <class Range>
+requires eigen::dense_list<Range>
+[[nodiscard]] auto khatri_rao(const Range& list) { return eigen::row_product_of(list, true); }
+/// @}
+
 namespace eigen {
 
 /// @throws shape_error an index of a selection outside the product; `name`: "row " or "column "
@@ -230,17 +310,6 @@ template <class Scalar>
     eigen::check_selection(k, cols, k.cols(), "column ");
     return selected_rows(k.transpose(), cols).transpose();
 }
-/// @name The same of any list of indices that K(rows, cols) takes.
-/// @{
-template <class Scalar, detail::index_list Rows>
-[[nodiscard]] row_product_expr<Scalar> selected_rows(const kron_expr<Scalar>& k, const Rows& rows) {
-    return selected_rows(k, detail::indices_of(rows));
-}
-template <class Scalar, detail::index_list Cols>
-[[nodiscard]] row_product_expr<Scalar> selected_columns(const kron_expr<Scalar>& k, const Cols& cols) {
-    return selected_columns(k, detail::indices_of(cols));
-}
-/// @}
 
 /// K(rows, cols), lazy: `selected(K, rows, cols) * X` and `X * selected(..)`.
 template <class ScalarType>
@@ -352,36 +421,100 @@ template <class Scalar>
                                              std::vector<std::int64_t> cols) {
     return selected_expr<Scalar>(k, std::move(rows), std::move(cols));
 }
-template <class Scalar, detail::index_list Rows, detail::index_list Cols>
-[[nodiscard]] selected_expr<Scalar> selected(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
-    return selected(k, detail::indices_of(rows), detail::indices_of(cols));
-}
 
 namespace eigen {
 
 #if EIGEN_VERSION_AT_LEAST(3, 4, 90)
 using all_indices = std::remove_cvref_t<decltype(Eigen::placeholders::all)>;
+using last_index = std::remove_cvref_t<decltype(Eigen::placeholders::last)>;
 #else
 using all_indices = std::remove_cvref_t<decltype(Eigen::all)>;
+using last_index = std::remove_cvref_t<decltype(Eigen::last)>;
 #endif
 
+/// An index that is counted from the end: Eigen's `last`, `last - 2`.
+template <class Type>
+concept symbolic_index = std::is_class_v<Type> && requires(const Type& index) {
+    index.eval(last_index{} = Eigen::Index(0));
+};
+/// Eigen's seq(..), seqN(..), lastN(..).
+template <class Type>
+concept index_sequence = requires(const Type& sequence) {
+    sequence.firstObject();
+    sequence.sizeObject();
+    sequence.incrObject();
+};
+/// `index` among `extent` of them.
+template <class Type>
+std::int64_t index_among(const Type& index, std::int64_t extent) {
+    if constexpr (symbolic_index<Type>) {
+        return static_cast<std::int64_t>(index.eval(last_index{} = static_cast<Eigen::Index>(extent - 1)));
+    } else {
+        return static_cast<std::int64_t>(index);
+    }
+}
+template <class List>
+inline constexpr bool selects = detail::index_list<List>;
+template <class List>
+requires(symbolic_index<List> || index_sequence<List>) inline constexpr bool selects<List> = true;
+/// The indices that a list, one index or a sequence of Eigen's means.
+template <class List>
+std::vector<std::int64_t> indices_among(const List& list, std::int64_t extent) {
+    if constexpr (symbolic_index<List>) {
+        return {index_among(list, extent)};
+    } else if constexpr (index_sequence<List>) {
+        std::vector<std::int64_t> result;
+        const std::int64_t size = index_among(list.sizeObject(), extent);
+        for (std::int64_t at = index_among(list.firstObject(), extent), i = 0; i < size; ++i) {
+            result.push_back(at);
+            at += index_among(list.incrObject(), extent);
+        }
+        return result;
+    } else {
+        return detail::indices_of(list);
+    }
+}
+
 }  // namespace eigen
+
+/// @name The same of any list of indices that K(rows, cols) takes.
+/// @{
+template <class Scalar, class Rows>
+requires eigen::selects<Rows>
+[[nodiscard]] auto selected_rows(const kron_expr<Scalar>& k, const Rows& rows) {
+    return selected_rows(k, eigen::indices_among(rows, k.rows()));
+}
+template <class Scalar, class Cols>
+requires eigen::selects<Cols>
+[[nodiscard]] auto selected_columns(const kron_expr<Scalar>& k, const Cols& cols) {
+    return selected_columns(k, eigen::indices_among(cols, k.cols()));
+}
+template <class Scalar, class Rows, class Cols>
+requires(eigen::selects<Rows>&& eigen::selects<Cols>)
+    [[nodiscard]] auto selected(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
+    return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
+}
+/// @}
 
 /// Body of K(rows, cols).
 template <class Scalar, class Rows, class Cols>
 [[nodiscard]] auto select_from(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
     constexpr bool all_rows = std::is_same_v<Rows, eigen::all_indices>;
     constexpr bool all_cols = std::is_same_v<Cols, eigen::all_indices>;
-    static_assert(
-        (all_rows || detail::index_list<Rows>)&&(all_cols || detail::index_list<Cols>)&&!(all_rows && all_cols),
-        "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
-        "vector of integers), and Eigen's all for one of the two.");
+    static_assert((all_rows || eigen::selects<Rows>)&&(all_cols || eigen::selects<Cols>)&&!(all_rows && all_cols),
+                  "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
+                  "vector of integers), Eigen's last, seq, seqN and lastN, and Eigen's all for one of the two.");
+    constexpr bool one_row = std::is_integral_v<Rows> || eigen::symbolic_index<Rows>;
+    constexpr bool one_col = std::is_integral_v<Cols> || eigen::symbolic_index<Cols>;
     if constexpr (all_cols) {
-        return selected_rows(k, detail::indices_of(rows));
+        return selected_rows(k, eigen::indices_among(rows, k.rows()));
     } else if constexpr (all_rows) {
-        return selected_columns(k, detail::indices_of(cols));
+        return selected_columns(k, eigen::indices_among(cols, k.cols()));
+    } else if constexpr (one_row && one_col) {
+        return k.coeff(static_cast<Eigen::Index>(eigen::index_among(rows, k.rows())),
+                       static_cast<Eigen::Index>(eigen::index_among(cols, k.cols())));
     } else {
-        return selected(k, detail::indices_of(rows), detail::indices_of(cols));
+        return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
     }
 }
 
@@ -407,6 +540,29 @@ template <class Matrix, class Product>
 requires(eigen::is_row_product<Product>&& eigen::dense<Matrix>) [[nodiscard]] auto operator*(Matrix&& x,
                                                                                              const Product& k) {
     return eigen::apply<false>(k, std::forward<Matrix>(x));
+}
+/// @}
+
+/// @name Weighted rows of a face_split, columns of a khatri_rao; face_split(A, B) * khatri_rao(C, D), a matrix: R.transpose() * R is the Gram matrix of
+/// khatri_rao. @throws shape_error, unsupported_error
+/// @{
+template <class Scalar, class Diagonal>
+requires(eigen::diagonal_like<Diagonal>&& detail::scalars_mix<Scalar, eigen::scalar_of<Diagonal>>) [[nodiscard]] auto
+operator*(const row_product_expr<Scalar>& r, const Diagonal& d) {
+    using scalar = detail::common_scalar<Scalar, eigen::scalar_of<Diagonal>>;
+    return r.template cast<scalar>().weighted(d.diagonal(), false);
+}
+template <class Diagonal, class Scalar>
+requires(eigen::diagonal_like<Diagonal>&& detail::scalars_mix<Scalar, eigen::scalar_of<Diagonal>>) [[nodiscard]] auto
+operator*(const Diagonal& d, const row_product_expr<Scalar>& r) {
+    using scalar = detail::common_scalar<Scalar, eigen::scalar_of<Diagonal>>;
+    return r.template cast<scalar>().weighted(d.diagonal(), true);
+}
+template <class First, class Second>
+requires detail::scalars_mix<First, Second>
+[[nodiscard]] auto operator*(const row_product_expr<First>& a, const row_product_expr<Second>& b) {
+    using scalar = detail::common_scalar<First, Second>;
+    return a.template cast<scalar>().times(b.template cast<scalar>());
 }
 /// @}
 

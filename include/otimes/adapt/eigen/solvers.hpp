@@ -537,6 +537,10 @@ template <class DerivedA, class DerivedB, class DerivedC>
 /// X with A X + X A^H = Q. @throws shape_error; singular_error where two eigenvalues of A sum to 0 (one conjugated)
 template <class DerivedA, class DerivedQ>
 [[nodiscard]] auto lyapunov(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedQ>& q) {
+    if (a.rows() != a.cols() || q.rows() != a.rows() || q.cols() != a.rows()) {
+        throw shape_error("otimes: lyapunov(A, Q): A is " + detail::shape_text(a.rows(), a.cols()) + ", Q is " +
+                          detail::shape_text(q.rows(), q.cols()) + ". Both must be square and of one order.");
+    }
     return sylvester(a, a.adjoint(), q);
 }
 
@@ -545,6 +549,20 @@ namespace eigen {
 /// The members of sum_expr that need factorisations.
 template <class Scalar>
 struct algebra<sum_expr<Scalar>> {
+    static detail::real_of<Scalar> log_abs_determinant(const sum_expr<Scalar>& s) {
+        if (s.is_kron()) {
+            return s.as_kron().logAbsDeterminant();
+        }
+        if (s.tree().kind == tree_kind::product && std::all_of(s.tree().parts.begin(), s.tree().parts.end(),
+                                                               [](const auto& p) { return p.rows() == p.cols(); })) {
+            detail::real_of<Scalar> sum = 0;
+            for (const operator_tree<Scalar>& part : s.tree().parts) {
+                sum += log_abs_determinant(sum_expr<Scalar>(part));
+            }
+            return sum;
+        }
+        return kron_sum_solver<Scalar>(s).logAbsDeterminant();
+    }
     template <class Rhs>
     static auto solve(const sum_expr<Scalar>& s, const Rhs& b) {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;

@@ -123,6 +123,8 @@ public:
             return DenseMatrix();
         }
     }
+    /// log |det S|, where solve() knows S. @throws as solve()
+    [[nodiscard]] auto logAbsDeterminant() const { return eigen::algebra<sum_expr>::log_abs_determinant(*this); }
     /// @}
 
     template <class Destination>

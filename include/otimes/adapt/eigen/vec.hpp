@@ -320,6 +320,20 @@ requires eigen::dense<Vector>
     difference -= v;
     return difference;
 }
+template <class Vector, class Matrix, bool ByRows>
+requires eigen::dense<Vector>
+void operator+=(Vector&& v, const vec_expr<Matrix, ByRows>& x) {
+    const auto stacked = x.toVector();
+    eigen::require_stacked_length(v, stacked);
+    v += stacked;
+}
+template <class Vector, class Matrix, bool ByRows>
+requires eigen::dense<Vector>
+void operator-=(Vector&& v, const vec_expr<Matrix, ByRows>& x) {
+    const auto stacked = x.toVector();
+    eigen::require_stacked_length(v, stacked);
+    v -= stacked;
+}
 template <class First, class Second, bool ByRows>
 void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {
     static_assert(eigen::always_false<First>,

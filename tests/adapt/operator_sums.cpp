@@ -373,6 +373,39 @@ TEST_CASE("an operator with matrices beside its kron: from the right, transposed
     CHECK(support::close(matrix_d(X * op), times(X, formed), 46));
 }
 
+TEST_CASE("matrices beside an operator that has matrices beside its kron; such an operator as a sum_expr") {
+    const matrix_d A = random(2, 2, 66), B = random(3, 3, 67), w = random(4, 6, 68), v = random(4, 5, 69);
+    const Eigen::SparseMatrix<double> W = w.sparseView(), V = v.sparseView();
+    const vector_d d = random(4, 1, 70);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(4);
+    P.indices() << 2, 0, 3, 1;
+    const auto op = W * kron(A, B) * W.transpose() + 2.0 * otimes::identity();
+    const matrix_d dense = w * (kron(A, B).toDenseMatrix() * w.transpose()) + 2.0 * matrix_d::Identity(4, 4);
+    const matrix_d X = random(4, 3, 71), Z = random(5, 3, 72);
+    CHECK(distance(op * V * Z, dense * (v * Z)) < 1e-12);
+    CHECK(distance(V.transpose() * op * X, v.transpose() * (dense * X)) < 1e-12);
+    CHECK(distance(op * d.asDiagonal() * X, dense * (d.asDiagonal() * X)) < 1e-12);
+    CHECK(distance(d.asDiagonal() * op * X, d.asDiagonal() * (dense * X)) < 1e-12);
+    CHECK(distance(op * P * X, dense * (P * X)) < 1e-12);
+    CHECK(distance(P.transpose() * op * X, P.transpose() * (dense * X)) < 1e-12);
+    CHECK(distance(V.transpose() * op * V * Z, v.transpose() * (dense * (v * Z))) < 1e-12);
+    const matrix_d between = kron(A, B).toDenseMatrix();
+    CHECK(distance(W * kron(A, B) * W.transpose() * P * X, w * (between * (w.transpose() * (P * X)))) < 1e-12);
+    const Eigen::SparseMatrix<double> U = W.transpose();
+    CHECK(distance(kron(A, B) * U * P * X, between * (w.transpose() * (P * X))) < 1e-12);
+    const auto complex_v = random<vector<std::complex<double>>>(4, 1, 73);
+    const matrix<std::complex<double>> complex_dense = dense.cast<std::complex<double>>();
+    CHECK(distance(op * complex_v.asDiagonal() * matrix<std::complex<double>>(X.cast<std::complex<double>>()),
+                   complex_dense * (complex_v.asDiagonal() * X.cast<std::complex<double>>())) < 1e-12);
+
+    otimes::sum_expr<double> S = op;
+    S += op;
+    CHECK(distance(S * X, 2.0 * (dense * X)) < 1e-12);
+    S = W * kron(A, B) * W.transpose();
+    CHECK(distance(S * X, dense * X - 2.0 * X) < 1e-12);
+    CHECK_THROWS_AS((void)(op * W.transpose()), otimes::shape_error);
+}
+
 TEST_CASE("sums whose number of terms or factors is known at run time") {
     const std::vector<matrix_d> F{random(2, 2, 70), random(3, 3, 71), random(2, 2, 72)};
     const matrix_d expected = otimes::kron_sum(F[0], F[1], F[2]).toDenseMatrix();

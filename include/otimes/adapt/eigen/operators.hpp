@@ -152,6 +152,8 @@ public:
     /// @name As for a sum of krons (sums.hpp). `toDenseMatrix()` is the only way to form the matrix.
     /// @{
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> toDenseMatrix() const;
+    /// As a value whose type does not say what stands beside the kron: a class member, a sum that grows.
+    operator sum_expr<Scalar>() const;
     [[nodiscard]] sum_expr<Scalar> transpose() const;
     [[nodiscard]] sum_expr<Scalar> conjugate() const;
     [[nodiscard]] sum_expr<Scalar> adjoint() const;
@@ -581,7 +583,7 @@ requires(eigen::dense<Matrix>&& eigen::operator_with_sides<Operator>) [[nodiscar
     return std::forward<Matrix>(x) * sum_expr<scalar>(eigen::tree_of<scalar>(op));
 }
 template <class Matrix, class Scalar>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(Matrix&& w, const sum_expr<Scalar>& s) {
     using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
     eigen::enable_structure<scalar>();
@@ -589,18 +591,34 @@ requires eigen::sparse_like<Matrix>
         multiply_trees(eigen::side_tree<scalar>(w, std::is_lvalue_reference_v<Matrix>), eigen::tree_of<scalar>(s)));
 }
 template <class Scalar, class Matrix>
-requires eigen::sparse_like<Matrix>
+requires eigen::side_like<Matrix>
 [[nodiscard]] auto operator*(const sum_expr<Scalar>& s, Matrix&& w) {
     using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
     eigen::enable_structure<scalar>();
     return sum_expr<scalar>(
         multiply_trees(eigen::tree_of<scalar>(s), eigen::side_tree<scalar>(w, std::is_lvalue_reference_v<Matrix>)));
 }
+template <class Left, class Right, class Scalar, class Matrix>
+requires(eigen::side_like<Matrix> && !std::is_same_v<Right, eigen::absent>) [[nodiscard]] auto operator*(
+    const operator_expr<Left, Right, Scalar>& op, Matrix&& w) {
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    return sum_expr<scalar>(eigen::tree_of<scalar>(op)) * std::forward<Matrix>(w);
+}
+template <class Matrix, class Left, class Right, class Scalar>
+requires(eigen::side_like<Matrix> && !std::is_same_v<Left, eigen::absent>) [[nodiscard]] auto operator*(
+    Matrix&& w, const operator_expr<Left, Right, Scalar>& op) {
+    using scalar = typename eigen::scalar_beside<eigen::bare<Matrix>, Scalar>::type;
+    return std::forward<Matrix>(w) * sum_expr<scalar>(eigen::tree_of<scalar>(op));
+}
 /// @}
 
 template <class Left, class Right, class Scalar>
 Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> operator_expr<Left, Right, Scalar>::toDenseMatrix() const {
     return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this)).toDenseMatrix();
+}
+template <class Left, class Right, class Scalar>
+operator_expr<Left, Right, Scalar>::operator sum_expr<Scalar>() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this));
 }
 template <class Left, class Right, class Scalar>
 sum_expr<Scalar> operator_expr<Left, Right, Scalar>::transpose() const {

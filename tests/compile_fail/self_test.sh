@@ -1,5 +1,5 @@
 #!/bin/sh
-# self_test.sh COMPILER: check.sh accepts a file that fails as it says and refuses every other one.
+# self_test.sh COMPILER: check.sh accepts a file that fails as it says and refuses every other one, together.sh (g++) as well.
 set -u
 compiler=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -61,4 +61,36 @@ expect fail "no sentence" <<'EOF'
 static_assert(false, "an int has no shape");
 #endif
 EOF
+
+# One file that is as it should be beside one that says the other's sentence: the second must be noticed, and alone it must pass.
+if "$compiler" --version 2>/dev/null | grep -q 'Free Software Foundation'; then
+    mkdir "$folder/two"
+    rm -f "$folder/case.cpp"
+    cat >"$folder/two/first.cpp" <<'EOF'
+// EXPECT: an int has no shape
+template <class Type>
+void shape() { static_assert(sizeof(Type) == 0, "an int has no shape"); }
+#ifdef OTIMES_MUST_NOT_COMPILE
+void use() { shape<int>(); }
+#endif
+EOF
+    cat >"$folder/two/second.cpp" <<'EOF'
+// EXPECT: an int has no colour
+#ifdef OTIMES_MUST_NOT_COMPILE
+static_assert(sizeof(int) == 0, "an int has no colour");
+#endif
+EOF
+    if ! sh "$here/together.sh" "$folder/two" "$folder" "$compiler" -std=c++20 >"$folder/log" 2>&1 ||
+        ! grep -q '^2 files together, 0 alone' "$folder/log"; then
+        echo "together.sh: refuses two files that fail as they say"
+        cat "$folder/log"
+        status=1
+    fi
+    sed -i 's|EXPECT: an int has no colour|EXPECT: an int has no shape|' "$folder/two/second.cpp"
+    if sh "$here/together.sh" "$folder/two" "$folder" "$compiler" -std=c++20 >"$folder/log" 2>&1; then
+        echo "together.sh: accepts a file whose sentence another one says"
+        cat "$folder/log"
+        status=1
+    fi
+fi
 exit $status

@@ -248,12 +248,16 @@ TEST_CASE("factors that no block holds: slices of the new index, a launch for ea
         CHECK((launched.p_of(1) == 128 && launched.q_of(1) == 64 && launched.tile.slices == 1));
         CHECK(one.shared_bytes == otimes::planning::shared_bytes_of(launched));
     }
-    for (const auto& [type, extent, slices] :
-         {std::tuple{dtype::f64, 256, 4}, std::tuple{dtype::f32, 256, 2}, std::tuple{dtype::c64, 192, 2},
-          std::tuple{dtype::f64, 128, 1}, std::tuple{dtype::f32, 512, 8}}) {
-        CAPTURE(extent);
-        const plan one = passes_of(type, 3000, {extent});
-        CHECK(one.passes.front().tile.slices == slices);
+    struct sliced {
+        dtype type;
+        int extent;
+        int slices;
+    };
+    for (const sliced& wanted : {sliced{dtype::f64, 256, 4}, sliced{dtype::f32, 256, 2}, sliced{dtype::c64, 192, 2},
+                                 sliced{dtype::f64, 128, 1}, sliced{dtype::f32, 512, 8}}) {
+        CAPTURE(wanted.extent);
+        const plan one = passes_of(wanted.type, 3000, {wanted.extent});
+        CHECK(one.passes.front().tile.slices == wanted.slices);
     }
     CHECK(passes_of(dtype::f64, 3000, {257}).passes.front().kernel == otimes::pass_kernel::gpu_generic);
 }

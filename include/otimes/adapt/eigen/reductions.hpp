@@ -239,28 +239,63 @@ bool for_each_block(const product_node<Scalar>& node, const block_consumer& use)
     return false;
 }
 
-/// Calls use(block, first row, first column) for blocks that together are the product, Eigen maps of either order.
+/// Calls use(block, first row, first column) for blocks that together are the product, as views.
+template <class Scalar, int Rows, int Cols, bool RowMajor, class Use>
+void for_each_view(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const Use& use) {
+    const auto take = [](const void* who, const matrix_view& block, std::int64_t row, std::int64_t col) {
+        (*static_cast<const Use*>(who))(block, static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
+    };
+    if (!for_each_block(y.node().node, block_consumer{&use, take})) {
+        const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> whole = y;
+        use(matrix_view{whole.data(), y.rows(), y.cols(), 1, y.rows()}, 0, 0);
+    }
+}
+
+/// The same with Eigen maps of either order.
 template <class Scalar, int Rows, int Cols, bool RowMajor, class Use>
 void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const Use& use) {
-    using by_columns = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-    using by_rows = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    const auto take = [](const void* who, const matrix_view& block, std::int64_t row, std::int64_t col) {
+    for_each_view(y, [&use](const matrix_view& block, Eigen::Index row, Eigen::Index col) {
         const auto map = [&block](auto order) {
             return Eigen::Map<const decltype(order)>(static_cast<const Scalar*>(block.data),
                                                      static_cast<Eigen::Index>(block.rows),
                                                      static_cast<Eigen::Index>(block.cols));
         };
-        const Use& to = *static_cast<const Use*>(who);
         if (block.row_stride > block.col_stride) {
-            to(map(by_rows()), static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
+            use(map(Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>()), row, col);
         } else {
-            to(map(by_columns()), static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
+            use(map(Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>()), row, col);
         }
-    };
-    if (!for_each_block(y.node().node, block_consumer{&use, take})) {
-        const by_columns whole = y;
-        take(&use, {whole.data(), y.rows(), y.cols(), 1, y.rows()}, 0, 0);
+    });
+}
+
+/// sum of conj(x) * y over equal shapes, run by run of consecutive elements where both have them. One text for all operands that lie in
+/// memory, whatever Eigen calls them: each type of an Eigen expression costs the compiler milliseconds.
+template <class First, class Second>
+detail::common_scalar<First, Second> dot_of_views(const matrix_view& x, const matrix_view& y) {
+    using result = detail::common_scalar<First, Second>;
+    const bool by_rows = y.rows == 1 || (y.cols != 1 && y.col_stride == 1);
+    const std::int64_t runs = by_rows ? y.rows : y.cols;
+    const std::int64_t length = by_rows ? y.cols : y.rows;
+    const std::int64_t x_run = by_rows ? x.row_stride : x.col_stride;
+    const std::int64_t y_run = by_rows ? y.row_stride : y.col_stride;
+    const std::int64_t x_next = by_rows ? x.col_stride : x.row_stride;
+    const std::int64_t y_next = by_rows ? y.col_stride : y.row_stride;
+    result sum(0);
+    for (std::int64_t run = 0; run < runs; ++run) {
+        const First* const a = static_cast<const First*>(x.data) + run * x_run;
+        const Second* const b = static_cast<const Second*>(y.data) + run * y_run;
+        if constexpr (std::is_same_v<First, Second>) {
+            if (x_next == 1 && y_next == 1) {
+                using values = Eigen::Map<const Eigen::Matrix<First, Eigen::Dynamic, 1>>;
+                sum += values(a, static_cast<Eigen::Index>(length)).dot(values(b, static_cast<Eigen::Index>(length)));
+                continue;
+            }
+        }
+        for (std::int64_t i = 0; i < length; ++i) {
+            sum += result(detail::conjugate_of(a[i * x_next])) * result(b[i * y_next]);
+        }
     }
+    return sum;
 }
 
 /// sum of conj(x) * block, vector by vector where both lie in the same order.
@@ -317,16 +352,25 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     }
     eigen::require_equal_shapes(x, y);
     scalar sum(0);
-    if constexpr (std::is_same_v<scalar, typename Product::Scalar> && std::is_same_v<scalar, typename Matrix::Scalar> &&
-                  eigen::has_direct_access<Matrix>) {
+    if constexpr (eigen::has_direct_access<Matrix>) {
+        using first = typename Matrix::Scalar;
+        using second = typename Product::Scalar;
         const matrix_view at = eigen::view_of(x);
-        if (eigen::dot_by_rows(at, y.node().node, sum) || eigen::dot_by_pieces(at, y.node().node, sum)) {
-            return sum;
+        if constexpr (std::is_same_v<first, second>) {
+            if (eigen::dot_by_rows(at, y.node().node, sum) || eigen::dot_by_pieces(at, y.node().node, sum)) {
+                return sum;
+            }
         }
+        eigen::for_each_view(y, [&](const matrix_view& block, Eigen::Index row, Eigen::Index col) {
+            const first* const corner = static_cast<const first*>(at.data) + row * at.row_stride + col * at.col_stride;
+            const matrix_view part{corner, block.rows, block.cols, at.row_stride, at.col_stride};
+            sum += eigen::dot_of_views<first, second>(part, block);
+        });
+    } else {
+        eigen::for_each_block(y, [&](const auto& block, Eigen::Index row, Eigen::Index col) {
+            sum += eigen::dot_of_block<scalar>(x.block(row, col, block.rows(), block.cols()), block);
+        });
     }
-    eigen::for_each_block(y, [&](const auto& block, Eigen::Index row, Eigen::Index col) {
-        sum += eigen::dot_of_block<scalar>(x.block(row, col, block.rows(), block.cols()), block);
-    });
     return sum;
 }
 
@@ -344,7 +388,12 @@ requires(eigen::dense<Matrix>&& eigen::lazy_node<Other> && !eigen::product_expre
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Other::Scalar>;
     eigen::require_equal_shapes(x, y);
     const typename Other::PlainObject value(y);
-    return eigen::dot_of_block<scalar>(x, value);
+    if constexpr (eigen::has_direct_access<Matrix> && !eigen::lazy_node<Matrix>) {
+        return eigen::dot_of_views<typename Matrix::Scalar, typename Other::Scalar>(eigen::view_of(x),
+                                                                                    eigen::view_of(value));
+    } else {
+        return eigen::dot_of_block<scalar>(x, value);
+    }
 }
 /// The same of two plain matrices, so that an algorithm may call it with either. @throws shape_error
 template <class First, class Second>

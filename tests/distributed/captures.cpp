@@ -103,12 +103,14 @@ void check_replays(const otimes::communicator& ranks) {
         }
         const std::int64_t cols = otimes::planning::product_of(extents);
         const auto K = otimes::replicate(ranks, kron(factors));
-        for (const auto& [rows, by_columns] : {std::pair{std::int64_t{1}, true}, {3, true}, {3, false}}) {
+        for (const std::pair<std::int64_t, bool>& one : {std::pair{std::int64_t{1}, true}, {3, true}, {3, false}}) {
+            const std::int64_t rows = one.first;
+            const bool by_columns = one.second;
             CAPTURE(cols);
             CAPTURE(rows);
             CAPTURE(by_columns);
-            const auto cut = [&, by = by_columns](std::size_t mode) {
-                return by ? otimes::cut_mode(1, 2, extents, mode) : otimes::cut_rows(2);
+            const auto cut = [&](std::size_t mode) {
+                return by_columns ? otimes::cut_mode(1, 2, extents, mode) : otimes::cut_rows(2);
             };
             DistributedMatrix<float> dX(ranks, rows, cols, cut(0)), dY(ranks, rows, cols, cut(1)),
                 dZ(ranks, rows, cols, cut(0));

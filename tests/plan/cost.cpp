@@ -68,6 +68,23 @@ TEST_CASE("efficiency of a sweep: 0.85 P Q / (P Q + 4 (P + Q))") {
     CHECK(sweep_efficiency(3, 5) == sweep_efficiency(5, 3));  // symmetric: loads and stores cost the same
 }
 
+TEST_CASE("neighbours of a small tile are taken at once, as many as 16 KiB hold") {
+    pass p = outer_pass();
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 64);  // there are no more
+    p.modes[0].extent_in = p.modes[0].extent_out = 100000;
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 128);
+    CHECK(otimes::planning::batch_count(p, dtype::c128) == 32);
+    p.lane_count = 4;  // of 8 lanes
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 1);
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 8192);  // a single sweep over rows: 128 KiB
+    p.sweeps.push_back(p.sweeps[0]);
+    p.modes[1].extent_in = 8192;
+    p.sweeps[0].p_extent = 8192;
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 1);  // 32 KiB
+}
+
 TEST_CASE("vector waste, transposition and runs") {
     CHECK(vector_waste(8, 4) == 1.0);
     CHECK(vector_waste(5, 4) == doctest::Approx(1.6));
@@ -97,8 +114,8 @@ TEST_CASE("a direct pass, one thread") {
     const pass_cost cost = cost_of(outer_pass(), round_numbers(), dtype::f32, {level::memory, level::memory, 1, 1});
     CHECK(cost.flops == 2.0 * 4 * 4 * 8 * 64);     // 16384
     CHECK(cost.bytes == 2.0 * 2048 * 4 + 16 * 4);  // in and out, the factor once
-    // tile: 2 x 32 floats in L1, so no tile traffic; a tile costs a tenth of a dispatch
-    const double compute = 16384 / (1e9 * 0.85 / 3) + 64 * 1e-7;
+    // tile: 2 x 32 floats in L1, so no tile traffic; all 64 tiles are taken at once, which costs a tenth of a dispatch
+    const double compute = 16384 / (1e9 * 0.85 / 3) + 1e-7;
     CHECK(cost.compute_seconds == doctest::Approx(compute));
     // a tile is one contiguous run of 32 floats = 128 bytes: efficiency 128 / 640; what is written is read before
     const double traffic = 3 * 8192 / 1e9 / (128.0 / 640.0);
@@ -135,16 +152,33 @@ TEST_CASE("lanes that are not contiguous transpose; nothing contiguous gathers")
     p.lane_mode = 0;
     CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::transposing);
     const pass_cost cost = cost_of(p, round_numbers(), dtype::f32, {level::l2, level::l2, 1, 1});
-    const double sweeps = 2 * 4 * 256 / (1e9 * 0.85 / 3) + 8 * 1e-7;  // 256 elements, 8 tiles
-    CHECK(cost.compute_seconds == doctest::Approx(sweeps + 512 * 6 / 1e9));
+    const double sweeps = 2 * 4 * 256 / (1e9 * 0.85 / 3) + 8 * 1e-7;         // 256 elements, 8 tiles
+    CHECK(cost.compute_seconds == doctest::Approx(sweeps + 512 * 6 / 1e9));  // squares of 4 x 4, all full
     // the 8 lanes lie side by side: one run of 128 bytes, as long as it stays within a page; beyond L2 it loses 1024 more
     CHECK(cost.traffic_seconds == doctest::Approx(2 * 1024 / 4e9 * (128.0 + 512) / 128));
     CHECK(cost_of(p, round_numbers(), dtype::f32, {level::memory, level::l2, 1, 1}).traffic_seconds ==
           doctest::Approx(1024 / 1e9 * (128.0 + 1536) / 128 + 1024 / 4e9 * (128.0 + 512) / 128));
-    CHECK(contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, 32) == 32);
-    CHECK(contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, 31) == 4);
+    const auto run = [&](double page, std::int64_t vector) {
+        return contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, page, vector);
+    };
+    CHECK(run(32, 8) == 32);
+    CHECK(run(31, 8) == 4);   // eight lanes at a time are more than a page
+    CHECK(run(31, 4) == 32);  // four are not
+    p.modes = {{64, 64, 5, 5}, {5, 5, 1, 1}};
+    p.sweeps[0].p_extent = p.sweeps[0].q_extent = 5;
+    const double one = cost_of(p, round_numbers(), dtype::f32, {level::l2, level::l2, 1, 1}).compute_seconds;
+    const double fives = 2 * 5 * 320 / (1e9 * 0.85 * 25 / 65) + 8 * 1e-7;
+    CHECK(one == doctest::Approx(fives + 640 * 6 / 1e9 * 8 / 5));  // rows of five fill five of eight places
     p.lane_mode = -1;
     p.lane_count = 1;
+    CHECK(run(31, 4) == 320);  // row after row
+    p.modes = {{64, 64, 6, 5}, {5, 5, 1, 1}};
+    CHECK(run(31, 4) == 5);  // with gaps
+    p.modes = {{5, 5, 64, 64}, {64, 64, 1, 1}};
+    p.sweeps[0].mode = 0;
+    CHECK(run(31, 4) == 1);  // its elements lie apart
+    p.modes = {{64, 64, 4, 4}, {4, 4, 1, 1}};
+    p.sweeps[0].mode = 1;
     CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::direct);
     p.modes[1].stride_in = 2;
     CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::gathering);
@@ -155,7 +189,10 @@ TEST_CASE("the row kernel wastes what the last vector of a row leaves empty") {
     p.modes = {{10, 10, 5, 5}, {5, 5, 1, 1}};
     p.sweeps = {sweep{1, sweep_kernel::row, 5, 5, {}}};
     const double arithmetic = 2 * 5 * 50 * 1.6 / (1e9 * sweep_efficiency(5, 5));
-    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds == doctest::Approx(arithmetic + 10 * 1e-7));
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {}).compute_seconds == doctest::Approx(arithmetic + 1e-7));
+    otimes::planning::pass_setting tight;
+    tight.batches = false;  // row by row
+    CHECK(cost_of(p, round_numbers(), dtype::f32, tight).compute_seconds == doctest::Approx(arithmetic + 10 * 1e-7));
 }
 
 TEST_CASE("two sweeps of 3 x 3 with a register inside are done at once, of three the last alone") {

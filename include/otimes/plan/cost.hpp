@@ -214,28 +214,43 @@ OTIMES_COLD inline double tile_count(const pass& p) {
     return tiles;
 }
 
-/// Longest contiguous run of a tile on one side, in elements. Of a tile that is transposed and larger than `page_elements` each
-/// lane is a run of its own, also where the lanes lie side by side: it is not walked in the order of memory.
+/// Tiles that are taken at once, at most: neighbours along a free mode, as many as batch_bytes hold. 1 where the lanes of a tile are
+/// not all there are.
+OTIMES_COLD inline std::int64_t batch_count(const pass& p, dtype type) {
+    if (p.lane_mode >= 0 && p.lane_count < p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in) {
+        return 1;
+    }
+    const double one =
+        tile_peak_elements(p) * static_cast<double>(p.lane_count) * static_cast<double>(element_bytes(type));
+    const double most = (std::min)(static_cast<double>(batch_bytes(p)) / (std::max)(one, 1.0), tile_count(p));
+    return (std::max)(std::int64_t{1}, static_cast<std::int64_t>(most));
+}
+
+/// Longest contiguous run of a tile on one side, in elements; without lanes of all tiles that follow each other there, since they are
+/// taken in that order. A tile that is transposed takes `vector` lanes at a time: where those are more than `page_elements`, each lane is
+/// a run of its own, also where the lanes lie side by side, since they are not walked in the order of memory.
 OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides,
-                                         std::int64_t pass_mode::*extents, double page_elements) {
+                                         std::int64_t pass_mode::*extents, double page_elements, std::int64_t vector) {
     double run = 1;
+    std::size_t inside = 0;  // contracted modes so far
     for (std::size_t k = p.modes.size(); k-- > 0;) {
         const pass_mode& m = p.modes[k];
         if (static_cast<double>(m.*strides) != run) {
             break;
         }
         if (static_cast<std::int32_t>(k) == p.lane_mode) {
-            const double lanes = run * static_cast<double>((std::min)(m.*extents, p.lane_count));
-            if (run > 1 && lanes > page_elements) {
+            const std::int64_t lanes = (std::min)(m.*extents, p.lane_count);
+            if (run > 1 && run * static_cast<double>((std::min)(lanes, vector)) > page_elements) {
                 break;
             }
-            run = lanes;
+            run *= static_cast<double>(lanes);
             if (p.lane_count < m.*extents) {
                 break;
             }
             continue;
         }
-        if (!is_contracted(p, k)) {
+        inside += is_contracted(p, k) ? 1 : 0;
+        if (!is_contracted(p, k) && (p.lane_mode >= 0 || inside < p.sweeps.size())) {
             break;
         }
         run *= static_cast<double>(m.*extents);
@@ -285,6 +300,7 @@ struct pass_setting {
     level out = level::memory;
     std::int32_t threads = 1;
     double slab_count = 1;  ///< slabs of the plan: > 1: threads take slabs, 1: threads share tiles
+    bool batches = true;    ///< small tiles are taken several at a time: a tight workspace has no room for that
 };
 
 /// Largest share of the work that falls on one thread: ceil(n / threads) / n for n equal parts.
@@ -380,23 +396,30 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
         cost.flops += 2.0 * multiply_adds * tiles;
     }
-    cost.compute_seconds += tiles * 0.1 * cpu.dispatch_seconds;
+    const double batch = where.batches ? static_cast<double>(batch_count(p, type)) : 1.0;
+    cost.compute_seconds += std::ceil(tiles / batch) * 0.1 * cpu.dispatch_seconds;
     const double loaded = tile_stage_elements(p, 0) * lane_fill * tiles;
     const double stored = tile_stage_elements(p, p.sweeps.size()) * lane_fill * tiles;
     // A register of 64 bytes that starts anywhere lies in two cache lines. Measured with rows of 3^4, 5^3, 6^2, 7^2 and 10^2
     // elements: with the threefold cost the faster of row kernels and transposition is taken in each, 1.2 to 1.6 times.
     const double split_lines = cpu.simd_bytes >= 64 ? 3.0 : 1.0;
-    const auto move_flops = [&](movement m) {
+    const auto move_flops = [&](movement m, double stage_elements) {
+        // transposed in squares of a register's elements, which a short stage does not fill
+        const auto width = static_cast<double>(vector);
+        const double filled =
+            (std::max)(stage_elements, 1.0) / (width * std::ceil((std::max)(stage_elements, 1.0) / width));
         return m == movement::direct        ? 0.0
-               : m == movement::transposing ? split_lines * transpose_flops(vector)
+               : m == movement::transposing ? split_lines * transpose_flops(vector) / filled
                                             : gather_flops(vector);
     };
     const movement moves_in = movement_of(p, &pass_mode::stride_in);
     const movement moves_out = movement_of(p, &pass_mode::stride_out);
     // copied into the tile and out of it
     const double copied = tile_level == level::l1 ? 0.0 : (loaded + stored) * bytes_each / tile_bandwidth;
-    cost.compute_seconds +=
-        overlapped((loaded * move_flops(moves_in) + stored * move_flops(moves_out)) * real_parts / peak, copied);
+    cost.compute_seconds += overlapped((loaded * move_flops(moves_in, tile_stage_elements(p, 0)) +
+                                        stored * move_flops(moves_out, tile_stage_elements(p, p.sweeps.size()))) *
+                                           real_parts / peak,
+                                       copied);
     const double bytes_in = loaded * bytes_each;
     const double bytes_out = stored * bytes_each * (p.add ? 2.0 : 1.0);
     double factor_bytes = 0;
@@ -421,13 +444,14 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     // a line that is written is read first, unless the result is added to what is there, and so read anyway
     const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
     cost.traffic_seconds =
-        share *
-        (bytes_in * per_byte_in /
-             efficiency(where.in, moves_in, contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, page),
-                        tile_stage_elements(p, 0)) +
-         written * per_byte_out /
-             efficiency(where.out, moves_out, contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, page),
-                        tile_stage_elements(p, p.sweeps.size())));
+        share * (bytes_in * per_byte_in /
+                     efficiency(where.in, moves_in,
+                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, page, vector),
+                                tile_stage_elements(p, 0)) +
+                 written * per_byte_out /
+                     efficiency(where.out, moves_out,
+                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, page, vector),
+                                tile_stage_elements(p, p.sweeps.size())));
     const double slabs_each = std::ceil(where.slab_count / where.threads);
     cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {

@@ -105,14 +105,29 @@ OTIMES_COLD inline fusion_setting setting_for(const chain& c, std::span<const fa
     return f;
 }
 
+/// Several passes instead of one over lanes must promise this share of its time, since the model takes long rows that are transposed into L2
+/// for slower than they are: at 3^7 in double two passes, predicted to be 2 % faster, take 1.4 times as long.
+inline constexpr double passes_must_earn = 0.97;
+
 /// Ends of the passes and their predicted seconds, as the request's partition says.
 OTIMES_COLD inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::partition how,
                                                          double& seconds) {
+    const std::size_t count = f.groups.size();
     if (how == planning::partition::by_cost) {
-        return cheapest_partition(f, seconds);
+        std::vector<std::size_t> cheapest = cheapest_partition(f, seconds);
+        if (cheapest.size() > 1) {
+            pass scratch;
+            strides in;
+            strides out;
+            const double one_pass = interval_seconds(f, 0, count, scratch, in, out);
+            if (scratch.lane_mode >= 0 && one_pass * passes_must_earn <= seconds) {
+                seconds = one_pass;
+                return {count};
+            }
+        }
+        return cheapest;
     }
     std::vector<std::size_t> ends;
-    const std::size_t count = f.groups.size();
     if (how == planning::partition::two_passes && count > 1) {  // one intermediate, so one buffer
         pass scratch;
         strides in;
@@ -192,8 +207,9 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
         if (slab.count <= 1) {
             decision.seconds_without_slabs = seconds;
         }
-        const bool leaves_output = decision.slab.in_output && slab.count <= 1;
-        if (seconds < (leaves_output ? less_than_in_output : 0.99) * decision.seconds) {  // more workspace must earn it
+        // more workspace must earn it
+        const double must_earn = !decision.slab.in_output ? 0.99 : slab.count <= 1 ? less_than_in_output : 0.97;
+        if (seconds < must_earn * decision.seconds) {
             decision.seconds = seconds;
             decision.slab = ends.size() > 1 ? slab : slab_choice{};
             decision.ends = std::move(ends);
@@ -213,11 +229,11 @@ OTIMES_COLD inline std::vector<chain> chains_of(const program& source) {
     return chains;
 }
 
-/// Elements of one tile buffer of a pass: its longest stage, the lanes of a lane mode rounded up to whole vectors, and one
-/// vector that a store at the end of a row may run over.
-inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector) {
+/// Elements of one tile buffer of a pass: the longest stage of as many tiles as are taken at once, the lanes of a lane mode rounded up to
+/// whole vectors, and one vector that a store at the end of a row may run over.
+inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector, std::int64_t batch) {
     const std::int64_t lanes = p.lane_mode < 0 ? 1 : round_up(p.lane_count, vector);
-    return static_cast<std::int64_t>(tile_peak_elements(p)) * lanes + vector;
+    return static_cast<std::int64_t>(tile_peak_elements(p)) * lanes * batch + vector;
 }
 
 /// Builds the passes of a program one chain after another, and lays out what lies between them.
@@ -344,7 +360,7 @@ private:
         // plain loops: about one multiply-add in ten nanoseconds
         p.predicted_seconds =
             (std::max)(p.bound_seconds, static_cast<double>(p.flops) * 0.5e-8) + cpu_.dispatch_seconds;
-        finish(std::move(p));
+        finish(std::move(p), dtype::other);
     }
 
     void add_chain(const chain& c, const chain_decision& decision) {
@@ -395,16 +411,18 @@ private:
             p.predicted_seconds = cost.seconds;
             input = p.out;
             begin = end;
-            finish(std::move(p));
+            finish(std::move(p), c.type);
         } while (begin < f.groups.size());
     }
 
-    void finish(pass p) {
+    void finish(pass p, dtype type) {
         for (const sweep& s : p.sweeps) {
             result_.factor_elements += packed_factor_elements(s, result_.vector_count);
         }
         if (p.kernel == pass_kernel::cpu_tiles) {
-            result_.tile_elements = (std::max)(result_.tile_elements, tile_elements_of(p, result_.vector_count));
+            const bool tight = request_.most_lanes < (std::numeric_limits<std::int64_t>::max)();
+            const std::int64_t batch = tight ? 1 : batch_count(p, type);
+            result_.tile_elements = (std::max)(result_.tile_elements, tile_elements_of(p, result_.vector_count, batch));
         }
         result_.flops += p.flops;
         result_.predicted_seconds += p.predicted_seconds;

@@ -241,7 +241,7 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
 /// Levels and threads of the pass that does groups [begin, end).
 inline pass_setting setting_of(const fusion_setting& f, std::size_t begin, std::size_t end) {
     return {begin == 0 ? f.outer_in : f.inner, end == f.groups.size() ? f.outer_out : f.inner, f.threads,
-            static_cast<double>(f.slab.count)};
+            static_cast<double>(f.slab.count), f.most_lanes == (std::numeric_limits<std::int64_t>::max)()};
 }
 
 /// Predicted seconds of the pass that does groups [begin, end), lanes chosen. `scratch` is overwritten.

@@ -145,6 +145,13 @@ inline constexpr std::int32_t in_place_of_result = -2;
 /// Elements of the longest fibre that the zero-workspace steps of an in-place plan hold on the stack.
 inline constexpr std::int64_t longest_stack_fibre = 4096;
 
+/// Bytes of a CPU's tile up to which several neighbours are taken at once, however large the tiles of other passes are: two buffers of it
+/// lie in L1. A single sweep over rows mostly streams from X to Y, and takes so many that its factor's panels are read from L2
+/// once for dozens of rows.
+constexpr std::int64_t batch_bytes(const pass& p) noexcept {
+    return (p.sweeps.size() == 1 && p.lane_mode < 0 ? 128 : 16) * 1024;
+}
+
 /// How a program is evaluated. Made by `make_plan`; see the file comment.
 struct plan {
     program source;          ///< what it evaluates: the signature that `run` demands
@@ -159,8 +166,8 @@ struct plan {
     std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight
     std::int64_t factor_elements = 0;           ///< packed factors, each padded as workspace_layout.hpp says
     std::int64_t tile_elements = 0;  ///< one on-chip tile buffer (CPU); each thread has two. Large enough for
-        ///< every stage of every pass with the lanes (of a lane mode) rounded up to whole vectors,
-        ///< plus one vector
+        ///< every stage of every pass with the lanes (of a lane mode) rounded up to whole vectors, and of as many
+        ///< neighbours as batch_bytes hold, plus one vector
     std::int32_t vector_count = 1;  ///< real numbers in a vector register: the granule of that padding
 
     /// Where the temporaries of `source` live, for plans with pass_kernel::step or more than one chain; empty otherwise.

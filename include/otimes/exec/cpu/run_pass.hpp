@@ -112,10 +112,6 @@ void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
     }
 }
 
-/// Bytes of a tile up to which several neighbours are taken at once: two buffers of it lie in L1, however large the tiles of
-/// other passes are.
-inline constexpr std::ptrdiff_t batch_bytes = 16 * 1024;
-
 /// True when the operands of a pass lie beyond L2.
 inline bool is_far(const pass& p) noexcept { return p.level == "L3" || p.level == "memory"; }
 
@@ -188,7 +184,8 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     if (shape.loop_count > 0 && shape.lane_blocks == 1) {
         shape.batch = shape.loops[--shape.loop_count];
         const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count);
-        constexpr auto most_reals = batch_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
+        const std::ptrdiff_t most_reals =
+            static_cast<std::ptrdiff_t>(batch_bytes(p)) / static_cast<std::ptrdiff_t>(sizeof(Real));
         const std::ptrdiff_t room = capacity - simd<Real>::width;
         const std::ptrdiff_t fit = (room < most_reals ? room : most_reals) / (one > 0 ? one : 1);
         const std::ptrdiff_t fair = (shape.batch.extent + sharers - 1) / sharers;

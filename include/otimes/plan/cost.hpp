@@ -227,10 +227,10 @@ OTIMES_COLD inline std::int64_t batch_count(const pass& p, dtype type) {
 }
 
 /// Longest contiguous run of a tile on one side, in elements; without lanes of all tiles that follow each other there, since they are
-/// taken in that order. A tile that is transposed takes `vector` lanes at a time: where those are more than `page_elements`, each lane is
+/// taken in that order. A tile that is transposed takes `vector` lanes at a time: where those are more than `most_elements`, each lane is
 /// a run of its own, also where the lanes lie side by side, since they are not walked in the order of memory.
 OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides,
-                                         std::int64_t pass_mode::*extents, double page_elements, std::int64_t vector) {
+                                         std::int64_t pass_mode::*extents, double most_elements, std::int64_t vector) {
     double run = 1;
     std::size_t inside = 0;  // contracted modes so far
     for (std::size_t k = p.modes.size(); k-- > 0;) {
@@ -240,7 +240,7 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
         }
         if (static_cast<std::int32_t>(k) == p.lane_mode) {
             const std::int64_t lanes = (std::min)(m.*extents, p.lane_count);
-            if (run > 1 && run * static_cast<double>((std::min)(lanes, vector)) > page_elements) {
+            if (run > 1 && run * static_cast<double>((std::min)(lanes, vector)) > most_elements) {
                 break;
             }
             run *= static_cast<double>(lanes);
@@ -440,17 +440,17 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
             lost_by_run(stage_elements * lanes * bytes_each / run_bytes, packs_fibres) +
                 (moves == movement::transposing && l >= level::l3 ? lost_by_transposing(lanes) : 0.0));
     };
-    const double page = 4096.0 / bytes_each;
+    const double pages = 2.0 * 4096.0 / bytes_each;
     // a line that is written is read first, unless the result is added to what is there, and so read anyway
     const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
     cost.traffic_seconds =
         share * (bytes_in * per_byte_in /
                      efficiency(where.in, moves_in,
-                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, page, vector),
+                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, pages, vector),
                                 tile_stage_elements(p, 0)) +
                  written * per_byte_out /
                      efficiency(where.out, moves_out,
-                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, page, vector),
+                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, pages, vector),
                                 tile_stage_elements(p, p.sweeps.size())));
     const double slabs_each = std::ceil(where.slab_count / where.threads);
     cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds * slabs_each;

@@ -105,9 +105,10 @@ OTIMES_COLD inline fusion_setting setting_for(const chain& c, std::span<const fa
     return f;
 }
 
-/// Several passes instead of one over lanes must promise this share of its time, since the model takes long rows that are transposed into L2
-/// for slower than they are: at 3^7 in double two passes, predicted to be 2 % faster, take 1.4 times as long.
-inline constexpr double passes_must_earn = 0.97;
+/// Several passes instead of one that transposes its tiles must promise this share of its time, since the model takes rows of 81 and more
+/// elements that are transposed for twice as slow as they are: 3^4, 3^5 and 3^7 in double take 1.4 to 1.7 of the time in two passes,
+/// which are predicted to be 2 to 8 % faster.
+inline constexpr double passes_must_earn = 0.85;
 
 /// Ends of the passes and their predicted seconds, as the request's partition says.
 OTIMES_COLD inline std::vector<std::size_t> partition_of(const fusion_setting& f, planning::partition how,
@@ -120,7 +121,8 @@ OTIMES_COLD inline std::vector<std::size_t> partition_of(const fusion_setting& f
             strides in;
             strides out;
             const double one_pass = interval_seconds(f, 0, count, scratch, in, out);
-            if (scratch.lane_mode >= 0 && one_pass * passes_must_earn <= seconds) {
+            if (movement_of(scratch, &pass_mode::stride_in) == movement::transposing &&
+                one_pass * passes_must_earn <= seconds) {
                 seconds = one_pass;
                 return {count};
             }

@@ -494,7 +494,7 @@ TEST_CASE("cpu: what is read ahead") {
     job.p_extent = job.q_extent = P;
     job.x_p = job.y_q = job.x_r = job.y_s = job.run = width;
     job.loop_count = 0;
-    job.stage_panels = job.twin = job.in_place = false;
+    job.stage_panels = job.twin = job.in_place = job.claim = false;
     job.finish = epilogue::store;
     job.alpha_re = 1;
     job.alpha_im = 0;

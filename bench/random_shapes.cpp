@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// Random products beside a chain of Eigen's products, one GEMM for each factor: finds shapes that the case table does not have and the
+// planner does badly. One thread; least of seven.
+//
+//   random_shapes [SEED [COUNT]]    CSV: order of X and Y, type, factors, rows, milliseconds, GFLOP/s, the chain's milliseconds, their
+//                                   ratio, difference of the results relative to the chain's (Frobenius)
+#include <Eigen/Dense>
+#include <otimes/otimes.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using Eigen::Index;
+
+struct shape {
+    std::vector<Index> p, q;
+    Index rows = 1;
+    [[nodiscard]] static Index product(const std::vector<Index>& extents) {
+        Index all = 1;
+        for (const Index e : extents) {
+            all *= e;
+        }
+        return all;
+    }
+};
+
+class shapes {
+public:
+    explicit shapes(unsigned seed) : random_(seed) {}
+    /// Of one of seven kinds: powers of odd and even extents, mixed, rectangular, halves and doubles, large, one factor, many small ones.
+    shape draw(int kind) {
+        static constexpr std::array<Index, 32> extents = {3,  5,  6,  7,  9,  10, 11, 12, 13, 14, 15,
+                                                          17, 18, 20, 21, 24, 25, 27, 28, 30, 33, 36,
+                                                          40, 45, 48, 50, 56, 60, 72, 80, 96, 100};
+        static constexpr std::array<Index, 11> large = {32, 48, 64, 65, 96, 100, 128, 129, 160, 200, 256};
+        shape s;
+        const auto room = [&](Index most) { return std::max(shape::product(s.p), shape::product(s.q)) < most; };
+        const auto add = [&](Index p, Index q) {
+            s.p.push_back(p);
+            s.q.push_back(q);
+        };
+        const Index one = kind == 3 ? Index{1} << pick(2, 6) : extents[static_cast<std::size_t>(pick(0, 31))];
+        const Index other = kind == 3 ? (pick(0, 1) == 0 ? one / 2 : one * 2) : one;
+        const Index count = kind == 0   ? pick(1, 7)
+                            : kind == 1 ? pick(2, 5)
+                            : kind == 4 ? pick(2, 3)
+                            : kind == 5 ? 1
+                            : kind == 6 ? pick(3, 12)
+                                        : pick(2, 4);
+        for (Index i = 0; i < count && (i == 0 || room(30000)); ++i) {
+            switch (kind) {
+                case 0:
+                case 3: add(one, other); break;
+                case 1: add(pick(2, 40), 0); break;
+                case 2: add(pick(2, 40), pick(2, 40)); break;
+                case 4: add(large[static_cast<std::size_t>(pick(0, 10))], 0); break;
+                case 5: add(pick(100, 700), pick(0, 1) == 0 ? 0 : pick(50, 500)); break;
+                default: add(pick(2, 5), 0); break;
+            }
+            s.q.back() = s.q.back() == 0 ? s.p.back() : s.q.back();
+        }
+        const Index elements = pick(0, 3) == 0 ? 200000 : pick(0, 1) == 0 ? 2000000 : 8000000;
+        s.rows = pick(0, 5) == 0 ? pick(1, 6)
+                                 : std::max<Index>(1, elements / std::max(shape::product(s.p), shape::product(s.q)));
+        return s;
+    }
+    Index pick(Index from, Index to) {
+        return from + static_cast<Index>(random_() % static_cast<std::uint32_t>(to - from + 1));
+    }
+
+private:
+    std::mt19937 random_;
+};
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class Work>
+double least_seconds(const Work& work) {
+    work();
+    const double start = seconds_now();
+    work();
+    const int count = std::max(1, static_cast<int>(0.01 / std::max(seconds_now() - start, 1e-7)));
+    double least = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < 7; ++repeat) {
+        const double begin = seconds_now();
+        for (int i = 0; i < count; ++i) {
+            work();
+        }
+        least = std::min(least, (seconds_now() - begin) / count);
+    }
+    return least;
+}
+
+/// Modes in place, last factor first, without transposes. @return where the result is
+template <class Scalar, int Order>
+const Scalar* chain(const shape& s, const Scalar* x,
+                    const std::vector<Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>>& factors,
+                    std::array<std::vector<Scalar>, 2>& buffers) {
+    using rows = Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>;
+    std::vector<Index> extents = s.p;
+    int next = 0;
+    for (std::size_t i = extents.size(); i-- > 0;) {
+        Index outer = Order == Eigen::RowMajor ? s.rows : 1;
+        Index inner = Order == Eigen::RowMajor ? 1 : s.rows;
+        for (std::size_t k = 0; k < extents.size(); ++k) {
+            (k < i ? outer : inner) *= k == i ? 1 : extents[k];
+        }
+        Scalar* const y = buffers[static_cast<std::size_t>(next)].data();
+        const Index p = s.p[i];
+        const Index q = s.q[i];
+        if (inner == 1) {
+            Eigen::Map<rows>(y, outer, q).noalias() = Eigen::Map<const rows>(x, outer, p) * factors[i];
+        } else {
+            for (Index o = 0; o < outer; ++o) {
+                Eigen::Map<rows>(y + o * q * inner, q, inner).noalias() =
+                    factors[i].transpose() * Eigen::Map<const rows>(x + o * p * inner, p, inner);
+            }
+        }
+        extents[i] = q;
+        x = y;
+        next = 1 - next;
+    }
+    return x;
+}
+
+template <class Scalar, int Order>
+void measure(const shape& s) {
+    using matrix = Eigen::Matrix<Scalar, -1, -1, Order>;
+    std::vector<Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>> factors;
+    std::string name;
+    double flops = 0;
+    Index extent = shape::product(s.p);
+    Index most = extent;
+    for (std::size_t i = 0; i < s.p.size(); ++i) {
+        factors.emplace_back(Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>::Random(s.p[i], s.q[i]));
+        name += i > 0 ? "x" : "";
+        name += std::to_string(s.p[i]);
+        if (s.p[i] != s.q[i]) {
+            name += '>';
+            name += std::to_string(s.q[i]);
+        }
+    }
+    for (std::size_t i = s.p.size(); i-- > 0;) {
+        flops += 2.0 * static_cast<double>(s.rows * extent) * static_cast<double>(s.q[i]);
+        extent = extent / s.p[i] * s.q[i];
+        most = std::max(most, extent);
+    }
+    const matrix X = matrix::Random(s.rows, shape::product(s.p));
+    matrix Y = matrix::Constant(s.rows, shape::product(s.q), std::numeric_limits<Scalar>::quiet_NaN());
+    std::array<std::vector<Scalar>, 2> buffers;
+    for (std::vector<Scalar>& buffer : buffers) {
+        buffer.assign(static_cast<std::size_t>(s.rows * most), Scalar(0));
+    }
+    const auto K = otimes::kron(factors);
+    const Scalar* result = nullptr;
+    const double ours = least_seconds([&] { Y.noalias() = X * K; });
+    const double peer = least_seconds([&] { result = chain<Scalar, Order>(s, X.data(), factors, buffers); });
+    const Eigen::Map<const matrix> want(result, Y.rows(), Y.cols());
+    std::printf("%s,%s,%s,%lld,%.5f,%.2f,%.5f,%.3f,%.1e\n", Order == Eigen::RowMajor ? "rows" : "columns",
+                std::is_same_v<Scalar, float> ? "f32" : "f64", name.c_str(), static_cast<long long>(s.rows), ours * 1e3,
+                flops / ours * 1e-9, peer * 1e3, peer / ours, static_cast<double>((Y - want).norm() / want.norm()));
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    shapes random(argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 1U);
+    const int count = argc > 2 ? std::atoi(argv[2]) : 140;
+    std::printf("order,dtype,factors,rows,ms,gflops,eigen_chain_ms,ratio,difference\n");
+    for (int i = 0; i < count; ++i) {
+        const shape s = random.draw(i % 7);
+        switch (random.pick(0, 3)) {
+            case 0: measure<float, Eigen::RowMajor>(s); break;
+            case 1: measure<double, Eigen::RowMajor>(s); break;
+            case 2: measure<float, Eigen::ColMajor>(s); break;
+            default: measure<double, Eigen::ColMajor>(s); break;
+        }
+    }
+    return 0;
+}

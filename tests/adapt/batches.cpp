@@ -16,6 +16,7 @@
 
 #include "support/compare.hpp"
 #include "support/random.hpp"
+#include "support/thrown.hpp"
 
 namespace {
 
@@ -52,15 +53,7 @@ Matrix item(const std::vector<typename Matrix::Scalar>& data, std::size_t i, Eig
     return Eigen::Map<const Matrix>(data.data() + i * stride, rows, cols);
 }
 
-template <class Error, class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 

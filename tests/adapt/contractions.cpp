@@ -18,6 +18,7 @@
 
 #include "support/compare.hpp"
 #include "support/random.hpp"
+#include "support/thrown.hpp"
 
 namespace {
 
@@ -166,15 +167,7 @@ void check_cases(std::integer_sequence<int, Numbers...>) {
     (check_case<Numbers, TensorFirst>(), ...);
 }
 
-template <class Error, class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::identity;
@@ -29,15 +30,7 @@ permutation permutation_of_3() {
     return p;
 }
 
-template <class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const otimes::error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 

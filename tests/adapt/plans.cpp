@@ -13,6 +13,7 @@
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -26,15 +27,7 @@ const auto k = dense_kron(A, B, C);  // 144 x 140
 const matrix_d X = random(40, 144, 4);
 const auto xk = times(X, k);
 
-template <class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const otimes::error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 

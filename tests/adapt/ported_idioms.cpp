@@ -17,6 +17,7 @@
 #include <unsupported/Eigen/KroneckerProduct>
 
 #include "adapt/helpers.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::face_split;
@@ -37,15 +38,7 @@ matrix<Scalar> row_by_row(const matrix<Scalar>& a, const matrix<Scalar>& b) {
     return result;
 }
 
-template <class Statement>
-std::string refusal_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const otimes::error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 
@@ -102,7 +95,7 @@ TEST_CASE("selections that are counted from the end") {
     same(K({0, 4}, Eigen::last), k(std::vector<int>{0, 4}, std::vector<int>{5}));
     CHECK(K(Eigen::last, Eigen::last - 2) == k(5, 3));
     CHECK(K(Eigen::last, 1) == k(5, 1));
-    CHECK(refusal_of([&] { static_cast<void>(K(Eigen::lastN(7), Eigen::all)); }) ==
+    CHECK(text_of([&] { static_cast<void>(K(Eigen::lastN(7), Eigen::all)); }) ==
           "otimes: K(rows, cols): row -1 is outside the product, which is 6 x 6.");
     // as functions, of any list
     const std::vector<int> rows{4, 0}, cols{1, 1, 5};
@@ -188,9 +181,9 @@ TEST_CASE("the log-density of a Gaussian process: log |det| of a shifted kron, o
 
 TEST_CASE("Lyapunov equations and eigenvalues of what is not square say so by their own names") {
     const matrix_d A = random(2, 3, 1), Q = random(3, 3, 2);
-    CHECK(refusal_of([&] { static_cast<void>(otimes::lyapunov(A, Q)); }) ==
+    CHECK(text_of([&] { static_cast<void>(otimes::lyapunov(A, Q)); }) ==
           "otimes: lyapunov(A, Q): A is 2 x 3, Q is 3 x 3. Both must be square and of one order.");
-    CHECK(refusal_of([&] { static_cast<void>(otimes::kron_self_adjoint_eigen<double>(kron(Q, A))); }) ==
+    CHECK(text_of([&] { static_cast<void>(otimes::kron_self_adjoint_eigen<double>(kron(Q, A))); }) ==
           "otimes: eigenvalue decomposition of kron(F1, F2), 6 x 9: factor 2 is 2 x 3; all factors must be square. For "
           "other shapes use kron_svd.");
 }

@@ -12,6 +12,7 @@
 
 #include "support/compare.hpp"
 #include "support/random.hpp"
+#include "support/thrown.hpp"
 
 namespace {
 
@@ -237,15 +238,7 @@ void all_sizes() {
     }
 }
 
-template <class Error, class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 }  // namespace
 

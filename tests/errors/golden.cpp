@@ -9,6 +9,7 @@
 #include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -19,17 +20,7 @@ const matrix_d A = random(2, 3, 1);
 const matrix_d B = random(3, 2, 2);
 const matrix_d C = random(4, 5, 3);
 
-// The text of the Error that `statement` throws.
-template <class Error, class Statement>
-std::string text_of(const Statement& statement) {
-    try {
-        statement();
-    } catch (const Error& e) {
-        const otimes::error& base = e;  // every one is an otimes::error and a std::runtime_error
-        return base.what();
-    }
-    return "(nothing was thrown)";
-}
+using support::text_of;
 
 // The text of a shape_error, after checking that Y, whatever it is, is not touched by the statement.
 template <class Destination, class Statement>

@@ -376,8 +376,7 @@ template <class... Arguments>
 row_product_expr<double> refuse_columns() {
     static_assert(always_false<Arguments...>,
                   "otimes: khatri_rao and face_split take dense matrices, each as an argument of its own or in one "
-                  "list. Evaluate others "
-                  "first: K.toDenseMatrix(), R.matrix(), Eigen::MatrixXd(S).");
+                  "list. Evaluate others first: K.toDenseMatrix(), R.matrix(), Eigen::MatrixXd(S).");
     return {{}, false};
 }
 }  // namespace eigen

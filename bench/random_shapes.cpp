@@ -7,6 +7,8 @@
 #include <Eigen/Dense>
 #include <otimes/otimes.hpp>
 
+#include "random_shapes.hpp"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -14,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -22,66 +23,8 @@
 namespace {
 
 using Eigen::Index;
-
-struct shape {
-    std::vector<Index> p, q;
-    Index rows = 1;
-    [[nodiscard]] static Index product(const std::vector<Index>& extents) {
-        Index all = 1;
-        for (const Index e : extents) {
-            all *= e;
-        }
-        return all;
-    }
-};
-
-class shapes {
-public:
-    explicit shapes(unsigned seed) : random_(seed) {}
-    /// Of one of seven kinds: powers of odd and even extents, mixed, rectangular, halves and doubles, large, one factor, many small ones.
-    shape draw(int kind) {
-        static constexpr std::array<Index, 32> extents = {3,  5,  6,  7,  9,  10, 11, 12, 13, 14, 15,
-                                                          17, 18, 20, 21, 24, 25, 27, 28, 30, 33, 36,
-                                                          40, 45, 48, 50, 56, 60, 72, 80, 96, 100};
-        static constexpr std::array<Index, 11> large = {32, 48, 64, 65, 96, 100, 128, 129, 160, 200, 256};
-        shape s;
-        const auto room = [&](Index most) { return std::max(shape::product(s.p), shape::product(s.q)) < most; };
-        const auto add = [&](Index p, Index q) {
-            s.p.push_back(p);
-            s.q.push_back(q);
-        };
-        const Index one = kind == 3 ? Index{1} << pick(2, 6) : extents[static_cast<std::size_t>(pick(0, 31))];
-        const Index other = kind == 3 ? (pick(0, 1) == 0 ? one / 2 : one * 2) : one;
-        const Index count = kind == 0   ? pick(1, 7)
-                            : kind == 1 ? pick(2, 5)
-                            : kind == 4 ? pick(2, 3)
-                            : kind == 5 ? 1
-                            : kind == 6 ? pick(3, 12)
-                                        : pick(2, 4);
-        for (Index i = 0; i < count && (i == 0 || room(30000)); ++i) {
-            switch (kind) {
-                case 0:
-                case 3: add(one, other); break;
-                case 1: add(pick(2, 40), 0); break;
-                case 2: add(pick(2, 40), pick(2, 40)); break;
-                case 4: add(large[static_cast<std::size_t>(pick(0, 10))], 0); break;
-                case 5: add(pick(100, 700), pick(0, 1) == 0 ? 0 : pick(50, 500)); break;
-                default: add(pick(2, 5), 0); break;
-            }
-            s.q.back() = s.q.back() == 0 ? s.p.back() : s.q.back();
-        }
-        const Index elements = pick(0, 3) == 0 ? 200000 : pick(0, 1) == 0 ? 2000000 : 8000000;
-        s.rows = pick(0, 5) == 0 ? pick(1, 6)
-                                 : std::max<Index>(1, elements / std::max(shape::product(s.p), shape::product(s.q)));
-        return s;
-    }
-    Index pick(Index from, Index to) {
-        return from + static_cast<Index>(random_() % static_cast<std::uint32_t>(to - from + 1));
-    }
-
-private:
-    std::mt19937 random_;
-};
+using otimes::bench::shape;
+using otimes::bench::shapes;
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -140,18 +83,11 @@ template <class Scalar, int Order>
 void measure(const shape& s) {
     using matrix = Eigen::Matrix<Scalar, -1, -1, Order>;
     std::vector<Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>> factors;
-    std::string name;
     double flops = 0;
     Index extent = shape::product(s.p);
     Index most = extent;
     for (std::size_t i = 0; i < s.p.size(); ++i) {
         factors.emplace_back(Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>::Random(s.p[i], s.q[i]));
-        name += i > 0 ? "x" : "";
-        name += std::to_string(s.p[i]);
-        if (s.p[i] != s.q[i]) {
-            name += '>';
-            name += std::to_string(s.q[i]);
-        }
     }
     for (std::size_t i = s.p.size(); i-- > 0;) {
         flops += 2.0 * static_cast<double>(s.rows * extent) * static_cast<double>(s.q[i]);
@@ -170,8 +106,9 @@ void measure(const shape& s) {
     const double peer = least_seconds([&] { result = chain<Scalar, Order>(s, X.data(), factors, buffers); });
     const Eigen::Map<const matrix> want(result, Y.rows(), Y.cols());
     std::printf("%s,%s,%s,%lld,%.5f,%.2f,%.5f,%.3f,%.1e\n", Order == Eigen::RowMajor ? "rows" : "columns",
-                std::is_same_v<Scalar, float> ? "f32" : "f64", name.c_str(), static_cast<long long>(s.rows), ours * 1e3,
-                flops / ours * 1e-9, peer * 1e3, peer / ours, static_cast<double>((Y - want).norm() / want.norm()));
+                std::is_same_v<Scalar, float> ? "f32" : "f64", s.name().c_str(), static_cast<long long>(s.rows),
+                ours * 1e3, flops / ours * 1e-9, peer * 1e3, peer / ours,
+                static_cast<double>((Y - want).norm() / want.norm()));
     std::fflush(stdout);
 }
 

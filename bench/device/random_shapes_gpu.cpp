@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// Random products on a GPU beside their bound: finds shapes that the case table does not have and the planner does badly.
+//
+//   random_shapes_gpu [SEED [COUNT]]                  CSV: order of X and Y, type, factors, rows, milliseconds, the bound's, their ratio, error, plan
+//   random_shapes_gpu SEED COUNT kernels PART PARTS   only has the kernels of every PARTS-th product compiled, for the next run to find them
+//
+// Operands in device memory, of at most 120 MB; medians of 5, one operand set. bound: the time of the bytes of X and Y at the pace of a large copy in
+// the same run, least flops / 102 (float) or 66 (double) TFLOP/s, or 3 microseconds, whichever is most. error: of three rows of Y, all poisoned
+// before, against their definition in double (Frobenius).
+#include <Eigen/Dense>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <otimes/cuda.hpp>
+#include <otimes/otimes.hpp>
+#include <otimes/plan/gpu_tiles.hpp>
+
+#include "../random_shapes.hpp"
+
+namespace {
+
+using Eigen::Index;
+using otimes::DeviceMatrix;
+using otimes::bench::shape;
+using otimes::bench::shapes;
+
+double milliseconds_of(const std::function<void()>& work, int count) {
+    otimes::gpu().synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < count; ++i) {
+        work();
+    }
+    otimes::gpu().synchronize();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
+}
+
+double median_of(const std::function<void()>& work, int count) {
+    milliseconds_of(work, 2);
+    std::vector<double> times;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+        times.push_back(milliseconds_of(work, count));
+    }
+    std::sort(times.begin(), times.end());
+    return times[2];
+}
+
+/// Bytes a millisecond, read and written.
+double copy_rate() {
+    const Eigen::MatrixXf zeros = Eigen::MatrixXf::Zero(1 << 14, 1 << 13);
+    const DeviceMatrix<float> from(zeros);
+    DeviceMatrix<float> to(from.rows(), from.cols());
+    const double bytes = 2.0 * 4.0 * static_cast<double>(from.rows()) * static_cast<double>(from.cols());
+    return bytes / median_of([&] { to = from; }, 4);
+}
+
+std::string text_of(const otimes::plan& made) {
+    std::string text;
+    for (const otimes::pass& one : made.passes) {
+        const bool outer = one.kernel == otimes::pass_kernel::gpu_outer;
+        text += text.empty() ? "" : " | ";
+        text += one.tile.trips.empty() ? std::string(otimes::to_string(one.kernel)).substr(4)
+                                       : (outer ? "O " : "T ") + otimes::planning::text_of_tile(one.tile, outer);
+    }
+    return text;
+}
+
+/// x * kron(factors), one factor at a time, last one first.
+Eigen::VectorXd row_of_product(Eigen::VectorXd x, const std::vector<Eigen::MatrixXd>& factors) {
+    Index inner = 1;
+    for (std::size_t k = factors.size(); k-- > 0; inner *= factors[k].cols()) {
+        const Eigen::MatrixXd& f = factors[k];
+        const Index outer = x.size() / (f.rows() * inner);
+        Eigen::VectorXd y(outer * f.cols() * inner);
+        for (Index o = 0; o < outer; ++o) {
+            Eigen::Map<Eigen::MatrixXd>(y.data() + o * f.cols() * inner, inner, f.cols()).noalias() =
+                Eigen::Map<const Eigen::MatrixXd>(x.data() + o * f.rows() * inner, inner, f.rows()) * f;
+        }
+        x = y;
+    }
+    return x;
+}
+
+template <class Scalar, int Order>
+void measure(const shape& s, double rate, bool kernels_only) {
+    constexpr bool rows = Order == Eigen::RowMajor;
+    using host = Eigen::Matrix<Scalar, -1, -1, rows ? Eigen::RowMajor : Eigen::ColMajor>;
+    std::vector<DeviceMatrix<Scalar, Order>> factors;
+    std::vector<Eigen::MatrixXd> exact;
+    for (std::size_t i = 0; i < s.p.size(); ++i) {
+        const host f = host::Random(s.p[i], s.q[i]) * Scalar(std::sqrt(3.0 / static_cast<double>(s.p[i])));
+        factors.emplace_back(f);
+        exact.push_back(f.template cast<double>());
+    }
+    const auto K = otimes::kron(factors);
+    const Index in = shape::product(s.p);
+    const Index out = shape::product(s.q);
+    const Eigen::Matrix<Scalar, -1, 1> some = Eigen::Matrix<Scalar, -1, 1>::Random(1 << 16);
+    host X(s.rows, in);
+    for (Index i = 0; i < X.size(); ++i) {
+        X.data()[i] = some[(i * 7 + i / 65536 * 13) & 65535];
+    }
+    const DeviceMatrix<Scalar, Order> dX(X);
+    const host poison = host::Constant(s.rows, out, std::numeric_limits<Scalar>::quiet_NaN());
+    DeviceMatrix<Scalar, Order> dY(poison);
+    const otimes::plan made = otimes::make_plan<Order>(dX * K);
+    made.run(dY, dX * K);
+    otimes::gpu().synchronize();
+    if (kernels_only) {
+        return;
+    }
+    const host Y = dY.to_host();
+    double difference = 0;
+    double size = 0;
+    for (const Index row : {Index{0}, s.rows / 2, s.rows - 1}) {
+        const Eigen::VectorXd want = row_of_product(X.row(row).transpose().template cast<double>(), exact);
+        difference += (Y.row(row).transpose().template cast<double>() - want).squaredNorm();
+        size += want.squaredNorm();
+    }
+    const double error = std::sqrt(difference / size);
+    const double bytes = static_cast<double>(s.rows) * static_cast<double>(in + out) * sizeof(Scalar);
+    double flops = 0;
+    std::vector<std::pair<double, std::size_t>> order;  // the cheapest: what shrinks most, first
+    for (std::size_t i = 0; i < s.p.size(); ++i) {
+        order.emplace_back(1.0 / static_cast<double>(s.p[i]) - 1.0 / static_cast<double>(s.q[i]), i);
+    }
+    std::sort(order.begin(), order.end());
+    double elements = static_cast<double>(s.rows) * static_cast<double>(in);
+    for (const auto& [key, i] : order) {
+        flops += 2.0 * elements * static_cast<double>(s.q[i]);
+        elements *= static_cast<double>(s.q[i]) / static_cast<double>(s.p[i]);
+    }
+    const double bound = std::max({bytes / rate, flops / (sizeof(Scalar) == 4 ? 102e9 : 66e9), 0.003});
+    const int count = std::clamp(static_cast<int>(2.0 / bound), 2, 20);
+    const double ms = median_of([&] { made.run(dY, dX * K); }, count);
+    std::printf("%s,%s,%s,%lld,%.5f,%.5f,%.2f,%.1e,\"%s\"\n", rows ? "rows" : "columns",
+                sizeof(Scalar) == 4 ? "f32" : "f64", s.name().c_str(), static_cast<long long>(s.rows), ms, bound,
+                ms / bound, error, text_of(made).c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    otimes::bench::sizes of;
+    of.room = 400000;
+    of.elements = {3000000, 8000000, 12000000};
+    shapes random(argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 1U, of);
+    const int count = argc > 2 ? std::atoi(argv[2]) : 140;
+    const bool kernels_only = argc > 5 && std::string_view(argv[3]) == "kernels";
+    const int part = kernels_only ? std::atoi(argv[4]) : 0;
+    const int parts = kernels_only ? std::max(1, std::atoi(argv[5])) : 1;
+    try {
+        const double rate = kernels_only ? 1 : copy_rate();
+        if (!kernels_only) {
+            std::printf("order,dtype,factors,rows,ms,bound_ms,x_bound,relerr,plan\n");
+        }
+        for (int i = 0; i < count; ++i) {
+            const shape s = random.draw(i % 7);
+            const Index way = random.pick(0, 3);
+            if (i % parts != part) {
+                continue;
+            }
+            switch (way) {
+                case 0: measure<float, Eigen::RowMajor>(s, rate, kernels_only); break;
+                case 1: measure<double, Eigen::RowMajor>(s, rate, kernels_only); break;
+                case 2: measure<float, Eigen::ColMajor>(s, rate, kernels_only); break;
+                default: measure<double, Eigen::ColMajor>(s, rate, kernels_only); break;
+            }
+        }
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s\n", e.what());
+        return 1;
+    }
+    return 0;
+}

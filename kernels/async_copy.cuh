@@ -2,6 +2,7 @@
 // Contract: copy_async<Size>(d, s): bytes s[0, Size) -> d[0, Size), done when wait_for_copies<N> says that at most the N
 // newest commits are outstanding; visible to other threads after the next barrier.
 // Requires: Size in {4, 8, 16}; s (global) and d (shared) multiples of Size; no overlap.
+// Contract: copy_async_or_zero<Size>(d, s, n): as copy_async of n bytes, and zeros up to Size; with n = 0 nothing is read.
 // Below compute capability 8.0 the copy is an ordinary load and store, and the waits are empty.
 //
 // Contract: a stage_barrier opens, again and again, when as many threads as set_up() said have called copies_arrive() or arrive():
@@ -27,6 +28,26 @@ __device__ __forceinline__ void copy_async(void* shared_destination, const void*
                      : "memory");
 #else
     *static_cast<packet<Size>*>(shared_destination) = *static_cast<const packet<Size>*>(global_source);
+#endif
+}
+
+// The first `bytes` of Size, and zeros for the rest; bytes a multiple of 4.
+template <int Size>
+__device__ __forceinline__ void copy_async_or_zero(void* shared_destination, const void* global_source, int bytes) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (Size == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared_destination)),
+                     "l"(global_source), "r"(bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared_destination)),
+                     "l"(global_source), "n"(Size), "r"(bytes)
+                     : "memory");
+#else
+#pragma unroll
+    for (int i = 0; i < Size / 4; ++i)
+        static_cast<unsigned*>(shared_destination)[i] =
+            4 * i < bytes ? static_cast<const unsigned*>(global_source)[i] : 0u;
 #endif
 }
 

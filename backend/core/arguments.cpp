@@ -98,7 +98,15 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
     a.conjugate_x = s.conjugate_x;
     a.conjugate_f = s.conjugate_f;
     argument_block block;
-    finish(block, a);
+    if (s.blocks) {
+        blocked_arguments<Accumulator> with_batches;
+        std::memset(static_cast<void*>(&with_batches), 0, sizeof(with_batches));
+        with_batches.sliced = a;
+        with_batches.batch_count = s.batches;
+        finish(block, with_batches);
+    } else {
+        finish(block, a);
+    }
     block.addresses.push_back({offsetof(arguments, x), l.x});
     block.addresses.push_back({offsetof(arguments, f), l.factors.empty() ? memory_reference{} : l.factors.front()});
     block.addresses.push_back({offsetof(arguments, y), l.y});

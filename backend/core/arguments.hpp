@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file arguments.hpp
 /// The argument blocks of the kernels, as bytes with named holes for addresses and scalars. The structures repeat those of
-/// kernels/generic_sliced_multiply.cuh, sparse_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh, fused_scattered.cuh
+/// kernels/generic_sliced_multiply.cuh, blocked_multiply.cuh, sparse_multiply.cuh, scaled_copy.cuh, diagonal_scale.cuh, dot_product.cuh, tile_memory.cuh, fused_scattered.cuh
 /// and exchange_blocks.cuh field by field.
 #pragma once
 
@@ -39,6 +39,13 @@ struct sliced_arguments {
     int free_count;
     int q_position;
     bool conjugate_x, conjugate_f;
+};
+
+/// kernels/blocked_multiply.cuh
+template <class Accumulator>
+struct blocked_arguments {
+    sliced_arguments<Accumulator> sliced;
+    int batch_count;
 };
 
 /// kernels/sparse_multiply.cuh
@@ -172,7 +179,7 @@ struct exchange_arguments {
 
 /// Bytes of the largest argument block of a step.
 inline constexpr std::size_t most_argument_bytes =
-    std::max(sizeof(sliced_arguments<device_complex<double>>),
+    std::max(sizeof(blocked_arguments<device_complex<double>>),
              sizeof(group_arguments<device_complex<double>>) + sizeof(scattered_rest));
 
 /// The argument block of a launch.

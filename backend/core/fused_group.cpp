@@ -59,7 +59,9 @@ std::string type_expression(const gpu_group& g) {
     }
     text += ">";
     const auto flag = [](bool value) { return value ? ",true" : ",false"; };
-    if (g.single) {
+    if (g.staged) {
+        text += ",1,false,false,1,0,false" + std::string(flag(g.single)) + ",true";
+    } else if (g.single) {
         text += "," + std::to_string(g.terms) + flag(g.addend) + flag(g.kept) + "," + std::to_string(g.inputs) + "," +
                 std::to_string(static_cast<int>(g.ending)) + flag(g.scattered) + ",true";
     } else if (g.scattered) {

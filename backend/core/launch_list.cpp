@@ -381,6 +381,9 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         l.add = last && p.add;
         l.pass = pass_;
         generic(p.sweeps[i], in, last ? out : middle, l);
+        if (p.kernel == pass_kernel::gpu_blocked) {
+            take_blocks(l);
+        }
         if (last) {
             l.y = to;
         } else {
@@ -437,6 +440,29 @@ void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent
         }
     }
     order_free_modes(l.sliced);
+}
+
+void lowering_to_launches::take_blocks(launch& l) const {
+    sliced_shape& s = l.sliced;
+    planning::blocked_request request;
+    request.type = l.type;
+    request.p = s.p_extent;
+    request.q = s.q_extent;
+    request.may_use_unit = planning::may_use_unit(l.type, plan_.wishes);
+    request.single = planning::takes_single_products(l.type, plan_.wishes.precision);
+    for (const free_mode& m : s.free) {
+        (m.f != 0 ? request.batches : request.fibres) *= m.extent;
+    }
+    if (!allow_fused_ || !planning::suits_blocks(request, gpu_)) {
+        return;
+    }
+    s.blocks = planning::blocked_kernel_for(request, gpu_);
+    if (!s.blocks) {
+        return;
+    }
+    const auto fibres =
+        std::stable_partition(s.free.begin(), s.free.end(), [](const free_mode& m) { return m.f != 0; });
+    s.batches = static_cast<std::int32_t>(fibres - s.free.begin());
 }
 
 bool lowering_to_launches::make_fused(const pass& p, const std::vector<pass_extent>& in,
@@ -582,10 +608,40 @@ void find_ready_factors(std::vector<launch>& list) {
     }
 }
 
+/// True where a thread of the last trip holds neighbouring fibres, which it would store one by one (kernels/multiply_add_trip.cuh, matrix_trip.cuh).
+bool ends_in_neighbours(const planning::gpu_group& g) {
+    const gpu_trip& last = g.tile.trips.back();
+    std::int64_t held = 1;
+    for (std::int32_t level = last.first; level < last.first + last.count; ++level) {
+        held *= std::max(g.p_of(level), g.q_of(level));
+    }
+    return last.matrix || (last.split == 1 && held * planning::group_memory::vector_of(g.type) *
+                                                      planning::group_memory::words_of(g.type) <=
+                                                  planning::tile_formula::register_words);
+}
+
+/// Lets outer groups of one product store by way of shared memory where the rows of Y begin at any element.
+void stage_unaligned_results(std::vector<launch>& list) {
+    for (launch& l : list) {
+        planning::gpu_group& g = l.fused.group;
+        const std::int64_t vector = 16 / element_bytes(l.type);
+        const planning::group_place& place = l.fused.place;
+        const bool aligned = place.y_inner % vector == 0 && (place.lines == 1 || place.y_line % vector == 0);
+        g.staged = l.kind == launch_kind::fused && g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum &&
+                   g.moves.empty() && !g.addend && g.terms == 1 && g.inputs == 1 && !g.scattered &&
+                   g.ending == gpu_ending::stored && g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 &&
+                   ends_in_neighbours(g);
+    }
+}
+
 }  // namespace
 
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
     launch_list list = lowering_to_launches(p, gpu, allow_fused).run();
+    if (gpu.compiles) {
+        stage_unaligned_results(list.slab);
+        stage_unaligned_results(list.rest);
+    }
     find_ready_factors(list.slab);
     find_ready_factors(list.rest);
     return list;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <otimes/plan/gpu_blocks.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
 
@@ -38,7 +39,7 @@ struct memory_reference {
 /// The array that a reference to a part of a sparse factor means; `operand`: its binding.
 void* sparse_array(const memory_reference& at, const void* operand);
 
-/// A free index of a generic sliced multiply; strides in elements.
+/// A free index of a sliced multiply; strides in elements.
 struct free_mode {
     std::int64_t extent = 1;
     std::int64_t x = 0;
@@ -49,7 +50,7 @@ struct free_mode {
 
 inline constexpr std::size_t most_free_modes = 16;
 
-/// Y[f, q] (+)= alpha * sum_p X[f, p] * F[f, p, q] with explicit strides: kernels/generic_sliced_multiply.cuh.
+/// Y[f, q] (+)= alpha * sum_p X[f, p] * F[f, p, q] with explicit strides: kernels/generic_sliced_multiply.cuh, blocked_multiply.cuh.
 struct sliced_shape {
     std::int64_t p_extent = 1;
     std::int64_t q_extent = 1;
@@ -61,6 +62,9 @@ struct sliced_shape {
     std::int32_t q_position = 0;
     bool conjugate_x = false;
     bool conjugate_f = false;
+    /// By blocks, kernels/blocked_multiply.cuh, instead of element by element: then the first `batches` free modes are those in which F differs.
+    std::optional<planning::blocked_kernel> blocks;
+    std::int32_t batches = 0;
     friend bool operator==(const sliced_shape&, const sliced_shape&) = default;
 };
 

@@ -324,6 +324,7 @@ void lowering_to_launches::sum_in_pieces(launch l) {
     }
     const std::int64_t pieces = outputs == 0 ? 1 : std::min(s.p_extent / least_piece, busy / outputs);
     if (pieces < 2 || element_bytes(l.type) < 4 || s.free.size() == most_free_modes) {
+        take_blocks(l);
         list_->push_back(std::move(l));
         return;
     }

@@ -101,6 +101,8 @@ private:
     // --- passes -----------------------------------------------------------------------------------------------------
     dtype type_of(const pass& p) const;
     void lower_pass(const pass& p, std::int64_t slab);
+    /// Makes a sliced launch go by blocks where that kernel suits it.
+    void take_blocks(launch& l) const;
     void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
     /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
     bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);

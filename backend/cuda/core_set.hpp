@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <otimes/plan/gpu_blocks.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 
 #include "runtime_compiler.hpp"
@@ -23,6 +24,16 @@ struct core_request {
 /// The generic kernel of a storage type and the type that it is computed in, as the kernels write them.
 inline kernel_request generic_request(const std::string& types) {
     return {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<" + types + ">", ""};
+}
+
+/// A kernel of long factors by blocks, of types as the kernels write them; along_p: whether the values of p are neighbours in X, and in F.
+inline kernel_request blocked_request(const planning::blocked_kernel& k, const std::string& types, bool x_along_p,
+                                      bool f_along_p) {
+    const auto flag = [](bool value) { return value ? ",true" : ",false"; };
+    const std::string shape = "otimes::kernels::blocked_shape<" + types + flag(k.unit()) +
+                              flag(k.arithmetic == sweep_kernel::mma_tf32) + flag(x_along_p) + flag(f_along_p) + "," +
+                              std::to_string(k.warps_of_q) + ">";
+    return {"blocked_multiply.cuh", "otimes::kernels::blocked_multiply<" + shape + ">", shape + "::shared_bytes"};
 }
 
 /// The kernel of copies, multiples and sums of matrices, likewise.

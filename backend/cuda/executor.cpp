@@ -20,6 +20,7 @@
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
+#include "core_set.hpp"
 
 namespace otimes::backend {
 
@@ -29,25 +30,24 @@ constexpr unsigned sliced_threads = 256;
 constexpr std::int64_t copied_together = 4;  // accesses of a thread: kernels/scaled_copy.cuh, diagonal_scale.cuh
 constexpr std::size_t most_prepared_plans = 512;
 
-/// "otimes::kernels::KERNEL<storage, accumulator>"; `sums`: with the accumulator of reductions.
-std::string expression_of(const char* kernel, dtype type, bool sums = false) {
-    const char* names = nullptr;
+/// "storage, accumulator" as the kernels write them; `sums`: with the accumulator of reductions.
+std::string types_of(dtype type, bool sums = false) {
     switch (type) {
-        case dtype::f16: names = "otimes::kernels::half, float"; break;
-        case dtype::bf16: names = "otimes::kernels::bfloat16, float"; break;
-        case dtype::f32: names = sums ? "float, double" : "float, float"; break;
-        case dtype::f64: names = "double, double"; break;
+        case dtype::f16: return "otimes::kernels::half, float";
+        case dtype::bf16: return "otimes::kernels::bfloat16, float";
+        case dtype::f32: return sums ? "float, double" : "float, float";
+        case dtype::f64: return "double, double";
         case dtype::c64:
-            names = sums ? "otimes::kernels::complex<float>, otimes::kernels::complex<double>"
-                         : "otimes::kernels::complex<float>, otimes::kernels::complex<float>";
-            break;
-        case dtype::c128: names = "otimes::kernels::complex<double>, otimes::kernels::complex<double>"; break;
+            return sums ? "otimes::kernels::complex<float>, otimes::kernels::complex<double>"
+                        : "otimes::kernels::complex<float>, otimes::kernels::complex<float>";
+        case dtype::c128: return "otimes::kernels::complex<double>, otimes::kernels::complex<double>";
         case dtype::other: break;
     }
-    if (names == nullptr) {
-        throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
-    }
-    return std::string("otimes::kernels::") + kernel + "<" + names + ">";
+    throw unsupported_error("otimes: the GPU does not know this scalar type; only the CPU's reference path does.");
+}
+
+std::string expression_of(const char* kernel, dtype type, bool sums = false) {
+    return std::string("otimes::kernels::") + kernel + "<" + types_of(type, sums) + ">";
 }
 
 kernel_request request_of(const launch& l) {
@@ -59,6 +59,9 @@ kernel_request request_of(const launch& l) {
         return {"sparse_multiply.cuh", expression_of("sparse_multiply", l.type), ""};
     }
     if (l.kind == launch_kind::sliced) {
+        if (l.sliced.blocks) {
+            return blocked_request(*l.sliced.blocks, types_of(l.type), l.sliced.x_p == 1, l.sliced.f_p == 1);
+        }
         const char* const kernel = copy_of(l)       ? "scaled_copy"
                                    : diagonal_of(l) ? "diagonal_scale"
                                                     : "generic_sliced_multiply";
@@ -96,8 +99,8 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
 bool waits_for_earlier_launches(const kernel_request& request, CUfunction function) {
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
                        request.file == "fused_terms.cuh" || request.file == "fused_scattered.cuh" ||
-                       request.file == "generic_sliced_multiply.cuh" || request.file == "dot_product.cuh" ||
-                       request.file == "sparse_multiply.cuh";
+                       request.file == "generic_sliced_multiply.cuh" || request.file == "blocked_multiply.cuh" ||
+                       request.file == "dot_product.cuh" || request.file == "sparse_multiply.cuh";
     return waits && may_launch_early(function);
 }
 
@@ -138,6 +141,33 @@ std::int64_t outputs_of(const sliced_shape& s) {
         count *= m.extent;
     }
     return count;
+}
+
+/// Indices of a launch by blocks in which its factor differs.
+std::int64_t batches_of(const sliced_shape& s) {
+    std::int64_t count = 1;
+    for (std::int32_t i = 0; i < s.batches; ++i) {
+        count *= s.free[static_cast<std::size_t>(i)].extent;
+    }
+    return count;
+}
+
+/// Asks for the shared memory that a kernel says it needs.
+void take_shared_memory(const loaded_kernel& kernel, const kernel_request& request, const gpu_description& gpu,
+                        prepared_launch& ready) {
+    if (kernel.value > gpu.shared_bytes_per_block) {
+        throw device_error("otimes: the kernel " + request.expression + " needs " + std::to_string(kernel.value) +
+                           " bytes of shared memory, a block has " + std::to_string(gpu.shared_bytes_per_block) + ".");
+    }
+    ready.shared_bytes = static_cast<unsigned>(kernel.value);
+    OTIMES_CUDA_CALL(
+        cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.value));
+}
+
+void require_room(std::int64_t resident, const kernel_request& request) {
+    if (resident < 1) {
+        throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
+    }
 }
 
 std::uint64_t key_of_plan(const plan& p) {
@@ -417,12 +447,26 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             if (outputs == 0) {
                 continue;
             }
-            ready.threads = sliced_threads;
-            const bool copies = copy_of(l).has_value() || diagonal_of(l).has_value();
-            const std::int64_t each = sliced_threads * (copies ? copied_together : 1);  // outputs of a block's turn
-            useful = (outputs + each - 1) / each;
-            resident = std::int64_t{32} * gpu.multiprocessors;
-            source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
+            if (l.sliced.blocks) {
+                const planning::blocked_kernel& k = *l.sliced.blocks;
+                ready.threads = static_cast<unsigned>(k.threads());
+                take_shared_memory(*kernel, request, gpu, ready);
+                int blocks = 0;
+                OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &blocks, kernel->function, static_cast<int>(ready.threads), ready.shared_bytes));
+                resident = std::int64_t{blocks} * gpu.multiprocessors;
+                require_room(resident, request);
+                const std::int64_t batches = batches_of(l.sliced);
+                useful = batches * k.blocks(l.sliced.q_extent, outputs / l.sliced.q_extent / batches);
+                source = to_string(kernel->source).data();
+            } else {
+                ready.threads = sliced_threads;
+                const bool copies = copy_of(l).has_value() || diagonal_of(l).has_value();
+                const std::int64_t each = sliced_threads * (copies ? copied_together : 1);  // outputs of a block's turn
+                useful = (outputs + each - 1) / each;
+                resident = std::int64_t{32} * gpu.multiprocessors;
+                source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
+            }
         } else if (l.kind == launch_kind::sparse) {
             std::int64_t sums = l.sparse.outputs * ((l.sparse.turn.extent + l.sparse.together - 1) / l.sparse.together);
             for (const free_mode& m : l.sparse.free) {
@@ -442,18 +486,9 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         } else {
             const gpu_group& group = l.fused.group;
             ready.threads = static_cast<unsigned>(group.tile.threads);
-            ready.shared_bytes = static_cast<unsigned>(kernel->value);
-            if (kernel->value > gpu.shared_bytes_per_block) {
-                throw device_error("otimes: the kernel " + request.expression + " needs " +
-                                   std::to_string(kernel->value) + " bytes of shared memory, a block has " +
-                                   std::to_string(gpu.shared_bytes_per_block) + ".");
-            }
-            OTIMES_CUDA_CALL(
-                cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel->value));
+            take_shared_memory(*kernel, request, gpu, ready);
             resident = resident_blocks(kernel->function, group, ready.shared_bytes, gpu);
-            if (resident < 1) {
-                throw device_error("otimes: the kernel " + request.expression + " does not fit on this device.");
-            }
+            require_room(resident, request);
             useful = l.fused.place.tiles(group) * group.tile.cluster * group.tile.slices;
             // A tile's slices are neighbouring blocks of one turn. They do not wait for each other, so that on a small device
             // some may come after the others; fewer blocks than slices would leave a part of Y unwritten.
@@ -495,7 +530,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         ready.trace = "pass " + std::to_string(l.pass + 1) + ": " + name + ", grid " + std::to_string(ready.grid) +
                       " x " + std::to_string(ready.threads) + ", " + std::to_string(ready.shared_bytes) +
                       " bytes shared, source: " + source;
-        if (l.kind == launch_kind::sliced) {
+        if (l.kind == launch_kind::sliced && !l.sliced.blocks) {
             ready.trace += " (code: " + std::string(to_string(kernel->source)) + ")";
         }
         result.push_back(std::move(ready));

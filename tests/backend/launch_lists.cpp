@@ -21,6 +21,7 @@
 #include "../../backend/core/arguments.hpp"
 #include "../../backend/core/host_copy.hpp"
 #include "../../backend/core/launch_list.hpp"
+#include "plan/programs.hpp"
 #include "support/random.hpp"
 
 namespace {
@@ -582,6 +583,80 @@ TEST_CASE("a factor that no block holds: a launch for each slice of the new inde
         }
         CHECK(fused >= 32);  // two launches where nothing stands between the modes
     }
+}
+
+namespace {
+
+// The launches of X * K with X of `rows` rows, everything in device memory.
+launch_list launches_of(std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
+                        dtype type, bool row_major, const options& wishes = {}, const gpu_description& gpu = h200(),
+                        bool allow_fused = true) {
+    planner_test::program p = planner_test::rows_program(
+        rows,
+        [&] {
+            std::vector<planner_test::mode_spec> modes;
+            for (const auto& [p_extent, q_extent] : factors) modes.push_back(planner_test::factor(p_extent, q_extent));
+            return modes;
+        }(),
+        type, !row_major);
+    for (tensor& t : p.tensors) t.space = t.binding >= 0 ? memory_space::device : memory_space::host;
+    machine m;
+    m.gpus = {gpu};
+    options decided = wishes;
+    decided.placement = placement::gpu;
+    return lower_to_launches(make_plan(p, m, decided), gpu, allow_fused);
+}
+
+}  // namespace
+
+TEST_CASE("long factors go by blocks, where their kernel can be compiled; what they do is the generic kernel's") {
+    const std::vector<std::pair<std::int64_t, std::int64_t>> factors{{359, 290}, {301, 359}};
+    const launch_list list = launches_of(500, factors, dtype::f64, true);
+    REQUIRE(list.slab.size() == 2);
+    for (const launch& l : list.slab) {
+        REQUIRE(l.kind == launch_kind::sliced);
+        REQUIRE(l.sliced.blocks);
+        CHECK(l.sliced.blocks->arithmetic == sweep_kernel::mma_f64);
+        CHECK(l.sliced.batches == 0);
+        const argument_block block = make_arguments(l);
+        CHECK(block.bytes.size() == sizeof(blocked_arguments<double>));
+    }
+    options repeatable;
+    repeatable.deterministic = true;
+    for (const launch& l : launches_of(500, factors, dtype::f64, true, repeatable).slab) {
+        REQUIRE(l.sliced.blocks);
+        CHECK(l.sliced.blocks->arithmetic == sweep_kernel::fibre);
+    }
+    for (const launch& l : launches_of(500, factors, dtype::f64, true, {}, h200(), false).slab) CHECK(!l.sliced.blocks);
+    gpu_description without = h200();
+    without.compiles = false;
+    for (const launch& l : launches_of(500, factors, dtype::f64, true, {}, without).slab) CHECK(!l.sliced.blocks);
+    // The interpreter of launches does what they say, long sums included.
+    for (const bool row_major : {false, true}) {
+        const test_case t{40, {{300, 3}, {2, 2}}, row_major, row_major, 1, false, true, false};
+        check<double>(t, {}, h200(), true);
+        check<double>(test_case{70, {{90, 80}}, row_major, !row_major, 0, row_major, false, false}, {}, h200(), true);
+    }
+}
+
+TEST_CASE("outer groups stage what they store where the rows of Y begin at any element") {
+    const auto staged = [](std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
+                           dtype type, const gpu_description& gpu = h200()) {
+        int count = 0;
+        for (const launch& l : launches_of(rows, factors, type, false, {}, gpu).slab)
+            count += l.kind == launch_kind::fused && l.fused.group.staged ? 1 : 0;
+        return count;
+    };
+    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f32) > 0);
+    CHECK(staged(100002, {{8, 16}, {8, 16}}, dtype::f32) > 0);
+    CHECK(staged(100004, {{8, 16}, {8, 16}}, dtype::f32) == 0);
+    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f64) > 0);
+    CHECK(staged(100002, {{8, 16}, {8, 16}}, dtype::f64) == 0);
+    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::c128) == 0);  // an element is an access
+    CHECK(staged(75001, {{25, 25}}, dtype::f32) == 0);  // a thread holds one fibre: its neighbours store neighbours
+    gpu_description without = h200();
+    without.compiles = false;
+    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f32, without) == 0);
 }
 
 TEST_CASE("launch lists keep a workspace limit by slabs") {

@@ -37,4 +37,17 @@ TEST_CASE("the matrix unit replaces two modes with registers between them") {
     check_group<group<double, 1, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<1, 2>, unit<3, 2>>>>("f64 1+2m 3+2m");
 }
 
+// Results that go by way of shared memory.
+template <class Scalar, int Run, class P, class Q, class Trips>
+using by_shared_memory =
+    mode_group<Scalar, 1, Run, 64, 2, 1, 0, 1, 1, P, Q, Trips, 1, false, false, 1, ends_stored, false, false, true>;
+
+TEST_CASE_TEMPLATE("outer groups store by way of shared memory", Scalar, float, double, c64) {
+    check_group<by_shared_memory<Scalar, 8, e<4, 6>, e<6, 4>, trips<adds<2>, adds<1>>>>("2f 1f");
+    check_group<by_shared_memory<Scalar, 16, e<5>, e<9>, trips<adds<1>>>>("1f");
+    check_group<by_shared_memory<Scalar, 8, e<3, 4, 4>, e<3, 4, 4>, trips<adds<2, 2>, adds<1>>>>("2+2f 1f");
+    check_group<by_shared_memory<Scalar, 8, e<16, 8>, e<8, 16>, trips<unit<2>, unit<1>>>>("2m 1m");
+    check_group<by_shared_memory<Scalar, 8, e<32>, e<32>, trips<unit<1>>>>("1m of 32");
+}
+
 }  // namespace kernel_tests

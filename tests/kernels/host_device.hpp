@@ -416,6 +416,19 @@ void copy_async(void* to, const void* from) {
     std::memset(to, 0xff, Size);
     host_device::self().copies.back().push_back({to, from, Size});
 }
+// What does not exist becomes 0, as late as the rest arrives.
+template <int Size>
+void copy_async_or_zero(void* to, const void* from, int bytes) {
+    static const unsigned char zeros[Size] = {};
+    if (reinterpret_cast<std::uintptr_t>(to) % Size != 0 ||
+        (bytes > 0 && reinterpret_cast<std::uintptr_t>(from) % Size != 0)) {
+        host_device::fail("a copy is not aligned");
+    }
+    const auto some = static_cast<std::size_t>(bytes);
+    std::memset(to, 0xff, Size);
+    host_device::self().copies.back().push_back({to, from, some});
+    host_device::self().copies.back().push_back({static_cast<unsigned char*>(to) + some, zeros, Size - some});
+}
 inline void commit_copies() { host_device::self().copies.emplace_back(); }
 template <int Outstanding>
 void wait_for_copies() {

@@ -368,6 +368,63 @@ TEST_CASE("the kernels of 16-bit elements compile for 9.0, the measured ones and
     }
 }
 
+TEST_CASE("kernels by blocks compile: what each architecture has, with the shared memory that the planner allows for") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    std::vector<job> jobs;
+    for (const int capability : {75, 80, 90, 100}) {
+        const gpu_description gpu = otimes::gpu_of_capability(capability);
+        for (const auto& [type, types] :
+             {std::pair{dtype::f32, "float, float"}, std::pair{dtype::f64, "double, double"},
+              std::pair{dtype::c64, "otimes::kernels::complex<float>, otimes::kernels::complex<float>"},
+              std::pair{dtype::c128, "otimes::kernels::complex<double>, otimes::kernels::complex<double>"},
+              std::pair{dtype::f16, "otimes::kernels::half, float"}}) {
+            if (capability != 90 && type != dtype::f32 && type != dtype::c64) {
+                continue;
+            }
+            otimes::planning::blocked_request wanted;
+            wanted.type = type;
+            wanted.p = wanted.q = 300;
+            wanted.fibres = 100000;
+            if (const auto kernel = blocked_kernel_for(wanted, gpu)) {
+                const bool along = jobs.size() % 2 == 0;
+                kernel_request r = blocked_request(*kernel, types, along, jobs.size() / 2 % 2 == 0);
+                r.value += " / int(" + r.value + " <= " + std::to_string(kernel->shared_bytes()) + ")";
+                jobs.push_back({r, compiler.architecture_for(capability), {}});
+            }
+        }
+    }
+    CHECK(jobs.size() >= 10);
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+}
+
+TEST_CASE("outer groups that stage their results compile for 9.0") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    std::vector<job> jobs;
+    for (const auto& [type, tile] :
+         {std::pair{dtype::f32, "run32 t128 b4 g1 s0 : 2f 1f"}, std::pair{dtype::f64, "run16 t128 b4 g1 s0 : 2m 1m"},
+          std::pair{dtype::f32, "run32 t128 b4 g1 s0 : 1+2f"}}) {
+        gpu_group g;
+        g.type = type;
+        g.outer = g.staged = true;
+        g.p = g.q = tile[21] == '1' ? std::vector<std::int32_t>{4, 4} : std::vector<std::int32_t>{8, 8};
+        g.tile = *otimes::planning::read_tile(tile);
+        jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), compiler.architecture_for(90), g});
+    }
+    compile_all(jobs);
+    for (const job& j : jobs) {
+        check_compiled(j);
+    }
+}
+
 TEST_CASE("samples compile for the other architectures, from Turing to the newest") {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {

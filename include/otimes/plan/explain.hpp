@@ -49,6 +49,7 @@ constexpr std::string_view to_string(pass_kernel k) noexcept {
         case pass_kernel::gpu_generic: return "gpu_generic";
         case pass_kernel::gpu_trailing: return "gpu_trailing";
         case pass_kernel::gpu_outer: return "gpu_outer";
+        case pass_kernel::gpu_blocked: return "gpu_blocked";
     }
     return "?";
 }
@@ -225,6 +226,7 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
     switch (p.kernel) {
         case pass_kernel::step:
         case pass_kernel::gpu_generic: return "-";
+        case pass_kernel::gpu_blocked: return "blocks, panels of 16";
         case pass_kernel::gpu_trailing:
         case pass_kernel::gpu_outer: {
             const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)

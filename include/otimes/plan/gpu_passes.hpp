@@ -7,10 +7,12 @@
 ///   - gpu_trailing: `tile.rows` contiguous segments of prod(P) elements, when the group ends at the innermost mode; the blocks
 ///     of a cluster may share one;
 ///   - gpu_outer: prod(P) runs of `tile.run` contiguous elements, runs of at least 32 bytes (one sector);
+///   - gpu_blocked: panels of X and of one long factor, any strides (gpu_blocks.hpp);
 ///   - gpu_generic: nothing; one output element per thread and any strides.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -25,6 +27,7 @@
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/fusion.hpp>
+#include <otimes/plan/gpu_blocks.hpp>
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/gpu_pieces.hpp>
 #include <otimes/plan/gpu_reductions.hpp>
@@ -47,19 +50,6 @@ struct gpu_rate {
     sweep_kernel kernel = sweep_kernel::fibre;
     double flops_per_second = 0;
 };
-
-/// A rate as predictions divide by it: of a machine written by hand that does not say one (0), slow, so that they stay numbers and a plan is
-/// found.
-OTIMES_ON_DEMAND inline double known_rate(double per_second) { return per_second > 0 ? per_second : 1e9; }
-
-/// Flops per second of single TF32 products, of which a split one takes three.
-OTIMES_ON_DEMAND inline double tf32_rate(const gpu_description& gpu) { return 3.0 * gpu.flops_f32_split; }
-
-/// True where the matrix unit takes one TF32 product for each product: of 16-bit elements, and of floats on request. (A wish for bfloat16 products
-/// gets these, too: the kernels' floats pass through shared memory, which binds them, not the unit.)
-constexpr bool takes_single_products(dtype type, precision wished) noexcept {
-    return is_widened(type) || (type == dtype::f32 && (wished == precision::tf32 || wished == precision::bf16));
-}
 
 /// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
 OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished,
@@ -153,6 +143,11 @@ struct gpu_setting {
     bool in_pieces = false;  ///< with on_chip: a piece may do
 };
 
+/// True for the arithmetic of a matrix unit.
+constexpr bool is_unit(sweep_kernel k) noexcept {
+    return k == sweep_kernel::mma_split || k == sweep_kernel::mma_f64 || k == sweep_kernel::mma_tf32;
+}
+
 /// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
 OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
     if (kernel == sweep_kernel::mma_tf32) {
@@ -164,7 +159,58 @@ OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, st
     if (kernel == sweep_kernel::mma_f64) {
         return extent >= 128 ? 0.54 : extent >= 64 ? 0.45 : extent >= 32 ? 0.42 : extent >= 16 ? 0.33 : 0.23;
     }
-    return is_complex(type) ? 0.6 : 0.45;
+    if (kernel == sweep_kernel::scalar) {
+        return 0.08;  // of long sums: an element of the result a thread
+    }
+    // Beyond registers several threads share a fibre, and each reads all of it.
+    return is_complex(type) ? 0.6 : extent > 64 ? 0.18 : extent > 48 ? 0.30 : extent > 32 ? 0.38 : 0.45;
+}
+
+/// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting, dtype type, double elements_in,
+                                                     double slabs, double seconds_memory, pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    sweep& s = p.sweeps.front();
+    blocked_request request;
+    request.type = type;
+    request.p = s.p_extent;
+    request.q = s.q_extent;
+    request.fibres = static_cast<std::int64_t>(elements_in / static_cast<double>(s.p_extent) / slabs);
+    request.may_use_unit = is_widened(type) || type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
+    request.single = setting.single;
+    if (!suits_blocks(request, gpu)) {
+        return;
+    }
+    const std::int64_t vector = 16 / element_bytes(type);
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const pass_mode& m = p.modes[k];
+        request.aligned = request.aligned && (m.extent_in == 1 || m.stride_in == 1 || m.stride_in % vector == 0) &&
+                          (m.stride_in != 1 || m.extent_in % vector == 0);
+    }
+    request.aligned = request.aligned && request.q % vector == 0;
+    const std::optional<blocked_kernel> kernel = blocked_kernel_for(request, gpu);
+    if (!kernel) {
+        return;
+    }
+    const double peak = blocked_peak(*kernel, gpu);
+    const double seconds =
+        slabs * ((std::max)(blocked_seconds(request, *kernel, gpu), seconds_memory / slabs) + gpu.launch_seconds);
+    const double bound = (std::max)(seconds_memory, static_cast<double>(p.flops) / peak);
+    if ((std::max)(seconds, bound) >= p.predicted_seconds) {
+        return;
+    }
+    p.kernel = pass_kernel::gpu_blocked;
+    p.tile = {};
+    p.shared_bytes = 0;
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    p.bytes = static_cast<std::int64_t>(
+                  elements_in * static_cast<double>(element_bytes(type)) *
+                  (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent))) +
+              s.p_extent * s.q_extent * element_bytes(type);
+    p.bound_seconds = bound;
+    p.predicted_seconds = (std::max)(seconds, bound);
+    s.kernel = kernel->arithmetic;
 }
 
 /// Chooses kernel and tile of an outlined pass (`forced`: the tile that it must have) and predicts it:
@@ -196,6 +242,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     double copies = 0;
     double tiles = 0;
     std::int32_t cluster = 1;
+    std::vector<std::int32_t> splits(p.sweeps.size(), 1);  // threads or warps that share a fibre of each sweep
     const std::optional<group_place> place = p.sweeps.empty() ? std::nullopt : place_of_group(p.modes, contracted);
     if (place && (forced == nullptr || !forced->trips.empty())) {
         group_request request;
@@ -257,6 +304,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             }
             for (sweep& s : p.sweeps) {
                 const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
+                splits[static_cast<std::size_t>(&s - p.sweeps.data())] = trip.split;
                 s.kernel = !trip.matrix                   ? sweep_kernel::fibre
                            : is_widened(type) || g.single ? sweep_kernel::mma_tf32
                            : single                       ? sweep_kernel::mma_split
@@ -281,7 +329,12 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
                                                                                    : gpu.flops_f64);
         flops += one;
         seconds_at_peak += one / peak;
-        seconds_compute += one / (peak * share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent)));
+        double share = share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent));
+        if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
+            s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
+            share *= 0.5;  // warps that share fibres of 80 to 192 (measured)
+        }
+        seconds_compute += one / (peak * share);
         elements *= static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent);
         factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
     }
@@ -298,8 +351,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
     double seconds = std::hypot(seconds_memory, seconds_compute);
     if (p.kernel == pass_kernel::gpu_generic) {
-        seconds = p.sweeps.size() > 1 ? std::numeric_limits<double>::infinity()  // it does one mode at a time
-                                      : (std::max)(4.0 * seconds_memory, seconds_compute);
+        seconds = p.sweeps.size() > 1
+                      ? std::numeric_limits<double>::infinity()  // it does one mode at a time
+                      : (std::max)({4.0 * seconds_memory, seconds_compute,
+                                    40e-9 * static_cast<double>(p.sweeps.empty() ? 0 : p.sweeps.front().p_extent)});
     } else {
         const double multiprocessors = (std::max)(1, gpu.multiprocessors);
         if (copies > 0) {
@@ -320,6 +375,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         }
     }
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
+    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && copies == 0 &&
+        !(inner_in && setting.through_y)) {
+        take_blocks(setting, type, elements_in, slabs, seconds_memory, p);
+    }
 }
 
 /// One chain on a GPU: its groups in the order of execution and where its intermediates lie.
@@ -332,8 +391,8 @@ public:
         setting_ = setting_for(c, groups, unused_, request, slab);
         gpu_.gpu = &gpu;
         // The unit sums in an order of its own, and whether it is used depends on the number of tiles.
-        gpu_.unit_f64 = !wishes.deterministic;
-        gpu_.unit_f32 = gpu_.unit_f64 && wishes.precision != precision::ieee;
+        gpu_.unit_f64 = may_use_unit(dtype::f64, wishes);
+        gpu_.unit_f32 = may_use_unit(dtype::f32, wishes);
         gpu_.single = takes_single_products(c.type, wishes.precision);
         gpu_.in_l2 = 2.0 * largest_intermediate(setting_) / static_cast<double>(slab.count) *
                          static_cast<double>(element_bytes(c.type)) <=
@@ -376,7 +435,7 @@ public:
         strides_of(end, out_);
         outline_pass(setting_, begin, end, in_, out_, p);
         choose_gpu_kernel(setting_, gpu_, begin > 0, end < count, forced, p);
-        if (lies_in_y(begin) && p.kernel == pass_kernel::gpu_generic) {
+        if (lies_in_y(begin) && (p.kernel == pass_kernel::gpu_generic || p.kernel == pass_kernel::gpu_blocked)) {
             p.predicted_seconds = std::numeric_limits<double>::infinity();
         }
     }
@@ -717,9 +776,33 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
         made = made || (choice != nullptr && whole_program && reduction == nullptr &&
                         (make(slab_of(choice->slab_extent), true, choice->slab_extent > 0, choice) ||
                          make(slab_of(choice->slab_extent), false, choice->slab_extent > 0, choice)));
-        if (!made) {
-            (reduction == nullptr && make(slab_of(slab_extent), true, false, nullptr)) ||
-                make(slab_of(slab_extent), false, false, nullptr);
+        if (!made && !(reduction == nullptr && make(slab_of(slab_extent), true, false, nullptr))) {
+            make(slab_of(slab_extent), false, false, nullptr);
+        } else if (!made && ends.size() > 1 && std::ranges::any_of(groups, [](const factor_group& g) {
+                       return (std::min)(g.p_extent, g.q_extent) >= least_blocked_extent;
+                   })) {
+            // Blocks do not work in Y: what lies between the passes in a buffer may pay for itself.
+            const auto seconds_of = [&] {
+                double seconds = 0;
+                for (const pass& one : passes) {
+                    seconds += one.predicted_seconds;
+                }
+                return seconds;
+            };
+            const double in_y = seconds_of();
+            const auto buffers_fit = [&] {
+                std::int64_t most = 0;
+                std::int64_t between = 0;
+                for (std::size_t at = 0; at < ends.size(); ++at) {
+                    const std::int64_t next = at + 1 < ends.size() ? elements_after(planner->setting(), ends[at]) : 0;
+                    most = (std::max)(most, between + next);
+                    between = next;
+                }
+                return most * element_bytes(c.type) <= wishes.workspace_limit_bytes;
+            };
+            if (!make(slab_of(slab_extent), false, false, nullptr) || seconds_of() >= in_y || !buffers_fit()) {
+                make(slab_of(slab_extent), true, false, nullptr);
+            }
         }
         if (reduction != nullptr && (passes.back().tile.trips.empty() || is_sliced_by_launches(passes.back().tile))) {
             // No one kernel: stored after all.

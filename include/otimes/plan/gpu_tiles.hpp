@@ -114,6 +114,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<chosen_group> measured_group(c
 namespace tile_formula {
 
 inline constexpr std::int64_t register_words = 64;  ///< of a thread's fibres in one trip
+inline constexpr std::int64_t few_words = 32;       ///< so many leave a thread of 64 registers enough for the rest
 
 /// Extents that a thread may hold together: what was measured to gain on an H200. With few tiles the threads are idle anyway,
 /// and short trips finish sooner.
@@ -233,7 +234,16 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
                 }
                 held = trip.split > 1 || held * words > register_words ? part() : held;
             }
-            most_held = (std::max)(most_held, held * words);
+            // Neighbouring fibres of one access, where a thread takes those: kernels/multiply_add_trip.cuh.
+            const std::int64_t wide = held * lane * words <= register_words && trip.split == 1 && stretch % lane == 0 &&
+                                              below % lane == 0 && below > 1
+                                          ? lane
+                                          : 1;
+            const std::int64_t fibre_words = held * wide * words;
+            // Sums that elements stream past, and whole fibres of doubles with their images, want more registers than they have words.
+            const bool streams = wide == 1 && !is_complex(g.type) && (trip.count == 1 ? trip.split == 1 : words > 1);
+            most_held = (std::max)(most_held,
+                                   streams && fibre_words > 24 ? (std::max)(fibre_words, few_words + 1) : fibre_words);
         }
         for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
             replaced[static_cast<std::size_t>(l)] = 1;
@@ -277,7 +287,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool complete(const group_request& r, const 
         g.tile.slots = group_memory::reads_raw(g) && g.tile.trips.size() == 1 ? 2 : 1;
     }
     const auto blocks_of = [&](const gpu_group& candidate) {
-        const bool many = held > (is_complex(g.type) ? 16 : 32) || several || g.type == dtype::c128;
+        const bool many = held > (is_complex(g.type) ? 16 : few_words) || several || g.type == dtype::c128;
         const std::int64_t registers = many ? 128 : 64;  // of a thread
         const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(candidate) + 1024);
         const std::int64_t by_registers = gpu.registers_per_multiprocessor / (candidate.tile.threads * registers);

@@ -40,7 +40,8 @@ enum class pass_kernel : std::uint8_t {
     cpu_tiles,     ///< SIMD tiles of the cpu executor
     gpu_generic,   ///< generic sliced multiply: every shape, stride and type
     gpu_trailing,  ///< fused trailing group: contiguous segments, `tile.rows` of them per tile
-    gpu_outer      ///< fused outer group: strided tiles with contiguous runs of `tile.run` elements
+    gpu_outer,     ///< fused outer group: strided tiles with contiguous runs of `tile.run` elements
+    gpu_blocked    ///< one long factor by blocks: any shape and stride, every type
 };
 
 /// Arithmetic of a sweep.

@@ -326,7 +326,7 @@ void transfer(Archive& a, program& p) {
 template <class Archive>
 void transfer(Archive& a, pass& p) {
     a.line("pass");
-    a.choice(p.kernel, pass_kernel::gpu_outer);
+    a.choice(p.kernel, pass_kernel::gpu_blocked);
     transfer_all(a, p.step, p.in, p.out, p.add, p.scalar, p.slab_mode, p.slab_scale, p.lane_mode, p.lane_count,
                  p.shared_bytes, p.flops, p.bytes, p.level, p.bound_seconds, p.predicted_seconds, p.reason);
     a.line("tile");

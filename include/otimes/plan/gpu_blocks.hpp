@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+/// @file gpu_blocks.hpp
+/// Long factors, of which no tile holds all: which kernel of kernels/blocked_multiply.cuh multiplies one mode by one, and how long that takes. A block
+/// computes 128 fibres x 32 or 64 .. new indices and goes through P in panels of 16.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// A rate as predictions divide by it: of a machine written by hand that does not say one (0), slow, so that they stay numbers and a plan is
+/// found.
+OTIMES_ON_DEMAND inline double known_rate(double per_second) { return per_second > 0 ? per_second : 1e9; }
+
+/// Flops per second of single TF32 products, of which a split one takes three.
+OTIMES_ON_DEMAND inline double tf32_rate(const gpu_description& gpu) { return 3.0 * gpu.flops_f32_split; }
+
+/// True where the matrix unit takes one TF32 product for each product: of 16-bit elements, and of floats on request. (A wish for bfloat16 products
+/// gets these, too: the kernels' floats pass through shared memory, which binds them, not the unit.)
+constexpr bool takes_single_products(dtype type, precision wished) noexcept {
+    return is_widened(type) || (type == dtype::f32 && (wished == precision::tf32 || wished == precision::bf16));
+}
+
+/// True where the wishes leave a type the matrix unit: it sums in an order of its own, and whether it is used depends on the number of tiles.
+constexpr bool may_use_unit(dtype type, const options& wishes) noexcept {
+    return !wishes.deterministic && (type == dtype::f64 || type == dtype::c128 || wishes.precision != precision::ieee);
+}
+
+/// One mode: Y[b, f, q] = sum_p X[b, f, p] F[b, p, q], `fibres` of each of `batches` factors.
+struct blocked_request {
+    dtype type = dtype::f64;
+    std::int64_t p = 1;
+    std::int64_t q = 1;
+    std::int64_t fibres = 1;
+    std::int64_t batches = 1;
+    bool may_use_unit = true;
+    bool single = false;  ///< floats: single TF32 products
+    bool aligned = true;  ///< X and F can be read by 16 bytes
+};
+
+/// An instantiation of the kernel.
+struct blocked_kernel {
+    sweep_kernel arithmetic = sweep_kernel::fibre;  ///< fibre: multiply-adds
+    std::int32_t warps_of_q = 2;                    ///< a block computes warps_of_q * warp_q() new indices
+    dtype type = dtype::f64;
+
+    [[nodiscard]] constexpr bool unit() const noexcept { return arithmetic != sweep_kernel::fibre; }
+    /// New indices of a warp.
+    [[nodiscard]] constexpr std::int32_t warp_q() const noexcept {
+        return unit() || type == dtype::f32 || is_widened(type) ? 32 : 16;
+    }
+    [[nodiscard]] constexpr std::int32_t fibres() const noexcept { return 128; }
+    /// Bytes of an element on chip.
+    [[nodiscard]] constexpr std::int32_t scalar_bytes() const noexcept {
+        return is_widened(type) ? 4 : static_cast<std::int32_t>(element_bytes(type));
+    }
+    /// Threads of a block, as in the kernel.
+    [[nodiscard]] constexpr std::int32_t threads() const noexcept {
+        const std::int32_t warp_fibres = unit() ? (scalar_bytes() == 4 ? 64 : 32) : scalar_bytes() == 16 ? 32 : 64;
+        return 32 * fibres() / warp_fibres * warps_of_q;
+    }
+    /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both.
+    [[nodiscard]] constexpr std::int64_t shared_bytes() const noexcept {
+        constexpr std::int64_t stages = 3;
+        constexpr std::int64_t pitch = 20;
+        return 16 * fibres() + stages * pitch * (fibres() + std::int64_t{warps_of_q} * warp_q()) * scalar_bytes();
+    }
+    /// Blocks of one factor's product.
+    [[nodiscard]] constexpr std::int64_t blocks(std::int64_t q, std::int64_t fibres_of_factor) const noexcept {
+        const std::int64_t block_q = static_cast<std::int64_t>(warps_of_q) * warp_q();
+        return (q + block_q - 1) / block_q * ((fibres_of_factor + fibres() - 1) / fibres());
+    }
+    friend constexpr bool operator==(const blocked_kernel&, const blocked_kernel&) = default;
+};
+
+/// Less than this of P, Q or fibres leaves most of a block's panel empty; and where the longer of P and Q is less than that, tiles are faster, which
+/// may hold several modes, or several terms of a sum.
+inline constexpr std::int64_t least_blocked_extent = 24;
+inline constexpr std::int64_t least_longer_extent = 48;
+
+/// True where the kernel can be had and has enough to do.
+OTIMES_ON_DEMAND inline bool suits_blocks(const blocked_request& r, const gpu_description& gpu) noexcept {
+    return gpu.compiles && r.type != dtype::other && (std::min)({r.p, r.q, r.fibres}) >= least_blocked_extent &&
+           (std::max)(r.p, r.q) >= least_longer_extent;
+}
+
+/// Share of the arithmetic's peak that a long sum of aligned operands reaches, and what is left of it where they are not: measured on an H200
+/// (docs/performance_gpu.md).
+OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool aligned) noexcept {
+    const double share = arithmetic == sweep_kernel::mma_f64     ? 0.62
+                         : arithmetic == sweep_kernel::mma_split ? 0.46
+                         : arithmetic == sweep_kernel::mma_tf32  ? 0.25
+                                                                 : 0.48;
+    return aligned ? share : 0.85 * share;
+}
+
+/// Flops per second of a kernel's arithmetic.
+OTIMES_ON_DEMAND inline double blocked_peak(const blocked_kernel& k, const gpu_description& gpu) noexcept {
+    return known_rate(k.arithmetic == sweep_kernel::mma_split         ? gpu.flops_f32_split
+                      : k.arithmetic == sweep_kernel::mma_tf32        ? tf32_rate(gpu)
+                      : k.arithmetic == sweep_kernel::mma_f64         ? gpu.flops_f64_mma
+                      : k.type == dtype::f64 || k.type == dtype::c128 ? gpu.flops_f64
+                                                                      : gpu.flops_f32);
+}
+
+/// Seconds of the kernel without its launch. Beginning and ending a tile take as long as so many panels.
+OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const blocked_kernel& k,
+                                               const gpu_description& gpu) noexcept {
+    const double panels_at_ends = r.aligned ? 4 : 10;
+    constexpr std::int64_t depth = 16;
+    const auto ceiling = [](std::int64_t n, std::int64_t d) { return (n + d - 1) / d; };
+    // A last block that is nearly empty brings its part of X all the same.
+    const std::int64_t block_q = static_cast<std::int64_t>(k.warps_of_q) * k.warp_q();
+    const std::int64_t whole = r.q / block_q * block_q;
+    const std::int64_t columns = whole + (r.q > whole ? (std::max)(ceiling(r.q - whole, 8) * 8, block_q / 2) : 0);
+    const double flops = 2.0 * static_cast<double>(multiply_add_weight(r.type)) * static_cast<double>(r.batches) *
+                         static_cast<double>(r.fibres) * static_cast<double>(columns) * static_cast<double>(depth) *
+                         (static_cast<double>(ceiling(r.p, depth)) + panels_at_ends);
+    const double seconds = flops / (blocked_peak(k, gpu) * blocked_share(k.arithmetic, r.aligned));
+    // Whole turns of a block on each multiprocessor; more blocks there hide each other's waits.
+    const double tiles = static_cast<double>(r.batches * k.blocks(r.q, r.fibres));
+    const double at_once = (std::max)(1, gpu.multiprocessors);
+    const double turns = static_cast<double>(static_cast<std::int64_t>((tiles + at_once - 1) / at_once));
+    return seconds * turns * at_once / tiles;
+}
+
+/// The arithmetic that the device has for a type, and as many warps along q as are fastest; nothing where no block has room. @pre suits_blocks
+OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const blocked_request& r,
+                                                                         const gpu_description& gpu) noexcept {
+    blocked_kernel k;
+    k.type = r.type;
+    if (r.may_use_unit && has_unit(gpu, r.type)) {
+        k.arithmetic = r.type == dtype::f64             ? sweep_kernel::mma_f64
+                       : is_complex(r.type)             ? sweep_kernel::fibre
+                       : is_widened(r.type) || r.single ? sweep_kernel::mma_tf32
+                                                        : sweep_kernel::mma_split;
+    }
+    std::optional<blocked_kernel> best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::int32_t warps : {2, 3, 1}) {  // the best first, where they are equal
+        k.warps_of_q = warps;
+        const double seconds = blocked_seconds(r, k, gpu);
+        if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
+            least = seconds;
+            best = k;
+        }
+    }
+    return best;
+}
+
+}  // namespace otimes::planning

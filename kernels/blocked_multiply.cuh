@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: MIT
+// Contract: one contracted mode of any shape, stride and type, as generic_sliced_multiply:
+//   Y[b, f, q] = alpha * sum_p op(X)[b, f, p] * op(F)[b, p, q] + beta * Y[b, f, q],   op = identity or complex conjugate
+// where b runs over the first batch_count free modes and f ("fibre") over the others, in which F does not differ. A block computes Shape::fibres x
+// Shape::new_indices of one b; of X and F it has Shape::depth values of p in shared memory, and the next ones on their way.
+//
+// A warp computes 64 x 32 (doubles 32 x 32) by the matrix unit (Unit), in products of 16 x 8 x 8 (matrix_unit.cuh), or the lanes' own
+// rectangles by multiply-adds. Sums are in order of p; by the unit eight p at a time, floats to float's accuracy unless Single. A sum of floats
+// that is not finite is computed once more by multiply-adds, which say which it is.
+//
+// XAlongP: X's values of one fibre are neighbours in memory (x_p_stride = 1), else those of one p; FAlongP: F's of one q, else of one p. That says
+// how threads share the loads and how shared memory is laid out; any strides are right.
+//
+// Requires: f_stride = 0 for free modes from batch_count on; extents >= 0; strides any, also negative; 1-D grid of any size; Shape::threads threads;
+//   Shape::shared_bytes dynamic shared memory. beta = 0: Y is not read.
+// Alignment: that of the scalar; 16-byte accesses where bases and strides allow. Aliasing: Y overlaps neither X nor F.
+// Called by: the GPU executor, for long factors that no tile holds.
+#pragma once
+#include "async_copy.cuh"
+#include "generic_sliced_multiply.cuh"
+#include "matrix_unit.cuh"
+
+namespace otimes::kernels {
+
+template <class Storage, class Accumulator, bool Unit, bool Single, bool XAlongP, bool FAlongP, int WarpsOfQ>
+struct blocked_shape {
+    using storage = Storage;
+    using scalar = Accumulator;
+    static constexpr bool unit = Unit, x_along_p = XAlongP, f_along_p = FAlongP;
+    static constexpr bool single = Single;  // one TF32 product for each product of floats, or of 16-bit elements
+    static constexpr int words = int(sizeof(scalar) / 4), vector = 16 / int(sizeof(storage));
+    static constexpr bool copies = is_same<Storage, Accumulator>;  // else elements are widened on their way
+    static constexpr bool exact = !copies;                         // 16-bit elements are TF32 numbers
+    static_assert(!Unit || is_same<scalar, float> || is_same<scalar, double>, "the unit: float or double");
+    static_assert(!Single || (Unit && is_same<scalar, float>), "single products: of floats by the unit");
+    // A warp's rectangle: by the unit products of 16 x 8; else of a lane lane_rows x lane_columns, the lanes as 8 x 4.
+    static constexpr int products = words == 1 ? 4 : 2;  // of 16 fibres
+    static constexpr int lane_rows = words == 4 ? 4 : 8, lane_columns = words == 1 ? 8 : 4;
+    static constexpr int warp_fibres = Unit ? 16 * products : 8 * lane_rows, warp_q = Unit ? 32 : 4 * lane_columns;
+    static constexpr int warps_of_fibres = 128 / warp_fibres > 4 ? 4 : 128 / warp_fibres, warps_of_q = WarpsOfQ;
+    static constexpr int fibres = warps_of_fibres * warp_fibres, new_indices = warps_of_q * warp_q, depth = 16;
+    static constexpr int threads = 32 * warps_of_fibres * warps_of_q, stages = 3;
+    // Registers: 168 a thread for floats by the unit, 128 for doubles, and what the compiler likes for multiply-adds.
+    static constexpr int wanted_threads = !Unit ? threads : words == 1 ? 384 : 512;
+    static constexpr int blocks_per_multiprocessor = wanted_threads / threads < 1 ? 1 : wanted_threads / threads;
+    // Rows of shared memory so long that the lanes of a fragment meet in no bank (float: 8 or 4 words beyond a multiple of 32).
+    static constexpr int along_p_pitch = depth + 4, pad = words == 1 ? 8 : 4;
+    static constexpr int x_pitch = XAlongP ? along_p_pitch : fibres + pad;
+    static constexpr int f_pitch = FAlongP ? along_p_pitch : new_indices + pad;
+    static constexpr int x_count = XAlongP ? fibres * along_p_pitch : depth * x_pitch;
+    static constexpr int f_count = FAlongP ? new_indices * along_p_pitch : depth * f_pitch;
+    static constexpr int places_bytes = 2 * fibres * 8;  // where the fibres begin in X and Y
+    static constexpr int shared_bytes = places_bytes + stages * (x_count + f_count) * int(sizeof(scalar));
+
+    __host__ __device__ static constexpr int x_at(int fibre, int p) {
+        return XAlongP ? fibre * x_pitch + p : p * x_pitch + fibre;
+    }
+    __host__ __device__ static constexpr int f_at(int p, int q) { return FAlongP ? q * f_pitch + p : p * f_pitch + q; }
+};
+
+template <class Storage, class Accumulator>
+struct blocked_arguments {
+    sliced_multiply_arguments<Storage, Accumulator> sliced;  // q_position is not used
+    int batch_count;
+};
+
+// Width neighbouring elements -> shared memory, of which `left` exist; 0 for the others. Whole: all do.
+template <class Shape, int Width, bool Whole>
+__device__ __forceinline__ void bring_piece(typename Shape::scalar* s, const typename Shape::storage* g, int left) {
+    using scalar = typename Shape::scalar;
+    constexpr int bytes = Width * int(sizeof(scalar));
+    if constexpr (!Shape::copies)
+        *s = Whole || left > 0 ? widen<scalar>(*g) : scalar(0);
+    else if constexpr (Whole)
+        copy_async<bytes>(s, g);
+    else
+        copy_async_or_zero<bytes>(s, g, left >= Width ? bytes : left > 0 ? left * int(sizeof(scalar)) : 0);
+}
+
+// Outer x Inner elements g[outer * outer_stride + inner * inner_stride] -> s[outer * Pitch + inner]; of them outer_left x inner_left exist. Width > 1:
+// so many neighbours (inner_stride = 1), at multiples of 16 bytes.
+template <class Shape, int Outer, int Inner, int Pitch, int Width, bool Whole>
+__device__ __forceinline__ void bring_matrix(typename Shape::scalar* s, const typename Shape::storage* g,
+                                             index_t outer_stride, index_t inner_stride, int outer_left,
+                                             int inner_left) {
+    constexpr int pieces = Inner / Width, T = Shape::threads;
+    if constexpr (T % pieces == 0) {  // a thread keeps its inner index, and goes from row to row
+        constexpr int rows = T / pieces;
+        const int inner = int(threadIdx.x % unsigned(pieces)) * Width, first = int(threadIdx.x / unsigned(pieces));
+        const typename Shape::storage* from = g + first * outer_stride + (Width > 1 ? inner : inner * inner_stride);
+        const index_t step = rows * outer_stride;
+#pragma unroll 4
+        for (int outer = 0; outer < Outer; outer += rows) {
+            const int left = Whole ? Width : first + outer < outer_left ? inner_left - inner : 0;
+            if (Outer % rows == 0 || first + outer < Outer)
+                bring_piece<Shape, Width, Whole>(s + (first + outer) * Pitch + inner, left > 0 ? from : g, left);
+            from += step;
+        }
+    } else {
+#pragma unroll 4
+        for (unsigned piece = threadIdx.x; piece < unsigned(Outer * pieces); piece += T) {
+            const int outer = int(piece / unsigned(pieces)), inner = int(piece % unsigned(pieces)) * Width;
+            const int left = Whole ? Width : outer < outer_left ? inner_left - inner : 0;
+            bring_piece<Shape, Width, Whole>(
+                s + outer * Pitch + inner,
+                left > 0 ? g + outer * outer_stride + (Width > 1 ? inner : inner * inner_stride) : g, left);
+        }
+    }
+}
+
+// X of one panel: `p_left` values of p from gX on, of the fibres that sPlace places.
+template <class Shape, int Width, bool Whole>
+__device__ __forceinline__ void bring_x(typename Shape::scalar* sX, const typename Shape::storage* gX, index_t p_stride,
+                                        const index_t* sPlace, int fibres_left, int p_left) {
+    constexpr int T = Shape::threads, pieces = (Shape::x_along_p ? Shape::depth : Shape::fibres) / Width;
+    if constexpr (Shape::x_along_p) {
+        constexpr int rows = T / pieces;
+        static_assert(T % pieces == 0);
+        const int p = int(threadIdx.x % unsigned(pieces)) * Width, first = int(threadIdx.x / unsigned(pieces));
+        const typename Shape::storage* const from = gX + (Width > 1 ? p : p * p_stride);
+#pragma unroll 4
+        for (int fibre = 0; fibre < Shape::fibres; fibre += rows) {
+            if (Shape::fibres % rows != 0 && first + fibre >= Shape::fibres) break;
+            const int left = Whole ? Width : first + fibre < fibres_left ? p_left - p : 0;
+            bring_piece<Shape, Width, Whole>(sX + Shape::x_at(first + fibre, p),
+                                             left > 0 ? from + sPlace[first + fibre] : gX, left);
+        }
+    } else {
+#pragma unroll 4
+        for (unsigned piece = threadIdx.x; piece < unsigned(Shape::depth * pieces); piece += T) {
+            const int p = int(piece / unsigned(pieces)), fibre = int(piece % unsigned(pieces)) * Width;
+            const int left = Whole ? Width : p < p_left ? fibres_left - fibre : 0;
+            bring_piece<Shape, Width, Whole>(sX + Shape::x_at(fibre, p),
+                                             left > 0 ? gX + sPlace[fibre] + p * p_stride : gX, left);
+        }
+    }
+}
+
+// The part of the result that a warp computes: `rows` fibres from warp_fibre on and `columns` new indices from warp_q on exist.
+template <class Shape, bool Unit = Shape::unit>
+struct rectangle;
+
+// By the matrix unit: products of 16 fibres x 8 new indices. With g = lane / 4, t = lane % 4 a lane holds of each the fibres g and g + 8 at the
+// new indices 2t and 2t + 1.
+template <class Shape>
+struct rectangle<Shape, true> {
+    using scalar = typename Shape::scalar;
+    using storage = typename Shape::storage;
+    static constexpr int products = Shape::products, held = products * 16;
+    scalar rC[products][4][4];  // (16 fibres, 8 new indices, fibre x new index)
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int c = 0; c < held; ++c) rC[c / 16][c / 4 % 4][c % 4] = scalar(0);
+    }
+    // Of `p_left` values of p. Whole: all of the rectangle exists, and of the panel; else products of which no element is wanted are left out.
+    template <bool Whole>
+    __device__ __forceinline__ void add(const scalar* sX, const scalar* sF, int warp_fibre, int warp_q, int lane,
+                                        int rows, int columns, int p_left, bool, bool) {
+        const int g = lane / 4, t = lane % 4;
+        const scalar* const sXLane = sX + Shape::x_at(warp_fibre + g, t);
+        const scalar* const sFLane = sF + Shape::f_at(t, warp_q + g);
+#pragma unroll
+        for (int k = 0; k < Shape::depth; k += 8) {
+            if (!Whole && k >= p_left) break;
+            if constexpr (Shape::single) {
+                unsigned rB[4][2];  // (8 new indices, p)
+#pragma unroll
+                for (int n = 0; n < 4; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) rB[n][e] = as_tf32<Shape::exact>(sFLane[Shape::f_at(k + 4 * e, 8 * n)]);
+#pragma unroll
+                for (int m = 0; m < products; ++m)
+                    if (Whole || 16 * m < rows) {
+                        unsigned rA[4];  // (fragment)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e)
+                            rA[e] = as_tf32<Shape::exact>(sXLane[Shape::x_at(16 * m + 8 * (e % 2), k + 4 * (e / 2))]);
+#pragma unroll
+                        for (int n = 0; n < 4; ++n)
+                            if (Whole || 8 * n < columns) multiply_tf32(rC[m][n], rA, rB[n][0], rB[n][1], rC[m][n]);
+                    }
+            } else if constexpr (Shape::words == 1) {
+                uint4 rF[4];  // (8 new indices)
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    const split_float s0 = split_factor(sFLane[Shape::f_at(k, 8 * n)]),
+                                      s1 = split_factor(sFLane[Shape::f_at(k + 4, 8 * n)]);
+                    rF[n] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+                }
+#pragma unroll
+                for (int m = 0; m < products; m += 2)
+                    if (Whole || 16 * m < rows) {
+                        unsigned rHigh[2][4], rLow[2][4];  // (16 fibres, fragment)
+#pragma unroll
+                        for (int i = 0; i < 2; ++i)
+#pragma unroll
+                            for (int e = 0; e < 4; ++e) {
+                                const split_float parts =
+                                    split(sXLane[Shape::x_at(16 * (m + i) + 8 * (e % 2), k + 4 * (e / 2))]);
+                                rHigh[i][e] = parts.high;
+                                rLow[i][e] = parts.low;
+                            }
+#pragma unroll
+                        for (int n = 0; n < 4; n += 2)
+                            if (Whole || 8 * n < columns) {
+                                float rD[4][4];  // (8 new indices x 16 fibres)
+                                multiply_add_three_terms<true, 4, 2>(rD, rHigh, rLow, rF + n);
+#pragma unroll
+                                for (int i = 0; i < 4; ++i)
+#pragma unroll
+                                    for (int e = 0; e < 4; ++e) rC[m + i % 2][n + i / 2][e] += rD[i][e];
+                            }
+                    }
+            } else {
+                double rB[4][2];  // (8 new indices, p)
+#pragma unroll
+                for (int n = 0; n < 4; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) rB[n][e] = sFLane[Shape::f_at(k + 4 * e, 8 * n)];
+#pragma unroll
+                for (int m = 0; m < products; ++m)
+                    if (Whole || 16 * m < rows) {
+                        double rA[4];  // (fragment)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) rA[e] = sXLane[Shape::x_at(16 * m + 8 * (e % 2), k + 4 * (e / 2))];
+#pragma unroll
+                        for (int n = 0; n < 4; ++n)
+                            if (Whole || 8 * n < columns) multiply_add_double(rC[m][n], rA, rB[n][0], rB[n][1]);
+                    }
+            }
+        }
+    }
+    // Floats: an operand was infinite, NaN or too large to split. Rolled, through a local array: rare, and the registers of the usual path stay free.
+    template <class Arguments>
+    __device__ __forceinline__ void repeat_what_is_not_finite(const Arguments& arguments, const storage* gX,
+                                                              const storage* gF, const index_t* sXPlace, int warp_fibre,
+                                                              int warp_q, int lane, int rows, int columns) {
+        if constexpr (Shape::words == 1 && !Shape::single) {
+            float zero = 0.f;
+#pragma unroll
+            for (int c = 0; c < held; ++c) zero += rC[c / 16][c / 4 % 4][c % 4] * 0.f;
+            if (!__any_sync(0xffffffffu, !(zero == 0.f))) return;
+            float rAgain[held];  // as rC
+#pragma unroll 1
+            for (int c = 0; c < held; ++c) {
+                const int fibre = 16 * (c / 16) + lane / 4 + 8 * (c % 4 / 2),
+                          q = 8 * (c / 4 % 4) + lane % 4 * 2 + c % 2;
+                float sum = 0.f;
+                if (fibre < rows && q < columns) {
+                    const float* const x = gX + sXPlace[warp_fibre + fibre];
+                    const float* const f = gF + (warp_q + q) * arguments.f_q_stride;
+#pragma unroll 1
+                    for (index_t p = 0; p < arguments.p_extent; ++p)
+                        sum += x[p * arguments.x_p_stride] * f[p * arguments.f_p_stride];
+                }
+                rAgain[c] = sum;
+            }
+#pragma unroll
+            for (int c = 0; c < held; ++c) rC[c / 16][c / 4 % 4][c % 4] = rAgain[c];
+        }
+    }
+    // Pairs: two new indices are stored at once.
+    template <class Arguments>
+    __device__ __forceinline__ void store(const Arguments& arguments, storage* gY, const index_t* sYPlace,
+                                          int warp_fibre, int warp_q, int lane, int rows, int columns,
+                                          bool pairs) const {
+        const int g = lane / 4, t = lane % 4;
+        const bool adds = !is_zero(arguments.beta);
+#pragma unroll
+        for (int m = 0; m < products; ++m)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = 16 * m + g + 8 * h;
+                if (row >= rows) continue;
+                storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    const int q = 8 * n + 2 * t;
+                    if (q >= columns) continue;
+                    storage* const to = gRow + q * arguments.y_q_stride;
+                    scalar rY[2];  // (new index)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) rY[e] = arguments.alpha * rC[m][n][2 * h + e];
+                    if (pairs && q + 1 < columns) {
+                        union pair {
+                            packet<2 * int(sizeof(storage))> bits;
+                            storage element[2];
+                            __device__ __forceinline__ pair() {}
+                        };
+                        pair out;
+                        if (adds) {
+                            out.bits = *reinterpret_cast<const packet<2 * int(sizeof(storage))>*>(to);
+#pragma unroll
+                            for (int e = 0; e < 2; ++e) rY[e] += arguments.beta * widen<scalar>(out.element[e]);
+                        }
+#pragma unroll
+                        for (int e = 0; e < 2; ++e) out.element[e] = narrow<storage>(rY[e]);
+                        *reinterpret_cast<packet<2 * int(sizeof(storage))>*>(to) = out.bits;
+                    } else
+#pragma unroll
+                        for (int e = 0; e < 2; ++e)
+                            if (q + e < columns) {
+                                storage* const one = to + e * arguments.y_q_stride;
+                                if (adds) rY[e] += arguments.beta * widen<scalar>(*one);
+                                *one = narrow<storage>(rY[e]);
+                            }
+                }
+            }
+    }
+};
+
+// By multiply-adds: lane (r, c) of 8 x 4 holds the fibres r, r + 8, .. at the new indices c, c + 4, ..
+template <class Shape>
+struct rectangle<Shape, false> {
+    using scalar = typename Shape::scalar;
+    using storage = typename Shape::storage;
+    scalar rC[Shape::lane_rows][Shape::lane_columns];  // (fibre, new index)
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < Shape::lane_rows; ++i)
+#pragma unroll
+            for (int j = 0; j < Shape::lane_columns; ++j) rC[i][j] = scalar(0);
+    }
+    template <bool Whole>
+    __device__ __forceinline__ void add(const scalar* sX, const scalar* sF, int warp_fibre, int warp_q, int lane, int,
+                                        int, int p_left, bool conjugate_x, bool conjugate_f) {
+        const scalar* const sXLane = sX + Shape::x_at(warp_fibre + lane / 4, 0);
+        const scalar* const sFLane = sF + Shape::f_at(0, warp_q + lane % 4);
+#pragma unroll 4
+        for (int k = 0; k < Shape::depth; ++k) {
+            if (!Whole && k >= p_left) break;
+            scalar rX[Shape::lane_rows], rF[Shape::lane_columns];
+#pragma unroll
+            for (int i = 0; i < Shape::lane_rows; ++i) {
+                rX[i] = sXLane[Shape::x_at(8 * i, k)];
+                if (conjugate_x) rX[i] = conjugate(rX[i]);
+            }
+#pragma unroll
+            for (int j = 0; j < Shape::lane_columns; ++j) {
+                rF[j] = sFLane[Shape::f_at(k, 4 * j)];
+                if (conjugate_f) rF[j] = conjugate(rF[j]);
+            }
+#pragma unroll
+            for (int i = 0; i < Shape::lane_rows; ++i)
+#pragma unroll
+                for (int j = 0; j < Shape::lane_columns; ++j) rC[i][j] = multiply_add(rX[i], rF[j], rC[i][j]);
+        }
+    }
+    template <class Arguments>
+    __device__ __forceinline__ void repeat_what_is_not_finite(const Arguments&, const storage*, const storage*,
+                                                              const index_t*, int, int, int, int, int) {}
+    template <class Arguments>
+    __device__ __forceinline__ void store(const Arguments& arguments, storage* gY, const index_t* sYPlace,
+                                          int warp_fibre, int warp_q, int lane, int rows, int columns, bool) const {
+        const bool adds = !is_zero(arguments.beta);
+#pragma unroll
+        for (int i = 0; i < Shape::lane_rows; ++i) {
+            const int row = lane / 4 + 8 * i;
+            if (row >= rows) continue;
+            storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
+#pragma unroll
+            for (int j = 0; j < Shape::lane_columns; ++j) {
+                const int q = lane % 4 + 4 * j;
+                if (q >= columns) continue;
+                scalar value = arguments.alpha * rC[i][j];
+                if (adds) value += arguments.beta * widen<scalar>(gRow[q * arguments.y_q_stride]);
+                gRow[q * arguments.y_q_stride] = narrow<storage>(value);
+            }
+        }
+    }
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocessor)
+    blocked_multiply(const __grid_constant__ blocked_arguments<typename Shape::storage, typename Shape::scalar> all) {
+    using scalar = typename Shape::scalar;
+    using storage = typename Shape::storage;
+    const sliced_multiply_arguments<storage, scalar>& arguments = all.sliced;
+    after_earlier_launches();
+    OTIMES_DYNAMIC_SHARED(shared_bytes);
+    index_t* const sXPlace = reinterpret_cast<index_t*>(shared_bytes);                      // (fibres)
+    index_t* const sYPlace = sXPlace + Shape::fibres;                                       // (fibres)
+    scalar* const sStages = reinterpret_cast<scalar*>(shared_bytes + Shape::places_bytes);  // (stages, X, F)
+    constexpr int stage_count = Shape::x_count + Shape::f_count, V = Shape::copies ? Shape::vector : 1;
+
+    const index_t P = arguments.p_extent, Q = arguments.q_extent;
+    index_t batches = 1, fibres = 1;
+    for (int i = 0; i < arguments.free_count; ++i) (i < all.batch_count ? batches : fibres) *= arguments.free_extent[i];
+    const index_t tiles_of_q = (Q + Shape::new_indices - 1) / Shape::new_indices,
+                  tiles_of_fibres = (fibres + Shape::fibres - 1) / Shape::fibres;
+    const index_t tiles = batches * tiles_of_fibres * tiles_of_q;
+    const int panels = int((P + Shape::depth - 1) / Shape::depth);
+
+    // What lies at multiples of 16 bytes goes by 16 bytes.
+    const int last = arguments.free_count - 1;
+    bool x_wide = V > 1 && aligned_to(arguments.x, 16), f_wide = V > 1 && aligned_to(arguments.f, 16),
+         y_pairs = arguments.y_q_stride == 1 && aligned_to(arguments.y, 2 * int(sizeof(storage)));
+    if constexpr (Shape::x_along_p)
+        x_wide = x_wide && arguments.x_p_stride == 1;
+    else
+        x_wide = x_wide && arguments.x_p_stride % V == 0 && last >= all.batch_count && arguments.x_stride[last] == 1 &&
+                 arguments.free_extent[last] % V == 0;
+    f_wide = f_wide && (Shape::f_along_p ? arguments.f_p_stride == 1 && arguments.f_q_stride % V == 0
+                                         : arguments.f_q_stride == 1 && arguments.f_p_stride % V == 0);
+    for (int i = 0; i <= last; ++i) {
+        x_wide = x_wide && (arguments.x_stride[i] % V == 0 || (!Shape::x_along_p && i == last));
+        f_wide = f_wide && arguments.f_stride[i] % V == 0;
+        y_pairs = y_pairs && arguments.y_stride[i] % 2 == 0;
+    }
+
+    const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
+    const int warp_fibre = warp % Shape::warps_of_fibres * Shape::warp_fibres,
+              warp_q = warp / Shape::warps_of_fibres * Shape::warp_q;
+
+#pragma unroll 1
+    for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const index_t above = tile / tiles_of_q, first_q = (tile - above * tiles_of_q) * Shape::new_indices;
+        index_t batch = above / tiles_of_fibres;
+        const index_t first_fibre = (above - batch * tiles_of_fibres) * Shape::fibres;
+        const storage* gX = arguments.x;
+        const storage* gF = arguments.f + first_q * arguments.f_q_stride;
+        storage* gY = arguments.y + first_q * arguments.y_q_stride;
+        for (int i = all.batch_count - 1; i >= 0; --i) {
+            const index_t rest = batch / arguments.free_extent[i], digit = batch - rest * arguments.free_extent[i];
+            gX += digit * arguments.x_stride[i];
+            gF += digit * arguments.f_stride[i];
+            gY += digit * arguments.y_stride[i];
+            batch = rest;
+        }
+        const int fibres_left = fibres - first_fibre < Shape::fibres ? int(fibres - first_fibre) : Shape::fibres;
+        const int q_left = Q - first_q < Shape::new_indices ? int(Q - first_q) : Shape::new_indices;
+        __syncthreads();  // the tile before has been read
+        for (int j = int(threadIdx.x); j < Shape::fibres; j += Shape::threads) {
+            index_t rest = first_fibre + (j < fibres_left ? j : 0), x = 0, y = 0;
+            for (int i = last; i >= all.batch_count; --i) {
+                const index_t extent = arguments.free_extent[i];
+                const index_t next = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
+                x += (rest - next * extent) * arguments.x_stride[i];
+                y += (rest - next * extent) * arguments.y_stride[i];
+                rest = next;
+            }
+            sXPlace[j] = x;
+            sYPlace[j] = y;
+        }
+        __syncthreads();
+
+        const auto bring = [&](int panel) {
+            scalar* const sX = sStages + panel % Shape::stages * stage_count;
+            scalar* const sF = sX + Shape::x_count;
+            const index_t first_p = index_t(panel) * Shape::depth;
+            const int p_left = P - first_p < Shape::depth ? int(P - first_p) : Shape::depth;
+            const auto bring_by = [&](auto whole) {
+                constexpr bool Whole = decltype(whole)::value != 0;
+                const storage* const gXPanel = gX + first_p * arguments.x_p_stride;
+                if (V > 1 && x_wide)
+                    bring_x<Shape, V, Whole>(sX, gXPanel, arguments.x_p_stride, sXPlace, fibres_left, p_left);
+                else
+                    bring_x<Shape, 1, Whole>(sX, gXPanel, arguments.x_p_stride, sXPlace, fibres_left, p_left);
+                const storage* const gFPanel = gF + first_p * arguments.f_p_stride;
+                const auto bring_f = [&](auto width) {
+                    constexpr int W = decltype(width)::value;
+                    if constexpr (Shape::f_along_p)
+                        bring_matrix<Shape, Shape::new_indices, Shape::depth, Shape::f_pitch, W, Whole>(
+                            sF, gFPanel, arguments.f_q_stride, arguments.f_p_stride, q_left, p_left);
+                    else
+                        bring_matrix<Shape, Shape::depth, Shape::new_indices, Shape::f_pitch, W, Whole>(
+                            sF, gFPanel, arguments.f_p_stride, arguments.f_q_stride, p_left, q_left);
+                };
+                if (V > 1 && f_wide)
+                    bring_f(constant<V>{});
+                else
+                    bring_f(constant<1>{});
+            };
+            if (fibres_left == Shape::fibres && q_left == Shape::new_indices && p_left == Shape::depth)
+                bring_by(constant<1>{});
+            else
+                bring_by(constant<0>{});
+        };
+#pragma unroll 1
+        for (int panel = 0; panel < Shape::stages - 1; ++panel) {
+            if (panel < panels) bring(panel);
+            commit_copies();
+        }
+        const int rows = fibres_left - warp_fibre, columns = q_left - warp_q;
+        const bool whole = rows >= Shape::warp_fibres && columns >= Shape::warp_q;
+        rectangle<Shape> sums;
+        sums.clear();
+#pragma unroll 1
+        for (int panel = 0; panel < panels; ++panel) {
+            wait_for_copies<Shape::stages - 2>();
+            __syncthreads();
+            if (panel + Shape::stages - 1 < panels) bring(panel + Shape::stages - 1);
+            commit_copies();
+            const scalar* const sX = sStages + panel % Shape::stages * stage_count;
+            const index_t p_left = P - index_t(panel) * Shape::depth;
+            if (whole && p_left >= Shape::depth)
+                sums.template add<true>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns, Shape::depth,
+                                        arguments.conjugate_x, arguments.conjugate_f);
+            else if (rows > 0 && columns > 0)
+                sums.template add<false>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns,
+                                         p_left < Shape::depth ? int(p_left) : Shape::depth, arguments.conjugate_x,
+                                         arguments.conjugate_f);
+        }
+        wait_for_copies<0>();
+        if (rows > 0 && columns > 0) {
+            sums.repeat_what_is_not_finite(arguments, gX, gF, sXPlace, warp_fibre, warp_q, lane, rows, columns);
+            sums.store(arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows, columns, y_pairs);
+        }
+    }
+}
+
+}  // namespace otimes::kernels

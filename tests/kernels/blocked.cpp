@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// One long factor by blocks, on the host: every instantiation that launches ask for, with edges in all extents, gaps, both layouts of X and of F, factors of
+// their own for each index, products added to Y, and numbers that the matrix unit cannot split. As fused_kernels.cpp.
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "kernels/oracle.hpp"
+
+#include <blocked_multiply.cuh>
+
+#include <otimes/plan/gpu_blocks.hpp>
+
+namespace kernel_tests {
+using namespace otimes::kernels;
+
+namespace {
+
+using c64 = otimes::kernels::complex<float>;
+using c128 = otimes::kernels::complex<double>;
+
+wide conjugated(wide v, bool yes) { return yes ? std::conj(v) : v; }
+
+// X[b, f2, p, f1] where p is not the innermost, else X[b, f2, f1, p]; Y alike with q; F[b or not, p, q] or [q, p]. Rows are `gap` longer than
+// what they hold.
+struct blocked_problem {
+    index p, q, f1, f2 = 1, b = 1;
+    bool x_along_p = true, f_along_p = false, own_factors = false, adds = false, backwards = false;
+    index gap = 0;
+    int grid = 2;
+};
+
+template <class Storage>
+struct blocked_case {
+    using scalar = typename computing<Storage>::type;
+    blocked_arguments<Storage, scalar> a{};
+    std::vector<Storage> x, f, y;
+    std::vector<wide> want;
+
+    explicit blocked_case(const blocked_problem& c, int seed) {
+        const index row_x = (c.x_along_p ? c.p : c.f1) + c.gap, row_y = (c.x_along_p ? c.q : c.f1) + c.gap;
+        const index x_f1 = c.x_along_p ? row_x : 1, x_p = c.x_along_p ? 1 : row_x,
+                    x_f2 = row_x * (c.x_along_p ? c.f1 : c.p), x_b = x_f2 * c.f2;
+        const index y_f1 = c.x_along_p ? row_y : 1, y_q = c.x_along_p ? 1 : row_y,
+                    y_f2 = row_y * (c.x_along_p ? c.f1 : c.q), y_b = y_f2 * c.f2;
+        const index row_f = (c.f_along_p ? c.p : c.q) + c.gap, f_p = c.f_along_p ? 1 : row_f,
+                    f_q = c.f_along_p ? row_f : 1, f_b = row_f * (c.f_along_p ? c.q : c.p);
+        support::random_stream stream(seed);
+        // What lies between the rows is not a number: it must not come in.
+        const Storage nothing = make<Storage>({std::numeric_limits<double>::quiet_NaN(), 0});
+        x = random_values<Storage>(stream, x_b * c.b);
+        f = random_values<Storage>(stream, f_b * (c.own_factors ? c.b : 1));
+        for (std::size_t i = 0; i < x.size(); ++i)
+            if (index(i) % row_x >= row_x - c.gap) x[i] = nothing;
+        for (std::size_t i = 0; i < f.size(); ++i)
+            if (index(i) % row_f >= row_f - c.gap) f[i] = nothing;
+        y = random_values<Storage>(stream, y_b * c.b);
+        auto& s = a.sliced;
+        s.x = x.data();
+        s.f = f.data();
+        s.y = y.data();
+        s.alpha = make<scalar>({0.5, c.adds ? 1.0 : 0.0});
+        s.beta = make<scalar>({c.adds ? -2.0 : 0.0, 0});
+        s.p_extent = c.p;
+        s.q_extent = c.q;
+        s.x_p_stride = x_p;
+        s.f_p_stride = f_p;
+        s.f_q_stride = f_q;
+        s.y_q_stride = y_q;
+        const auto free = [&s](index extent, index x_stride, index y_stride, index f_stride) {
+            s.free_extent[s.free_count] = extent;
+            s.x_stride[s.free_count] = x_stride;
+            s.y_stride[s.free_count] = y_stride;
+            s.f_stride[s.free_count++] = f_stride;
+        };
+        free(c.b, x_b, y_b, c.own_factors ? f_b : 0);
+        a.batch_count = c.own_factors ? 1 : 0;
+        free(c.f2, x_f2, y_f2, 0);
+        free(c.f1, x_f1, y_f1, 0);
+        s.conjugate_x = c.adds;
+        s.conjugate_f = c.own_factors;
+        for (const Storage& before : y) {
+            want.push_back(widen(before));  // what lies between the rows stays
+        }
+        for (index b = 0; b < c.b; ++b)
+            for (index i = 0; i < c.f2; ++i)
+                for (index j = 0; j < c.f1; ++j)
+                    for (index n = 0; n < c.q; ++n) {
+                        wide sum = 0;
+                        for (index k = 0; k < c.p; ++k)
+                            sum += conjugated(widen(x[std::size_t(b * x_b + i * x_f2 + j * x_f1 + k * x_p)]), c.adds) *
+                                   conjugated(widen(f[std::size_t((c.own_factors ? b * f_b : 0) + k * f_p + n * f_q)]),
+                                              c.own_factors);
+                        const auto at = std::size_t(b * y_b + i * y_f2 + j * y_f1 + n * y_q);
+                        want[at] = widen(s.alpha) * sum + (c.adds ? widen(s.beta) * want[at] : wide{});
+                        if (!c.adds) y[at] = make<Storage>({std::numeric_limits<double>::quiet_NaN(), 0});
+                    }
+    }
+};
+
+template <class Storage, bool Unit, bool Single, bool XAlongP, bool FAlongP, int Warps>
+void run_blocked(const blocked_case<Storage>& test, const blocked_problem& c) {
+    using shape = blocked_shape<Storage, typename computing<Storage>::type, Unit, Single, XAlongP, FAlongP, Warps>;
+    gridDim.x = unsigned(c.grid);
+    host_device::backwards = c.backwards;
+    host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { blocked_multiply<shape>(test.a); });
+}
+
+template <class Storage, bool Unit, bool Single, int Warps>
+void check_blocked(const blocked_problem& c, double most, int seed) {
+    CAPTURE(c.p);
+    CAPTURE(c.q);
+    CAPTURE(c.f1);
+    CAPTURE(c.x_along_p);
+    CAPTURE(c.f_along_p);
+    blocked_case<Storage> test(c, seed);
+    if (c.x_along_p)
+        c.f_along_p ? run_blocked<Storage, Unit, Single, true, true, Warps>(test, c)
+                    : run_blocked<Storage, Unit, Single, true, false, Warps>(test, c);
+    else
+        c.f_along_p ? run_blocked<Storage, Unit, Single, false, true, Warps>(test, c)
+                    : run_blocked<Storage, Unit, Single, false, false, Warps>(test, c);
+    CHECK(relative_distance(widened(test.y), test.want) <= most);
+}
+
+// What the planner says of a block is what the kernel has.
+template <class Storage, bool Unit, int Warps>
+void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
+    using shape = blocked_shape<Storage, typename computing<Storage>::type, Unit,
+                                Unit && sizeof(typename computing<Storage>::type) == 4, true, false, Warps>;
+    otimes::planning::blocked_kernel k;
+    k.type = type;
+    k.arithmetic = arithmetic;
+    k.warps_of_q = Warps;
+    CHECK(k.threads() == shape::threads);
+    CHECK(k.fibres() == shape::fibres);
+    CHECK(k.warp_q() * Warps == shape::new_indices);
+    using other = blocked_shape<Storage, typename computing<Storage>::type, Unit, shape::single, false, true, Warps>;
+    CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
+}
+
+}  // namespace
+
+TEST_CASE("a long factor by blocks: the planner knows the blocks") {
+    using otimes::dtype;
+    using otimes::sweep_kernel;
+    check_extents<float, true, 2>(dtype::f32, sweep_kernel::mma_split);
+    check_extents<float, false, 3>(dtype::f32, sweep_kernel::fibre);
+    check_extents<double, true, 1>(dtype::f64, sweep_kernel::mma_f64);
+    check_extents<double, false, 2>(dtype::f64, sweep_kernel::fibre);
+    check_extents<c64, false, 3>(dtype::c64, sweep_kernel::fibre);
+    check_extents<c128, false, 2>(dtype::c128, sweep_kernel::fibre);
+    check_extents<otimes::kernels::half, true, 2>(dtype::f16, sweep_kernel::mma_tf32);
+    check_extents<otimes::kernels::bfloat16, false, 2>(dtype::bf16, sweep_kernel::fibre);
+}
+
+TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a block") {
+    int seed = 1;
+    for (const bool x_along_p : {true, false})
+        for (const bool f_along_p : {true, false}) {
+            // Less than a panel; 16-byte accesses and an edge in each extent; odd rows and so single elements; more tiles than blocks.
+            for (const blocked_problem& c : {blocked_problem{11, 7, 20, 3}, blocked_problem{36, 40, 44, 3},
+                                             blocked_problem{37, 33, 9, 15, 1, true, false, false, true, true, 1},
+                                             blocked_problem{48, 100, 130, 2}}) {
+                blocked_problem now = c;
+                now.x_along_p = x_along_p;
+                now.f_along_p = f_along_p;
+                check_blocked<float, true, false, 2>(now, tolerance<float>, ++seed);
+                check_blocked<double, true, false, 2>(now, tolerance<double>, ++seed);
+            }
+            blocked_problem odd{37, 33, 9, 15, 1, x_along_p, f_along_p, false, false, false, 1};
+            check_blocked<float, true, false, 3>(odd, tolerance<float>, ++seed);
+            check_blocked<double, true, false, 1>(odd, tolerance<double>, ++seed);
+            check_blocked<float, true, true, 2>(odd, 1e-3, ++seed);
+            check_blocked<float, false, false, 2>(odd, tolerance<float>, ++seed);
+            check_blocked<double, false, false, 3>(odd, tolerance<double>, ++seed);
+            check_blocked<c64, false, false, 2>(odd, tolerance<c64>, ++seed);
+            check_blocked<c128, false, false, 2>(odd, tolerance<c128>, ++seed);
+            check_blocked<otimes::kernels::half, true, true, 2>(odd, 1e-3, ++seed);
+            check_blocked<otimes::kernels::bfloat16, false, false, 2>(odd, 8e-3, ++seed);
+        }
+}
+
+TEST_CASE_TEMPLATE("a long factor by blocks: factors of their own, added to what is there", Scalar, float, double, c64,
+                   c128) {
+    constexpr bool unit = !scalar_traits<Scalar>::is_complex;
+    blocked_problem own{35, 50, 40, 1, 5, true, false, true, true, true};
+    check_blocked<Scalar, unit, false, 2>(own, tolerance<Scalar>, 3);
+    own.x_along_p = false;
+    own.f_along_p = true;
+    own.gap = 2;
+    check_blocked<Scalar, unit, false, 2>(own, tolerance<Scalar>, 4);
+}
+
+TEST_CASE("a long factor by blocks: no p leaves beta * Y; infinite, NaN and large floats are what multiply-adds give") {
+    blocked_problem c{40, 34, 30, 2};
+    c.adds = true;
+    blocked_case<float> empty(c, 5);
+    empty.a.sliced.p_extent = 0;
+    const std::vector<wide> before = widened(empty.y);
+    run_blocked<float, true, false, true, false, 2>(empty, c);
+    for (std::size_t i = 0; i < before.size(); ++i) CHECK(widen(empty.y[i]) == -2.0 * before[i]);
+
+    c.adds = false;
+    blocked_case<float> special(c, 6);
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    special.x[3] = infinity;
+    special.x[41] = std::numeric_limits<float>::quiet_NaN();
+    special.x[81] = std::numeric_limits<float>::max();
+    run_blocked<float, true, false, true, false, 2>(special, c);
+    for (index q = 0; q < c.q; ++q) {
+        CHECK(special.y[std::size_t(q)] == (special.f[std::size_t(3 * c.q + q)] > 0 ? infinity : -infinity));
+        CHECK(std::isnan(special.y[std::size_t(c.q + q)]));
+        const float large = 0.5f * special.x[81] * special.f[std::size_t(c.q + q)];
+        CHECK(std::abs(special.y[std::size_t(2 * c.q + q)] - large) <= 1e-5f * std::abs(large));
+    }
+}
+
+}  // namespace kernel_tests

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// Long factors on a GPU: which kernel by blocks, when, and at what predicted time.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <otimes/plan/explain.hpp>
+#include <otimes/plan/gpu_blocks.hpp>
+#include <otimes/plan/machine_table.hpp>
+#include <otimes/plan/planner.hpp>
+#include <otimes/plan/serialize.hpp>
+
+#include "plan/programs.hpp"
+
+namespace {
+
+using namespace planner_test;
+using otimes::gpu_description;
+using otimes::h200;
+using otimes::options;
+using otimes::pass_kernel;
+using otimes::plan;
+using otimes::sweep_kernel;
+using otimes::planning::blocked_kernel_for;
+using otimes::planning::blocked_request;
+using otimes::planning::blocked_seconds;
+
+blocked_request request_of(dtype type, std::int64_t p, std::int64_t q, std::int64_t fibres) {
+    blocked_request r;
+    r.type = type;
+    r.p = p;
+    r.q = q;
+    r.fibres = fibres;
+    return r;
+}
+
+plan plan_of(std::int64_t rows, const std::vector<mode_spec>& factors, dtype type, const gpu_description& gpu = h200(),
+             const options& wishes = {}, bool column_major = false) {
+    program p = rows_program(rows, factors, type, column_major);
+    for (otimes::tensor& t : p.tensors) {
+        t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+    }
+    return otimes::make_plan(p, otimes::gpu_machine(gpu), wishes);
+}
+
+}  // namespace
+
+TEST_CASE("blocks: the arithmetic that the type, the wishes and the device leave") {
+    const auto arithmetic = [](dtype type, const gpu_description& gpu, bool unit = true, bool single = false) {
+        blocked_request r = request_of(type, 400, 400, 10000);
+        r.may_use_unit = unit;
+        r.single = single;
+        return blocked_kernel_for(r, gpu).value().arithmetic;
+    };
+    CHECK(arithmetic(dtype::f32, h200()) == sweep_kernel::mma_split);
+    CHECK(arithmetic(dtype::f32, h200(), true, true) == sweep_kernel::mma_tf32);
+    CHECK(arithmetic(dtype::f32, h200(), false) == sweep_kernel::fibre);
+    CHECK(arithmetic(dtype::f64, h200()) == sweep_kernel::mma_f64);
+    CHECK(arithmetic(dtype::f16, h200()) == sweep_kernel::mma_tf32);
+    CHECK(arithmetic(dtype::c64, h200()) == sweep_kernel::fibre);
+    // m16n8k8 of doubles comes with 9.0, TF32 with 8.0.
+    CHECK(arithmetic(dtype::f64, otimes::gpu_of_capability(80)) == sweep_kernel::fibre);
+    CHECK(arithmetic(dtype::f32, otimes::gpu_of_capability(80)) == sweep_kernel::mma_split);
+    CHECK(arithmetic(dtype::f32, otimes::gpu_of_capability(75)) == sweep_kernel::fibre);
+}
+
+TEST_CASE("blocks: no longer factor, too little of it, or no room: none") {
+    using otimes::planning::suits_blocks;
+    CHECK(suits_blocks(request_of(dtype::f64, 50, 50, 1000), h200()));
+    CHECK(!suits_blocks(request_of(dtype::f64, 40, 40, 1000), h200()));  // tiles hold several such modes
+    CHECK(!suits_blocks(request_of(dtype::f64, 500, 8, 1000), h200()));
+    CHECK(!suits_blocks(request_of(dtype::f64, 500, 500, 8), h200()));
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 8192;
+    CHECK(!blocked_kernel_for(request_of(dtype::f64, 400, 400, 1000), small));
+    small.shared_bytes_per_block = 64 * 1024;  // floats have room for two warps, doubles for none
+    CHECK(blocked_kernel_for(request_of(dtype::f32, 400, 400, 100000), small).value().shared_bytes() <= 64 * 1024);
+    CHECK(!blocked_kernel_for(request_of(dtype::f64, 400, 400, 100000), small));
+}
+
+TEST_CASE("blocks: as wide as Q wants, narrow where there are few") {
+    const auto warps = [](std::int64_t q, std::int64_t fibres) {
+        return blocked_kernel_for(request_of(dtype::f32, 300, q, fibres), h200()).value().warps_of_q;
+    };
+    CHECK(warps(64, 1 << 20) == 2);
+    CHECK(warps(65, 1 << 20) == 3);
+    CHECK(warps(512, 1 << 20) == 2);
+    CHECK(warps(512, 200) == 1);
+    // Monotone: more work is never predicted to take less.
+    double last = 0;
+    for (const std::int64_t fibres : {100, 1000, 10000, 100000, 1000000}) {
+        const blocked_request r = request_of(dtype::f64, 300, 300, fibres);
+        const double seconds = blocked_seconds(r, blocked_kernel_for(r, h200()).value(), h200());
+        CHECK(seconds >= last);
+        last = seconds;
+    }
+    // Measured on an H200 (docs/performance_gpu.md), milliseconds: within a half.
+    const auto near = [](dtype type, std::int64_t p, std::int64_t q, std::int64_t fibres, bool aligned,
+                         double measured) {
+        blocked_request r = request_of(type, p, q, fibres);
+        r.aligned = aligned;
+        const double ms = 1e3 * blocked_seconds(r, blocked_kernel_for(r, h200()).value(), h200());
+        CAPTURE(ms);
+        CAPTURE(measured);
+        CHECK(ms > measured / 1.5);
+        CHECK(ms < measured * 1.5);
+    };
+    near(dtype::f32, 512, 512, 65536, true, 0.706);
+    near(dtype::f32, 367, 367, 81741, false, 0.670);
+    near(dtype::f64, 512, 512, 65536, true, 0.814);
+    near(dtype::f64, 359, 359, 83563, false, 0.739);
+    near(dtype::f64, 100, 100, 49985, true, 0.0468);
+}
+
+TEST_CASE("blocks: plans take them for long factors, beside tiles for others, and say so") {
+    const plan one = plan_of(80000, {factor(367, 367)}, dtype::f32);
+    REQUIRE(one.passes.size() == 1);
+    CHECK(one.passes[0].kernel == pass_kernel::gpu_blocked);
+    CHECK(one.passes[0].sweeps[0].kernel == sweep_kernel::mma_split);
+    CHECK(one.passes[0].predicted_seconds >= one.passes[0].bound_seconds);
+    CHECK(otimes::explain(one).find("blocks, panels of 16") != std::string::npos);
+    CHECK(otimes::plan_from_text(otimes::to_text(one)) == one);
+
+    // Blocks do not work in place: what lies between two of them has a buffer, although Y could hold it.
+    const plan two = plan_of(40, {factor(359, 359), factor(401, 401)}, dtype::f64);
+    REQUIRE(two.passes.size() == 2);
+    for (const otimes::pass& p : two.passes) {
+        CHECK(p.kernel == pass_kernel::gpu_blocked);
+    }
+    CHECK(two.passes[0].out <= -2);
+    options tight;
+    tight.workspace_limit_bytes = 8 << 20;
+    const plan bounded = plan_of(40, {factor(359, 359), factor(401, 401)}, dtype::f64, h200(), tight);
+    CHECK(bounded.workspace_bytes <= 8 << 20);
+
+    const plan mixed = plan_of(2000, {factor(4, 4), factor(300, 200), factor(16, 16)}, dtype::f64);
+    bool blocks = false;
+    bool tiles = false;
+    for (const otimes::pass& p : mixed.passes) {
+        blocks = blocks || p.kernel == pass_kernel::gpu_blocked;
+        tiles = tiles || p.kernel == pass_kernel::gpu_trailing || p.kernel == pass_kernel::gpu_outer;
+    }
+    CHECK(blocks);
+    CHECK(tiles);
+
+    gpu_description without = h200();
+    without.compiles = false;
+    CHECK(plan_of(80000, {factor(367, 367)}, dtype::f32, without).passes[0].kernel == pass_kernel::gpu_generic);
+    CHECK(plan_of(80000, {factor(32, 32)}, dtype::f32).passes[0].kernel == pass_kernel::gpu_trailing);
+}
+
+TEST_CASE("blocks: the products of tests/cuda/long_factors.cpp, of every type, in both orders") {
+    struct product {
+        std::int64_t rows;
+        std::vector<mode_spec> factors;
+    };
+    const std::vector<product> products{{5000, {factor(257, 257)}},
+                                        {3000, {factor(360, 296)}},
+                                        {300, {factor(150, 290), factor(40, 40)}},
+                                        {90, {factor(5, 5), factor(463, 270), factor(7, 7)}}};
+    for (const dtype type : {dtype::f32, dtype::f64, dtype::c64, dtype::c128}) {
+        for (const bool column_major : {false, true}) {
+            for (const product& one : products) {
+                CAPTURE(one.rows);
+                CAPTURE(column_major);
+                const plan made = plan_of(one.rows, one.factors, type, h200(), {}, column_major);
+                CHECK(std::ranges::any_of(made.passes,
+                                          [](const otimes::pass& p) { return p.kernel == pass_kernel::gpu_blocked; }));
+            }
+        }
+    }
+}

@@ -15,6 +15,7 @@
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -158,6 +159,15 @@ TEST_CASE_TEMPLATE("determinant, trace, norm, rank, condition", Scalar, OTIMES_R
     CHECK(S.operatorNorm() == doctest::Approx(s.jacobiSvd().singularValues()(0)));
     CHECK(kron(F, A).conditionNumber() == doctest::Approx(kron(F, A).toDenseMatrix().jacobiSvd().singularValues()(0) /
                                                           kron(F, A).toDenseMatrix().jacobiSvd().singularValues()(5)));
+}
+
+TEST_CASE("logAbsDeterminant of a sum whose terms have no common eigenvectors says so, and does not speak of solving") {
+    const auto A = positive<double>(3, 1);
+    const auto B = positive<double>(4, 2);
+    const vector<double> d = random<vector<double>>(12, 1, 3);
+    const std::string text = support::text_of([&] { (void)(kron(A, B) + d.asDiagonal()).logAbsDeterminant(); });
+    CHECK(text.find("logAbsDeterminant of a sum") != std::string::npos);
+    CHECK(text.find("solve") == std::string::npos);
 }
 
 TEST_CASE("logAbsDeterminant and determinant at the ends of the range") {

@@ -561,7 +561,15 @@ struct algebra<sum_expr<Scalar>> {
             }
             return sum;
         }
-        return kron_sum_solver<Scalar>(s).logAbsDeterminant();
+        try {
+            return kron_sum_solver<Scalar>(s).logAbsDeterminant();
+        } catch (const unsupported_error&) {  // which speaks of solving
+            throw unsupported_error(
+                "otimes: logAbsDeterminant of a sum of Kronecker products: its terms cannot be diagonalised together, "
+                "so "
+                "that it is not known without the matrix. Factorise toDenseMatrix() where that fits, or estimate the "
+                "trace of the logarithm with probe vectors.");
+        }
     }
     template <class Rhs>
     static auto solve(const sum_expr<Scalar>& s, const Rhs& b) {

@@ -106,3 +106,20 @@ TEST_CASE("evenly spaced items by pointers are one program, others one each") {
     CHECK(evaluations_of(15) == 3);
     CHECK(evaluations_of(0) == 3);
 }
+
+TEST_CASE("items with long factors of their own go by blocks, each factor with its rows") {
+    launching_gpu gpu;
+    gpu.all_kernels = true;
+    const otimes::scoped_executor here(gpu);
+    const std::int64_t rows = 40, p = 60, q = 50, count = 3;
+    item_memory<double> x(count * (rows * p + 7), 1), a(count * (p * q + 5), 2), y(count * rows * q, 3);
+    otimes::batched(gpu, y.data(), rows, q, count) = otimes::batched(gpu, x.data(), rows, p, count, rows * p + 7) *
+                                                     kron(otimes::batched(gpu, a.data(), p, q, count, p * q + 5));
+    y.fetch();
+    CHECK(gpu.by_blocks == 1);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const auto want =
+            matrix<double, 0>(x.item(i * (rows * p + 7), rows, p, 1, rows) * a.item(i * (p * q + 5), p, q, 1, p));
+        CHECK((y.item(i * rows * q, rows, q, 1, rows) - want).norm() <= 1e-12 * want.norm());
+    }
+}

@@ -23,6 +23,8 @@ public:
         launch(make_plan_for(p, {}), b);
     }
     mutable int launches = 0;
+    mutable int by_blocks = 0;  ///< of them
+    bool all_kernels = false;   ///< else the generic ones alone; fused kernels are not pretended
 
 private:
     using memory_reference = otimes::backend::memory_reference;
@@ -67,7 +69,8 @@ private:
 
     void launch(const otimes::plan& p, const otimes::bindings& b) const {
         if (p.passes.empty()) return;
-        const otimes::backend::launch_list list = otimes::backend::lower_to_launches(p, target().gpus.front(), false);
+        const otimes::backend::launch_list list =
+            otimes::backend::lower_to_launches(p, target().gpus.front(), all_kernels);
         memory m{list, b, std::vector<std::byte>(static_cast<std::size_t>(list.workspace_bytes) + 64, std::byte{0xff}),
                  std::vector<std::byte>(static_cast<std::size_t>(list.scratch_bytes) + 64, std::byte{0xff})};
         for (const otimes::backend::staged_factor& f : list.staged) {
@@ -81,6 +84,7 @@ private:
         const auto all = [&](const std::vector<otimes::backend::launch>& some, std::int64_t slab) {
             for (const otimes::backend::launch& l : some) {
                 ++launches;
+                by_blocks += l.sliced.blocks ? 1 : 0;
                 switch (l.type) {
                     case otimes::dtype::f32: one<float>(m, l, slab); break;
                     case otimes::dtype::f64: one<double>(m, l, slab); break;
@@ -159,6 +163,10 @@ private:
         }
         const otimes::backend::sliced_shape& s = l.sliced;
         REQUIRE(s.free.size() <= otimes::backend::most_free_modes);
+        if (s.blocks) {
+            for (std::size_t k = 0; k < s.free.size(); ++k)  // kernels/blocked_multiply.cuh
+                CHECK((s.free[k].f != 0) == (k < static_cast<std::size_t>(s.batches)));
+        }
         REQUIRE(s.q_position >= 0);
         REQUIRE(s.q_position <= static_cast<int>(s.free.size()));
         const T* f = l.factors.empty() ? nullptr : m.at<T>(l.factors.front(), slab);

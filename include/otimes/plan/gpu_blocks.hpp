@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_blocks.hpp
 /// Long factors, of which no tile holds all: which kernel of kernels/blocked_multiply.cuh multiplies one mode by one, and how long that takes. A block
-/// computes 128 fibres x 32 or 64 .. new indices and goes through P in panels of 16.
+/// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +94,7 @@ OTIMES_ON_DEMAND inline bool suits_blocks(const blocked_request& r, const gpu_de
 }
 
 /// Share of the arithmetic's peak that a long sum of aligned operands reaches, and what is left of it where they are not: measured on an H200
-/// (docs/performance_gpu.md).
+/// (docs/performance_gpu.md) but for single products, which are guessed.
 OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool aligned) noexcept {
     const double share = arithmetic == sweep_kernel::mma_f64     ? 0.62
                          : arithmetic == sweep_kernel::mma_split ? 0.46

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // EXPECT: X and Y must share a memory space. Write Y = (dX * K).to_host()
+// EXPECT: a matrix in device memory does not turn into one in host memory by itself
 // EXPECT: X is in host memory and Y in device memory; X and Y must share a memory space
 // EXPECT: X is in host memory, but the Kronecker product has factors in device memory
 // EXPECT: the operands have different scalar types
@@ -39,6 +40,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     const std::vector<int> rows{3, 1};
 #ifdef OTIMES_MUST_NOT_COMPILE
     Eigen::MatrixXd Y = dX * K;
+    Y = dX;
     dY = X * kron(X, X);
     static_cast<void>(X * K);
     static_cast<void>(F * K);

@@ -361,6 +361,14 @@ public:
         copy_to(host);
         return host;
     }
+    /// Waiting for the device is not done by accident.
+    template <device::host_matrix Host>
+    operator Host() const {
+        static_assert(device::always_false<Host>,
+                      "otimes: a matrix in device memory does not turn into one in host memory by itself. Write Y = "
+                      "dX.to_host(), which waits for the device.");
+        return Host();
+    }
     /// The same into a matrix of the right shape. @throws shape_error when it differs.
     template <device::host_matrix Host>
     void copy_to(Host& host) const {

@@ -443,6 +443,9 @@ void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent
 }
 
 void lowering_to_launches::take_blocks(launch& l) const {
+    if (!allow_fused_) {
+        return;
+    }
     sliced_shape& s = l.sliced;
     planning::blocked_request request;
     request.type = l.type;
@@ -453,7 +456,7 @@ void lowering_to_launches::take_blocks(launch& l) const {
     for (const free_mode& m : s.free) {
         (m.f != 0 ? request.batches : request.fibres) *= m.extent;
     }
-    if (!allow_fused_ || !planning::suits_blocks(request, gpu_)) {
+    if (!planning::suits_blocks(request, gpu_)) {
         return;
     }
     s.blocks = planning::blocked_kernel_for(request, gpu_);
@@ -623,14 +626,16 @@ bool ends_in_neighbours(const planning::gpu_group& g) {
 /// Lets outer groups of one product store by way of shared memory where the rows of Y begin at any element.
 void stage_unaligned_results(std::vector<launch>& list) {
     for (launch& l : list) {
+        if (l.kind != launch_kind::fused) {
+            continue;
+        }
         planning::gpu_group& g = l.fused.group;
         const std::int64_t vector = 16 / element_bytes(l.type);
         const planning::group_place& place = l.fused.place;
         const bool aligned = place.y_inner % vector == 0 && (place.lines == 1 || place.y_line % vector == 0);
-        g.staged = l.kind == launch_kind::fused && g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum &&
-                   g.moves.empty() && !g.addend && g.terms == 1 && g.inputs == 1 && !g.scattered &&
-                   g.ending == gpu_ending::stored && g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 &&
-                   ends_in_neighbours(g);
+        g.staged = g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum && g.moves.empty() && !g.addend &&
+                   g.terms == 1 && g.inputs == 1 && !g.scattered && g.ending == gpu_ending::stored &&
+                   g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 && ends_in_neighbours(g);
     }
 }
 

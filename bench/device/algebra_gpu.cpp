@@ -13,7 +13,6 @@
 #include <Eigen/Core>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,21 +26,15 @@
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
+#include "milliseconds.hpp"
+
 namespace {
 
 using otimes::DeviceMatrix;
 using otimes::identity;
 using otimes::kron;
 
-double milliseconds_of(const std::function<void()>& work, int count) {
-    otimes::gpu().synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int k = 0; k < count; ++k) {
-        work();
-    }
-    otimes::gpu().synchronize();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
-}
+using otimes::bench::milliseconds_of;
 
 struct wishes {
     std::FILE* out = stdout;

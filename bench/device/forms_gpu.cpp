@@ -9,7 +9,6 @@
 #include <Eigen/SparseCore>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -22,20 +21,14 @@
 #include <otimes/otimes.hpp>
 #include <otimes/tkron.hpp>
 
+#include "milliseconds.hpp"
+
 namespace {
 
 using otimes::DeviceMatrix;
 using otimes::kron;
 
-double milliseconds_of(const std::function<void()>& work, int count) {
-    otimes::gpu().synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int k = 0; k < count; ++k) {
-        work();
-    }
-    otimes::gpu().synchronize();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
-}
+using otimes::bench::milliseconds_of;
 
 std::FILE* out = stdout;
 std::string only;

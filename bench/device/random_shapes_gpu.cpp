@@ -10,7 +10,6 @@
 #include <Eigen/Dense>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +26,7 @@
 #include <otimes/plan/gpu_tiles.hpp>
 
 #include "../random_shapes.hpp"
+#include "milliseconds.hpp"
 
 namespace {
 
@@ -35,15 +35,7 @@ using otimes::DeviceMatrix;
 using otimes::bench::shape;
 using otimes::bench::shapes;
 
-double milliseconds_of(const std::function<void()>& work, int count) {
-    otimes::gpu().synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < count; ++i) {
-        work();
-    }
-    otimes::gpu().synchronize();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
-}
+using otimes::bench::milliseconds_of;
 
 double median_of(const std::function<void()>& work, int count) {
     milliseconds_of(work, 2);

@@ -14,7 +14,6 @@
 #include <Eigen/Core>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -29,19 +28,13 @@
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
+#include "milliseconds.hpp"
+
 namespace {
 
 constexpr std::int64_t operand_bytes = std::int64_t{1} << 27;
 
-double milliseconds_of(const std::function<void()>& work, int count) {
-    otimes::gpu().synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int k = 0; k < count; ++k) {
-        work();
-    }
-    otimes::gpu().synchronize();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
-}
+using otimes::bench::milliseconds_of;
 
 double median_of(const std::function<void()>& work) {
     milliseconds_of(work, 2);

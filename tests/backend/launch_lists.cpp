@@ -659,6 +659,12 @@ TEST_CASE("outer groups stage what they store where the rows of Y begin at any e
     CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f32, without) == 0);
 }
 
+TEST_CASE("a scalar that the GPU does not know is refused where its arguments are made, not before by a division") {
+    launch_list list;
+    CHECK_NOTHROW(list = launches_of(10, {{3, 3}}, dtype::other, false));
+    for (const launch& l : list.slab) CHECK_THROWS_AS((void)make_arguments(l), unsupported_error);
+}
+
 TEST_CASE("launch lists keep a workspace limit by slabs") {
     const test_case t{53, {{4, 7}, {6, 5}, {3, 4}}, false, true, 0, false, true, false};
     gpu_description small = h200();

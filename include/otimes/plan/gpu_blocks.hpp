@@ -24,6 +24,15 @@ OTIMES_ON_DEMAND inline double known_rate(double per_second) { return per_second
 /// Flops per second of single TF32 products, of which a split one takes three.
 OTIMES_ON_DEMAND inline double tf32_rate(const gpu_description& gpu) { return 3.0 * gpu.flops_f32_split; }
 
+/// Flops per second of an arithmetic of a type, at its peak.
+OTIMES_ON_DEMAND inline double peak_of(sweep_kernel arithmetic, dtype type, const gpu_description& gpu) {
+    return known_rate(arithmetic == sweep_kernel::mma_split       ? gpu.flops_f32_split
+                      : arithmetic == sweep_kernel::mma_tf32      ? tf32_rate(gpu)
+                      : arithmetic == sweep_kernel::mma_f64       ? gpu.flops_f64_mma
+                      : type != dtype::f64 && type != dtype::c128 ? gpu.flops_f32
+                                                                  : gpu.flops_f64);
+}
+
 /// True where the matrix unit takes one TF32 product for each product: of 16-bit elements, and of floats on request. (A wish for bfloat16 products
 /// gets these, too: the kernels' floats pass through shared memory, which binds them, not the unit.)
 constexpr bool takes_single_products(dtype type, precision wished) noexcept {
@@ -103,15 +112,6 @@ OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool align
     return aligned ? share : 0.85 * share;
 }
 
-/// Flops per second of a kernel's arithmetic.
-OTIMES_ON_DEMAND inline double blocked_peak(const blocked_kernel& k, const gpu_description& gpu) noexcept {
-    return known_rate(k.arithmetic == sweep_kernel::mma_split         ? gpu.flops_f32_split
-                      : k.arithmetic == sweep_kernel::mma_tf32        ? tf32_rate(gpu)
-                      : k.arithmetic == sweep_kernel::mma_f64         ? gpu.flops_f64_mma
-                      : k.type == dtype::f64 || k.type == dtype::c128 ? gpu.flops_f64
-                                                                      : gpu.flops_f32);
-}
-
 /// Seconds of the kernel without its launch. Beginning and ending a tile take as long as so many panels.
 OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const blocked_kernel& k,
                                                const gpu_description& gpu) noexcept {
@@ -125,7 +125,7 @@ OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const b
     const double flops = 2.0 * static_cast<double>(multiply_add_weight(r.type)) * static_cast<double>(r.batches) *
                          static_cast<double>(r.fibres) * static_cast<double>(columns) * static_cast<double>(depth) *
                          (static_cast<double>(ceiling(r.p, depth)) + panels_at_ends);
-    const double seconds = flops / (blocked_peak(k, gpu) * blocked_share(k.arithmetic, r.aligned));
+    const double seconds = flops / (peak_of(k.arithmetic, r.type, gpu) * blocked_share(k.arithmetic, r.aligned));
     // Whole turns of a block on each multiprocessor; more blocks there hide each other's waits.
     const double tiles = static_cast<double>(r.batches * k.blocks(r.q, r.fibres));
     const double at_once = (std::max)(1, gpu.multiprocessors);

@@ -192,7 +192,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting,
     if (!kernel) {
         return;
     }
-    const double peak = blocked_peak(*kernel, gpu);
+    const double peak = peak_of(kernel->arithmetic, type, gpu);
     const double seconds =
         slabs * ((std::max)(blocked_seconds(request, *kernel, gpu), seconds_memory / slabs) + gpu.launch_seconds);
     const double bound = (std::max)(seconds_memory, static_cast<double>(p.flops) / peak);
@@ -322,11 +322,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             s.kernel = sweep_kernel::scalar;
         }
         const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
-        const double peak = known_rate(s.kernel == sweep_kernel::mma_split         ? gpu.flops_f32_split
-                                       : s.kernel == sweep_kernel::mma_tf32        ? tf32_rate(gpu)
-                                       : s.kernel == sweep_kernel::mma_f64         ? gpu.flops_f64_mma
-                                       : type != dtype::f64 && type != dtype::c128 ? gpu.flops_f32
-                                                                                   : gpu.flops_f64);
+        const double peak = peak_of(s.kernel, type, gpu);
         flops += one;
         seconds_at_peak += one / peak;
         double share = share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent));

@@ -26,7 +26,7 @@ for part in "$work"/part.*; do
                printf "TEST_CASE(\"%s\") { check_group<otimes::kernels::%s>(\"\"); }\n", name, $0 }' "$part"
         echo '}  // namespace kernel_tests'
     } >"$work/tests.cpp"
-    "$@" "-I$root/kernels" "$work/tests.cpp" -o "$work/tests" >"$work/log" 2>&1 || {
+    "$@" "-I$root/include" "-I$root/kernels" "$work/tests.cpp" -o "$work/tests" >"$work/log" 2>&1 || {
         head -n 40 "$work/log"
         exit 1
     }

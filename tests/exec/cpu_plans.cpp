@@ -609,6 +609,186 @@ TEST_CASE_TEMPLATE("cpu: two factors of 3 x 3 at once have the bits of one after
     }
 }
 
+// Fibres that are taken in parts, as lanes and as rows: results that go on from what is there, are scaled, are added to Y; ends of runs and
+// of blocks; rows a power of two apart.
+TEST_CASE_TEMPLATE("cpu: long fibres", Scalar, float, double, std::complex<float>, std::complex<double>) {
+    std::mt19937 bits(77);
+    for (int i = 0; i < 60; ++i) {
+        const auto pick = [&](std::int64_t from, std::int64_t to) {
+            return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+        };
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.add = pick(0, 2) == 0;
+        spec.scalar = pick(0, 1) == 0;
+        spec.gap = pick(0, 3) == 0 ? pick(1, 9) : 0;
+        const bool even = pick(0, 2) == 0;
+        spec.modes.push_back(free_mode(pick(1, 3)));
+        spec.modes.push_back(factor(even ? 512 : pick(100, 900), even ? 64 : pick(1, 70)));
+        spec.modes.push_back(free_mode(even ? 16 * pick(1, 8) : pick(1, 130)));
+        for (std::size_t k = 0; k < spec.modes.size(); ++k) {
+            spec.order_in.push_back(k);
+        }
+        if (pick(0, 1) == 0) {
+            std::shuffle(spec.order_in.begin(), spec.order_in.end(), bits);
+        }
+        spec.order_out = spec.order_in;
+        fixture<Scalar> f(spec, bits);
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        p.flops = pick(0, 1) == 0 ? p.flops : 1 << 30;
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        f.check(p);
+        bend(p, bits);
+        const std::string bent = describe(spec, p);
+        CAPTURE(bent);
+        f.check(p);
+    }
+}
+
+// The parts of a long fibre are one sum in ascending order, also where its rows are brought together and the run ends within a register.
+TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, double) {
+    using namespace otimes::cpu_detail;
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    constexpr std::ptrdiff_t P = 2 * most_part<Real> + 5;
+    constexpr std::ptrdiff_t Q = 2 * 8 + 1;
+    std::mt19937 bits(5);
+    for (const std::ptrdiff_t run : {width, 2 * width + 1, 5 * width, 8 * width + width / 2}) {
+        for (const epilogue finish : {epilogue::store, epilogue::scale, epilogue::scale_add}) {
+            if (finish == epilogue::scale_add && run % width != 0) {
+                continue;  // not asked for: the ends of runs overlap
+            }
+            const std::ptrdiff_t x_p = 1024;
+            const std::ptrdiff_t y_q = 1024 + 3;
+            std::vector<Real> x(static_cast<std::size_t>(P * x_p)), F(static_cast<std::size_t>(P * Q)),
+                packed(F.size());
+            for (Real& v : x) {
+                v = draw<Real>(bits);
+            }
+            for (Real& v : F) {
+                v = draw<Real>(bits);
+            }
+            const even_split q = split_evenly(Q, block_shapes<Real, 1>::fibre_q(Q));
+            std::size_t next = 0;
+            for (std::ptrdiff_t first = 0; first < Q;) {
+                const std::ptrdiff_t block = first < q.big_count * q.big() ? q.big() : q.small;
+                for (std::ptrdiff_t p = 0; p < P; ++p) {
+                    for (std::ptrdiff_t k = 0; k < block; ++k) {
+                        packed[next++] = F[static_cast<std::size_t>(p * Q + first + k)];
+                    }
+                }
+                first += block;
+            }
+            const Real before = finish == epilogue::scale_add ? Real(3) : std::numeric_limits<Real>::quiet_NaN();
+            std::vector<Real> y(static_cast<std::size_t>(Q * y_q), before);
+            sweep_job<Real> job;
+            job.p_extent = P;
+            job.q_extent = Q;
+            job.x_p = job.x_r = x_p;
+            job.y_q = job.y_s = y_q;
+            job.run = run;
+            job.loop_count = 0;
+            job.stage_panels = job.twin = job.in_place = job.claim = false;
+            job.ahead = nullptr;
+            job.finish = finish;
+            job.alpha_re = Real(0.5);
+            job.alpha_im = 0;
+            job.factor = packed.data();
+            run_sweep<Real, 1>(job, x.data(), y.data());
+            bool equal = true;
+            for (std::ptrdiff_t k = 0; k < Q; ++k) {
+                for (std::ptrdiff_t i = 0; i < y_q; ++i) {
+                    const Real got = y[static_cast<std::size_t>(k * y_q + i)];
+                    if (i >= run) {
+                        equal = equal && std::memcmp(&got, &before, sizeof(Real)) == 0;
+                        continue;
+                    }
+                    Real sum = 0;
+                    double exact = 0;
+                    for (std::ptrdiff_t p = 0; p < P; ++p) {
+                        const Real a = x[static_cast<std::size_t>(p * x_p + i)],
+                                   f = F[static_cast<std::size_t>(p * Q + k)];
+#if defined(__FMA__)
+                        sum = std::fma(a, f, sum);
+#else
+                        const volatile Real product = a * f;
+                        sum += product;
+#endif
+                        exact += static_cast<double>(a) * static_cast<double>(f);
+                    }
+                    if (finish == epilogue::scale_add) {  // each part adds its own
+                        equal = equal && std::abs(static_cast<double>(got) - 3.0 - 0.5 * exact) <=
+                                             2e-5 * (sizeof(Real) == 4 ? 1.0 : 1e-8);
+                    } else {
+                        equal = equal && got == (finish == epilogue::scale ? Real(0.5) * sum : sum);
+                    }
+                }
+            }
+            CAPTURE(run);
+            CAPTURE(static_cast<int>(finish));
+            CHECK(equal);
+        }
+    }
+}
+
+// Threads that share the packing of a factor write what one alone writes, and all of it.
+TEST_CASE_TEMPLATE("cpu: a factor packed in shares", Real, float, double) {
+    using namespace otimes::cpu_detail;
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    std::mt19937 bits(8);
+    for (const bool transposed : {false, true}) {
+        for (const bool as_row : {false, true}) {
+            for (const std::ptrdiff_t Q : {std::ptrdiff_t{1}, width - 1, width + 1, 3 * width, std::ptrdiff_t{83}}) {
+                const std::ptrdiff_t P = 37;
+                chain_spec spec;
+                spec.type = otimes::dtype_of<Real>();
+                spec.modes = {factor(P, Q > 0 ? Q : 1)};
+                spec.order_in = spec.order_out = {0};
+                fixture<Real> f(spec, bits);
+                otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+                REQUIRE(p.passes.size() == 1);
+                REQUIRE(p.passes[0].sweeps.size() == 1);
+                const std::int32_t id = p.passes[0].sweeps[0].factors.front();
+                std::vector<Real> F(static_cast<std::size_t>(P * Q));
+                for (Real& v : F) {
+                    v = draw<Real>(bits);
+                }
+                otimes::bindings b;
+                for (std::int32_t k = 0; k <= f.source.at(id).binding; ++k) {
+                    b.pointers.push_back(F.data());
+                }
+                otimes::program source = f.source;
+                auto modes = source.modes_of(source.at(id));
+                const_cast<otimes::mode&>(modes[modes.size() - 2]).stride = transposed ? 1 : Q;
+                const_cast<otimes::mode&>(modes[modes.size() - 1]).stride = transposed ? P : 1;
+                const std::size_t reals = static_cast<std::size_t>(packed_reals<Real, 1>(P, Q)) + 64;
+                const Real poison = std::numeric_limits<Real>::quiet_NaN();
+                std::vector<Real> whole(reals, poison), shared(reals, poison);
+                pack_factors<Real, 1>(source, b, p.passes[0].sweeps[0], as_row, whole.data());
+                for (std::ptrdiff_t share = 0; share < 3; ++share) {
+                    pack_factors<Real, 1>(source, b, p.passes[0].sweeps[0], as_row, shared.data(), share, 3);
+                }
+                CHECK(std::memcmp(whole.data(), shared.data(), reals * sizeof(Real)) == 0);
+                double sum = 0,
+                       expected =
+                           0;  // nothing is lost: the entries of F, besides those that overlapping registers repeat
+                std::size_t filled = 0;
+                for (const Real v : whole) {
+                    filled += std::isnan(v) ? 0U : 1U;
+                    sum += std::isnan(v) ? 0.0 : static_cast<double>(v);
+                }
+                for (const Real v : F) {
+                    expected += static_cast<double>(v);
+                }
+                CHECK(filled >= F.size());
+                if (!as_row || Q % width == 0 || Q < width) {
+                    CHECK(sum == doctest::Approx(expected).epsilon(1e-9));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
 TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }
 TEST_CASE("cpu: random plans, complex float") { random_plans<std::complex<float>>(3, 1000, 4000); }

@@ -79,10 +79,46 @@ TEST_CASE("neighbours of a small tile are taken at once, as many as 16 KiB hold"
     p.lane_mode = -1;
     p.lane_count = 1;
     CHECK(otimes::planning::batch_count(p, dtype::f32) == 8192);  // a single sweep over rows: 128 KiB
+    p.modes[1].extent_in = 1024;
+    p.sweeps[0].p_extent = 1024;
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 64);   // of 4 KiB
+    CHECK(otimes::planning::batch_count(p, dtype::c128) == 64);  // of 16 KiB: a megabyte
+    p.modes[1].extent_in = 8192;
+    p.sweeps[0].p_extent = 8192;
+    CHECK(otimes::planning::batch_count(p, dtype::f32) == 32);  // of 32 KiB
     p.sweeps.push_back(p.sweeps[0]);
     p.modes[1].extent_in = 8192;
     p.sweeps[0].p_extent = 8192;
     CHECK(otimes::planning::batch_count(p, dtype::f32) == 1);  // 32 KiB
+}
+
+TEST_CASE("fibres longer than a part: no conflicts; the results once more a part, the factor once a tile") {
+    const otimes::cpu_description cpu = round_numbers();  // 24 KiB in four registers of 16 bytes: parts of 384
+    CHECK(part_extent(cpu) == 384);
+    pass p;
+    p.kernel = otimes::pass_kernel::cpu_tiles;
+    p.modes = {{1000, 64, 8, 8}, {8, 8, 1, 1}};
+    p.sweeps = {sweep{0, sweep_kernel::fibre, 1000, 64, {}}};
+    p.lane_mode = 1;
+    p.lane_count = 8;
+    CHECK(takes_parts(p, cpu));
+    pass_setting where;
+    const double arithmetic =
+        2.0 * 1000 * 64 * 8 / 1e9 / sweep_efficiency(1000, 64);  // 8 lanes: two whole registers, no conflict_waste
+    const double results = 2.0 * 3 * 64 * 8 * 4 / 4e9;           // three parts; 2 KiB lie in L2
+    const double factor = 1000.0 * 64 * 4 / 2e9;                 // 256 kB lie in L3
+    const double copied = (1000.0 + 64) * 8 * 4 / 4e9;           // the tile of 32 kB as any other
+    CHECK(cost_of(p, cpu, dtype::f32, where).compute_seconds ==
+          doctest::Approx(arithmetic + 0.5 * (results + factor) + 0.1 * cpu.dispatch_seconds + 0.5 * copied)
+              .epsilon(0.02));
+    p.sweeps[0].p_extent = p.modes[0].extent_in = 384;
+    CHECK_FALSE(takes_parts(p, cpu));  // one part
+    p.sweeps[0].p_extent = p.modes[0].extent_in = 1000;
+    p.sweeps[0].q_extent = 7;
+    CHECK_FALSE(takes_parts(p, cpu));  // too few results for what a part costs
+    p.sweeps[0].q_extent = 64;
+    p.lane_mode = -1;
+    CHECK_FALSE(takes_parts(p, cpu));
 }
 
 TEST_CASE("vector waste, transposition and runs") {

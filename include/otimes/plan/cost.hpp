@@ -141,6 +141,19 @@ inline constexpr double conflict_waste = 1.25;
 // Several such sweeps over a tile of lanes in one buffer bring their fibres together on the stack and pay nothing: measured at 64^3
 // by columns on AVX-512, two of them in one pass take 0.87 to 0.91 of the time of two passes.
 
+/// Indices of a fibre that one sweep takes at once (exec/cpu/sweep.hpp): three or four registers of each fill most of L1. Of a longer
+/// fibre the sums over one part wait in the result for the next one.
+constexpr std::int64_t part_extent(const cpu_description& cpu) noexcept {
+    return cpu.simd_bytes >= 64 ? 32 * 1024 / (3 * cpu.simd_bytes) : 24 * 1024 / (4 * (std::max)(cpu.simd_bytes, 8));
+}
+
+/// True for a pass of one sweep over lanes whose fibres are taken in parts.
+inline bool takes_parts(const pass& p, const cpu_description& cpu) {
+    constexpr std::int64_t few = 8;
+    return p.sweeps.size() == 1 && p.lane_mode >= 0 && p.sweeps.front().p_extent > part_extent(cpu) &&
+           p.sweeps.front().q_extent >= few;
+}
+
 /// Time of arithmetic and memory traffic together: prefetching hides about half of the traffic behind arithmetic.
 constexpr double overlapped(double compute, double traffic) noexcept {
     return (std::max)(compute + 0.5 * traffic, traffic);
@@ -222,7 +235,8 @@ OTIMES_COLD inline std::int64_t batch_count(const pass& p, dtype type) {
     }
     const double one =
         tile_peak_elements(p) * static_cast<double>(p.lane_count) * static_cast<double>(element_bytes(type));
-    const double most = (std::min)(static_cast<double>(batch_bytes(p)) / (std::max)(one, 1.0), tile_count(p));
+    const double most = (std::min)(
+        static_cast<double>(batch_bytes(p, static_cast<std::int64_t>(one))) / (std::max)(one, 1.0), tile_count(p));
     return (std::max)(std::int64_t{1}, static_cast<std::int64_t>(most));
 }
 
@@ -365,6 +379,8 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     for (const sweep& s : p.sweeps) {
         packs_all = packs_all && s.p_extent >= packed_fibre_extent;
     }
+    const bool parts = takes_parts(p, cpu);
+    packs_all = packs_all || parts;
 
     pass_cost cost;
     bool first_of_twin = false;
@@ -390,9 +406,16 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
             2.0 * multiply_adds * waste * conflicts /
             (peak * (first_of_twin || second_of_twin ? twin_efficiency : sweep_efficiency(s.p_extent, s.q_extent)));
         // traffic to and from L1 is part of sweep_efficiency
-        const double traffic = tile_level == level::l1 || second_of_twin
-                                   ? 0.0
-                                   : (before + after) * lane_fill * bytes_each / tile_bandwidth;
+        double traffic = tile_level == level::l1 || second_of_twin
+                             ? 0.0
+                             : (before + after) * lane_fill * bytes_each / tile_bandwidth;
+        if (parts) {  // each reads and writes the results, and passes once over its share of the factor
+            const double results = after * lane_fill * bytes_each;
+            const double factor = static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
+            const double count = std::ceil(static_cast<double>(s.p_extent) / static_cast<double>(part_extent(cpu)));
+            traffic = 2.0 * count * results / bandwidth(cpu, level_of(cpu, results, where.threads), where.threads) +
+                      factor / bandwidth(cpu, level_of(cpu, factor, where.threads), where.threads);
+        }
         cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
         cost.flops += 2.0 * multiply_adds * tiles;
     }

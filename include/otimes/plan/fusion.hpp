@@ -223,6 +223,15 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
         };
         consider_in_l2(2.0, 1.0);
         consider_in_l2(1.0, 0.88);  // what is read and written passes through L2 beside so large a tile
+        if (takes_parts(p, *f.cpu)) {
+            // Its tiles need no cache of their own: the more lanes, the more often a part of the factor is used while it is in L2.
+            const std::int64_t most = lanes_of(f, p, mode, 4.0 * l2, 2.0);
+            consider(mode, most);
+            const std::int64_t extent = p.modes[k].extent_in;
+            for (std::int64_t tiles = where.threads; tiles > 1 && tiles <= 2 * where.threads; tiles += where.threads) {
+                consider(mode, (std::min)(most, round_up((extent + tiles - 1) / tiles, vector)));
+            }
+        }
         if (where.slab_count <= 1 && where.threads > 1) {
             while (lanes > 2 * vector && tile_count(p) < 4.0 * where.threads) {
                 lanes = round_up(lanes / 2, vector);

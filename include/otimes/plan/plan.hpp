@@ -148,9 +148,14 @@ inline constexpr std::int64_t longest_stack_fibre = 4096;
 
 /// Bytes of a CPU's tile up to which several neighbours are taken at once, however large the tiles of other passes are: two buffers of it
 /// lie in L1. A single sweep over rows mostly streams from X to Y, and takes so many that its factor's panels are read from L2
-/// once for dozens of rows.
-constexpr std::int64_t batch_bytes(const pass& p) noexcept {
-    return (p.sweeps.size() == 1 && p.lane_mode < 0 ? 128 : 16) * 1024;
+/// once for dozens of rows: of long rows 64, up to a megabyte.
+constexpr std::int64_t batch_bytes(const pass& p, std::int64_t row_bytes) noexcept {
+    constexpr std::int64_t kib = 1024;
+    if (p.sweeps.size() != 1 || p.lane_mode >= 0) {
+        return 16 * kib;
+    }
+    const std::int64_t rows = row_bytes > 16 * kib ? 1024 * kib : 64 * row_bytes;
+    return rows < 128 * kib ? 128 * kib : rows;
 }
 
 /// How a program is evaluated. Made by `make_plan`; see the file comment.

@@ -255,9 +255,41 @@ const Real* unpacked_factor(const program& source, const bindings& b, const swee
     return as_it_lies ? static_cast<const Real*>(v.data) : nullptr;
 }
 
-/// Packs the factors of `s` for the fibre or the row kernels.
+/// to[p * to_stride + i] = from[p, i] for all p and i < columns.
+template <class Real>
+void pack_columns(const factor_view& v, const Real* from, std::ptrdiff_t columns, Real* to,
+                  std::ptrdiff_t to_stride) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (v.q_stride == 1) {
+        const std::ptrdiff_t whole = columns / width * width;
+        for (std::ptrdiff_t p = 0; p < v.p_extent; ++p, from += v.p_stride, to += to_stride) {
+            for (std::ptrdiff_t i = 0; i < whole; i += width) {
+                simd<Real>::store(to + i, simd<Real>::load(from + i));
+            }
+            for (std::ptrdiff_t i = whole; i < columns; ++i) {
+                to[i] = from[i];
+            }
+        }
+        return;
+    }
+    // A column may be contiguous: a cache line's worth of rows at a time, so that no line is read twice.
+    constexpr std::ptrdiff_t line = 64 / static_cast<std::ptrdiff_t>(sizeof(Real));
+    for (std::ptrdiff_t p = 0; p < v.p_extent; p += line) {
+        const std::ptrdiff_t rows = v.p_extent - p < line ? v.p_extent - p : line;
+        const Real* column = from + p * v.p_stride;
+        for (std::ptrdiff_t i = 0; i < columns; ++i, column += v.q_stride) {
+            for (std::ptrdiff_t r = 0; r < rows; ++r) {
+                to[(p + r) * to_stride + i] = column[r * v.p_stride];
+            }
+        }
+    }
+}
+
+/// Packs the factors of `s` for the fibre or the row kernels. @param share, sharers of the blocks of one large factor every thread
+/// packs some; anything else is packed by the first thread alone.
 template <class Real, int Components>
-void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to) noexcept {
+void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to,
+                  std::ptrdiff_t share = 0, std::ptrdiff_t sharers = 1) noexcept {
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
     constexpr std::ptrdiff_t per_vector = width >= Components ? width / Components : 1;
@@ -285,6 +317,37 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
             tail_first = small_end;
             tail_columns = whole > 0 ? 2 * per_vector : per_vector;
         }
+    }
+    if (Components == 1 && s.factors.size() == 1) {
+        const factor_view v = view_factor(source, b, s.factors[0]);
+        if (!v.identity) {  // block after block, each written in order
+            const auto* const from = static_cast<const Real*>(v.data);
+            std::ptrdiff_t block = 0;
+            for (std::ptrdiff_t first = 0; first < small_end; ++block) {
+                const std::ptrdiff_t columns = first < big_end ? big : small;
+                if (block % sharers == share) {
+                    pack_columns(v, from + first * v.q_stride, columns, to + first * p_extent, columns);
+                }
+                first += columns;
+            }
+            if (block % sharers != share) {
+                return;
+            }
+            Real* const tail = to + tail_first * p_extent;
+            if (tail_columns > per_vector) {  // two registers, of which the second ends at Q
+                pack_columns(v, from + tail_first * v.q_stride, width, tail, tail_columns);
+                pack_columns(v, from + (q_extent - width) * v.q_stride, width, tail + width, tail_columns);
+            } else if (tail_columns > 0) {
+                for (std::ptrdiff_t i = 0; i < p_extent * width; ++i) {
+                    tail[i] = 0;
+                }
+                pack_columns(v, from + tail_first * v.q_stride, q_extent - tail_first, tail, width);
+            }
+            return;
+        }
+    }
+    if (share != 0) {
+        return;
     }
     const auto copy = [](Real* at, const Real* from, std::ptrdiff_t reals) {
         for (std::ptrdiff_t i = 0; i < reals; ++i) {

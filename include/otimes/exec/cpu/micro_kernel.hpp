@@ -66,6 +66,7 @@ struct block_grid {
     const Real* b = nullptr;
     Real* c = nullptr;
     std::ptrdiff_t p_extent = 0;
+    std::ptrdiff_t p_first = 0;                     ///< of the whole sum: where these p begin (for whoever sets a)
     std::ptrdiff_t a_row = 0;                       ///< row kernel: from one row of a to the next
     std::ptrdiff_t b_p = 0;                         ///< from p to p + 1 in b
     std::ptrdiff_t b_vector = 0;                    ///< from one register of a block to the next in b
@@ -74,6 +75,7 @@ struct block_grid {
     std::ptrdiff_t n0 = 1, a0 = 0, b0 = 0, c0 = 0;  ///< inner loop over blocks
     std::ptrdiff_t n1 = 1, a1 = 0, b1 = 0, c1 = 0;  ///< outer loop over blocks
     std::ptrdiff_t valid = 0;                       ///< elements of each register that are stored (all: the width)
+    bool resume = false;                            ///< c holds the sums over the p before these
     epilogue finish = epilogue::store;
     Real alpha_re = 1;
     Real alpha_im = 0;
@@ -115,7 +117,8 @@ OTIMES_INLINE void copy_partial(Real* to, const Real* from, std::ptrdiff_t count
 /// c (+)= alpha * sum_p a * b over a grid of blocks; see the file comment.
 /// @tparam Rows real rows of a block (complex: twice the complex rows)
 /// @tparam IsRow a is the tile (strides a_row, and 1 per p) instead of the packed factor (Rows entries per p)
-/// @pre every register of b may be loaded whole; `valid` elements of each register of c may be stored.
+/// @pre every register of b may be loaded whole; `valid` elements of each register of c may be stored, and with `resume` all of them
+/// loaded.
 template <class Real, int Rows, int Vectors, bool IsRow, int Components>
 OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
     using simd_t = simd<Real>;
@@ -133,10 +136,11 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
         Real* c = c_outer;
         for (std::ptrdiff_t i0 = 0; i0 < g.n0; ++i0, a_block += g.a0, b_block += g.b0, c += g.c0) {
 #if defined(__GNUC__)
-            if (g.claim) {
+            if (g.claim || g.resume) {
+                const Real* const soon = g.resume ? c + g.c0 : c;  // sums that go on are needed at once
                 for (std::ptrdiff_t r = 0; r < results; ++r) {
                     for (std::ptrdiff_t v = 0; v < Vectors; ++v) {
-                        __builtin_prefetch(c + r * g.c_row + v * g.c_vector, 1, 3);
+                        __builtin_prefetch(soon + r * g.c_row + v * g.c_vector, 1, 3);
                     }
                 }
             }
@@ -144,8 +148,17 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
             vec sum[Rows][Vectors];
             const Real* a = a_block;
             const Real* b = b_block;
-            // p = 0 starts the sums by a product, which rounds like a multiply-add to zero.
-            {
+            constexpr std::ptrdiff_t a_p = IsRow ? Components : Rows;
+            if (g.resume) {
+                OTIMES_UNROLL
+                for (int r = 0; r < Rows; ++r) {
+                    OTIMES_UNROLL
+                    for (int v = 0; v < Vectors; ++v) {
+                        sum[r][v] = r % Components == 0 ? simd_t::load(c + (r / Components) * g.c_row + v * g.c_vector)
+                                                        : simd_t::broadcast(Real(0));
+                    }
+                }
+            } else {  // p = 0 starts the sums by a product, which rounds like a multiply-add to zero
                 vec x[Vectors];
                 OTIMES_UNROLL
                 for (int v = 0; v < Vectors; ++v) {
@@ -160,10 +173,10 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                         sum[r][v] = f * x[v];
                     }
                 }
-            }
-            for (const Real* const last = a + (p_extent - 1) * (IsRow ? Components : Rows); a != last;) {
-                a += IsRow ? Components : Rows;
+                a += a_p;
                 b += b_p;
+            }
+            for (const Real* const end = a_block + p_extent * a_p; a != end; a += a_p, b += b_p) {
                 vec x[Vectors];
                 OTIMES_UNROLL
                 for (int v = 0; v < Vectors; ++v) {

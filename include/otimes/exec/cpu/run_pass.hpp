@@ -184,16 +184,24 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     if (shape.loop_count > 0 && shape.lane_blocks == 1) {
         shape.batch = shape.loops[--shape.loop_count];
         const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count);
-        const std::ptrdiff_t most_reals =
-            static_cast<std::ptrdiff_t>(batch_bytes(p)) / static_cast<std::ptrdiff_t>(sizeof(Real));
+        constexpr auto real_bytes = static_cast<std::ptrdiff_t>(sizeof(Real));
+        const std::ptrdiff_t most_reals = static_cast<std::ptrdiff_t>(batch_bytes(p, one * real_bytes)) / real_bytes;
         const std::ptrdiff_t room = capacity - simd<Real>::width;
         const std::ptrdiff_t fit = (room < most_reals ? room : most_reals) / (one > 0 ? one : 1);
         const std::ptrdiff_t fair = (shape.batch.extent + sharers - 1) / sharers;
         shape.batch_count = fit < 1 ? 1 : fit < fair ? fit : fair;
     }
     shape.batch_blocks = shape.batch.extent == 0 ? 0 : (shape.batch.extent + shape.batch_count - 1) / shape.batch_count;
-    if (shape.batch_blocks > 0) {  // near-equal batches
-        shape.batch_count = (shape.batch.extent + shape.batch_blocks - 1) / shape.batch_blocks;
+    if (shape.batch_blocks > 0) {  // near-equal batches, of whole blocks where they are rows
+        if (shape.loop_count == 0 && shape.batch_blocks > 1) {  // a round for each of the threads
+            shape.batch_blocks = (shape.batch_blocks + sharers - 1) / sharers * sharers;
+        }
+        const std::ptrdiff_t even = (shape.batch.extent + shape.batch_blocks - 1) / shape.batch_blocks;
+        const std::ptrdiff_t block = block_shapes<Real, Components>::row_rows(1);
+        const std::ptrdiff_t in_blocks = (even + block - 1) / block * block;
+        const bool rows = shape.sweep_count == 1 && !shape.has_lanes;
+        shape.batch_count = rows && in_blocks <= shape.batch_count ? in_blocks : even;
+        shape.batch_blocks = (shape.batch.extent + shape.batch_count - 1) / shape.batch_count;
     }
     shape.tile_count = free_tiles == 0 ? 0 : shape.lane_blocks * shape.batch_blocks;
     for (int k = 0; k < shape.loop_count; ++k) {
@@ -340,9 +348,8 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     if (direct_out && shape.add && run % width != 0) {
         return false;
     }
-    if (job.q_extent >= 8 && rows_collide(job.p_extent, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)))) {
-        job.stage_panels = job.p_extent * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes;
-    }
+    job.stage_panels =
+        job.q_extent >= 8 && rows_collide(job.p_extent, job.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)));
     // Between buffers: a block takes all q, and whole registers, so none of its input is another's output.
     job.in_place = !direct_in && !direct_out && job.p_extent == job.q_extent &&
                    job.q_extent <= block_shapes<Real, Components>::fibre_q(job.q_extent) && run % width == 0 &&

@@ -589,7 +589,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
     const workspace_lease lease(fits ? 0 : static_cast<std::size_t>(layout.total));
     char* const workspace = static_cast<char*>(fits ? given.data : lease.data());
 
-    {
+    const auto pack = [&](std::ptrdiff_t share, std::ptrdiff_t sharers) {
         std::ptrdiff_t offset = 0;
         for (const pass& one : p.passes) {
             if (one.sweeps.empty()) {
@@ -600,14 +600,27 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
             for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
                 if (unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i]) == nullptr) {
                     pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i],
-                                                   reinterpret_cast<Real*>(workspace + offset));
+                                                   reinterpret_cast<Real*>(workspace + offset), share, sharers);
                 }
                 offset += packed_bytes<Real, components>(p, one.sweeps[i]);
             }
         }
-    }
+    };
 
     [[maybe_unused]] const std::ptrdiff_t threads = useful_threads(p);
+#if defined(_OPENMP)
+    constexpr std::int64_t worth_sharing = 16384;  // factor elements whose packing takes longer than a barrier
+    if (threads > 1 && !has_steps && p.factor_elements >= worth_sharing) {
+#pragma omp parallel num_threads(static_cast <int>(threads))
+        {
+            pack(omp_get_thread_num(), omp_get_num_threads());
+#pragma omp barrier
+            run_share<Real, components>(p, b, layout, workspace, omp_get_thread_num(), omp_get_num_threads());
+        }
+        return;
+    }
+#endif
+    pack(0, 1);
     if (has_steps) {
         for (const pass& one : p.passes) {
             if (one.kernel == pass_kernel::step) {

@@ -132,8 +132,17 @@ struct sweep_job {
     tile_loop loops[most_loops];  ///< outermost first
 };
 
-/// Bytes of the stack that a sweep uses to bring colliding rows together.
-inline constexpr std::ptrdiff_t stage_bytes = 16 * 1024;
+/// Bytes of the stack that a sweep uses to bring rows together that collide or lie far apart: with a block's share of the factor and of
+/// the results they fit the first-level cache.
+template <class Real>
+inline constexpr std::ptrdiff_t stage_bytes = (simd<Real>::has_masks ? 32 : 24) * 1024;
+
+/// Indices p that a sweep takes at once. Of a longer fibre the sums over one part stay in y and the next part goes on with them, in the
+/// same order, so that the bits are those of one sum; meanwhile a part of the factor stays in the second-level cache, and the three or
+/// four registers of each p that all q share in the first. Source: Goto and van de Geijn (2008); see docs/references.md.
+template <class Real>
+inline constexpr std::ptrdiff_t most_part = stage_bytes<Real> / ((simd<Real>::has_masks ? 3 : 4) * simd<Real>::width *
+                                                                 static_cast<std::ptrdiff_t>(sizeof(Real)));
 
 /// Fibres from which on blocks ask for memory ahead: between blocks of fewer multiply-adds it costs more than it hides. Measured:
 /// with registers of 64 bytes rows of 7^4 take 0.7 of the time, and 3^7 1.05; on AVX2 rows of 5^5 lose up to a fifth.
@@ -171,13 +180,13 @@ void fibre_blocks(const sweep_job<Real>& j, block_grid<Real>& g, int vectors, re
     const even_split q = split_evenly(j.q_extent, shapes::fibre_q(j.q_extent));
     Real* const c = g.c;
     if (q.big_count > 0) {
-        g.a = j.factor;
+        g.a = j.factor + q.big() * g.p_first * Components;
         g.n0 = q.big_count;
         g.a0 = q.big() * j.p_extent * Components;
         g.c0 = q.big() * j.y_q;
         call_kernel<Real>(shapes::fibre(q.big(), vectors), g, ahead);
     }
-    g.a = j.factor + q.big_count * q.big() * j.p_extent * Components;
+    g.a = j.factor + (q.big_count * q.big() * j.p_extent + q.small * g.p_first) * Components;
     g.c = c + q.big_count * q.big() * j.y_q;
     g.n0 = q.small_count;
     g.a0 = q.small * j.p_extent * Components;
@@ -251,23 +260,24 @@ void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Rea
     }
 }
 
-/// Runs of a register or more whose rows p collide in the cache: brought together first, a few registers wide.
+/// Runs of a register or more whose rows p collide in the cache, or are many: brought together first, a few registers wide.
+/// @pre g.p_extent <= most_part
 template <class Real, int Components>
 void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, read_ahead* ahead) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    alignas(64) Real stage[stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real))];
-    const std::ptrdiff_t wide = stage_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)) / j.p_extent / width * width;
-    for (std::ptrdiff_t from = 0; from < j.run;) {
-        std::ptrdiff_t count = j.run - from < wide ? j.run - from : wide;
-        if (count < width) {  // end of the run: overlap what is done
-            from = j.run - width;
-            count = width;
-        }
-        for (std::ptrdiff_t p = 0; p < j.p_extent; ++p) {
+    alignas(64) Real stage[stage_bytes<Real> / static_cast<std::ptrdiff_t>(sizeof(Real))];
+    const std::ptrdiff_t wide = stage_bytes<Real> / static_cast<std::ptrdiff_t>(sizeof(Real)) / g.p_extent / width;
+    // Near-equal panels of registers, none of less than one: no element is done twice, since sums may go on from what is there.
+    std::ptrdiff_t registers = (j.run + width - 1) / width;
+    std::ptrdiff_t panels = (registers + wide - 1) / wide;
+    for (std::ptrdiff_t from = 0, count = 0; from < j.run; from += count, --panels) {
+        const std::ptrdiff_t here = (registers + panels - 1) / panels;
+        registers -= here;
+        count = panels > 1 ? here * width : j.run - from;
+        for (std::ptrdiff_t p = 0; p < g.p_extent; ++p) {
             std::memcpy(stage + p * count, x + p * j.x_p + from, static_cast<std::size_t>(count) * sizeof(Real));
         }
         fibre_run<Real, Components>(j, g, stage, y + from, count, count, ahead);
-        from += count;
     }
 }
 
@@ -288,6 +298,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
         const int block = shapes::row_rows(vectors);
         const std::ptrdiff_t blocks = rows.extent / block;
         g.b_p = vectors * width;
+        b += g.p_first * g.b_p;
         g.n1 = count;
         g.a1 = 0;
         g.b1 = vectors * width * j.p_extent;
@@ -332,25 +343,27 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     }
 }
 
-/// Does the sweep on one tile at x, writing the tile at y. The two do not overlap, or are the same where j.in_place.
-/// @pre for 0 < run < width, a whole register may be loaded from every row of x.
+/// Parts in which a sweep takes its fibres: one, unless they are long and every part is used often.
 template <class Real, int Components>
-void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
+std::ptrdiff_t parts_of_sweep(const sweep_job<Real>& j) noexcept {
+    constexpr std::ptrdiff_t few = 8;
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    block_grid<Real> g;
-    g.p_extent = j.p_extent;
-    g.c_row = j.y_q;
-    g.valid = width;
-    g.finish = j.finish;
-    g.alpha_re = j.alpha_re;
-    g.alpha_im = j.alpha_im;
-    g.claim = j.claim;
+    const bool used_often =
+        j.run > 0 ? j.run >= width && (j.q_extent >= few || j.stage_panels)
+                  : j.q_extent * Components >= width && j.loop_count > 0 && j.loops[j.loop_count - 1].extent >= few;
+    return used_often ? (j.p_extent + most_part<Real> - 1) / most_part<Real> : 1;
+}
+
+/// The sum over g.p_extent indices p for all loops of the sweep; x is at the first of them. See run_sweep.
+template <class Real, int Components>
+void sweep_part(const sweep_job<Real>& j, block_grid<Real>& g, bool stage, const Real* x, Real* y) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
     // Which loop is left to the kernels: the innermost one, unless the run alone gives them enough.
     constexpr std::ptrdiff_t few_registers = 12;
-    const bool inner_loop = j.loop_count > 0 && !j.stage_panels && j.run <= few_registers * width;
+    const bool inner_loop = j.loop_count > 0 && !stage && j.run <= few_registers * width;
     const int outer = inner_loop ? j.loop_count - 1 : j.loop_count;
     const tile_loop inner = inner_loop ? j.loops[outer] : tile_loop{1, 0, 0};
-    const bool across_runs = j.run > 0 && j.run <= width && !j.stage_panels;
+    const bool across_runs = j.run > 0 && j.run <= width && !stage;
     if (across_runs) {
         g.valid = j.run;
         g.b_p = j.x_p;
@@ -367,7 +380,7 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
             fibre_vectors<Real, Components>(j, g, inner.extent, inner.in, inner.out, ahead);
         } else if (j.run == 0) {
             row_rows<Real, Components>(j, g, x, y, inner, ahead);
-        } else if (j.stage_panels) {
+        } else if (stage) {
             fibre_staged<Real, Components>(j, g, x, y, ahead);
         } else {
             fibre_run<Real, Components>(j, g, x, y, j.x_p, j.run, ahead, inner_loop ? &inner : nullptr);
@@ -386,6 +399,29 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
         if (k < 0) {
             return;
         }
+    }
+}
+
+/// Does the sweep on one tile at x, writing the tile at y. The two do not overlap, or are the same where j.in_place.
+/// @pre for 0 < run < width, a whole register may be loaded from every row of x.
+template <class Real, int Components>
+void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    block_grid<Real> g;
+    g.c_row = j.y_q;
+    g.valid = width;
+    g.alpha_re = j.alpha_re;
+    g.alpha_im = j.alpha_im;
+    g.claim = j.claim;
+    const std::ptrdiff_t parts = parts_of_sweep<Real, Components>(j);
+    const bool stage = j.run > 0 && (j.stage_panels || parts > 1);
+    for (std::ptrdiff_t part = 0; part < parts; ++part) {
+        g.p_first = j.p_extent * part / parts;
+        g.p_extent = j.p_extent * (part + 1) / parts - g.p_first;
+        // What is added to y cannot go on from y: each part adds its own.
+        g.resume = part > 0 && j.finish != epilogue::scale_add;
+        g.finish = part + 1 < parts && j.finish != epilogue::scale_add ? epilogue::store : j.finish;
+        sweep_part<Real, Components>(j, g, stage, x + g.p_first * j.x_p, y);
     }
 }
 

@@ -22,6 +22,7 @@
 #include "../../backend/core/host_copy.hpp"
 #include "../../backend/core/launch_list.hpp"
 #include "plan/programs.hpp"
+#include "support/long_tests.hpp"
 #include "support/random.hpp"
 
 namespace {
@@ -570,7 +571,8 @@ TEST_CASE("a factor that no block holds: a launch for each slice of the new inde
     for (const auto& chain : std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>{
              {{32, 32}}, {{32, 32}, {32, 32}}, {{24, 48}}, {{40, 32}, {3, 2}}, {{32, 32}, {5, 5}, {32, 32}}}) {
         int fused = 0;
-        for (int bits = 0; bits < 32; ++bits) {
+        const int every = chain.size() < 3 || support::long_tests() ? 1 : 3;  // of long rows fewer in the default run
+        for (int bits = 0; bits < 32; bits += every) {
             const test_case t{40,
                               chain,
                               (bits & 1) != 0,
@@ -581,7 +583,7 @@ TEST_CASE("a factor that no block holds: a launch for each slice of the new inde
                               false};
             check<double>(t, {}, small, true, &fused);
         }
-        CHECK(fused >= 32);  // two launches where nothing stands between the modes
+        CHECK(fused * every >= 32);  // two launches where nothing stands between the modes
     }
 }
 

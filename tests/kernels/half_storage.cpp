@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Fused kernels of 16-bit elements, which become floats on chip: every kind of trip, trailing and outer, by whole accesses, by small ones and by
 // single elements.
+#include <type_traits>
+
 #include "kernels/fused.hpp"
 
 namespace kernel_tests {
@@ -32,11 +34,14 @@ TEST_CASE_TEMPLATE("16-bit elements by the matrix unit", Storage, half, bfloat16
     check_group<widening<Storage, 2, 1, 64, e<8, 8>, e<8, 8>, trips<unit<1, 2>>, 2>>("1+2m of 8, two stages");
     check_group<widening<Storage, 2, 1, 64, e<16, 32>, e<16, 32>, trips<unit<1, 2>>, 2>>("1+2m, two stages");
     check_group<widening<Storage, 1, 16, 64, e<16, 8>, e<16, 8>, trips<unit<2>, unit<1>>, 2>>("outer, two stages");
-    check_group<widening<Storage, 1, 1, 64, e<8, 8, 8>, e<8, 8, 8>, trips<unit<2, 2>, unit<1>>>>("2+2m 1m of 8");
-    check_group<widening<Storage, 2, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<3, 2>, unit<1, 2>>>>("3+2m 1+2m");
-    check_group<
-        widening<Storage, 1, 1, 128, e<8, 8, 8, 8, 8>, e<8, 8, 8, 8, 8>, trips<unit<4, 2>, unit<2, 2>, unit<1>>>>(
-        "4+2m 2+2m 1m");
+    if constexpr (std::is_same_v<Storage, half>) {  // long rows: storage is read and written alike, and tried above
+        check_group<widening<Storage, 1, 1, 64, e<8, 8, 8>, e<8, 8, 8>, trips<unit<2, 2>, unit<1>>>>("2+2m 1m of 8");
+        check_group<widening<Storage, 2, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<3, 2>, unit<1, 2>>>>(
+            "3+2m 1+2m");
+        check_group<
+            widening<Storage, 1, 1, 128, e<8, 8, 8, 8, 8>, e<8, 8, 8, 8, 8>, trips<unit<4, 2>, unit<2, 2>, unit<1>>>>(
+            "4+2m 2+2m 1m");
+    }
     check_group<widening<Storage, 1, 32, 64, e<8, 8>, e<8, 8>, trips<unit<1, 2>>>>("outer 1+2m of 8");
     check_group<widening<Storage, 1, 16, 64, e<8, 8, 8>, e<8, 8, 8>, trips<unit<2, 2>, unit<1>>>>("outer 2+2m 1m of 8");
 }

@@ -25,7 +25,8 @@ struct complex_trip_shape {
     static constexpr int P = Group::p(level), Q = Group::q(level), stride = Group::stride(level);
     static constexpr int inputs = 1;
     static constexpr bool last_mode = stride == 1;
-    static constexpr int wide = Group::vector;       // neighbouring fibres of an access: 2, complex double 1
+    // Neighbouring fibres of an access: 2, complex double and where odd extents stand below 1.
+    static constexpr int wide = last_mode ? Group::vector : Group::unit_width(Step);
     static constexpr int products = single ? 2 : 1;  // 16-row products a warp works on together
     static constexpr int packs = 2 * products;       // fibres a lane holds
     static constexpr int accesses = packs / wide;    // of an inner mode
@@ -41,6 +42,7 @@ struct complex_trip_shape {
         int p, q, p_next, q_next;
     };
     static constexpr bool left_operand = false;
+    __host__ __device__ static constexpr bool has(int, int) { return true; }
     __host__ __device__ static constexpr pair_place pair_of(int slot) {
         const int tile = slot / 8, in_tile = 2 * slot % 16;
         const int p = tile / (Q / 4) * 4 + in_tile % 4, q = tile % (Q / 4) * 4 + in_tile / 4;

@@ -27,7 +27,7 @@ __device__ __forceinline__ typename Group::scalar read_factor_element(
 // Elements of a factor that one thread places.
 template <class Group>
 __host__ __device__ constexpr int factor_share(int level) {
-    const int items = Group::matrix_level(level) ? Group::p(level) * Group::q(level) / 2
+    const int items = Group::matrix_level(level) ? Group::unit_p(level) * Group::unit_q(level) / 2
                                                  : Group::p(level) * Group::factor_pitch(level);
     return (items + Group::threads - 1) / Group::threads * (Group::matrix_level(level) ? 2 : 1);
 }

@@ -26,8 +26,7 @@ __device__ __forceinline__ void add_mode_product(const typename Group::scalar* s
     constexpr int outer = Group::rows * Group::extent_product(0, 1, Level - 1);
     // A thread holds about 32 words of fibres: neighbours of one access, or several that stand apart.
     constexpr int most = Group::max(1, 32 / Group::words / N);
-    constexpr bool in_vectors = inner % Group::vector == 0 && Group::vector_strides(Level) &&
-                                Group::stretch_below(0, Level) % Group::vector == 0;
+    constexpr bool in_vectors = inner % Group::vector == 0 && Group::vectors_below(0, Level);
     constexpr int V = in_vectors && most >= 2 && Group::vector >= 2 ? (most >= 4 && Group::vector >= 4 ? 4 : 2) : 1;
     constexpr int A = V > 1 ? 1 : most < 8 ? most : 8;
     constexpr int L = V == 1 && stride == 1 && N % Group::vector == 0 && Group::vector_strides(Level - 1)

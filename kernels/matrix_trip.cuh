@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A trip by the matrix unit: one mode with P and Q multiples of 8, a warp takes 32 fibres (double below P = 64: 16). The warpgroup's
-// matrix unit (float): four warps take 128 fibres, or 64 where the tile has no more for each warpgroup.
+// A trip by the matrix unit: one mode, a warp takes 32 fibres (double below P = 64: 16). The warpgroup's matrix unit (float): four warps
+// take 128 fibres, or 64 where the tile has no more for each warpgroup.
+//
+// The warp's unit takes any P and Q: beyond P a lane multiplies zeros with the zeros of the factor's fragments, beyond Q it stores nothing.
 //
 // Which fibre stands in which row of the product, and which p (q) in which column, is free; it is chosen so that every lane's accesses
 // are 16 bytes wide and free of bank conflicts with the strides of mode_group:
@@ -27,21 +29,26 @@ struct matrix_trip_shape {
     static constexpr bool few_fibres =
         warpgroup &&
         Group::rows * Group::extent_product(Step, 1, Group::modes) * Group::run / P <= Group::threads / split / 2;
-    static constexpr int wide = few_fibres ? 2 : Group::vector;  // neighbouring fibres of an access: 4 float, 2 double
-    static constexpr int halves =
-        Group::words == 2 && P >= 64 ? 2 : 1;    // such accesses of a lane; two share each read of the factor
+    // Neighbouring fibres of an access: 4 float, 2 double, fewer where odd extents stand below.
+    static constexpr int wide = few_fibres ? 2 : last_mode ? Group::vector : Group::unit_width(Step);
+    // Such accesses of a lane; two share each read of the factor.
+    static constexpr int halves = (Group::words == 2 && P >= 64 ? 2 : 1) * (few_fibres ? 1 : Group::vector / wide);
     static constexpr int packs = wide * halves;  // fibres a lane holds
     static constexpr int products = packs / 2;   // 16-row products a warp works on together
     static constexpr int warps = Group::threads / 32;
-    static constexpr int k_steps = P / 8, n_tiles = Q / 8 / split;
-    static constexpr int slots = k_steps * (Q / 8) * 32;  // pairs of the factor
+    static constexpr int tiles_q = Group::unit_q(level) / 8;
+    static constexpr bool whole_q = 8 * tiles_q == Q;
+    static constexpr int k_steps = Group::unit_p(level) / 8, n_tiles = tiles_q / split;
+    static constexpr int slots = k_steps * tiles_q * 32;  // pairs of the factor
     // In order where a lane's two new indices are stored together: floats, and doubles that go to Y.
     static constexpr bool permuted_q =
         !(last_mode && (Group::words == 1 || (Group::direct && Step + 1 == Group::steps::count)));
     static constexpr bool paired_p = last_mode && Group::words == 1;
     static_assert(is_same<scalar, float> || is_same<scalar, double>,
                   "the matrix unit takes float and double; complex groups use multiply-adds");
-    static_assert(Group::steps::modes(Step) == 1 && P % 8 == 0 && Q % (8 * split) == 0 && warps % split == 0);
+    static_assert(Group::steps::modes(Step) == 1 && tiles_q % split == 0 && warps % split == 0);
+    static_assert(!Group::filled_up(level) || (!warpgroup && inputs == 1 && Group::cluster == 1 && !Group::in_pieces),
+                  "other extents than multiples of 8: a mode of one matrix in one block, by the warp's unit");
     static_assert(!Group::swizzled || !last_mode);
     static_assert(!warpgroup || (Group::words == 1 && (Group::segments == 1 || Group::rotates) &&
                                  warps % (4 * split) == 0 && (Q / split == 64 || Q / split == 32)),
@@ -52,8 +59,8 @@ struct matrix_trip_shape {
         int p, q, p_next, q_next;
     };
     static constexpr bool left_operand = false;
+    __host__ __device__ static constexpr bool has(int p, int q) { return (P % 8 == 0 || p < P) && (whole_q || q < Q); }
     __host__ __device__ static constexpr pair_place pair_of(int slot) {
-        constexpr int tiles_q = Q / 8;
         const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
         const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (paired_p ? 2 * t : t);
         const int q = int(unsigned(tile) % unsigned(tiles_q)) * 8 + (permuted_q ? (g >> 1) + 4 * (g & 1) : g);
@@ -83,8 +90,12 @@ __device__ __forceinline__ void read_fragment(const group_arguments<typename Sha
         const typename Shape::storage* gF = arguments.factor[Shape::level - 1];
         const index_t p_stride = arguments.factor_p_stride[Shape::level - 1],
                       q_stride = arguments.factor_q_stride[Shape::level - 1];
-        rF[0] = widen<typename Shape::scalar>(gF[at.p * p_stride + at.q * q_stride]);
-        rF[1] = widen<typename Shape::scalar>(gF[at.p_next * p_stride + at.q_next * q_stride]);
+        const auto element = [&](int p, int q) {
+            return Shape::has(p, q) ? widen<typename Shape::scalar>(gF[p * p_stride + q * q_stride])
+                                    : typename Shape::scalar(0);
+        };
+        rF[0] = element(at.p, at.q);
+        rF[1] = element(at.p_next, at.q_next);
     }
 }
 
@@ -185,7 +196,7 @@ private:
         for (int k = 0; k < shape::k_steps; ++k)
 #pragma unroll
             for (int n = 0; n < shape::n_tiles; ++n)
-                visit((k * (shape::Q / 8) + n_first + n) * 32 + int(threadIdx.x % 32u), value[k * shape::n_tiles + n]);
+                visit((k * shape::tiles_q + n_first + n) * 32 + int(threadIdx.x % 32u), value[k * shape::n_tiles + n]);
     }
 };
 struct pairs_in_shared {};
@@ -249,8 +260,8 @@ __device__ __forceinline__ void multiply_together(const Read& read, const float*
     constexpr int products = Shape::products, n_tiles = Shape::n_tiles, N = 8 * n_tiles, k_steps = Shape::k_steps;
     constexpr int chained = Group::chained(Shape::level), k_sums = k_steps / chained;
     constexpr int buffers = Group::threads * Group::blocks_per_multiprocessor >= 512 ? 1 : 2;
-    constexpr int whole = Shape::P * Shape::Q;     // elements of one part of the factor
-    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operands, from eight rows to the next
+    constexpr int whole = Shape::P * Shape::Q;       // elements of one part of the factor
+    constexpr int step = Shape::tiles_q * 256 / 16;  // of the operands, from eight rows to the next
     static_assert(k_steps % chained == 0);
     float rD[buffers][N / 2];
     unsigned rHigh[buffers][chained][4], rLow[buffers][chained][4];  // (sum under way, step, fragment)
@@ -342,7 +353,7 @@ template <class Group, class Shape, bool Exact, class Read>
 __device__ __forceinline__ void multiply_single(const Read& read, const float* sF, int n_first,
                                                 float (&rC)[Shape::n_tiles * Shape::products][4]) {
     constexpr int products = Shape::products, N = 8 * Shape::n_tiles, k_steps = Shape::k_steps;
-    constexpr int step = Shape::Q / 8 * 256 / 16;  // of the operand, from eight rows to the next
+    constexpr int step = Shape::tiles_q * 256 / 16;  // of the operand, from eight rows to the next
     float rD[products][N / 2];
     unsigned rA[2][products][4];               // (this step or the next, product, fragment)
     alignas(16) float rX[2][2][2 * products];  // (this step or the next, p of the pair, fibre)
@@ -413,6 +424,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
         else
             return 0;
     };
+    const auto exists_p = [](int p) { return P % 8 == 0 || p < P; };
+    const auto exists_q = [](int q) { return shape::whole_q || q < shape::Q; };
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     static_assert(Group::run == 1 || Group::run % wide == 0);
@@ -433,7 +446,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                            (!one_round ? 124
                             : P >= 64  ? 72
                                        : 48);
-    constexpr bool ahead = ToY && !shape::last_mode && (one_round || Group::blocks_per_multiprocessor == 1) &&
+    constexpr bool ahead = ToY && !shape::last_mode && !Group::filled_up(level) &&
+                           (one_round || Group::blocks_per_multiprocessor == 1) &&
                            read_ahead<Group>(results, others, 1) > 0;
     constexpr bool stays = ahead && one_round && in_registers && Group::ending == ends_scaled_along;
     aside_of_round<Group, Step> rOwn;
@@ -500,13 +514,15 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int j = 0; j < packs; ++j) {
                         if constexpr (Group::words == 1) {
-                            const float2 pair =
-                                *reinterpret_cast<const float2*>(further<Group>(sFrom, offset[j], 2 * t, 8 * k));
+                            float2 pair{0.f, 0.f};
+                            if (exists_p(8 * k + 2 * t))
+                                pair = *reinterpret_cast<const float2*>(further<Group>(sFrom, offset[j], 2 * t, 8 * k));
                             rX[0][j] = pair.x;
-                            rX[1][j] = pair.y;
+                            rX[1][j] = P % 2 == 0 || exists_p(8 * k + 2 * t + 1) ? pair.y : 0.f;
                         } else {
-                            rX[0][j] = *further<Group>(sFrom, offset[j], t, 8 * k);
-                            rX[1][j] = *further<Group>(sFrom, offset[j], t, 8 * k + 4);
+                            rX[0][j] = exists_p(8 * k + t) ? *further<Group>(sFrom, offset[j], t, 8 * k) : scalar(0);
+                            rX[1][j] =
+                                exists_p(8 * k + t + 4) ? *further<Group>(sFrom, offset[j], t, 8 * k + 4) : scalar(0);
                         }
                     }
                 } else {
@@ -521,9 +537,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                     rX[h] + s * wide,
                                     sFrom + Group::place(offset[s] + int(unsigned(p) % unsigned(held)) * stride),
                                     int(unsigned(p) / unsigned(held)));
-                            else
+                            else if (exists_p(p))
                                 *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(
                                     further<Group>(sFrom + gap_at(8 * k), lane_offset[s], 0, (8 * k + 4 * h) * stride));
+                            else
+#pragma unroll
+                                for (int j = 0; j < wide; ++j) rX[h][s * wide + j] = scalar(0);
                         }
                     }
                 }
@@ -540,7 +559,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
                         const uint2 f =
-                            reinterpret_cast<const uint2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
+                            reinterpret_cast<const uint2*>(sF)[(k * shape::tiles_q + n_first + n) * 32 + lane];
 #pragma unroll
                         for (int m = 0; m < products; ++m) {
                             float(&rSum)[4] = rC[n * products + m];
@@ -568,7 +587,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         uint4 rF[together];  // (n)
 #pragma unroll
                         for (int c = 0; c < together; ++c) {
-                            const int tile = (k * (shape::Q / 8) + n_first + n + c) * 32 + lane;
+                            const int tile = (k * shape::tiles_q + n_first + n + c) * 32 + lane;
                             if constexpr (in_registers)
                                 rF[c] = held_factor.value[k * n_tiles + n + c];
                             else if constexpr (Group::presplit(level))
@@ -588,7 +607,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     if constexpr (Group::factor_in_memory(level))
 #pragma unroll
                         for (int n = 0; n < n_tiles; ++n)
-                            read_fragment<shape>(arguments, (k * (shape::Q / 8) + n_first + n) * 32 + lane, &rF[n].x);
+                            read_fragment<shape>(arguments, (k * shape::tiles_q + n_first + n) * 32 + lane, &rF[n].x);
                     read(k, rX);
 #pragma unroll
                     for (int n = 0; n < n_tiles; ++n) {
@@ -598,7 +617,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                         else if constexpr (Group::factor_in_memory(level))
                             f = rF[n];
                         else
-                            f = reinterpret_cast<const double2*>(sF)[(k * (shape::Q / 8) + n_first + n) * 32 + lane];
+                            f = reinterpret_cast<const double2*>(sF)[(k * shape::tiles_q + n_first + n) * 32 + lane];
 #pragma unroll
                         for (int m = 0; m < products; ++m) {
                             const double rA[4] = {rX[0][2 * m], rX[0][2 * m + 1], rX[1][2 * m], rX[1][2 * m + 1]};
@@ -650,7 +669,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
                         float sum = 0.f;
 #pragma unroll 1
-                        for (int p = 0; p < P; ++p) {
+                        for (int p = 0; p < P && exists_q(q); ++p) {
                             float x;
                             if constexpr (blocks > 1)
                                 read_from_block<4>(&x, sFrom + Group::place(at_fibre[j] + p % held * stride), p / held);
@@ -685,11 +704,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                     alignas(16) scalar rY[wide];  // (fibre)
 #pragma unroll
                                     for (int j = 0; j < wide; ++j)
-                                        rY[j] = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
-                                    put(result,
-                                        further<Group>(sTo, lane_offset[s], 8 * n_first * stride,
-                                                       (8 * n + 4 * h) * stride),
-                                        rY);
+                                        rY[j] = rC[n * products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + h];
+                                    if (exists_q(8 * (n_first + n) + t + 4 * h))
+                                        put(result,
+                                            further<Group>(sTo, lane_offset[s], 8 * n_first * stride,
+                                                           (8 * n + 4 * h) * stride),
+                                            rY);
                                 }
                     } else {
 #pragma unroll
@@ -698,13 +718,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 scalar* row = sTo + offset[j] + 8 * (n_first + n);
                                 alignas(16) scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
                                                             rC[n * products + j / 2][2 * (j % 2) + 1]};  // (q)
-                                if constexpr (!shape::permuted_q)
-                                    put(result, row + 2 * t, rY);
-                                else
+                                if constexpr (!shape::permuted_q) {
+                                    if (exists_q(8 * (n_first + n) + 2 * t)) put(result, row + 2 * t, rY);
+                                } else
 #pragma unroll
                                     for (int h = 0; h < 2; ++h) {
                                         scalar one[1] = {rY[h]};
-                                        put(result, row + t + 4 * h, one);
+                                        if (exists_q(8 * (n_first + n) + t + 4 * h)) put(result, row + t + 4 * h, one);
                                     }
                             }
                     }
@@ -733,6 +753,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                                 for (int h = 0; h < 2; ++h) {
                                     const int q = 8 * (n_first + n) + t + 4 * h;
+                                    if (!exists_q(q)) continue;
                                     alignas(16) scalar rSum[wide];  // (fibre)
                                     using word = packet<wide* int(sizeof(scalar))>;
                                     if constexpr (blocks > 1)
@@ -747,19 +768,25 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                             Group::place_further(lane_offset[s], (8 * (n_first + n) + 4 * h) * stride));
 #pragma unroll
                                     for (int j = 0; j < wide; ++j) {
-                                        scalar& r = rC[n * products + (s * wide + j) / 2][2 * (j % 2) + h];
+                                        scalar& r = rC[n * products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + h];
                                         r = rSum[j] + result.alpha * r;
                                     }
                                 }
                     gY += (8 * n_first + t) * step;
                     const auto to = [&](int k) { return gY + 4 * k * step; };
                     const auto value = [&](int k, int j) {
-                        return rC[k / 2 * products + (s * wide + j) / 2][2 * (j % 2) + k % 2];
+                        return rC[k / 2 * products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + k % 2];
                     };
                     if (exists && inside[s]) {
                         if constexpr (ahead)
                             last_step.finish_early(to, value, run_left, rAside[s]);
-                        else
+                        else if (!exists_q(8 * (n_first + n_tiles) - 1)) {
+#pragma unroll
+                            for (int k = 0; k < 2 * n_tiles; ++k)
+                                if (exists_q(8 * n_first + 4 * k + t))
+                                    last_step.template store_all<1, wide>(
+                                        [&](int) { return to(k); }, [&](int, int j) { return value(k, j); }, run_left);
+                        } else
                             last_step.template store_all<2 * n_tiles, wide>(to, value, run_left);
                     }
                 }
@@ -772,7 +799,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     storage* gY = place.y + place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists,
                                                                     run_left);
                     if (exists && inside[j]) {
-                        static_assert(!shape::permuted_q);
+                        static_assert(!shape::permuted_q && shape::whole_q);
                         gY += 8 * n_first + 2 * t;  // neighbours: step is 1
                         last_step.template store_all<n_tiles, 2>(
                             [&](int n) { return gY + 8 * n; },

@@ -326,9 +326,27 @@ struct mode_group {
             if (warpgroup_level(l)) return true;
         return false;
     }
+    // Extents of a factor's fragments: the unit takes eight indices at a time, as many for each warp that shares a fibre; what a mode of
+    // other extents has not is zero there.
+    __host__ __device__ static constexpr int unit_p(int level) { return is_complex ? p(level) : round_up(p(level), 8); }
+    __host__ __device__ static constexpr int unit_q(int level) {
+        return is_complex ? q(level) : round_up(q(level), 8 * Trips::split(Trips::of_level(level)));
+    }
+    __host__ __device__ static constexpr bool filled_up(int level) {
+        return matrix_level(level) && (unit_p(level) != p(level) || unit_q(level) != q(level));
+    }
     __host__ __device__ static constexpr bool presplit(int level) {
-        return !single_products &&
-               (words == 1 || is_same<scalar, complex<float>>)&&(p(level) * q(level) <= 4096 || warpgroup_level(level));
+        return !single_products && (words == 1 || is_same<scalar, complex<float>>)&&(
+                                       unit_p(level) * unit_q(level) <= 4096 || warpgroup_level(level));
+    }
+    // Neighbouring fibres that a lane of the unit takes by one access in a trip on an inner mode: what is contiguous below, and every
+    // stride, must be whole accesses.
+    __host__ __device__ static constexpr int unit_width(int step) {
+        int w = vector;
+        while (w > 1 && (Run > 1 ? Run : extent(step, modes)) % w) w /= 2;
+        for (int l = 0; l <= modes; ++l)
+            while (w > 1 && (l < modes || Run > 1) && allotted(l) > 1 && stride(l) % w) w /= 2;
+        return w;
     }
     // Threads that share a fibre and take less than an access of a row each leave the rows as they stand in memory.
     __host__ __device__ static constexpr bool padded_rows(int level) {
@@ -344,7 +362,7 @@ struct mode_group {
     }
     __host__ __device__ static constexpr int factor_count(int level) {
         return factor_in_memory(level) ? 0
-               : matrix_level(level)   ? p(level) * q(level) * (presplit(level) ? 2 : 1)
+               : matrix_level(level)   ? unit_p(level) * unit_q(level) * (presplit(level) ? 2 : 1)
                                        : round_up(p(level) * factor_pitch(level), vector);
     }
     __host__ __device__ static constexpr int factor_offset(int level) {
@@ -361,7 +379,8 @@ struct mode_group {
         (is_pair(Trips::count - 1)
              ? last_level == modes && Run == 1
              : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Storage)) >= 32 ||
-                   Trips::unit(Trips::count - 1) > 0 || (Slices > 1 && last_level < modes));
+                   (Trips::unit(Trips::count - 1) > 0 && !(filled_up(last_level) && last_level == modes && Run == 1)) ||
+                   (Slices > 1 && last_level < modes));
     static_assert(!in_pieces || (direct && last_level == 1), "the last trip of a piece replaces mode 1 alone");
     // 16-bit elements: a pair trip on the last modes reads them from the stage, where it makes floats of them.
     static constexpr bool reads_raw = widens && is_pair(0) && Trips::first(0) + 1 == modes && Run == 1;
@@ -381,7 +400,8 @@ struct mode_group {
         Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Scattered && !Staged && !in_pieces &&
         !is_complex && is_square() && P::at(0) == 32 && Trips::first(Trips::count - 1) == 1 &&
         Trips::unit(Trips::count - 1) > 0 && !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
-        (Run > 1 || modes > 1) && (words == 1 || BlocksPerMultiprocessor == 1);
+        (Run > 1 || modes > 1) && unit_width(Trips::count - 1) == vector &&
+        (words == 1 || BlocksPerMultiprocessor == 1);
 
     // Launched early, it may read its factors, and X, before it waits for the launch in front (fused_pass.cuh): where a pass may come second, or
     // blocks are few, and as the executor launches early. Elsewhere the other way would only take registers.
@@ -460,6 +480,14 @@ struct mode_group {
             n *= extent(step, l);
         }
         return n;
+    }
+    // Before trip `step`, whole accesses to the elements below `level`: what is contiguous there and every stride outside it is a multiple of the
+    // vector, also of a mode that has yet to grow.
+    __host__ __device__ static constexpr bool vectors_below(int step, int level) {
+        const int n = stretch_below(step, level);
+        for (int l = 0; l <= modes; ++l)
+            if (allotted(l) > 1 && stride(l) >= n && stride(l) % vector) return false;
+        return n % vector == 0;
     }
     // Every level's stride at and above `level` is a multiple of the vector.
     __host__ __device__ static constexpr bool vector_strides(int level) {

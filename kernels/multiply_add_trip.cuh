@@ -149,9 +149,8 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
 
     // Whole fibres in registers, or several at once that stream past their sums.
     constexpr int size = modes > 1 ? N : Group::max(N, Q);
-    constexpr bool in_vectors = !(ToY && Group::slices > 1) && Group::stretch_below(Step, last) % Group::vector == 0 &&
-                                inner % Group::vector == 0 && Group::vector_strides(last) &&
-                                Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
+    constexpr bool in_vectors = !(ToY && Group::slices > 1) && Group::vectors_below(Step, last) &&
+                                inner % Group::vector == 0 && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
                                 size * Group::vector * Group::words <= 64 &&
                                 inner / Group::vector * outer >= Group::threads / 2;
     constexpr int V = in_vectors ? Group::vector : 1;

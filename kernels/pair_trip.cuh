@@ -63,6 +63,7 @@ struct pair_fragment_shape {
     static constexpr int level = Level, inputs = 1;
     static constexpr int slots = Group::p(Level) * Group::p(Level) / 2;
     static constexpr bool left_operand = Level == trip_shape::lower && !trip_shape::eights;
+    __host__ __device__ static constexpr bool has(int, int) { return true; }
     struct pair_place {
         int p, q, p_next, q_next;
     };

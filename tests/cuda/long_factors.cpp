@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Factors that no block of the GPU holds whole, first, last and between other modes: by blocks of a factor (kernels/blocked_multiply.cuh), or by a
-// launch for each slice of the new index.
+// launch for each slice of the new index. Factors whose extents are no steps of the matrix unit: filled up with zeros.
 #include <doctest/doctest.h>
 
 #include <complex>
@@ -83,4 +83,17 @@ TEST_CASE_TEMPLATE("factors that no block holds" * needs_gpu(), Scalar, float, d
     check_products<Scalar>({33, {192}, {320}}, false);
     check_products<Scalar>({3, {4, 256, 3}, {4, 256, 3}}, false);
     check_products<Scalar>({2, {512, 8}, {512, 8}}, false);
+}
+
+TEST_CASE_TEMPLATE("modes that are filled up for the matrix unit, and modes that grow to odd extents" * needs_gpu(),
+                   Scalar, float, double, std::complex<float>) {
+    check_products<Scalar>({4000, {25, 25}, {25, 25}}, false);
+    check_products<Scalar>({801, {45, 38}, {39, 43}}, false);
+    check_products<Scalar>({20001, {33}, {36}}, false);
+    check_products<Scalar>({20000, {65}, {90}}, false);
+    check_products<Scalar>({333, {13, 14, 28}, {15, 12, 26}}, false);
+    // Of 22 elements that become 31 the next ones stand 31 further.
+    check_products<Scalar>({2419, {6, 21, 22}, {4, 40, 31}}, false);
+    check_products<Scalar>({900, {8, 3, 24}, {8, 3, 25}}, false);
+    check_products<Scalar>({500, {16, 5, 8}, {16, 6, 9}}, false);
 }

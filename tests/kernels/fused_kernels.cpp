@@ -23,6 +23,28 @@ TEST_CASE_TEMPLATE("the matrix unit replaces one mode", Scalar, float, double, c
     check_group<group<Scalar, 1, 1, 64, e<8, 16>, e<8, 16>, trips<unit<2>, unit<1>>, 2, 1>>("staged 2m 1m");
 }
 
+TEST_CASE_TEMPLATE("the matrix unit replaces modes of any extents", Scalar, float, double) {
+    check_group<group<Scalar, 2, 1, 64, e<9, 13>, e<9, 13>, trips<unit<2>, unit<1>>>>("odd 2m 1m");
+    check_group<group<Scalar, 3, 1, 64, e<11>, e<18>, trips<unit<1>>>>("11>18 1m");
+    check_group<group<Scalar, 17, 1, 64, e<9>, e<9>, trips<unit<1>>>>("a fragment and less of it each");
+    check_group<group<Scalar, 1, 1, 64, e<10, 6>, e<21, 9>, trips<unit<1>, unit<2>>>>("10>21 6>9 1m 2m");
+    check_group<group<Scalar, 1, 1, 128, e<25, 5>, e<19, 5>, trips<unit<1, 1, 1>, adds<2>>>>("25>19 1m 2f");
+    check_group<group<Scalar, 1, 8, 64, e<10, 9>, e<15, 7>, trips<unit<2>, unit<1>>>>("outer 10>15 9>7");
+    check_group<group<Scalar, 1, 2, 64, e<17>, e<20>, trips<unit<1>>>>("outer run of two");
+    check_group<group<Scalar, 1, 8, 128, e<9>, e<31>, trips<unit<1, 1, 2>>>>("outer 9>31 in two parts");
+    check_group<group<Scalar, 1, 8, 128, e<7>, e<17>, trips<unit<1, 1, 2>>>>("outer 7>17, a part of one step");
+    check_group<group<Scalar, 2, 1, 128, e<5, 10>, e<5, 17>, trips<adds<1>, unit<2, 1, 4>>>>("17 in four parts");
+    check_group<group<Scalar, 1, 1, 64, e<13, 8>, e<13, 8>, trips<unit<2>, unit<1>>, 13, 1>>("staged 2m 1m");
+    check_group<mode_group<Scalar, 8, 1, 64, 1, 1, 2, 1, 1, e<13>, e<11>, trips<unit<1>>>>("two stages");
+    check_group<mode_group<Scalar, 1, 8, 64, 1, 1, 2, 1, 1, e<13>, e<11>, trips<unit<1>>>>("outer, two stages");
+}
+
+// Of 22 elements of a mode that grows to 31 the next ones stand 31 further: no whole accesses, although 22 are.
+TEST_CASE_TEMPLATE("modes that grow to odd extents", Scalar, float, double, c64) {
+    check_group<group<Scalar, 1, 1, 64, e<3, 5, 8>, e<2, 6, 9>, trips<adds<1>, adds<2>, adds<3>>>>("1f 2f 3f");
+    check_group<group<Scalar, 1, 1, 64, e<8, 3, 8>, e<8, 3, 9>, trips<unit<1>, adds<2>, adds<3>>>>("1m 2f 3f");
+}
+
 TEST_CASE_TEMPLATE("the matrix unit replaces complex modes of multiples of four", Scalar, c64, c128) {
     check_group<group<Scalar, 2, 1, 64, e<12, 20>, e<20, 12>, trips<unit<2>, unit<1>>>>("12 x 20");
     check_group<group<Scalar, 1, 4, 64, e<20, 4>, e<12, 8>, trips<unit<2>, unit<1, 1, 1>>>>("outer 20 x 4");
@@ -48,6 +70,9 @@ TEST_CASE_TEMPLATE("outer groups store by way of shared memory", Scalar, float, 
     check_group<by_shared_memory<Scalar, 8, e<3, 4, 4>, e<3, 4, 4>, trips<adds<2, 2>, adds<1>>>>("2+2f 1f");
     check_group<by_shared_memory<Scalar, 8, e<16, 8>, e<8, 16>, trips<unit<2>, unit<1>>>>("2m 1m");
     check_group<by_shared_memory<Scalar, 8, e<32>, e<32>, trips<unit<1>>>>("1m of 32");
+    if constexpr (!is_same<Scalar, c64>) {
+        check_group<by_shared_memory<Scalar, 8, e<13>, e<10>, trips<unit<1>>>>("1m of 13>10");
+    }
 }
 
 }  // namespace kernel_tests

@@ -34,6 +34,8 @@ TEST_CASE_TEMPLATE("16-bit elements by the matrix unit", Storage, half, bfloat16
     check_group<widening<Storage, 2, 1, 64, e<8, 8>, e<8, 8>, trips<unit<1, 2>>, 2>>("1+2m of 8, two stages");
     check_group<widening<Storage, 2, 1, 64, e<16, 32>, e<16, 32>, trips<unit<1, 2>>, 2>>("1+2m, two stages");
     check_group<widening<Storage, 1, 16, 64, e<16, 8>, e<16, 8>, trips<unit<2>, unit<1>>, 2>>("outer, two stages");
+    check_group<widening<Storage, 2, 1, 64, e<9, 13>, e<10, 11>, trips<unit<2>, unit<1>>>>("2m 1m of any extents");
+    check_group<widening<Storage, 1, 16, 64, e<13>, e<18>, trips<unit<1>>>>("outer 1m of any extents");
     if constexpr (std::is_same_v<Storage, half>) {  // long rows: storage is read and written alike, and tried above
         check_group<widening<Storage, 1, 1, 64, e<8, 8, 8>, e<8, 8, 8>, trips<unit<2, 2>, unit<1>>>>("2+2m 1m of 8");
         check_group<widening<Storage, 2, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<3, 2>, unit<1, 2>>>>(

@@ -165,6 +165,78 @@ TEST_CASE("complex modes go by the matrix unit from 12 on (double 8), where thei
     CHECK(by_unit(dtype::c128, 16, 16, otimes::gpu_of_capability(80)) == 0);
 }
 
+TEST_CASE("modes that are no multiples of 8 go by the matrix unit where filling them up was measured to gain") {
+    // Trips by the unit, and whether all others are by multiply-adds of one matrix in one block.
+    const auto by_unit = [](dtype type, std::int64_t rows, const std::vector<mode_spec>& factors, bool column_major,
+                            const gpu_description& gpu, const otimes::options& wishes = {}) {
+        const plan made = planned(on_device(rows_program(rows, factors, type, column_major)), gpu, wishes);
+        check_legal(made, gpu, type);
+        int matrix = 0;
+        for (const otimes::pass& one : made.passes) {
+            for (const otimes::gpu_trip& t : one.tile.trips) {
+                CHECK((!t.matrix || (t.count == 1 && !t.warpgroup && one.tile.cluster == 1)));
+                matrix += t.matrix ? 1 : 0;
+            }
+        }
+        return matrix;
+    };
+    const gpu_description hopper = otimes::h200();
+    const std::vector<mode_spec> odd = {factor(25, 25), factor(25, 25)};
+    for (const bool columns : {false, true}) {
+        CHECK(by_unit(dtype::f64, 4000, odd, columns, hopper) == 2);
+        CHECK(by_unit(dtype::f64, 4000, {factor(26, 19), factor(14, 17)}, columns, hopper) == 2);
+        CHECK(by_unit(dtype::f64, 9000, {factor(9, 9), factor(9, 9)}, columns, hopper) == 0);  // 3.2 times the products
+        CHECK(by_unit(dtype::f64, 4000, {factor(17, 17), factor(6, 6)}, columns, hopper) <= 1);  // 6 stays as it was
+        CHECK(by_unit(dtype::f32, 4000, {factor(36, 36), factor(36, 36)}, columns, hopper) == 2);
+        CHECK(by_unit(dtype::f32, 4000, {factor(18, 18), factor(18, 18)}, columns, hopper) == 0);
+        CHECK(by_unit(dtype::f32, 1500, {factor(65, 65), factor(65, 65)}, columns, hopper) == 2);
+    }
+    // Floats that come one by one: rows of 33, columns of 100001.
+    CHECK(by_unit(dtype::f32, 4000, {factor(33, 33), factor(33, 33)}, false, hopper) == 0);
+    CHECK(by_unit(dtype::f32, 100000, {factor(33, 33)}, true, hopper) == 1);
+    CHECK(by_unit(dtype::f32, 100001, {factor(33, 33)}, true, hopper) == 0);
+    CHECK(by_unit(dtype::f64, 100001, {factor(33, 33)}, true, hopper) == 1);
+    // Few small tiles; no unit, or none that is allowed.
+    CHECK(by_unit(dtype::f64, 4, {factor(25, 25), factor(18, 18)}, false, hopper) == 0);
+    CHECK(by_unit(dtype::f64, 4000, odd, false, otimes::gpu_of_capability(80)) == 0);
+    CHECK(by_unit(dtype::f32, 4000, {factor(36, 36), factor(36, 36)}, false, otimes::gpu_of_capability(75)) == 0);
+    otimes::options repeatable;
+    repeatable.deterministic = true;
+    CHECK(by_unit(dtype::f64, 4000, odd, false, hopper, repeatable) == 0);
+}
+
+TEST_CASE("tiles of modes that are filled up: warps that have fibres to take, and whole steps for each") {
+    const gpu_description hopper = otimes::h200();
+    const auto group = [&](dtype type, bool outer, const std::vector<std::int64_t>& p,
+                           const std::vector<std::int64_t>& q, std::int64_t groups, std::int64_t inner) {
+        otimes::planning::group_request r;
+        r.outer = outer;
+        r.type = type;
+        r.p = p;
+        r.q = q;
+        for (std::int32_t l = 1; l <= static_cast<std::int32_t>(p.size()); ++l) {
+            r.order.push_back(l);
+        }
+        r.groups = groups;
+        r.inner = inner;
+        const auto chosen = otimes::planning::choose_group(r, hopper);
+        REQUIRE(chosen);
+        return chosen->group;
+    };
+    using otimes::planning::text_of_tile;
+    CHECK(text_of_tile(group(dtype::f64, false, {25, 25}, {25, 25}, 6400, 1).tile, false) ==
+          "r4 t128 b4 g1 s0 : 2m 1m");
+    CHECK(text_of_tile(group(dtype::f64, true, {25}, {25}, 100, 1024).tile, true) == "run64 t128 b2 g1 s2 : 1m");
+    CHECK(text_of_tile(group(dtype::f32, true, {36}, {36}, 100, 1024).tile, true) == "run128 t128 b2 g1 s2 : 1m");
+    CHECK(group(dtype::f64, true, {25}, {25}, 100, 1023).tile.slots == 0);  // by way of shared memory
+    // 45 x 45 in fragments of 48 x 48 for one warp; 9 steps of eight between two warps are five each.
+    const gpu_group alone = group(dtype::f64, false, {45, 45}, {45, 45}, 2000, 1);
+    CHECK(otimes::planning::group_memory::factor_elements(alone, 1) == 48 * 48);
+    const gpu_group shared = group(dtype::f64, true, {65}, {65}, 100, 1024);
+    REQUIRE(shared.tile.trips.front().split == 2);
+    CHECK(otimes::planning::group_memory::factor_elements(shared, 1) == 72 * 80);
+}
+
 TEST_CASE(
     "16-bit elements: one stage as they stand in memory, modes by single TF32 products, in pairs where there are "
     "pairs") {

@@ -196,6 +196,12 @@ OTIMES_ON_DEMAND inline std::int64_t bytes_of(dtype type) { return element_bytes
 OTIMES_ON_DEMAND inline std::int64_t words_of(dtype type) { return bytes_of(type) / 4; }
 OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / bytes_of(type); }
 
+/// True of a trip by the matrix unit on extents that are no multiples of its steps.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool is_filled_up(const gpu_group& g, const gpu_trip& t) {
+    const std::int64_t granule = unit_granule(g.type);
+    return t.matrix && (g.p_of(t.first) % granule != 0 || g.q_of(t.first) % (granule * t.split) != 0);
+}
+
 /// Two modes that the matrix unit replaces with registers between them.
 OTIMES_ON_DEMAND inline bool is_pair(const gpu_trip& t) { return t.matrix && t.count == 2; }
 /// A tile in two of three places, one for each half of mode 1; the last trip refills one of them (mode_group.cuh: rotates).
@@ -280,11 +286,18 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t stride(const gpu_group& g, std:
     return elements;
 }
 
+/// Entries of a factor's fragments: the unit takes whole steps of eight, as many for each warp that shares a fibre, filled up with zeros.
+OTIMES_ON_DEMAND inline std::int64_t unit_entries(const gpu_group& g, std::int32_t level) {
+    const std::int64_t granule = unit_granule(g.type);
+    return round_up_to(g.p_of(level), granule) *
+           round_up_to(g.q_of(level), granule * g.tile.trips[g.trip_of(level)].split);
+}
+
 OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::int32_t level) {
     const std::int64_t vector = vector_of(g.type);
-    const std::int64_t entries = g.p_of(level) * g.q_of(level);
     const gpu_trip& trip = g.tile.trips[g.trip_of(level)];
     if (trip.matrix) {
+        const std::int64_t entries = unit_entries(g, level);
         if (g.tile.pieces > 1 && g.type == dtype::f64 && entries > 8192) {
             return 0;  // read where it stands
         }
@@ -348,14 +361,15 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     for (std::int32_t l = last.first + last.count; l <= g.modes(); ++l) {
         below *= q_in_block(g, l);
     }
+    const bool by_unit = last.matrix && !(last.first == g.modes() && t.run == 1 && is_filled_up(g, last));
     const bool direct = !g.scattered && (is_pair(last) ? last.first + 1 == g.modes() && t.run == 1
-                                                       : below * element_bytes(g.type) >= 32 || last.matrix);
+                                                       : below * element_bytes(g.type) >= 32 || by_unit);
     const bool only_staged = t.slots > 0 && t.trips.size() == 1 && direct && (!is_widened(g.type) || reads_raw(g));
     // A staged trip alone that keeps its factor in registers: the stages take the factor's place.
     const std::int64_t words = words_of(g.type);
     const gpu_trip& first = t.trips.front();
     const bool may_hold = only_staged && first.matrix && !first.warpgroup && first.count == 1 && !is_complex(g.type) &&
-                          (words == 2 || (!g.single && g.p_of(first.first) * g.q_of(first.first) <= 4096));
+                          (words == 2 || (!g.single && unit_entries(g, first.first) <= 4096));
     const std::int64_t held = may_hold ? factor_elements(g, first.first) * words / (32 * first.split) : 0;
     const bool holds_factor =
         held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536;
@@ -391,6 +405,12 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_grou
         }
     }
     return {};
+}
+
+/// True where the warp's unit takes a mode of any extents, in fragments that are filled up with zeros.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool fills_up(const gpu_group& g, const gpu_trip& trip) {
+    return trip.count == 1 && !trip.warpgroup && !is_complex(g.type) && g.inputs == 1 && g.tile.cluster == 1 &&
+           g.tile.pieces == 1 && !g.sum && g.moves.empty();
 }
 
 /// Why the kernels or a GPU cannot run a group; empty: they can.
@@ -473,10 +493,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
             ++covered[static_cast<std::size_t>(l)];
         }
         if (trip.matrix) {
+            const bool fills = fills_up(g, trip);
             for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
-                if (trip.count > 2 || g.p_of(l) % granule != 0 || g.q_of(l) % (granule * trip.split) != 0 ||
-                    t.threads / 32 % trip.split != 0) {
-                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4)";
+                const bool in_steps = g.p_of(l) % granule == 0 && g.q_of(l) % (granule * trip.split) == 0;
+                if (trip.count > 2 || !(in_steps || fills) || t.threads / 32 % trip.split != 0) {
+                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4); "
+                           "of one matrix in "
+                           "one block also one of other extents";
                 }
             }
             if (is_complex(g.type) && (trip.count > 1 || trip.warpgroup || t.cluster > 1 || t.pieces > 1)) {

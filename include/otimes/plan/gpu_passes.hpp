@@ -166,6 +166,26 @@ OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, st
     return is_complex(type) ? 0.6 : extent > 64 ? 0.18 : extent > 48 ? 0.30 : extent > 32 ? 0.38 : 0.45;
 }
 
+/// The same of the unit on extents that are filled up to its steps, with the zeros' products.
+OTIMES_ON_DEMAND inline double share_filled_up(sweep_kernel kernel, std::int64_t extent) {
+    if (kernel == sweep_kernel::mma_f64) {
+        return extent >= 64 ? 0.33 : 0.40;
+    }
+    return kernel == sweep_kernel::mma_split ? 0.33 : 0.15;
+}
+
+/// What the matrix unit does for each multiply-add of a sweep, as it takes whole steps of its own: 1 where the extents are such.
+OTIMES_ON_DEMAND inline double unit_work(const sweep& s, dtype type) {
+    if (!is_unit(s.kernel)) {
+        return 1;
+    }
+    const std::int64_t granule = unit_granule(type);
+    const auto filled = [&](std::int64_t n) {
+        return static_cast<double>(group_memory::round_up_to(n, granule)) / static_cast<double>(n);
+    };
+    return filled(s.p_extent) * filled(s.q_extent);
+}
+
 /// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has.
 OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting, dtype type, double elements_in,
                                                      double slabs, double seconds_memory, pass& p) {
@@ -242,6 +262,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     double copies = 0;
     double tiles = 0;
     std::int32_t cluster = 1;
+    bool one_by_one = false;                               // rows or runs begin where no whole access may
+    double in_tiles = 1;                                   // of each lane, of which the last tile has but some
     std::vector<std::int32_t> splits(p.sweeps.size(), 1);  // threads or warps that share a fibre of each sweep
     const std::optional<group_place> place = p.sweeps.empty() ? std::nullopt : place_of_group(p.modes, contracted);
     if (place && (forced == nullptr || !forced->trips.empty())) {
@@ -273,6 +295,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         for (const sweep& s : p.sweeps) {
             request.order.push_back(level_of[static_cast<std::size_t>(s.mode)]);
         }
+        one_by_one = (request.outer ? request.inner : request.p.back()) % group_memory::vector_of(type) != 0;
         std::optional<chosen_group> chosen;
         if (setting.on_chip) {
             if (std::optional<gpu_group> g = group_in_pieces(request, setting.in_pieces, gpu)) {
@@ -296,6 +319,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             cluster = g.tile.cluster * g.tile.slices;
             tiles = static_cast<double>(place->tiles(g) * g.tile.pieces);
             if (g.outer) {
+                const std::int64_t whole = group_memory::round_up_to(place->inner, g.tile.run);
+                in_tiles = static_cast<double>(whole) / static_cast<double>(place->inner);
                 for (std::size_t k = p.modes.size(); k-- > 0 && p.lane_mode < 0;) {
                     p.lane_mode = contracted[k] == 0 && p.modes[k].extent_in > 1 ? static_cast<std::int32_t>(k) : -1;
                 }
@@ -317,6 +342,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     double seconds_compute = 0;
     double elements = elements_in;
     double factor_bytes = 0;
+    const bool mixed = std::ranges::any_of(p.sweeps, [](const sweep& s) { return !is_unit(s.kernel); });
     for (sweep& s : p.sweeps) {
         if (p.kernel == pass_kernel::gpu_generic) {
             s.kernel = sweep_kernel::scalar;
@@ -325,12 +351,15 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         const double peak = peak_of(s.kernel, type, gpu);
         flops += one;
         seconds_at_peak += one / peak;
+        const double work = unit_work(s, type);  // what the unit does for each of the products
         double share = share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent));
-        if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
-            s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
+        if (work > 1) {
+            share = share_filled_up(s.kernel, s.p_extent) * (one_by_one ? 0.65 : 1.0) * (mixed ? 0.65 : 1.0) / in_tiles;
+        } else if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
+                   s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
             share *= 0.5;  // warps that share fibres of 80 to 192 (measured)
         }
-        seconds_compute += one / (peak * share);
+        seconds_compute += work * one / (peak * share);
         elements *= static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent);
         factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
     }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "plan/programs.hpp"
+#include "support/long_tests.hpp"
 
 namespace {
 
@@ -613,7 +614,8 @@ TEST_CASE_TEMPLATE("cpu: two factors of 3 x 3 at once have the bits of one after
 // of blocks; rows a power of two apart.
 TEST_CASE_TEMPLATE("cpu: long fibres", Scalar, float, double, std::complex<float>, std::complex<double>) {
     std::mt19937 bits(77);
-    for (int i = 0; i < 60; ++i) {
+    const int count = support::long_tests() ? 200 : otimes::is_complex(otimes::dtype_of<Scalar>()) ? 20 : 60;
+    for (int i = 0; i < count; ++i) {
         const auto pick = [&](std::int64_t from, std::int64_t to) {
             return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
         };

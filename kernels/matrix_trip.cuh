@@ -5,7 +5,7 @@
 // The warp's unit takes any P and Q: beyond P a lane multiplies zeros with the zeros of the factor's fragments, beyond Q it stores nothing.
 //
 // Which fibre stands in which row of the product, and which p (q) in which column, is free; it is chosen so that every lane's accesses
-// are 16 bytes wide and free of bank conflicts with the strides of mode_group:
+// are 16 bytes wide (where odd extents stand below: less) and free of bank conflicts with the strides of mode_group:
 //   inner mode: row g (g + 8) of the first (second) product is fibre 4g + j, so a lane reads 4 (2) neighbouring fibres at p = 8k + t and
 //               8k + t + 4, and writes them at q = 8n + t and 8n + t + 4;
 //   last mode:  row = fibre g + 8j; float: a lane reads p = 8k + 2t, 8k + 2t + 1 and writes q = 8n + 2t, 8n + 2t + 1; so it writes

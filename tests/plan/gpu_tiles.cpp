@@ -87,6 +87,18 @@ void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
     }
 }
 
+// Trips by the matrix unit, each of one mode in one block.
+int single_modes_by_unit(const plan& made) {
+    int matrix = 0;
+    for (const otimes::pass& one : made.passes) {
+        for (const otimes::gpu_trip& t : one.tile.trips) {
+            CHECK((!t.matrix || (t.count == 1 && !t.warpgroup && one.tile.cluster == 1)));
+            matrix += t.matrix ? 1 : 0;
+        }
+    }
+    return matrix;
+}
+
 }  // namespace
 
 TEST_CASE("the cases of the literature get the passes and tiles that were measured best") {
@@ -133,12 +145,8 @@ TEST_CASE("complex modes go by the matrix unit from 12 on (double 8), where thei
     const auto by_unit = [](dtype type, int p, int q, const gpu_description& gpu, const otimes::options& wishes = {}) {
         const plan made = planned(on_device(rows_program(5000, {factor(p, q), factor(q, p)}, type)), gpu, wishes);
         check_legal(made, gpu, type);
-        int matrix = 0;
+        const int matrix = single_modes_by_unit(made);
         for (const otimes::pass& one : made.passes) {
-            for (const otimes::gpu_trip& t : one.tile.trips) {
-                CHECK((!t.matrix || (t.count == 1 && !t.warpgroup && one.tile.cluster == 1)));
-                matrix += t.matrix ? 1 : 0;
-            }
             for (const otimes::sweep& s : one.sweeps) {
                 CHECK((s.kernel != otimes::sweep_kernel::mma_split || type == dtype::c64));
                 CHECK((s.kernel != otimes::sweep_kernel::mma_f64 || type == dtype::c128));
@@ -166,19 +174,11 @@ TEST_CASE("complex modes go by the matrix unit from 12 on (double 8), where thei
 }
 
 TEST_CASE("modes that are no multiples of 8 go by the matrix unit where filling them up was measured to gain") {
-    // Trips by the unit, and whether all others are by multiply-adds of one matrix in one block.
     const auto by_unit = [](dtype type, std::int64_t rows, const std::vector<mode_spec>& factors, bool column_major,
                             const gpu_description& gpu, const otimes::options& wishes = {}) {
         const plan made = planned(on_device(rows_program(rows, factors, type, column_major)), gpu, wishes);
         check_legal(made, gpu, type);
-        int matrix = 0;
-        for (const otimes::pass& one : made.passes) {
-            for (const otimes::gpu_trip& t : one.tile.trips) {
-                CHECK((!t.matrix || (t.count == 1 && !t.warpgroup && one.tile.cluster == 1)));
-                matrix += t.matrix ? 1 : 0;
-            }
-        }
-        return matrix;
+        return single_modes_by_unit(made);
     };
     const gpu_description hopper = otimes::h200();
     const std::vector<mode_spec> odd = {factor(25, 25), factor(25, 25)};

@@ -497,9 +497,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
             for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
                 const bool in_steps = g.p_of(l) % granule == 0 && g.q_of(l) % (granule * trip.split) == 0;
                 if (trip.count > 2 || !(in_steps || fills) || t.threads / 32 % trip.split != 0) {
-                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4); "
-                           "of one matrix in "
-                           "one block also one of other extents";
+                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4), "
+                           "or one mode of any extents of one matrix in one block";
                 }
             }
             if (is_complex(g.type) && (trip.count > 1 || trip.warpgroup || t.cluster > 1 || t.pieces > 1)) {

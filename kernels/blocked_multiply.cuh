@@ -96,14 +96,25 @@ __device__ __forceinline__ void bring_matrix(typename Shape::scalar* s, const ty
                 bring_piece<Shape, Width, Whole>(s + (first + outer) * Pitch + inner, left > 0 ? from : g, left);
             from += step;
         }
-    } else {
-#pragma unroll 4
-        for (unsigned piece = threadIdx.x; piece < unsigned(Outer * pieces); piece += T) {
-            const int outer = int(piece / unsigned(pieces)), inner = int(piece % unsigned(pieces)) * Width;
-            const int left = Whole ? Width : outer < outer_left ? inner_left - inner : 0;
-            bring_piece<Shape, Width, Whole>(
-                s + outer * Pitch + inner,
-                left > 0 ? g + outer * outer_stride + (Width > 1 ? inner : inner * inner_stride) : g, left);
+    } else {  // so many lanes a row
+        constexpr int lanes = Width > 1 ? 8 : 32, rows = T / lanes;
+        static_assert(T % lanes == 0);
+        const int inner = int(threadIdx.x % unsigned(lanes)) * Width, first = int(threadIdx.x / unsigned(lanes));
+        const typename Shape::storage* from = g + first * outer_stride + (Width > 1 ? inner : inner * inner_stride);
+        const index_t step = rows * outer_stride, right = lanes * Width * (Width > 1 ? 1 : inner_stride);
+#pragma unroll 2
+        for (int outer = 0; outer < Outer; outer += rows) {
+            if (Outer % rows != 0 && first + outer >= Outer) break;
+            const typename Shape::storage* at = from;
+#pragma unroll
+            for (int k = 0; k < (pieces + lanes - 1) / lanes; ++k) {
+                const int here = inner + k * lanes * Width;
+                if (pieces % lanes != 0 && here >= Inner) break;
+                const int left = Whole ? Width : first + outer < outer_left ? inner_left - here : 0;
+                bring_piece<Shape, Width, Whole>(s + (first + outer) * Pitch + here, left > 0 ? at : g, left);
+                at += right;
+            }
+            from += step;
         }
     }
 }
@@ -125,6 +136,18 @@ __device__ __forceinline__ void bring_x(typename Shape::scalar* sX, const typena
             bring_piece<Shape, Width, Whole>(sX + Shape::x_at(first + fibre, p),
                                              left > 0 ? from + sPlace[first + fibre] : gX, left);
         }
+    } else if constexpr (T % pieces == 0) {  // a thread keeps its fibres
+        constexpr int rows = T / pieces;
+        const int fibre = int(threadIdx.x % unsigned(pieces)) * Width, first = int(threadIdx.x / unsigned(pieces));
+        const typename Shape::storage* from = gX + sPlace[fibre] + first * p_stride;
+        const index_t step = rows * p_stride;
+#pragma unroll
+        for (int p = 0; p < Shape::depth; p += rows) {
+            if (Shape::depth % rows != 0 && first + p >= Shape::depth) break;
+            const int left = Whole ? Width : first + p < p_left ? fibres_left - fibre : 0;
+            bring_piece<Shape, Width, Whole>(sX + Shape::x_at(fibre, first + p), left > 0 ? from : gX, left);
+            from += step;
+        }
     } else {
 #pragma unroll 4
         for (unsigned piece = threadIdx.x; piece < unsigned(Shape::depth * pieces); piece += T) {
@@ -134,6 +157,99 @@ __device__ __forceinline__ void bring_x(typename Shape::scalar* sX, const typena
                                              left > 0 ? gX + sPlace[fibre] + p * p_stride : gX, left);
         }
     }
+}
+
+// The tiles of all batches, new indices first.
+struct blocked_tiles {
+    index_t fibres, of_q, of_fibres, count;
+};
+template <class Shape>
+__device__ __forceinline__ blocked_tiles
+tiles_of(const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all) {
+    index_t batches = 1, fibres = 1;
+    for (int i = 0; i < all.sliced.free_count; ++i)
+        (i < all.batch_count ? batches : fibres) *= all.sliced.free_extent[i];
+    const index_t of_q = (all.sliced.q_extent + Shape::new_indices - 1) / Shape::new_indices,
+                  of_fibres = (fibres + Shape::fibres - 1) / Shape::fibres;
+    return {fibres, of_q, of_fibres, batches * of_fibres * of_q};
+}
+
+// A tile: where its batch and its new indices begin in X, F and Y, its first fibre, and how much of it exists.
+struct blocked_tile {
+    index_t x, f, y, first_fibre, first_q;
+    int fibres_left, q_left;
+};
+template <class Shape>
+__device__ __forceinline__ blocked_tile
+tile_at(const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all, const blocked_tiles& tiles,
+        index_t number) {
+    const auto& arguments = all.sliced;
+    const index_t above = number / tiles.of_q;
+    index_t batch = above / tiles.of_fibres;
+    blocked_tile t;
+    t.first_q = (number - above * tiles.of_q) * Shape::new_indices;
+    t.first_fibre = (above - batch * tiles.of_fibres) * Shape::fibres;
+    t.x = 0;
+    t.f = t.first_q * arguments.f_q_stride;
+    t.y = t.first_q * arguments.y_q_stride;
+    for (int i = all.batch_count - 1; i >= 0; --i) {
+        const index_t rest = batch / arguments.free_extent[i], digit = batch - rest * arguments.free_extent[i];
+        t.x += digit * arguments.x_stride[i];
+        t.f += digit * arguments.f_stride[i];
+        t.y += digit * arguments.y_stride[i];
+        batch = rest;
+    }
+    const index_t fibres = tiles.fibres - t.first_fibre, new_indices = arguments.q_extent - t.first_q;
+    t.fibres_left = fibres < Shape::fibres ? int(fibres) : Shape::fibres;
+    t.q_left = new_indices < Shape::new_indices ? int(new_indices) : Shape::new_indices;
+    return t;
+}
+
+// Where the fibres of a tile begin in X and Y.
+template <class Shape>
+__device__ __forceinline__ void place_fibres(
+    const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all, const blocked_tile& tile,
+    index_t* sXPlace, index_t* sYPlace) {
+    const auto& arguments = all.sliced;
+    for (int j = int(threadIdx.x); j < Shape::fibres; j += Shape::threads) {
+        index_t rest = tile.first_fibre + (j < tile.fibres_left ? j : 0), x = 0, y = 0;
+        for (int i = arguments.free_count - 1; i >= all.batch_count; --i) {
+            const index_t extent = arguments.free_extent[i];
+            const index_t next = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
+            x += (rest - next * extent) * arguments.x_stride[i];
+            y += (rest - next * extent) * arguments.y_stride[i];
+            rest = next;
+        }
+        sXPlace[j] = x;
+        sYPlace[j] = y;
+    }
+}
+
+// What lies at multiples of 16 bytes goes by 16 bytes, what does in Y at multiples of two elements by two.
+struct blocked_widths {
+    bool x, f, y_pairs;
+};
+template <class Shape>
+__device__ __forceinline__ blocked_widths
+widths_of(const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all) {
+    const auto& arguments = all.sliced;
+    constexpr int V = Shape::copies ? Shape::vector : 1;
+    const int last = arguments.free_count - 1;
+    blocked_widths wide{V > 1 && aligned_to(arguments.x, 16), V > 1 && aligned_to(arguments.f, 16),
+                        arguments.y_q_stride == 1 && aligned_to(arguments.y, 2 * int(sizeof(typename Shape::storage)))};
+    if constexpr (Shape::x_along_p)
+        wide.x = wide.x && arguments.x_p_stride == 1;
+    else
+        wide.x = wide.x && arguments.x_p_stride % V == 0 && last >= all.batch_count && arguments.x_stride[last] == 1 &&
+                 arguments.free_extent[last] % V == 0;
+    wide.f = wide.f && (Shape::f_along_p ? arguments.f_p_stride == 1 && arguments.f_q_stride % V == 0
+                                         : arguments.f_q_stride == 1 && arguments.f_p_stride % V == 0);
+    for (int i = 0; i <= last; ++i) {
+        wide.x = wide.x && (arguments.x_stride[i] % V == 0 || (!Shape::x_along_p && i == last));
+        wide.f = wide.f && arguments.f_stride[i] % V == 0;
+        wide.y_pairs = wide.y_pairs && arguments.y_stride[i] % 2 == 0;
+    }
+    return wide;
 }
 
 // The part of the result that a warp computes: `rows` fibres from warp_fibre on and `columns` new indices from warp_q on exist.
@@ -385,65 +501,24 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
     scalar* const sStages = reinterpret_cast<scalar*>(shared_bytes + Shape::places_bytes);  // (stages, X, F)
     constexpr int stage_count = Shape::x_count + Shape::f_count, V = Shape::copies ? Shape::vector : 1;
 
-    const index_t P = arguments.p_extent, Q = arguments.q_extent;
-    index_t batches = 1, fibres = 1;
-    for (int i = 0; i < arguments.free_count; ++i) (i < all.batch_count ? batches : fibres) *= arguments.free_extent[i];
-    const index_t tiles_of_q = (Q + Shape::new_indices - 1) / Shape::new_indices,
-                  tiles_of_fibres = (fibres + Shape::fibres - 1) / Shape::fibres;
-    const index_t tiles = batches * tiles_of_fibres * tiles_of_q;
+    const index_t P = arguments.p_extent;
+    const blocked_tiles tiles = tiles_of<Shape>(all);
+    const blocked_widths wide = widths_of<Shape>(all);
     const int panels = int((P + Shape::depth - 1) / Shape::depth);
-
-    // What lies at multiples of 16 bytes goes by 16 bytes.
-    const int last = arguments.free_count - 1;
-    bool x_wide = V > 1 && aligned_to(arguments.x, 16), f_wide = V > 1 && aligned_to(arguments.f, 16),
-         y_pairs = arguments.y_q_stride == 1 && aligned_to(arguments.y, 2 * int(sizeof(storage)));
-    if constexpr (Shape::x_along_p)
-        x_wide = x_wide && arguments.x_p_stride == 1;
-    else
-        x_wide = x_wide && arguments.x_p_stride % V == 0 && last >= all.batch_count && arguments.x_stride[last] == 1 &&
-                 arguments.free_extent[last] % V == 0;
-    f_wide = f_wide && (Shape::f_along_p ? arguments.f_p_stride == 1 && arguments.f_q_stride % V == 0
-                                         : arguments.f_q_stride == 1 && arguments.f_p_stride % V == 0);
-    for (int i = 0; i <= last; ++i) {
-        x_wide = x_wide && (arguments.x_stride[i] % V == 0 || (!Shape::x_along_p && i == last));
-        f_wide = f_wide && arguments.f_stride[i] % V == 0;
-        y_pairs = y_pairs && arguments.y_stride[i] % 2 == 0;
-    }
 
     const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
     const int warp_fibre = warp % Shape::warps_of_fibres * Shape::warp_fibres,
               warp_q = warp / Shape::warps_of_fibres * Shape::warp_q;
 
 #pragma unroll 1
-    for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const index_t above = tile / tiles_of_q, first_q = (tile - above * tiles_of_q) * Shape::new_indices;
-        index_t batch = above / tiles_of_fibres;
-        const index_t first_fibre = (above - batch * tiles_of_fibres) * Shape::fibres;
-        const storage* gX = arguments.x;
-        const storage* gF = arguments.f + first_q * arguments.f_q_stride;
-        storage* gY = arguments.y + first_q * arguments.y_q_stride;
-        for (int i = all.batch_count - 1; i >= 0; --i) {
-            const index_t rest = batch / arguments.free_extent[i], digit = batch - rest * arguments.free_extent[i];
-            gX += digit * arguments.x_stride[i];
-            gF += digit * arguments.f_stride[i];
-            gY += digit * arguments.y_stride[i];
-            batch = rest;
-        }
-        const int fibres_left = fibres - first_fibre < Shape::fibres ? int(fibres - first_fibre) : Shape::fibres;
-        const int q_left = Q - first_q < Shape::new_indices ? int(Q - first_q) : Shape::new_indices;
+    for (index_t number = blockIdx.x; number < tiles.count; number += gridDim.x) {
+        const blocked_tile tile = tile_at<Shape>(all, tiles, number);
+        const storage* const gX = arguments.x + tile.x;
+        const storage* const gF = arguments.f + tile.f;
+        storage* const gY = arguments.y + tile.y;
+        const int fibres_left = tile.fibres_left, q_left = tile.q_left;
         __syncthreads();  // the tile before has been read
-        for (int j = int(threadIdx.x); j < Shape::fibres; j += Shape::threads) {
-            index_t rest = first_fibre + (j < fibres_left ? j : 0), x = 0, y = 0;
-            for (int i = last; i >= all.batch_count; --i) {
-                const index_t extent = arguments.free_extent[i];
-                const index_t next = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
-                x += (rest - next * extent) * arguments.x_stride[i];
-                y += (rest - next * extent) * arguments.y_stride[i];
-                rest = next;
-            }
-            sXPlace[j] = x;
-            sYPlace[j] = y;
-        }
+        place_fibres<Shape>(all, tile, sXPlace, sYPlace);
         __syncthreads();
 
         const auto bring = [&](int panel) {
@@ -454,7 +529,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
             const auto bring_by = [&](auto whole) {
                 constexpr bool Whole = decltype(whole)::value != 0;
                 const storage* const gXPanel = gX + first_p * arguments.x_p_stride;
-                if (V > 1 && x_wide)
+                if (V > 1 && wide.x)
                     bring_x<Shape, V, Whole>(sX, gXPanel, arguments.x_p_stride, sXPlace, fibres_left, p_left);
                 else
                     bring_x<Shape, 1, Whole>(sX, gXPanel, arguments.x_p_stride, sXPlace, fibres_left, p_left);
@@ -468,7 +543,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
                         bring_matrix<Shape, Shape::depth, Shape::new_indices, Shape::f_pitch, W, Whole>(
                             sF, gFPanel, arguments.f_p_stride, arguments.f_q_stride, p_left, q_left);
                 };
-                if (V > 1 && f_wide)
+                if (V > 1 && wide.f)
                     bring_f(constant<V>{});
                 else
                     bring_f(constant<1>{});
@@ -506,7 +581,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
         wait_for_copies<0>();
         if (rows > 0 && columns > 0) {
             sums.repeat_what_is_not_finite(arguments, gX, gF, sXPlace, warp_fibre, warp_q, lane, rows, columns);
-            sums.store(arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows, columns, y_pairs);
+            sums.store(arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows, columns, wide.y_pairs);
         }
     }
 }

@@ -30,6 +30,12 @@ inline kernel_request generic_request(const std::string& types) {
 inline kernel_request blocked_request(const planning::blocked_kernel& k, const std::string& types, bool x_along_p,
                                       bool f_along_p) {
     const auto flag = [](bool value) { return value ? ",true" : ",false"; };
+    if (k.together != 0) {
+        const std::string single = k.arithmetic == sweep_kernel::mma_tf32 ? "true" : "false";
+        const std::string shape = "otimes::kernels::warpgroup_blocks_shape<" + single + flag(x_along_p) +
+                                  flag(f_along_p) + "," + std::to_string(k.together) + ">";
+        return {"warpgroup_blocks.cuh", "otimes::kernels::warpgroup_blocks<" + shape + ">", shape + "::shared_bytes"};
+    }
     const std::string shape = "otimes::kernels::blocked_shape<" + types + flag(k.unit()) +
                               flag(k.arithmetic == sweep_kernel::mma_tf32) + flag(x_along_p) + flag(f_along_p) + "," +
                               std::to_string(k.warps_of_q) + ">";

@@ -9,6 +9,7 @@
 #include "kernels/oracle.hpp"
 
 #include <blocked_multiply.cuh>
+#include <warpgroup_blocks.cuh>
 
 #include <otimes/plan/gpu_blocks.hpp>
 
@@ -124,6 +125,32 @@ void check_blocked(const blocked_problem& c, double most, int seed) {
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 
+template <bool Single, bool XAlongP, bool FAlongP, int NewIndices>
+void run_warpgroups(const blocked_case<float>& test, const blocked_problem& c) {
+    using shape = warpgroup_blocks_shape<Single, XAlongP, FAlongP, NewIndices>;
+    gridDim.x = unsigned(c.grid);
+    host_device::backwards = c.backwards;
+    host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { warpgroup_blocks<shape>(test.a); });
+}
+
+template <bool Single, int NewIndices>
+void check_warpgroups(const blocked_problem& c, double most, int seed) {
+    CAPTURE(c.p);
+    CAPTURE(c.q);
+    CAPTURE(c.f1);
+    CAPTURE(c.x_along_p);
+    CAPTURE(c.f_along_p);
+    CAPTURE(NewIndices);
+    blocked_case<float> test(c, seed);
+    if (c.x_along_p)
+        c.f_along_p ? run_warpgroups<Single, true, true, NewIndices>(test, c)
+                    : run_warpgroups<Single, true, false, NewIndices>(test, c);
+    else
+        c.f_along_p ? run_warpgroups<Single, false, true, NewIndices>(test, c)
+                    : run_warpgroups<Single, false, false, NewIndices>(test, c);
+    CHECK(relative_distance(widened(test.y), test.want) <= most);
+}
+
 // What the planner says of a block is what the kernel has.
 template <class Storage, bool Unit, int Warps>
 void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
@@ -140,6 +167,21 @@ void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
     CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
 
+template <bool Single, int NewIndices>
+void check_warpgroup_extents() {
+    using shape = warpgroup_blocks_shape<Single, true, false, NewIndices>;
+    using other = warpgroup_blocks_shape<Single, false, true, NewIndices>;
+    otimes::planning::blocked_kernel k;
+    k.type = otimes::dtype::f32;
+    k.arithmetic = Single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
+    k.together = NewIndices;
+    CHECK(k.threads() == shape::threads);
+    CHECK(k.fibres() == shape::fibres);
+    CHECK(k.new_indices() == shape::new_indices);
+    CHECK(k.depth() == shape::depth);
+    CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
+}
+
 }  // namespace
 
 TEST_CASE("a long factor by blocks: the planner knows the blocks") {
@@ -153,6 +195,9 @@ TEST_CASE("a long factor by blocks: the planner knows the blocks") {
     check_extents<c128, false, 2>(dtype::c128, sweep_kernel::fibre);
     check_extents<otimes::kernels::half, true, 2>(dtype::f16, sweep_kernel::mma_tf32);
     check_extents<otimes::kernels::bfloat16, false, 2>(dtype::bf16, sweep_kernel::fibre);
+    check_warpgroup_extents<false, 128>();
+    check_warpgroup_extents<true, 72>();
+    check_warpgroup_extents<false, 32>();
 }
 
 TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a block") {
@@ -209,6 +254,52 @@ TEST_CASE("a long factor by blocks: no p leaves beta * Y; infinite, NaN and larg
     special.x[41] = std::numeric_limits<float>::quiet_NaN();
     special.x[81] = std::numeric_limits<float>::max();
     run_blocked<float, true, false, true, false, 2>(special, c);
+    for (index q = 0; q < c.q; ++q) {
+        CHECK(special.y[std::size_t(q)] == (special.f[std::size_t(3 * c.q + q)] > 0 ? infinity : -infinity));
+        CHECK(std::isnan(special.y[std::size_t(c.q + q)]));
+        const float large = 0.5f * special.x[81] * special.f[std::size_t(c.q + q)];
+        CHECK(std::abs(special.y[std::size_t(2 * c.q + q)] - large) <= 1e-5f * std::abs(large));
+    }
+}
+
+TEST_CASE(
+    "a long factor by the warpgroup's unit: edges, gaps, all layouts, one sequence of panels through several tiles") {
+    int seed = 1;
+    for (const bool x_along_p : {true, false})
+        for (const bool f_along_p : {true, false}) {
+            // Less than a panel; 16-byte accesses and more tiles than blocks; odd rows, so single elements, added to what is there.
+            for (const blocked_problem& c : {blocked_problem{11, 7, 20, 3}, blocked_problem{100, 136, 44, 7},
+                                             blocked_problem{70, 33, 9, 15, 1, true, false, false, true, true, 1, 1}}) {
+                blocked_problem now = c;
+                now.x_along_p = x_along_p;
+                now.f_along_p = f_along_p;
+                check_warpgroups<false, 32>(now, tolerance<float>, ++seed);
+                check_warpgroups<false, 128>(now, tolerance<float>, ++seed);
+            }
+            const blocked_problem odd{37, 33, 9, 40, 2, x_along_p, f_along_p, true, false, false, 1};
+            check_warpgroups<false, 72>(odd, tolerance<float>, ++seed);
+            check_warpgroups<true, 64>(odd, 1e-3, ++seed);
+        }
+}
+
+TEST_CASE(
+    "a long factor by the warpgroup's unit: no p leaves beta * Y; infinite, NaN and large floats as multiply-adds give "
+    "them") {
+    blocked_problem c{40, 34, 30, 2};
+    c.adds = true;
+    blocked_case<float> empty(c, 5);
+    empty.a.sliced.p_extent = 0;
+    const std::vector<wide> before = widened(empty.y);
+    run_warpgroups<false, true, false, 40>(empty, c);
+    for (std::size_t i = 0; i < before.size(); ++i) CHECK(widen(empty.y[i]) == -2.0 * before[i]);
+
+    c.adds = false;
+    blocked_case<float> special(c, 6);
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    special.x[3] = infinity;
+    special.x[41] = std::numeric_limits<float>::quiet_NaN();
+    special.x[81] = std::numeric_limits<float>::max();
+    run_warpgroups<false, true, false, 40>(special, c);
     for (index q = 0; q < c.q; ++q) {
         CHECK(special.y[std::size_t(q)] == (special.f[std::size_t(3 * c.q + q)] > 0 ? infinity : -infinity));
         CHECK(std::isnan(special.y[std::size_t(c.q + q)]));

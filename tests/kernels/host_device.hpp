@@ -52,6 +52,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(8) float2 {
     float x, y;
 };
@@ -59,6 +62,7 @@ struct alignas(16) double2 {
     double x, y;
 };
 inline double2 make_double2(double x, double y) { return {x, y}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
@@ -507,6 +511,12 @@ inline unsigned long long right_operand(const void* shared_block) {
 }
 template <int Count>
 void keep_registers(float (&)[Count]) {}
+template <int Count>
+void keep_registers(unsigned (&)[Count]) {}
+template <int Count>
+void release_registers() {}
+template <int Count>
+void take_registers() {}
 inline void warpgroup_begin() {}
 inline void warpgroup_commit() { host_device::self().products.emplace_back(); }
 template <int Outstanding>

@@ -226,7 +226,7 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
     switch (p.kernel) {
         case pass_kernel::step:
         case pass_kernel::gpu_generic: return "-";
-        case pass_kernel::gpu_blocked: return "blocks, panels of 16";
+        case pass_kernel::gpu_blocked: return "blocks of 128 fibres";
         case pass_kernel::gpu_trailing:
         case pass_kernel::gpu_outer: {
             const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_blocks.hpp
-/// Long factors, of which no tile holds all: which kernel of kernels/blocked_multiply.cuh multiplies one mode by one, and how long that takes. A block
-/// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16.
+/// Long factors, of which no tile holds all: which kernel multiplies one mode by one, and how long that takes. A block of kernels/blocked_multiply.cuh
+/// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16; for floats, where there is a warpgroup's unit, one of
+/// kernels/warpgroup_blocks.cuh 128 x 32 to 128, in panels of 32.
 #pragma once
 
 #include <algorithm>
@@ -61,6 +62,8 @@ struct blocked_kernel {
     sweep_kernel arithmetic = sweep_kernel::fibre;  ///< fibre: multiply-adds
     std::int32_t warps_of_q = 2;                    ///< a block computes warps_of_q * warp_q() new indices
     dtype type = dtype::f64;
+    std::int32_t together =
+        0;  ///< by the warpgroup's unit, so many new indices a block: a multiple of 8, 32 to 128; 0: not
 
     [[nodiscard]] constexpr bool unit() const noexcept { return arithmetic != sweep_kernel::fibre; }
     /// New indices of a warp.
@@ -68,25 +71,39 @@ struct blocked_kernel {
         return unit() || type == dtype::f32 || is_widened(type) ? 32 : 16;
     }
     [[nodiscard]] constexpr std::int32_t fibres() const noexcept { return 128; }
+    /// New indices of a block.
+    [[nodiscard]] constexpr std::int32_t new_indices() const noexcept {
+        return together != 0 ? together : warps_of_q * warp_q();
+    }
+    /// Values of p in a panel.
+    [[nodiscard]] constexpr std::int32_t depth() const noexcept { return together != 0 ? 32 : 16; }
     /// Bytes of an element on chip.
     [[nodiscard]] constexpr std::int32_t scalar_bytes() const noexcept {
         return is_widened(type) ? 4 : static_cast<std::int32_t>(element_bytes(type));
     }
     /// Threads of a block, as in the kernel.
     [[nodiscard]] constexpr std::int32_t threads() const noexcept {
+        if (together != 0) {
+            return 256;
+        }
         const std::int32_t warp_fibres = unit() ? (scalar_bytes() == 4 ? 64 : 32) : scalar_bytes() == 16 ? 32 : 64;
         return 32 * fibres() / warp_fibres * warps_of_q;
     }
-    /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both.
+    /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both; by the warpgroup's unit where those of
+    /// four tiles begin, four panels of both, and two of F, split.
     [[nodiscard]] constexpr std::int64_t shared_bytes() const noexcept {
+        if (together != 0) {
+            const std::int64_t parts = arithmetic == sweep_kernel::mma_split ? 2 : 1;
+            const std::int64_t brought = std::int64_t{32} * (fibres() + 8) + std::int64_t{36} * together;
+            return 4 * (16 * fibres() + 32) + 4 * (4 * brought + 2 * parts * 32 * together);
+        }
         constexpr std::int64_t stages = 3;
         constexpr std::int64_t pitch = 20;
         return 16 * fibres() + stages * pitch * (fibres() + std::int64_t{warps_of_q} * warp_q()) * scalar_bytes();
     }
     /// Blocks of one factor's product.
     [[nodiscard]] constexpr std::int64_t blocks(std::int64_t q, std::int64_t fibres_of_factor) const noexcept {
-        const std::int64_t block_q = static_cast<std::int64_t>(warps_of_q) * warp_q();
-        return (q + block_q - 1) / block_q * ((fibres_of_factor + fibres() - 1) / fibres());
+        return (q + new_indices() - 1) / new_indices() * ((fibres_of_factor + fibres() - 1) / fibres());
     }
     friend constexpr bool operator==(const blocked_kernel&, const blocked_kernel&) = default;
 };
@@ -112,14 +129,35 @@ OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool align
     return aligned ? share : 0.85 * share;
 }
 
+/// Seconds of the kernel by the warpgroup's unit without its launch. Measured on an H200: a panel takes as long as at 1.13 of the peak with 53 new indices
+/// more (single products: 0.64, 91 more), for X is read and split whatever their number; where accesses are of 4 bytes, 1.8 times that.
+/// A tile's end takes as long as two and a half panels.
+OTIMES_ON_DEMAND inline double together_seconds(const blocked_request& r, const blocked_kernel& k,
+                                                const gpu_description& gpu) noexcept {
+    constexpr double panels_at_ends = 2.5;
+    constexpr std::int64_t least_panels = 3;
+    const bool single = k.arithmetic == sweep_kernel::mma_tf32;
+    const std::int64_t panels = (std::max)((r.p + k.depth() - 1) / k.depth(), least_panels);
+    const double flops_of_panel = 2.0 * k.fibres() * k.depth() * (k.together + (single ? 91 : 53));
+    const double at_once = (std::max)(1, gpu.multiprocessors);
+    const double rate = peak_of(k.arithmetic, r.type, gpu) * (single ? 0.64 : 1.13) / (r.aligned ? 1 : 1.8) / at_once;
+    const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
+    const double turns =
+        static_cast<double>((tiles + (std::max)(1, gpu.multiprocessors) - 1) / (std::max)(1, gpu.multiprocessors));
+    return turns * (static_cast<double>(panels) + panels_at_ends) * flops_of_panel / rate;
+}
+
 /// Seconds of the kernel without its launch. Beginning and ending a tile take as long as so many panels.
 OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const blocked_kernel& k,
                                                const gpu_description& gpu) noexcept {
+    if (k.together != 0) {
+        return together_seconds(r, k, gpu);
+    }
     const double panels_at_ends = r.aligned ? 4 : 10;
-    constexpr std::int64_t depth = 16;
+    const std::int64_t depth = k.depth();
     const auto ceiling = [](std::int64_t n, std::int64_t d) { return (n + d - 1) / d; };
     // A last block that is nearly empty brings its part of X all the same.
-    const std::int64_t block_q = static_cast<std::int64_t>(k.warps_of_q) * k.warp_q();
+    const std::int64_t block_q = k.new_indices();
     const std::int64_t whole = r.q / block_q * block_q;
     const std::int64_t columns = whole + (r.q > whole ? (std::max)(ceiling(r.q - whole, 8) * 8, block_q / 2) : 0);
     const double flops = 2.0 * static_cast<double>(multiply_add_weight(r.type)) * static_cast<double>(r.batches) *
@@ -133,7 +171,7 @@ OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const b
     return seconds * turns * at_once / tiles;
 }
 
-/// The arithmetic that the device has for a type, and as many warps along q as are fastest; nothing where no block has room. @pre suits_blocks
+/// The arithmetic that the device has for a type, and as many new indices a block as are fastest; nothing where no block has room. @pre suits_blocks
 OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const blocked_request& r,
                                                                          const gpu_description& gpu) noexcept {
     blocked_kernel k;
@@ -152,6 +190,18 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
         if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
             least = seconds;
             best = k;
+        }
+    }
+    if (r.type == dtype::f32 && k.unit() && gpu.has_warpgroup_mma) {
+        // Q in even shares, as wide as there are and narrower, so that few fibres are many blocks.
+        for (std::int64_t shares = (r.q + 127) / 128; shares <= (r.q + 31) / 32; ++shares) {
+            const std::int64_t share = ((r.q + shares - 1) / shares + 7) / 8 * 8;
+            k.together = static_cast<std::int32_t>((std::max)(share, std::int64_t{32}));
+            const double seconds = blocked_seconds(r, k, gpu);
+            if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
+                least = seconds;
+                best = k;
+            }
         }
     }
     return best;

@@ -268,7 +268,7 @@ TEST_CASE(
     for (const bool x_along_p : {true, false})
         for (const bool f_along_p : {true, false}) {
             // Less than a panel; 16-byte accesses and more tiles than blocks; odd rows, so single elements, added to what is there.
-            for (const blocked_problem& c : {blocked_problem{11, 7, 20, 3}, blocked_problem{100, 136, 44, 7},
+            for (const blocked_problem& c : {blocked_problem{11, 7, 20, 3}, blocked_problem{72, 136, 36, 4},
                                              blocked_problem{70, 33, 9, 15, 1, true, false, false, true, true, 1, 1}}) {
                 blocked_problem now = c;
                 now.x_along_p = x_along_p;

@@ -30,6 +30,20 @@ struct shape {
         }
         return text;
     }
+    /// The shape of that name.
+    [[nodiscard]] static shape named(const std::string& name, Index rows) {
+        shape s;
+        s.rows = rows;
+        for (std::size_t at = 0; at < name.size();) {
+            const std::size_t end = (std::min)(name.find('x', at), name.size());
+            const std::string one = name.substr(at, end - at);
+            const std::size_t between = one.find('>');
+            s.p.push_back(std::stoll(one));
+            s.q.push_back(between == std::string::npos ? s.p.back() : std::stoll(one.substr(between + 1)));
+            at = end + 1;
+        }
+        return s;
+    }
     [[nodiscard]] static Index product(const std::vector<Index>& extents) {
         Index all = 1;
         for (const Index e : extents) {

@@ -95,6 +95,7 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
     }
     a.free_count = static_cast<int>(s.free.size());
     a.q_position = s.q_position;
+    a.lanes_log2 = s.lanes_log2;
     a.conjugate_x = s.conjugate_x;
     a.conjugate_f = s.conjugate_f;
     argument_block block;

@@ -38,6 +38,7 @@ struct sliced_arguments {
     long long x_stride[most_free_modes], y_stride[most_free_modes], f_stride[most_free_modes];
     int free_count;
     int q_position;
+    int lanes_log2;
     bool conjugate_x, conjugate_f;
 };
 

@@ -2,6 +2,7 @@
 #include "launch_list.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
@@ -383,6 +384,9 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         generic(p.sweeps[i], in, last ? out : middle, l);
         if (p.kernel == pass_kernel::gpu_blocked) {
             take_blocks(l);
+        } else if (p.kernel == pass_kernel::gpu_generic) {
+            const std::int32_t threads = std::clamp(p.tile.slices, 1, 32);  // of a sum; the kernel's blocks have 256
+            l.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
         }
         if (last) {
             l.y = to;

@@ -464,7 +464,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
                 ready.threads = sliced_threads;
                 const bool copies = copy_of(l).has_value() || diagonal_of(l).has_value();
                 const std::int64_t each = sliced_threads * (copies ? copied_together : 1);  // outputs of a block's turn
-                useful = (outputs + each - 1) / each;
+                useful = ((outputs << l.sliced.lanes_log2) + each - 1) / each;
                 resident = std::int64_t{32} * gpu.multiprocessors;
                 source = copy_of(l) ? "copy" : copies ? "scale" : "generic";
             }

@@ -3,6 +3,9 @@
 //
 //   random_shapes_gpu [SEED [COUNT]]                  CSV: order of X and Y, type, factors, rows, milliseconds, the bound's, their ratio, error, plan
 //   random_shapes_gpu SEED COUNT kernels PART PARTS   only has the kernels of every PARTS-th product compiled, for the next run to find them
+//   random_shapes_gpu product ORDER TYPE FACTORS ROWS [PLAN]
+//                                                     the row of one product: rows|columns, f32|f64, e.g. 8x3>5; PLAN: passes as the last column
+//                                                     has them, of which those without a tile are the planner's
 //
 // Operands in device memory, of at most 120 MB; medians of 5, one operand set. bound: the time of the bytes of X and Y at the pace of a large copy in
 // the same run, least flops / 102 (float) or 66 (double) TFLOP/s, or 3 microseconds, whichever is most. error: of three rows of Y, all poisoned
@@ -16,6 +19,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,7 +27,7 @@
 
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
-#include <otimes/plan/gpu_tiles.hpp>
+#include <otimes/plan/gpu_passes.hpp>
 
 #include "../random_shapes.hpp"
 #include "milliseconds.hpp"
@@ -83,8 +87,29 @@ Eigen::VectorXd row_of_product(Eigen::VectorXd x, const std::vector<Eigen::Matri
     return x;
 }
 
+/// The plan with the tiles of text_of's text.
+otimes::plan with_tiles(const otimes::plan& made, const std::string& text) {
+    otimes::planning::gpu_choice choice;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find(" | ", at), text.size());
+        const std::string one = text.substr(at, end - at);
+        otimes::planning::gpu_choice::part part;
+        part.sweeps = 1;
+        if (const auto tile = one.size() > 2 ? otimes::planning::read_tile(one.substr(2)) : std::nullopt) {
+            part.tile = *tile;
+            part.sweeps = 0;
+            for (const otimes::gpu_trip& trip : tile->trips) {
+                part.sweeps += trip.count;
+            }
+        }
+        choice.parts.push_back(part);
+        at = end + 3;
+    }
+    return otimes::planning::plan_on_gpu(made.source, otimes::gpu().target().gpus.front(), made.wishes, 0, &choice);
+}
+
 template <class Scalar, int Order>
-void measure(const shape& s, double rate, bool kernels_only) {
+void measure(const shape& s, double rate, bool kernels_only, const std::string& tiles = {}) {
     constexpr bool rows = Order == Eigen::RowMajor;
     using host = Eigen::Matrix<Scalar, -1, -1, rows ? Eigen::RowMajor : Eigen::ColMajor>;
     std::vector<DeviceMatrix<Scalar, Order>> factors;
@@ -105,7 +130,8 @@ void measure(const shape& s, double rate, bool kernels_only) {
     const DeviceMatrix<Scalar, Order> dX(X);
     const host poison = host::Constant(s.rows, out, std::numeric_limits<Scalar>::quiet_NaN());
     DeviceMatrix<Scalar, Order> dY(poison);
-    const otimes::plan made = otimes::make_plan<Order>(dX * K);
+    const otimes::plan usual = otimes::make_plan<Order>(dX * K);
+    const otimes::plan made = tiles.empty() ? usual : with_tiles(usual, tiles);
     made.run(dY, dX * K);
     otimes::gpu().synchronize();
     if (kernels_only) {
@@ -141,9 +167,30 @@ void measure(const shape& s, double rate, bool kernels_only) {
     std::fflush(stdout);
 }
 
+void measure_way(Index way, const shape& s, double rate, bool kernels_only, const std::string& tiles = {}) {
+    switch (way) {
+        case 0: measure<float, Eigen::RowMajor>(s, rate, kernels_only, tiles); break;
+        case 1: measure<double, Eigen::RowMajor>(s, rate, kernels_only, tiles); break;
+        case 2: measure<float, Eigen::ColMajor>(s, rate, kernels_only, tiles); break;
+        default: measure<double, Eigen::ColMajor>(s, rate, kernels_only, tiles); break;
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (argc >= 6 && std::string_view(argv[1]) == "product") {
+        const std::string_view order = argv[2];
+        const std::string_view type = argv[3];
+        try {
+            measure_way((order == "columns" ? 2 : 0) + (type == "f64" ? 1 : 0),
+                        shape::named(argv[4], std::stoll(argv[5])), copy_rate(), false, argc > 6 ? argv[6] : "");
+        } catch (const std::exception& e) {
+            std::fprintf(stderr, "%s\n", e.what());
+            return 1;
+        }
+        return 0;
+    }
     otimes::bench::sizes of;
     of.room = 400000;
     of.elements = {3000000, 8000000, 12000000};
@@ -163,12 +210,7 @@ int main(int argc, char** argv) {
             if (i % parts != part) {
                 continue;
             }
-            switch (way) {
-                case 0: measure<float, Eigen::RowMajor>(s, rate, kernels_only); break;
-                case 1: measure<double, Eigen::RowMajor>(s, rate, kernels_only); break;
-                case 2: measure<float, Eigen::ColMajor>(s, rate, kernels_only); break;
-                default: measure<double, Eigen::ColMajor>(s, rate, kernels_only); break;
-            }
+            measure_way(way, s, rate, kernels_only);
         }
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s\n", e.what());

@@ -565,7 +565,7 @@ struct sliced_multiply_arguments {  // as in kernels/generic_sliced_multiply.cuh
     alignas(sizeof(Accumulator)) Accumulator beta;
     long long p_extent, q_extent, x_p_stride, f_p_stride, f_q_stride, y_q_stride;
     long long free_extent[16], x_stride[16], y_stride[16], f_stride[16];
-    int free_count, q_position;
+    int free_count, q_position, lanes_log2;
     bool conjugate_x, conjugate_f;
 };
 
@@ -677,6 +677,7 @@ void check_generic(const char* name, CUfunction function, CUstream stream, check
             }
             a.free_count = n;
             a.q_position = s.q_position;
+            a.lanes_log2 = offset == 0 ? 0 : offset == 1 ? 3 : offset == 3 ? 5 : 4;  // of 256, 256, 96, 256 threads
             a.p_extent = s.P;
             a.q_extent = s.Q;
             a.alpha = Accumulator(real(s.alpha));

@@ -641,6 +641,36 @@ TEST_CASE("long factors go by blocks, where their kernel can be compiled; what t
     }
 }
 
+TEST_CASE("few long sums: several threads for each, as the plan says, with slabs and without") {
+    const auto lanes = [](std::int64_t rows, const options& wishes = {}) {
+        std::vector<std::int32_t> of;
+        for (const launch& l : launches_of(rows, {{659, 659}}, dtype::f64, true, wishes).slab) {
+            REQUIRE(l.kind == launch_kind::sliced);
+            of.push_back(l.sliced.lanes_log2);
+            sliced_arguments<double> a;
+            const argument_block block = make_arguments(l);
+            REQUIRE(block.bytes.size() == sizeof(a));
+            std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+            CHECK(a.lanes_log2 == l.sliced.lanes_log2);
+        }
+        return of;
+    };
+    CHECK(lanes(2) == std::vector<std::int32_t>{5});
+    CHECK(lanes(20) == std::vector<std::int32_t>{4});  // 13180 sums
+    options repeatable;
+    repeatable.deterministic = true;
+    CHECK(lanes(2, repeatable) == std::vector<std::int32_t>{0});
+    // A plan that names what no block has.
+    planner_test::program p = planner_test::rows_program(2, {planner_test::factor(659, 659)}, dtype::f64);
+    for (tensor& t : p.tensors) t.space = t.binding >= 0 ? memory_space::device : memory_space::host;
+    plan made = make_plan(p, gpu_machine(h200()));
+    REQUIRE(made.passes.front().tile.slices == 32);
+    for (const auto& [threads, log2] : {std::pair{0, 0}, std::pair{-5, 0}, std::pair{3, 1}, std::pair{4096, 5}}) {
+        made.passes.front().tile.slices = threads;
+        CHECK(lower_to_launches(made, h200()).slab.front().sliced.lanes_log2 == log2);
+    }
+}
+
 TEST_CASE("outer groups stage what they store where the rows of Y begin at any element") {
     const auto staged = [](std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
                            dtype type, const gpu_description& gpu = h200()) {
@@ -811,7 +841,7 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
         if (launches != nullptr) *launches = list.slab.size();
     };
     gpu_description small = h200();
-    small.shared_bytes_per_block = 1200;  // several passes
+    small.shared_bytes_per_block = 1000;  // several passes
     small.cluster_blocks = 1;
     for (int bits = 0; bits < 12; ++bits) {
         CAPTURE(bits);

@@ -42,13 +42,14 @@ public:
 
     // @param shape decides the factors' extents, `variant` everything else.
     random_program(std::uint64_t shape, std::uint64_t variant) : random_(shape) {
-        const std::int64_t extents_to_choose[] = {2, 3, 4, 5, 7, 8, 8, 12, 16, 16, 24, 32};
+        const std::int64_t extents_to_choose[] = {2, 3, 4, 5, 7, 8, 8, 12, 16, 16, 21, 24, 32, 37, 64, 100, 129};
+        const auto pick = [&] { return extents_to_choose[random_.integer(0, std::ssize(extents_to_choose) - 1)]; };
         const std::int64_t count = random_.integer(1, 4);
         const bool alike = one_of(3), square = !one_of(3);
-        std::int64_t p = extents_to_choose[random_.integer(0, 11)], q = p, all = 1;
+        std::int64_t p = pick(), q = p, all = 1;
         for (std::int64_t i = 0; i < count; ++i) {
-            if (i > 0 && !alike) p = q = extents_to_choose[random_.integer(0, 11)];
-            if (!square && one_of(2)) q = extents_to_choose[random_.integer(0, 11)];
+            if (i > 0 && !alike) p = q = pick();
+            if (!square && one_of(2)) q = pick();
             if (i > 0 && all * std::max(p, q) > 1024) break;
             all *= std::max(p, q);
             factors_.push_back({p, q});

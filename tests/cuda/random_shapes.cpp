@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Products of random shapes on a device against a chain of dense products by Eigen in double: one to five factors of 1 to 130, square or
-// not, both sides and storage orders, `=`, `+=`, `-=`, adjoints. Each shape compiles kernels of its own, a second or two.
+// not, both sides and storage orders, `=`, `+=`, `-=`, adjoints, all element types. Each shape compiles kernels of its own, a second or two.
 // OTIMES_TEST_SEED (else 1) draws others, for OTIMES_TEST_SECONDS (else 20).
 #include <doctest/doctest.h>
 
@@ -47,6 +47,37 @@ matrix<Wide, 1> chain(matrix<Wide, 1> x, const std::vector<matrix<Wide, 0>>& fac
     return x;
 }
 
+template <class Scalar>
+constexpr bool is_narrow = std::is_same_v<Scalar, otimes::half> || std::is_same_v<Scalar, otimes::bfloat16>;
+
+// In double, or double's complex type. 16-bit elements have a conversion to float alone.
+template <class Wide, int Order, class Matrix>
+matrix<Wide, Order> widened(const Matrix& m) {
+    if constexpr (is_narrow<typename Matrix::Scalar>) {
+        return m.template cast<float>().template cast<Wide>();
+    } else {
+        return m.template cast<Wide>();
+    }
+}
+
+template <class Scalar, int Order>
+matrix<Scalar, Order> random_elements(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+    if constexpr (is_narrow<Scalar>) {
+        return random_matrix<matrix<float, Order>>(rows, cols, seed).template cast<Scalar>();
+    } else {
+        return random_matrix<matrix<Scalar, Order>>(rows, cols, seed);
+    }
+}
+
+template <class Scalar>
+double epsilon_of() {
+    if constexpr (is_narrow<Scalar>) {
+        return std::is_same_v<Scalar, otimes::half> ? 0x1p-10 : 0x1p-7;
+    } else {
+        return std::numeric_limits<support::real_t<Scalar>>::epsilon();
+    }
+}
+
 template <class Scalar, int XOrder, int YOrder>
 void run(std::uint64_t seed) {
     static constexpr std::int64_t extents[] = {1,  2,  2,  3,  4,  4,  5,  6,  7,   8,   8,  9,  10,
@@ -78,14 +109,14 @@ void run(std::uint64_t seed) {
     std::vector<matrix<Scalar, 0>> factors;
     std::vector<matrix<wide, 0>> applied;
     for (std::size_t k = 0; k < s.p.size(); ++k) {
-        const auto f = random_matrix<matrix<Scalar, 0>>(s.p[k], s.q[k], ++seed);
+        const auto f = random_elements<Scalar, 0>(s.p[k], s.q[k], ++seed);
         const matrix<Scalar, 0> of_k = left ? matrix<Scalar, 0>(f.transpose()) : f;
-        applied.push_back(f.template cast<wide>());
+        applied.push_back(widened<wide, 0>(f));
         factors.push_back(adjoint ? matrix<Scalar, 0>(of_k.adjoint()) : of_k);
     }
     const std::vector<DeviceMatrix<Scalar>> on_device(factors.begin(), factors.end());
-    const auto rows = random_matrix<matrix<Scalar, 1>>(s.rows, s.inputs(), ++seed);
-    const auto before = random_matrix<matrix<Scalar, 1>>(s.rows, s.outputs(), ++seed);
+    const auto rows = random_elements<Scalar, 1>(s.rows, s.inputs(), ++seed);
+    const auto before = random_elements<Scalar, 1>(s.rows, s.outputs(), ++seed);
     const auto turned = [left](const auto& m) {
         return left ? matrix<Scalar, YOrder>(m.transpose()) : matrix<Scalar, YOrder>(m);
     };
@@ -101,16 +132,16 @@ void run(std::uint64_t seed) {
     };
     const auto op = adjoint ? K.adjoint() : K;
     left ? evaluate(op * dX) : evaluate(dX * op);
-    matrix<wide, 1> want = chain<wide>(rows.template cast<wide>(), applied);
+    matrix<wide, 1> want = chain<wide>(widened<wide, 1>(rows), applied);
     want *= form == 1 ? 1.0 : form == 2 ? -2.0 : -1.0;
-    if (form > 0) want += before.template cast<wide>();
+    if (form > 0) want += widened<wide, 1>(before);
     const matrix<Scalar, YOrder> got = dY.to_host();
     const matrix<wide, YOrder> expected = left ? matrix<wide, YOrder>(want.transpose()) : matrix<wide, YOrder>(want);
-    const double epsilon = std::numeric_limits<support::real_t<Scalar>>::epsilon();
     // Roundings of each mode, and of the oracle, grow with the square root of its length.
     double roundings = 4;
     for (const std::int64_t p : s.p) roundings += std::sqrt(static_cast<double>(p));
-    CHECK((got.template cast<wide>() - expected).norm() <= roundings * epsilon * (expected.norm() + before.norm()));
+    const double size = expected.norm() + widened<wide, 1>(before).norm();
+    CHECK((widened<wide, YOrder>(got) - expected).norm() <= roundings * epsilon_of<Scalar>() * size);
 }
 
 }  // namespace
@@ -126,7 +157,7 @@ TEST_CASE("products of random shapes [long]" * needs_gpu()) {
     std::uint64_t seed = first;
     for (; std::chrono::steady_clock::now() - begin < limit; ++seed) {
         CAPTURE(seed);
-        switch (seed % 8) {
+        switch (seed % 10) {
             case 0: run<float, 0, 0>(seed); break;
             case 1: run<float, 1, 1>(seed); break;
             case 2: run<double, 0, 0>(seed); break;
@@ -134,7 +165,9 @@ TEST_CASE("products of random shapes [long]" * needs_gpu()) {
             case 4: run<float, 0, 1>(seed); break;
             case 5: run<double, 1, 0>(seed); break;
             case 6: run<std::complex<float>, 1, 1>(seed); break;
-            default: run<std::complex<double>, 0, 0>(seed);
+            case 7: run<std::complex<double>, 0, 0>(seed); break;
+            case 8: run<otimes::half, 0, 0>(seed); break;
+            default: run<otimes::bfloat16, 1, 1>(seed);
         }
     }
     MESSAGE("random shapes of seeds " << first << " to " << seed - 1);

@@ -47,7 +47,7 @@ void run(unsigned grid, unsigned threads, bool backwards, const Kernel& kernel) 
 
 TEST_CASE_TEMPLATE("one mode of any stride", Scalar, float, double, c64, c128) {
     // X[f1, p, f2], Y[f2, f1, q] (other order), F[f2 shared or not, p, q] transposed, negative stride of X's f1.
-    constexpr index f1 = 3, f2 = 5, p = 7, q = 4;
+    constexpr index f1 = 3, f2 = 5, p = 21, q = 4;
     for (const bool own_factors : {false, true}) {
         for (const bool adds : {false, true}) {
             CAPTURE(own_factors);
@@ -99,8 +99,15 @@ TEST_CASE_TEMPLATE("one mode of any stride", Scalar, float, double, c64, c128) {
             if (!adds) {
                 std::fill(y.begin(), y.end(), make<Scalar>({std::numeric_limits<double>::quiet_NaN(), 0}));
             }
-            run(2, 32, adds, [&a] { generic_sliced_multiply(a); });
-            CHECK(relative_distance(widened(y), want) <= tolerance<Scalar>);
+            const std::vector<Scalar> y_before = y;
+            for (const int lanes_log2 :
+                 {0, 1, 3, 5}) {  // up to as many as the block has threads, and more than there are p
+                CAPTURE(lanes_log2);
+                a.lanes_log2 = lanes_log2;
+                y = y_before;
+                run(2, 32, adds, [&a] { generic_sliced_multiply(a); });
+                CHECK(relative_distance(widened(y), want) <= tolerance<Scalar>);
+            }
             // No p: beta * Y.
             a.p_extent = 0;
             const std::vector<wide> before = widened(y);

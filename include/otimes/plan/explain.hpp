@@ -224,8 +224,9 @@ OTIMES_ON_DEMAND inline std::string place_text(const program& source, std::int32
 /// What a tile is: lanes, the way it is loaded and stored, and its bytes; or a block of a GPU.
 OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) {
     switch (p.kernel) {
-        case pass_kernel::step:
-        case pass_kernel::gpu_generic: return "-";
+        case pass_kernel::step: return "-";
+        case pass_kernel::gpu_generic:
+            return p.tile.slices > 1 ? std::to_string(p.tile.slices) + " threads a sum" : "-";
         case pass_kernel::gpu_blocked: return "blocks of 128 fibres";
         case pass_kernel::gpu_trailing:
         case pass_kernel::gpu_outer: {

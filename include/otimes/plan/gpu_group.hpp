@@ -681,6 +681,39 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_tile> read_tile(std::strin
     return t;
 }
 
+// --- what its threads have to do ------------------------------------------------------------------------------------
+
+/// How well a trip's fibres fill those who take them.
+struct trip_use {
+    double filled = 1;  ///< share of the fibres that a warp takes at once which there are
+    double busy = 1;    ///< share of the warps that have fibres to take
+};
+
+/// Fibres of a trip in a tile, of which each mode that an earlier trip replaced has its new extent.
+OTIMES_ON_DEMAND inline std::int64_t fibres_of_trip(const gpu_group& g, std::size_t at) {
+    std::int64_t fibres = static_cast<std::int64_t>(g.tile.rows) * g.tile.run;
+    for (std::int32_t level = 1; level <= g.modes(); ++level) {
+        const std::size_t by = g.trip_of(level);
+        fibres *= by == at ? 1 : by < at ? g.q_of(level) : g.p_of(level);
+    }
+    return fibres / g.tile.cluster;
+}
+
+OTIMES_ON_DEMAND inline trip_use use_of_trip(const gpu_group& g, std::size_t at) {
+    const gpu_trip& trip = g.tile.trips[at];
+    if (trip.matrix && (trip.warpgroup || trip.count > 1 || is_complex(g.type))) {
+        return {};
+    }
+    const auto rounds = [](std::int64_t n, std::int64_t at_once) { return (n + at_once - 1) / at_once; };
+    const std::int64_t fibres = (std::max)(std::int64_t{1}, fibres_of_trip(g, at)) * (trip.matrix ? 1 : trip.split);
+    const std::int64_t at_once = !trip.matrix || group_memory::words_of(g.type) == 1 ? 32 : 16;
+    const std::int64_t shares = rounds(fibres, at_once);  // of warps
+    const std::int64_t warps = shares * (trip.matrix ? trip.split : 1);
+    const std::int64_t all_warps = g.tile.threads / 32;
+    return {static_cast<double>(fibres) / static_cast<double>(shares * at_once),
+            static_cast<double>(warps) / static_cast<double>(rounds(warps, all_warps) * all_warps)};
+}
+
 // --- where a group lies -----------------------------------------------------------------------------------------------
 
 /// The place of a group of pass modes: `contracted[k]` says which modes it replaces. They must be neighbours that are nested

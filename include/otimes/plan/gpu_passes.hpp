@@ -8,7 +8,7 @@
 ///     of a cluster may share one;
 ///   - gpu_outer: prod(P) runs of `tile.run` contiguous elements, runs of at least 32 bytes (one sector);
 ///   - gpu_blocked: panels of X and of one long factor, any strides (gpu_blocks.hpp);
-///   - gpu_generic: nothing; one output element per thread and any strides.
+///   - gpu_generic: nothing; any strides, one output element per thread, or for a few threads (gpu_generic.hpp).
 #pragma once
 
 #include <algorithm>
@@ -28,6 +28,7 @@
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/gpu_blocks.hpp>
+#include <otimes/plan/gpu_generic.hpp>
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/gpu_pieces.hpp>
 #include <otimes/plan/gpu_reductions.hpp>
@@ -139,6 +140,8 @@ struct gpu_setting {
     bool single = false;     ///< float products may be single TF32 ones
     bool in_l2 = false;      ///< intermediates stay in L2
     bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
+    bool one_order = false;  ///< a sum's order depends on its length alone
+    bool sums = false;       ///< a pass may go sum by sum though a tile can be had: nothing is joined with its kernel
     bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
     bool in_pieces = false;  ///< with on_chip: a piece may do
 };
@@ -158,9 +161,6 @@ OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, st
     }
     if (kernel == sweep_kernel::mma_f64) {
         return extent >= 128 ? 0.54 : extent >= 64 ? 0.45 : extent >= 32 ? 0.42 : extent >= 16 ? 0.33 : 0.23;
-    }
-    if (kernel == sweep_kernel::scalar) {
-        return 0.08;  // of long sums: an element of the result a thread
     }
     // Beyond registers several threads share a fibre, and each reads all of it.
     return is_complex(type) ? 0.6 : extent > 64 ? 0.18 : extent > 48 ? 0.30 : extent > 32 ? 0.38 : 0.45;
@@ -184,6 +184,22 @@ OTIMES_ON_DEMAND inline double unit_work(const sweep& s, dtype type) {
         return static_cast<double>(group_memory::round_up_to(n, granule)) / static_cast<double>(n);
     };
     return filled(s.p_extent) * filled(s.q_extent);
+}
+
+/// Leaves a pass of one mode no tile, at the time predicted for a kernel without one.
+OTIMES_ON_DEMAND OTIMES_COLD inline void give_up_tile(dtype type, double elements_in, double bound_seconds,
+                                                      double predicted_seconds, pass& p) {
+    const sweep& s = p.sweeps.front();
+    p.tile = {};
+    p.shared_bytes = 0;
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    p.bytes = static_cast<std::int64_t>(
+                  elements_in * static_cast<double>(element_bytes(type)) *
+                  (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent))) +
+              s.p_extent * s.q_extent * element_bytes(type);
+    p.bound_seconds = bound_seconds;
+    p.predicted_seconds = predicted_seconds;
 }
 
 /// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has.
@@ -219,18 +235,30 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting,
     if ((std::max)(seconds, bound) >= p.predicted_seconds) {
         return;
     }
+    give_up_tile(type, elements_in, bound, (std::max)(seconds, bound), p);
     p.kernel = pass_kernel::gpu_blocked;
-    p.tile = {};
-    p.shared_bytes = 0;
-    p.lane_mode = -1;
-    p.lane_count = 1;
-    p.bytes = static_cast<std::int64_t>(
-                  elements_in * static_cast<double>(element_bytes(type)) *
-                  (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent))) +
-              s.p_extent * s.q_extent * element_bytes(type);
-    p.bound_seconds = bound;
-    p.predicted_seconds = (std::max)(seconds, bound);
     s.kernel = kernel->arithmetic;
+}
+
+/// Makes a pass of one mode go sum by sum, where that is predicted to be faster than the tile it has: few long sums, which leave most of a tile's
+/// threads without work.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_sums(const gpu_setting& setting, dtype type, double elements_in,
+                                                   double elements_out, double slabs, double seconds_memory, pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    sweep& s = p.sweeps.front();
+    const std::int32_t threads = threads_of_sum(type, s.p_extent, static_cast<std::int64_t>(elements_out));
+    const double bound =
+        (std::max)(seconds_memory, static_cast<double>(p.flops) / peak_of(sweep_kernel::scalar, type, gpu));
+    const double seconds =
+        (std::max)(bound, generic_seconds(type, s.p_extent, elements_out, threads, seconds_memory, gpu)) +
+        slabs * gpu.launch_seconds;
+    if (1.3 * seconds >= p.predicted_seconds) {  // predictions of so few microseconds differ by that much
+        return;
+    }
+    give_up_tile(type, elements_in, bound, seconds, p);
+    p.kernel = pass_kernel::gpu_generic;
+    p.tile.slices = threads;
+    s.kernel = sweep_kernel::scalar;
 }
 
 /// Chooses kernel and tile of an outlined pass (`forced`: the tile that it must have) and predicts it:
@@ -265,6 +293,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     bool one_by_one = false;                               // rows or runs begin where no whole access may
     double in_tiles = 1;                                   // of each lane, of which the last tile has but some
     std::vector<std::int32_t> splits(p.sweeps.size(), 1);  // threads or warps that share a fibre of each sweep
+    std::vector<trip_use> uses(p.sweeps.size());
     const std::optional<group_place> place = p.sweeps.empty() ? std::nullopt : place_of_group(p.modes, contracted);
     if (place && (forced == nullptr || !forced->trips.empty())) {
         group_request request;
@@ -306,7 +335,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         } else {
             chosen = chosen_group{without_tile(request), 0};
             chosen->group.tile = *forced;
-            if (!why_illegal(chosen->group, gpu).empty() || !suits(chosen->group, request)) {
+            if (!why_illegal(chosen->group, gpu).empty() || !may_serve(chosen->group, request)) {
                 chosen.reset();
             }
         }
@@ -330,6 +359,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             for (sweep& s : p.sweeps) {
                 const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
                 splits[static_cast<std::size_t>(&s - p.sweeps.data())] = trip.split;
+                uses[static_cast<std::size_t>(&s - p.sweeps.data())] =
+                    use_of_trip(g, g.trip_of(level_of[static_cast<std::size_t>(s.mode)]));
                 s.kernel = !trip.matrix                   ? sweep_kernel::fibre
                            : is_widened(type) || g.single ? sweep_kernel::mma_tf32
                            : single                       ? sweep_kernel::mma_split
@@ -340,6 +371,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     double flops = 0;
     double seconds_at_peak = 0;
     double seconds_compute = 0;
+    double seconds_alone = 0;  // as at the peak, of a block that has a multiprocessor's part to itself
     double elements = elements_in;
     double factor_bytes = 0;
     const bool mixed = std::ranges::any_of(p.sweeps, [](const sweep& s) { return !is_unit(s.kernel); });
@@ -359,7 +391,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
                    s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
             share *= 0.5;  // warps that share fibres of 80 to 192 (measured)
         }
+        // Lanes without a fibre take their time; of warps without one other blocks take over what they can, of the unit's all.
+        const trip_use& use = uses[static_cast<std::size_t>(&s - p.sweeps.data())];
+        if (!is_unit(s.kernel) && copies == 0) {
+            share *= std::sqrt(use.busy) * std::pow((std::min)(1.0, p.tile.threads * p.tile.blocks / 512.0), 0.25);
+        }
+        share *= use.filled / (work > 1 ? 1 : in_tiles);
         seconds_compute += work * one / (peak * share);
+        seconds_alone += work * one * in_tiles / (peak * use.filled * use.busy);
         elements *= static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent);
         factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
     }
@@ -376,10 +415,12 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
     double seconds = std::hypot(seconds_memory, seconds_compute);
     if (p.kernel == pass_kernel::gpu_generic) {
-        seconds = p.sweeps.size() > 1
-                      ? std::numeric_limits<double>::infinity()  // it does one mode at a time
-                      : (std::max)({4.0 * seconds_memory, seconds_compute,
-                                    40e-9 * static_cast<double>(p.sweeps.empty() ? 0 : p.sweeps.front().p_extent)});
+        const std::int64_t length = p.sweeps.empty() ? 0 : p.sweeps.front().p_extent;
+        if (!setting.one_order) {
+            p.tile.slices = threads_of_sum(type, length, static_cast<std::int64_t>(elements_out));
+        }
+        seconds = p.sweeps.size() > 1 ? std::numeric_limits<double>::infinity()  // it does one mode at a time
+                                      : generic_seconds(type, length, elements_out, p.tile.slices, seconds_memory, gpu);
     } else {
         const double multiprocessors = (std::max)(1, gpu.multiprocessors);
         if (copies > 0) {
@@ -391,17 +432,22 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             const bool short_runs = p.tile.run > 1 && p.tile.run * bytes_each < 64;
             seconds = 1.5e-6 + 1.1 * (alone ? 1.6 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
         }
-        // Few tiles: a block takes 1 us to start, half of one per trip, and works at the pace of a quarter of a multiprocessor.
+        // Few tiles: a block takes 1 us to start, half of one per trip, 0.04 us for each factor element of a thread, and works at the pace of a
+        // quarter of a multiprocessor.
         const double turns = std::ceil(tiles / slabs * cluster / (multiprocessors * p.tile.blocks));
         if (copies == 0 && turns <= 2) {
             const double one_tile = 0.5e-6 * static_cast<double>(p.tile.trips.size()) +
-                                    4.0 * multiprocessors * seconds_at_peak / (std::max)(1.0, tiles) / cluster;
-            seconds = (std::max)(seconds, slabs * (1e-6 + turns * one_tile));
+                                    4.0 * multiprocessors * seconds_alone / (std::max)(1.0, tiles) / cluster;
+            const double factors = 0.04e-6 * factor_bytes / bytes_each / p.tile.threads;
+            seconds = (std::max)(seconds, slabs * (1e-6 + factors + turns * one_tile));
         }
     }
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
     if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && copies == 0 &&
         !(inner_in && setting.through_y)) {
+        if (setting.sums && forced == nullptr && p.kernel != pass_kernel::gpu_generic) {
+            take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
+        }
         take_blocks(setting, type, elements_in, slabs, seconds_memory, p);
     }
 }
@@ -419,6 +465,7 @@ public:
         gpu_.unit_f64 = may_use_unit(dtype::f64, wishes);
         gpu_.unit_f32 = may_use_unit(dtype::f32, wishes);
         gpu_.single = takes_single_products(c.type, wishes.precision);
+        gpu_.one_order = wishes.deterministic;
         gpu_.in_l2 = 2.0 * largest_intermediate(setting_) / static_cast<double>(slab.count) *
                          static_cast<double>(element_bytes(c.type)) <=
                      0.5 * static_cast<double>(gpu.l2_bytes);
@@ -426,6 +473,7 @@ public:
 
     void keep_in_l2() { gpu_.in_l2 = true; }
     void through_y(bool wish) { gpu_.through_y = wish; }
+    void may_go_sum_by_sum(bool wish) { gpu_.sums = wish; }
     void keep_on_chip(bool in_pieces) {
         gpu_.on_chip = true;
         gpu_.in_pieces = in_pieces;
@@ -729,6 +777,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
         const auto make = [&](const slab_choice& cut_by, bool through_y, bool in_l2, const gpu_choice* forced) {
             planner.emplace(c, groups, gpu, wishes, cut_by);
             planner->through_y(through_y);
+            planner->may_go_sum_by_sum(chains.size() == 1 && !wishes.deterministic);
             if (in_l2) {
                 planner->keep_in_l2();
             }
@@ -758,7 +807,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
                     forced != nullptr && !forced->parts[i].any_tile ? &forced->parts[i].tile : nullptr;
                 planner->evaluate(begin, ends[i], tile, passes.back());
                 if (passes.back().predicted_seconds == std::numeric_limits<double>::infinity() ||
-                    (tile != nullptr && passes.back().tile != *tile)) {
+                    (tile != nullptr && !tile->trips.empty() && passes.back().tile != *tile)) {
                     return false;
                 }
                 begin = ends[i];
@@ -823,7 +872,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
                     most = (std::max)(most, between + next);
                     between = next;
                 }
-                return most * element_bytes(c.type) <= wishes.workspace_limit_bytes;
+                std::int64_t factors = result.factor_elements;
+                for (const pass& one : passes) {
+                    for (const sweep& s : one.sweeps) {
+                        factors += packed_factor_elements(s, result.vector_count);
+                    }
+                }
+                return (most + factors) * element_bytes(c.type) <= wishes.workspace_limit_bytes;
             };
             if (!make(slab_of(slab_extent), false, false, nullptr) || seconds_of() >= in_y || !buffers_fit()) {
                 make(slab_of(slab_extent), true, false, nullptr);

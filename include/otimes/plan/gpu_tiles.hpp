@@ -197,15 +197,24 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
         fills_up = fills_up && (in_steps(l) || gains_filled_up(l));
     }
     const auto wants_unit = [&](std::int32_t l) { return in_steps(l) || (fills_up && gains_filled_up(l)); };
-    // Warps that share a fibre, so that each keeps few sums; 0: even the most of them would keep too many.
+    // Warps that share a fibre, so that each keeps few sums, and those that would have no fibres have work; 0: even the most of them would keep
+    // too many.
     const auto unit_split = [&](std::int32_t l, std::int64_t fibres) {
         const std::int64_t p = g.p_of(l);
         const std::int64_t q = up(g.q_of(l));
+        const std::int64_t at_once = single ? 32 : 16;
+        const std::int64_t warps_with_fibres = (fibres + at_once - 1) / at_once;
         std::int32_t split = 1;
+        const auto may_double = [&] { return split < 8 && g.tile.threads / 32 % (2 * split) == 0; };
+        // (Measured: shorter modes gain nothing, for each of these warps splits the fibres anew.)
+        const auto idle = [&] {
+            return p >= (few_tiles ? 64 : 32) && !is_complex(g.type) &&
+                   2 * split * warps_with_fibres <= g.tile.threads / 32;
+        };
         if (p % granule == 0 && g.q_of(l) % granule == 0) {
             const std::int64_t columns = single ? (g.tile.threads >= 256 ? 32 : 64) : 16;
-            while (q / split > columns && split < 8 && q % (2 * granule * split) == 0 &&
-                   g.tile.threads / 32 % (2 * split) == 0 && g.tile.cluster == 1) {
+            while ((q / split > columns || idle()) && may_double() && q % (2 * granule * split) == 0 &&
+                   g.tile.cluster == 1) {
                 split *= 2;
             }
             return split;
@@ -215,10 +224,16 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
         }
         const std::int64_t most = single ? 9 : p < 64 ? 6 : 5;
         const auto steps = [&] { return (q / granule + split - 1) / split; };
-        while (steps() > most && split < 8 && g.tile.threads / 32 % (2 * split) == 0) {
+        while (steps() > most && may_double()) {
             split *= 2;
         }
-        return steps() <= most ? split : 0;
+        if (steps() > most) {
+            return 0;
+        }
+        while (idle() && may_double() && steps() % 2 == 0) {
+            split *= 2;
+        }
+        return split;
     };
     if (by_unit && takes_pairs(g)) {
         most_held = register_words;
@@ -262,8 +277,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
                 ++trip.count;
                 ++at;
             }
-            if (trip.count == 1 && (held * words > register_words || (few_tiles && held >= 16))) {
-                // Long fibres: several threads share one, so that each keeps few sums and all have work.
+            const bool idle = fibres * 2 <= g.tile.threads && g.p_of(level) <= 8 && g.q_of(level) >= 8;
+            if (trip.count == 1 && (held * words > register_words || (few_tiles && held >= 16) || idle)) {
+                // Long fibres, or few that grow: several threads share one, so that each keeps few sums and all have work.
                 const auto part = [&] { return (g.q_of(level) + trip.split - 1) / trip.split; };
                 while (trip.split < 16 && trip.split * 2 <= g.q_of(level) && g.tile.threads % (trip.split * 2) == 0 &&
                        (part() * words > 32 || fibres * trip.split * 2 <= g.tile.threads)) {

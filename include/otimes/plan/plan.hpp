@@ -74,7 +74,8 @@ struct gpu_tile {
     std::int32_t segments = 1;  ///< parts of a tile that arrive one by one
     std::int32_t slots = 0;     ///< staged parts; 0: loaded where they are worked on
     std::int32_t cluster = 1;   ///< blocks that share a tile, cut along its first mode
-    std::int32_t slices = 1;    ///< blocks that each compute so much of the last mode's new index (trailing)
+    std::int32_t slices =
+        1;  ///< blocks that each compute so much of the last mode's new index (trailing); threads of a sum (gpu_generic)
     std::int32_t pieces =
         1;  ///< of the first mode's old index, each a tile of its own that adds to a sum over all (trailing)
     std::vector<gpu_trip> trips{};

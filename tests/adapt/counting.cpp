@@ -10,6 +10,8 @@
 using namespace adapt;
 using otimes::kron;
 
+namespace counting {  // compiled together with files that have other ones by these names
+
 namespace {
 
 // Y is 96 x 64 doubles, 48 KiB; X is as large, the factors are small.
@@ -219,3 +221,5 @@ TEST_CASE("copies of an expression share what it owns") {
         CHECK(seen.total_bytes < 64 * 64 * sizeof(double));
     }
 }
+
+}  // namespace counting

@@ -17,6 +17,8 @@ using namespace adapt;
 using otimes::identity;
 using otimes::kron;
 
+namespace near_misses {  // compiled together with files that have other ones by these names
+
 namespace {
 
 const matrix_d A = random(2, 3, 1);
@@ -226,3 +228,5 @@ TEST_CASE("fractions of permutations and identities beside integers are refused,
     CHECK_THROWS_AS(static_cast<void>(kron(X, K)), otimes::unsupported_error);
     CHECK(kron(X, 2 * identity(3)).rows() == 6);
 }
+
+}  // namespace near_misses

@@ -16,6 +16,8 @@
 using namespace adapt;
 using otimes::kron;
 
+namespace operators {  // compiled together with files that have other ones by these names
+
 namespace {
 
 using sparse = Eigen::SparseMatrix<double, Eigen::RowMajor>;
@@ -187,3 +189,5 @@ TEST_CASE("conjugate gradients on an operator") {
     }
     CHECK(worst < 1e-10L);
 }
+
+}  // namespace operators

@@ -141,7 +141,7 @@ struct gpu_setting {
     bool in_l2 = false;      ///< intermediates stay in L2
     bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
     bool one_order = false;  ///< a sum's order depends on its length alone
-    bool sums = false;       ///< a pass may go sum by sum though a tile can be had: nothing is joined with its kernel
+    bool alone = false;      ///< the program is this chain: nothing is joined with the kernel of a pass
     bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
     bool in_pieces = false;  ///< with on_chip: a piece may do
 };
@@ -214,7 +214,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting,
     request.fibres = static_cast<std::int64_t>(elements_in / static_cast<double>(s.p_extent) / slabs);
     request.may_use_unit = is_widened(type) || type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
     request.single = setting.single;
-    if (!suits_blocks(request, gpu)) {
+    // Tiles of shorter modes of several chains may share a launch (kernels/fused_sum.cuh).
+    if (!suits_blocks(request, gpu) || (!setting.alone && (std::max)(s.p_extent, s.q_extent) <= 64)) {
         return;
     }
     const std::int64_t vector = 16 / element_bytes(type);
@@ -424,7 +425,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     } else {
         const double multiprocessors = (std::max)(1, gpu.multiprocessors);
         if (copies > 0) {
-            seconds = copies * seconds_memory;
+            const double adding = p.add ? elements_out * bytes_each / (inner_out ? near : far) : 0;  // reading Y first
+            seconds = copies * (seconds_memory - adding) + adding;
         } else {
             // One block a multiprocessor with nothing on its way waits for every load; short runs fetch part of a sector's
             // neighbours in vain. What was not measured must promise a tenth more.
@@ -445,7 +447,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
     if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && copies == 0 &&
         !(inner_in && setting.through_y)) {
-        if (setting.sums && forced == nullptr && p.kernel != pass_kernel::gpu_generic) {
+        if (setting.alone && !setting.one_order && forced == nullptr && p.kernel != pass_kernel::gpu_generic) {
             take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
         }
         take_blocks(setting, type, elements_in, slabs, seconds_memory, p);
@@ -473,7 +475,7 @@ public:
 
     void keep_in_l2() { gpu_.in_l2 = true; }
     void through_y(bool wish) { gpu_.through_y = wish; }
-    void may_go_sum_by_sum(bool wish) { gpu_.sums = wish; }
+    void stands_alone(bool does) { gpu_.alone = does; }
     void keep_on_chip(bool in_pieces) {
         gpu_.on_chip = true;
         gpu_.in_pieces = in_pieces;
@@ -777,7 +779,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
         const auto make = [&](const slab_choice& cut_by, bool through_y, bool in_l2, const gpu_choice* forced) {
             planner.emplace(c, groups, gpu, wishes, cut_by);
             planner->through_y(through_y);
-            planner->may_go_sum_by_sum(chains.size() == 1 && !wishes.deterministic);
+            planner->stands_alone(chains.size() == 1);
             if (in_l2) {
                 planner->keep_in_l2();
             }

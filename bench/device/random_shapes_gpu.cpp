@@ -182,6 +182,10 @@ int main(int argc, char** argv) {
     if (argc >= 6 && std::string_view(argv[1]) == "product") {
         const std::string_view order = argv[2];
         const std::string_view type = argv[3];
+        if ((order != "rows" && order != "columns") || (type != "f32" && type != "f64")) {
+            std::fprintf(stderr, "usage: random_shapes_gpu product rows|columns f32|f64 FACTORS ROWS [PLAN]\n");
+            return 2;
+        }
         try {
             measure_way((order == "columns" ? 2 : 0) + (type == "f64" ? 1 : 0),
                         shape::named(argv[4], std::stoll(argv[5])), copy_rate(), false, argc > 6 ? argv[6] : "");

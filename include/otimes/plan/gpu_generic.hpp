@@ -17,7 +17,7 @@
 namespace otimes::planning {
 
 /// Threads that share each of `sums` sums of `length` products: a power of two up to 32, so that each adds eight and more, and all of them
-/// together are no more than run side by side. Of the whole product's sums, so that slabs change no bit.
+/// together are no more than run side by side. Of the whole plan's sums, so that its slabs change no bit; other rows than these may.
 OTIMES_ON_DEMAND inline std::int32_t threads_of_sum(dtype type, std::int64_t length, std::int64_t sums) noexcept {
     const std::int64_t bytes = (std::max)(4, static_cast<int>(element_bytes(type)));
     const std::int64_t side_by_side = 32768 * bytes;  // longer elements hide their latency with more threads

@@ -699,6 +699,10 @@ OTIMES_ON_DEMAND inline std::int64_t fibres_of_trip(const gpu_group& g, std::siz
     return fibres / g.tile.cluster;
 }
 
+/// Fibres that a warp of the matrix unit takes at once: kernels/matrix_trip.cuh.
+OTIMES_ON_DEMAND inline std::int64_t unit_fibres(dtype type) { return accumulator_of(type) == dtype::f32 ? 32 : 16; }
+
+/// The use of trip `at`; of pairs of modes, warpgroups and complex numbers by the unit it is not known, and counted as full. @pre a legal tile
 OTIMES_ON_DEMAND inline trip_use use_of_trip(const gpu_group& g, std::size_t at) {
     const gpu_trip& trip = g.tile.trips[at];
     if (trip.matrix && (trip.warpgroup || trip.count > 1 || is_complex(g.type))) {
@@ -706,7 +710,7 @@ OTIMES_ON_DEMAND inline trip_use use_of_trip(const gpu_group& g, std::size_t at)
     }
     const auto rounds = [](std::int64_t n, std::int64_t at_once) { return (n + at_once - 1) / at_once; };
     const std::int64_t fibres = (std::max)(std::int64_t{1}, fibres_of_trip(g, at)) * (trip.matrix ? 1 : trip.split);
-    const std::int64_t at_once = !trip.matrix || group_memory::words_of(g.type) == 1 ? 32 : 16;
+    const std::int64_t at_once = trip.matrix ? unit_fibres(g.type) : 32;
     const std::int64_t shares = rounds(fibres, at_once);  // of warps
     const std::int64_t warps = shares * (trip.matrix ? trip.split : 1);
     const std::int64_t all_warps = g.tile.threads / 32;

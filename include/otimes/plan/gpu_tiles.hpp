@@ -202,8 +202,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
     const auto unit_split = [&](std::int32_t l, std::int64_t fibres) {
         const std::int64_t p = g.p_of(l);
         const std::int64_t q = up(g.q_of(l));
-        const std::int64_t at_once = single ? 32 : 16;
-        const std::int64_t warps_with_fibres = (fibres + at_once - 1) / at_once;
+        const std::int64_t warps_with_fibres = (fibres + unit_fibres(g.type) - 1) / unit_fibres(g.type);
         std::int32_t split = 1;
         const auto may_double = [&] { return split < 8 && g.tile.threads / 32 % (2 * split) == 0; };
         // (Measured: shorter modes gain nothing, for each of these warps splits the fibres anew.)

@@ -414,6 +414,26 @@ TEST_CASE("square chains need no workspace for intermediates: they lie in Y; sum
     CHECK(sum.passes.back().add);
 }
 
+TEST_CASE("neighbours of what the planner chose can be forced, also where runs are longer than what there is") {
+    int longer = 0;
+    for (const std::int64_t rows : {3, 5, 9, 23}) {
+        const otimes::program p = on_device(
+            rows_program(rows, {factor(23, 23), factor(39, 39), factor(38, 38), factor(26, 26)}, dtype::f32, true));
+        const plan chosen = planned(p, otimes::h200());
+        auto choice = otimes::planning::choice_of(chosen).value();
+        for (std::size_t i = 0; i < chosen.passes.size(); ++i) {
+            const otimes::pass& one = chosen.passes[i];
+            if (one.tile.run > one.modes.back().extent_in && one.tile.blocks > 1) {
+                choice.parts[i].tile.blocks -= 1;
+                ++longer;
+            }
+        }
+        const plan forced = otimes::planning::plan_on_gpu(p, otimes::h200(), {}, choice.slab_extent, &choice);
+        CHECK(otimes::planning::choice_of(forced) == choice);
+    }
+    CHECK(longer > 0);
+}
+
 TEST_CASE("adding to Y costs a reading of Y, not a share of the arithmetic") {
     chain_spec adding;
     adding.type = dtype::f32;

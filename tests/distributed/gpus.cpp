@@ -294,7 +294,8 @@ TEST_CASE("a pass leaves its output in several matrices [gpus]") {
         check_scattered<double>(c);
     }
     check_scattered<float>({2, {8, 16, 64, 64}, {8, 16, 64, 64}, 4, 0, 1});
-    check_scattered<float>({1, {2, 128, 128}, {2, 128, 128}, 2, 0, 1});
+    // Fewer fibres of 128 go by a kernel that stores into one matrix (plan/gpu_blocks.hpp).
+    check_scattered<float>({4, {64, 128, 128}, {64, 128, 128}, 2, 0, 1});
     check_scattered<double>({1, {4, 8, 32, 32}, {4, 8, 32, 32}, 2, 1, 0});
 }
 

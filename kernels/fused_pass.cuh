@@ -127,7 +127,7 @@ __host__ __device__ constexpr bool factors_alike() {
 }
 
 // Groups whose factors go to shared memory by asynchronous copies, in few instructions a piece. A kernel of few tiles waits for them: taking
-// apart the index of every element took half of the time of 52x65 to 50x20 (docs/performance_gpu.md). Few elements a thread of
+// apart the index of every element took half of the time of 52x65 to 50x20 (docs/notebook/gpu.md). Few elements a thread of
 // factors of several sizes are read into registers faster.
 template <class Group>
 __host__ __device__ constexpr bool copies_factors() {

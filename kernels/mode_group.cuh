@@ -389,7 +389,7 @@ struct mode_group {
 
     // Refilling: in the last trip each thread sends for the next tile's words in the place of those that it alone reads, as soon as it
     // has read them, so that the next tile arrives while this one's products are computed and stored, in the same shared memory. Only
-    // where that was measured to gain (docs/performance_gpu.md): modes of 32 by the matrix unit, in double with one block a multiprocessor;
+    // where that was measured to gain (docs/notebook/gpu.md): modes of 32 by the matrix unit, in double with one block a multiprocessor;
     // the other groups' blocks hide each other's loads, and more of them on their way slow the stores.
     __host__ __device__ static constexpr bool is_square() {
         for (int i = 0; i < P::count; ++i)

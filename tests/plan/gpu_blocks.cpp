@@ -114,7 +114,7 @@ TEST_CASE("blocks: as wide as Q wants, narrow where there are few") {
         CHECK(seconds >= last);
         last = seconds;
     }
-    // Measured on an H200 (docs/performance_gpu.md), milliseconds: within a half.
+    // Measured on an H200 (docs/notebook/gpu.md), milliseconds: within a half.
     const auto near = [](dtype type, std::int64_t p, std::int64_t q, std::int64_t fibres, bool aligned,
                          double measured) {
         blocked_request r = request_of(type, p, q, fibres);

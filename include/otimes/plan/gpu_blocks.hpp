@@ -120,7 +120,7 @@ OTIMES_ON_DEMAND inline bool suits_blocks(const blocked_request& r, const gpu_de
 }
 
 /// Share of the arithmetic's peak that a long sum of aligned operands reaches, and what is left of it where they are not: measured on an H200
-/// (docs/performance_gpu.md) but for single products, which are guessed.
+/// (docs/notebook/gpu.md) but for single products, which are guessed.
 OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool aligned) noexcept {
     const double share = arithmetic == sweep_kernel::mma_f64     ? 0.62
                          : arithmetic == sweep_kernel::mma_split ? 0.46

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_tile_table.hpp
-/// The tiles of fused groups that were measured (docs/performance_gpu.md). What chooses from them: gpu_tiles.hpp.
+/// The tiles of fused groups that were measured (docs/notebook/gpu.md). What chooses from them: gpu_tiles.hpp.
 #pragma once
 
 #include <string_view>
 
 namespace otimes::planning {
 
-/// One measured choice: the best of those tried on an H200 (docs/performance_gpu.md).
+/// One measured choice: the best of those tried on an H200 (docs/notebook/gpu.md).
 struct measured_tile {
     const char* group;   ///< "f32 T 8^5": type, trailing or outer, extents (P>Q where they differ)
     std::int64_t count;  ///< rows (outer: tensors times elements below the group) that it was measured with

@@ -220,6 +220,36 @@ TEST_CASE("lanes that are not contiguous transpose; nothing contiguous gathers")
     CHECK(movement_of(p, &otimes::pass_mode::stride_in) == movement::gathering);
 }
 
+TEST_CASE("a tile that is copied holds whole registers of lanes, also where slabs end it") {
+    pass p = outer_pass();
+    p.modes = {{9, 9, 4, 4}, {4, 4, 1, 1}};  // lanes over 9 rows, vectors of 4: 12 are computed
+    p.sweeps[0].mode = 1;
+    p.lane_mode = 0;
+    p.lane_count = 9;
+    const pass_setting here{level::l1, level::l1, 1, 1};
+    const double sweep_of_12 = 2 * 4 * 48 / (1e9 * 0.85 / 3);
+    CHECK(cost_of(p, round_numbers(), dtype::f32, here).compute_seconds ==
+          doctest::Approx(sweep_of_12 + 1e-7 + 72 * 6 / 1e9));
+    p.lane_count = 8;  // 8 and 1: two tiles that are taken one by one, 12 lanes as before
+    CHECK(cost_of(p, round_numbers(), dtype::f32, here).compute_seconds ==
+          doctest::Approx(sweep_of_12 + 2e-7 + 72 * 6 / 1e9));
+    p.modes[0] = {36, 36, 4, 4};  // four slabs of 9 rows: each ends with a tile of one
+    p.slab_mode = 0;
+    p.lane_count = 9;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {level::l1, level::l1, 1, 4}).compute_seconds ==
+          doctest::Approx(4 * sweep_of_12 + 4e-7 + 4 * 72 * 6 / 1e9));
+    p.lane_count = 8;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, {level::l1, level::l1, 1, 4}).compute_seconds ==
+          doctest::Approx(4 * sweep_of_12 + 8e-7 + 4 * 72 * 6 / 1e9));
+    p.modes = {{64, 64, 32, 32}, {4, 4, 8, 8}, {9, 9, 1, 1}};  // read and written where it lies: nothing is filled up
+    p.sweeps[0].mode = 1;
+    p.slab_mode = -1;
+    p.lane_mode = 2;
+    p.lane_count = 8;
+    CHECK(cost_of(p, round_numbers(), dtype::f32, here).compute_seconds ==
+          doctest::Approx(2 * 4 * 4 * 9 * 64 / (1e9 * 0.85 / 3) * vector_waste(4, 4) + 128 * 1e-7));
+}
+
 TEST_CASE("the row kernel wastes what the last vector of a row leaves empty") {
     pass p;
     p.modes = {{10, 10, 5, 5}, {5, 5, 1, 1}};

@@ -15,6 +15,7 @@
 #include <otimes/exec/executor.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/tuning_report.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -41,27 +42,6 @@ struct host_tensor {
     void* data = nullptr;
     std::int64_t element_bytes = 0;
     std::vector<mode> modes;
-};
-
-/// How otimes::tune measures.
-struct tuning_options {
-    std::int32_t most_candidates = 12;  ///< plans that are measured, the planner's own among them
-    std::int32_t repetitions = 7;       ///< medians of so many
-    bool keep_on_disk = true;           ///< in the cache folder, for later processes too
-};
-
-/// One measured plan.
-struct tuned_candidate {
-    std::string choice;      ///< text form of the passes
-    double seconds = 0;      ///< of one evaluation; 0: not measured
-    double difference = -1;  ///< from the generic kernels' result, Frobenius, relative; negative: not compared
-    bool valid = false;      ///< ran, and agrees
-};
-
-/// What otimes::tune found; `candidates` begins with the planner's own choice.
-struct tuning_report {
-    std::vector<tuned_candidate> candidates;
-    std::size_t best = 0;  ///< position of the winner
 };
 
 /// An executor whose operands may be in device memory. Any thread may use it at any time; work is queued in the order of

@@ -136,14 +136,26 @@ void enable_cpu() noexcept {
     enable_cpu_steps<Scalar>();
 }
 
-/// See the file comment. Immutable and without state of its own: scratch memory belongs to the calling thread.
+/// See the file comment. Without state of its own but for the choices that it follows: scratch memory belongs to the calling thread.
 class cpu_executor final : public executor {
 public:
     [[nodiscard]] std::string_view name() const noexcept override { return "cpu " OTIMES_TARGET_NAME; }
-    [[nodiscard]] const machine& target() const noexcept override { return host_machine(); }
+    /// The host, with the measured choices that it follows.
+    [[nodiscard]] const machine& target() const noexcept override {
+        const tuned_machine* const tuned = tuned_.load(std::memory_order_acquire);
+        return tuned != nullptr ? tuned->where : host_machine();
+    }
     [[nodiscard]] placement where() const noexcept override { return placement::cpu; }
     /// The CPU's plan, without the candidates that lost: those are for `explain`.
-    [[nodiscard]] plan plan_for(const program& p) const override { return planning::default_cpu_plan(p, target().cpu); }
+    [[nodiscard]] plan plan_for(const program& p) const override {
+        const tuned_machine* const tuned = tuned_.load(std::memory_order_acquire);
+        return tuned != nullptr ? tuned->make(p, tuned->where) : planning::default_cpu_plan(p, host_machine().cpu);
+    }
+    bool follow(const tuned_machine* choices) const override {
+        tuned_.store(choices, std::memory_order_release);
+        forget_plans();
+        return true;
+    }
 
     /// Evaluates `p`. Cost: the passes, plus about 0.1 us per pass; no heap allocation after the first run of a thread.
     /// Threads: p.threads when compiled with OpenMP and called outside a parallel region, else 1.
@@ -175,6 +187,8 @@ private:
         }
         runner(p, b, workspace, memo);
     }
+
+    mutable std::atomic<const tuned_machine*> tuned_{nullptr};
 };
 
 /// The cpu executor of this translation unit's instruction set and threading.

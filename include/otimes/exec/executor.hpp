@@ -82,7 +82,13 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Runs plans. Immutable after construction as far as its users can see: any thread may call `run` at any time.
+/// A machine with measured choices (machine::tuning), and who makes plans by them: the planner, which not every file compiles.
+struct tuned_machine {
+    machine where;
+    plan (*make)(const program&, const machine&) = nullptr;
+};
+
+/// Runs plans. Immutable after construction as far as its users can see, but for `follow`: any thread may call `run` at any time.
 class executor {
 public:
     executor() noexcept : id_(next_id()) {}
@@ -122,15 +128,24 @@ public:
         return false;
     }
 
-    /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys.
-    [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+    /// From now on `target` is that machine and plans follow its choices; plans of before are not found in the caches again. It
+    /// lives until the process ends, or another one is followed. False: this executor follows none. See otimes::tune (tune.hpp).
+    virtual bool follow([[maybe_unused]] const tuned_machine* choices) const { return false; }
+
+    /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys. Another
+    /// one where plans of before no longer hold.
+    [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(std::memory_order_relaxed); }
+
+protected:
+    /// No cache finds a plan of before again.
+    void forget_plans() const noexcept { id_.store(next_id(), std::memory_order_relaxed); }
 
 private:
     static std::uint64_t next_id() noexcept {
         static std::atomic<std::uint64_t> counter{1};
         return counter.fetch_add(1, std::memory_order_relaxed);
     }
-    std::uint64_t id_;
+    mutable std::atomic<std::uint64_t> id_;
 };
 
 namespace detail {

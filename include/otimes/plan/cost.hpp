@@ -364,12 +364,27 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const auto weight = static_cast<double>(multiply_add_weight(type));
     const double real_parts = is_complex(type) ? 2.0 : 1.0;
     const double peak = peak_flops(cpu, type);
-    const double tiles = tile_count(p);
+    double tiles = tile_count(p);
     const auto lanes = static_cast<double>(p.lane_count);
+    const movement moves_in = movement_of(p, &pass_mode::stride_in);
+    const movement moves_out = movement_of(p, &pass_mode::stride_out);
     double lane_fill = lanes;  // average lanes of a tile, the short last one included
+    double lane_waste =
+        1.0;  // lanes that are computed on over those that there are: buffers hold whole registers of them
     if (p.lane_mode >= 0) {
         const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
-        lane_fill = extent / (std::max)(1.0, std::ceil(extent / lanes));
+        // Slabs that cut the lanes end tiles, too.
+        const double parts_of_lanes = p.slab_mode == p.lane_mode ? (std::max)(1.0, where.slab_count) : 1.0;
+        const double each = extent / parts_of_lanes;
+        const double tiles_of_each = (std::max)(1.0, std::ceil(each / lanes));
+        tiles = tiles / (std::max)(1.0, std::ceil(extent / lanes)) * tiles_of_each * parts_of_lanes;
+        lane_fill = each / tiles_of_each;
+        if (moves_in != movement::direct || moves_out != movement::direct) {
+            const auto width = static_cast<double>(vector);
+            const double whole = std::floor(each / lanes);
+            const double padded = whole * std::ceil(lanes / width) + std::ceil((each - whole * lanes) / width);
+            lane_waste = width * padded / (std::max)(each, 1.0);
+        }
     }
     const level tile_level = tile_level_of(p, cpu, type, where.threads);
     const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
@@ -399,9 +414,9 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         }
         const double conflicts =
             tile_level != level::l1 && s.p_extent >= packed_fibre_extent && !packs_all ? conflict_waste : 1.0;
-        const double waste = !is_complex(type) && shares_registers(p, i, vector)
-                                 ? 8.0 / static_cast<double>(s.p_extent)
-                                 : vector_waste(run, vector, cpu.simd_bytes >= 64);
+        const double waste = !is_complex(type) && shares_registers(p, i, vector) ? 8.0 / static_cast<double>(s.p_extent)
+                             : lane_waste > 1.0                                  ? lane_waste
+                                                : vector_waste(run, vector, cpu.simd_bytes >= 64);
         const double arithmetic =
             2.0 * multiply_adds * waste * conflicts /
             (peak * (first_of_twin || second_of_twin ? twin_efficiency : sweep_efficiency(s.p_extent, s.q_extent)));
@@ -435,8 +450,6 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                : m == movement::transposing ? split_lines * transpose_flops(vector) / filled
                                             : gather_flops(vector);
     };
-    const movement moves_in = movement_of(p, &pass_mode::stride_in);
-    const movement moves_out = movement_of(p, &pass_mode::stride_out);
     // copied into the tile and out of it
     const double copied = tile_level == level::l1 ? 0.0 : (loaded + stored) * bytes_each / tile_bandwidth;
     cost.compute_seconds += overlapped((loaded * move_flops(moves_in, tile_stage_elements(p, 0)) +

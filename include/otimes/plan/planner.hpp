@@ -378,10 +378,15 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     const cpu_description& cpu = target.cpu;
     cpu_request request;
     request.threads = (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
+    double measured = 0;
     if (!wishes.deterministic) {
-        request = tuned_request(target, source, request);
+        request = tuned_request(target, source, request, measured);
     }
-    cpu_candidate chosen = with_cheapest_threads(source, cpu, request);
+    cpu_candidate chosen =
+        measured > 0 ? try_request(source, cpu, request) : with_cheapest_threads(source, cpu, request);
+    if (measured > 0) {
+        chosen.made.notes.push_back("chosen by measurement: " + seconds_text(measured) + " when it was tuned");
+    }
     if (chosen.request.threads < request.threads) {
         chosen.made.notes.push_back("1 thread of " + std::to_string(request.threads) + ": starting the others takes " +
                                     seconds_text(cpu.fork_seconds));

@@ -44,8 +44,9 @@ OTIMES_ON_DEMAND inline bool read_choice(const std::string& text, cpu_request& r
 }
 
 /// The request of the table's entry for this program, else `otherwise`. A tuned thread count never exceeds the wish.
+/// @param seconds what was measured for it; left alone where there is no entry
 OTIMES_ON_DEMAND inline cpu_request tuned_request(const machine& target, const program& source,
-                                                  const cpu_request& otherwise) {
+                                                  const cpu_request& otherwise, double& seconds) {
     if (target.tuning.empty()) {
         return otherwise;
     }
@@ -54,6 +55,7 @@ OTIMES_ON_DEMAND inline cpu_request tuned_request(const machine& target, const p
         cpu_request read;
         if (entry.program_hash == hash && read_choice(entry.choice, read)) {
             read.threads = (std::min)(read.threads, otherwise.threads);
+            seconds = entry.seconds;
             return read;
         }
     }

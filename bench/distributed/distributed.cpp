@@ -255,7 +255,7 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
 }  // namespace
 
 int main(int count, char** arguments) {
-    // Arguments: numbers of GPUs to take (none: 1, 2 and 4), and cases like columns,64^4,2 (none: all).
+    // Arguments: numbers of GPUs to take (none: 1, 2 and 4, as far as there are), and cases like columns,64^4,2 (none: all).
     std::vector<int> gpu_counts;
     std::vector<std::string> cases;
     for (int i = 1; i < count; ++i) {
@@ -271,8 +271,16 @@ int main(int count, char** arguments) {
             std::string(cut) + "," + std::to_string(c.p) + "^" + std::to_string(c.n) + "," + std::to_string(c.rows);
         return cases.empty() || std::ranges::find(cases, name) != cases.end();
     };
-    if (gpu_counts.empty()) {
-        gpu_counts = {1, 2, 4};
+    if (gpu_counts.empty() && !otimes::started_by_mpi()) {
+        for (const int gpus : {1, 2, 4}) {
+            try {
+                [[maybe_unused]] const communicator there = otimes::gpu_communicator({.gpu_count = gpus});
+                gpu_counts.push_back(gpus);
+            } catch (const otimes::device_error& fewer) {
+                std::fprintf(stderr, "not measured on %d GPUs: %s\n", gpus, fewer.what());
+                break;
+            }
+        }
     }
     const auto head = [] {
         std::printf(

@@ -31,6 +31,7 @@
 #include <otimes/exec/reference.hpp>
 #include <otimes/otimes.hpp>
 #include <otimes/plan/cpu_candidates.hpp>
+#include <otimes/plan/cpu_plan.hpp>
 #include <otimes/plan/tuning_report.hpp>
 
 namespace otimes {
@@ -73,7 +74,11 @@ public:
 
 private:
     static plan plan_by_choice(const program& p, const machine& where) {
-        return make_plan(p, where, {.placement = placement::cpu});
+        const std::uint64_t hash = hash_value(p);
+        const bool chosen =
+            std::ranges::any_of(where.tuning, [hash](const tuning_entry& entry) { return entry.program_hash == hash; });
+        return chosen ? make_plan(p, where, {.placement = placement::cpu})
+                      : planning::default_cpu_plan(p, where.cpu);  // what it would be without a table, and sooner
     }
     void follow() {
         auto next = std::make_unique<tuned_machine>();

@@ -167,16 +167,16 @@ inline void measure(const executor& e, const std::vector<planning::cpu_candidate
     for (std::size_t k = 0; k < plans.size(); ++k) {
         if (candidates[k].valid) {
             const double once = seconds_of(e, plans[k].made, b, 1);
-            counts[k] = static_cast<std::int64_t>(std::clamp(5e-4 / std::max(once, 1e-9), 1.0, 2000.0));
+            counts[k] = static_cast<std::int64_t>(std::clamp(5e-4 / (std::max)(once, 1e-9), 1.0, 2000.0));
         }
     }
-    for (std::int32_t round = 0; round < std::max(1, repetitions); ++round) {
+    for (std::int32_t round = 0; round < (std::max)(1, repetitions); ++round) {
         for (std::size_t k = 0; k < plans.size(); ++k) {
             if (!candidates[k].valid || (round > 0 && k > 0 && times[k].front() > 1.5 * fastest)) {
                 continue;
             }
             times[k].push_back(seconds_of(e, plans[k].made, b, counts[k]));
-            fastest = std::min(fastest, times[k].back());
+            fastest = (std::min)(fastest, times[k].back());
         }
     }
     for (std::size_t k = 0; k < plans.size(); ++k) {
@@ -213,8 +213,8 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
     bindings b;
     lowering<scalar> low(p, b);
     low.add_product(expression.node().node, got.view(), false, scalar(1));
-    const std::vector<planning::cpu_candidate_choice> plans =
-        planning::cpu_candidates(p, host_machine(), wishes, static_cast<std::size_t>(std::max(1, how.most_candidates)));
+    const std::vector<planning::cpu_candidate_choice> plans = planning::cpu_candidates(
+        p, host_machine(), wishes, static_cast<std::size_t>((std::max)(1, how.most_candidates)));
     if (std::ranges::none_of(plans.front().made.passes,
                              [](const pass& one) { return one.kernel == pass_kernel::cpu_tiles; })) {
         throw unsupported_error(
@@ -235,7 +235,7 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
         alone.tuning.push_back(
             {hash_value(p),
              planning::choice_text({1, false, 0, std::int64_t{1} << 40, planning::partition::one_group_each}),
-             std::numeric_limits<double>::min()});
+             (std::numeric_limits<double>::min)()});
         cpu().run(make_plan(p, alone, {.placement = placement::cpu}), other, {});
     }
     tuning_report report;

@@ -65,7 +65,7 @@ OTIMES_ON_DEMAND inline std::vector<cpu_candidate_choice> cpu_candidates(const p
     found.push_back({"", make_plan(source, target, decided)});
     const std::int32_t threads = (std::max)(1, wishes.threads > 0 ? wishes.threads : target.cpu.threads);
     // The table names its program by this value, and nothing but the entry decides then.
-    target.tuning.push_back({hash_value(source), "", std::numeric_limits<double>::min()});
+    target.tuning.push_back({hash_value(source), "", (std::numeric_limits<double>::min)()});
     const auto consider = [&](const cpu_request& request) {
         target.tuning.front().choice = choice_text(request);
         cpu_candidate_choice next{target.tuning.front().choice, {}};
@@ -109,13 +109,13 @@ OTIMES_ON_DEMAND inline std::vector<cpu_candidate_choice> cpu_candidates(const p
         return a.made.predicted_seconds < b.made.predicted_seconds;
     });
     // One of each way to fuse first, unless it is far behind; then the other slabs and lanes of the same.
-    const double far = 2.5 * (std::ranges::min)(found, {}, [](const cpu_candidate_choice& c) {
-                                 return c.made.predicted_seconds;
-                             }).made.predicted_seconds;
+    const double behind = 2.5 * (std::ranges::min)(found, {}, [](const cpu_candidate_choice& c) {
+                                    return c.made.predicted_seconds;
+                                }).made.predicted_seconds;
     std::vector<std::string> seen;
     std::stable_partition(found.begin(), found.end(), [&](const cpu_candidate_choice& c) {
         std::string way = way_to_fuse(c.made);
-        const bool fresh = std::ranges::find(seen, way) == seen.end() && c.made.predicted_seconds <= far;
+        const bool fresh = std::ranges::find(seen, way) == seen.end() && c.made.predicted_seconds <= behind;
         if (fresh) {
             seen.push_back(std::move(way));
         }

@@ -8,6 +8,7 @@
 #include <otimes/plan/gpu_candidates.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
+#include <otimes/plan/tuning.hpp>
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
@@ -87,17 +88,10 @@ double difference_of(const std::vector<double>& got, const std::vector<double>& 
 
 /// What rounding may do: two results that are each right differ by less.
 double tolerance_of(const program& p, dtype type, precision wished) {
-    double lengths = 4;
-    for (const step& s : p.steps) {
-        if (s.kind == step_kind::contract && s.factor >= 0) {
-            lengths += std::sqrt(static_cast<double>(p.modes_of(s.factor)[0].extent));
-        }
-    }
     if (planning::takes_single_products(type, wished)) {  // and the generic kernels round every mode of 16-bit elements
         return static_cast<double>(p.steps.size() + 1) * (type == dtype::bf16 ? 0x1p-8 : 0x1p-11);
     }
-    const double epsilon = type == dtype::f32 || type == dtype::c64 ? 0x1p-23 : 0x1p-52;
-    return 4 * lengths * epsilon;
+    return planning::difference_by_rounding(p, type == dtype::f32 || type == dtype::c64 ? 0x1p-23 : 0x1p-52);
 }
 
 std::string key_of_tuning(const gpu_description& gpu, const program& p) {

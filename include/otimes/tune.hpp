@@ -62,6 +62,14 @@ public:
         }
         follow();
     }
+    /// Forgets the choice for a program, where there is one.
+    void drop(std::uint64_t program_hash) {
+        const std::lock_guard lock(mutex_);
+        if (std::erase_if(entries_, [program_hash](const tuning_entry& e) { return e.program_hash == program_hash; }) >
+            0) {
+            follow();
+        }
+    }
     void clear() {
         const std::lock_guard lock(mutex_);
         entries_.clear();
@@ -135,18 +143,6 @@ double relative_difference(const result_memory<Scalar>& got, const result_memory
         }
     }
     return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-}
-
-/// What rounding may do: two right results differ by less. 4 (4 + sum of the roots of the contracted extents) epsilon.
-template <class Scalar>
-double rounding_of(const program& p) {
-    double lengths = 4;
-    for (const step& s : p.steps) {
-        if (s.kind == step_kind::contract && s.factor >= 0) {
-            lengths += std::sqrt(static_cast<double>(p.modes_of(s.factor)[0].extent));
-        }
-    }
-    return 4 * lengths * static_cast<double>(std::numeric_limits<detail::real_of<Scalar>>::epsilon());
 }
 
 inline double seconds_of(const executor& e, const plan& p, const bindings& b, std::int64_t count) {
@@ -245,7 +241,9 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
         got.poison();
         cpu().run(candidate.made, b, {});
         measured.difference = relative_difference(got, wanted);
-        measured.valid = measured.difference <= rounding_of<scalar>(p);
+        measured.valid =
+            measured.difference <= planning::difference_by_rounding(
+                                       p, static_cast<double>(std::numeric_limits<detail::real_of<scalar>>::epsilon()));
         report.candidates.push_back(std::move(measured));
     }
     measure(cpu(), plans, b, how.repetitions, report.candidates);
@@ -263,14 +261,17 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
             "otimes::tune: no candidate agrees with the reference on these operands (do they hold values that are not "
             "finite?). Nothing was kept.");
     }
+    program adding;  // Y += X * K takes the same choice
+    bindings unused;
+    lowering<scalar> low_adding(adding, unused);
+    low_adding.add_product(expression.node().node, got.view(), true, scalar(1));
+    tuned_table& table = tuned_table::of_process();
     if (report.best > 0) {
-        std::vector<tuning_entry> kept{{hash_value(p), winner.choice, winner.seconds}};
-        program adding;  // Y += X * K takes the same choice
-        bindings unused;
-        lowering<scalar> low_adding(adding, unused);
-        low_adding.add_product(expression.node().node, got.view(), true, scalar(1));
-        kept.push_back({hash_value(adding), winner.choice, winner.seconds});
-        tuned_table::of_process().keep(kept);
+        table.keep(
+            {{hash_value(p), winner.choice, winner.seconds}, {hash_value(adding), winner.choice, winner.seconds}});
+    } else {  // also where another one had won before
+        table.drop(hash_value(p));
+        table.drop(hash_value(adding));
     }
     return report;
 }
@@ -281,7 +282,9 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
 /// an independent path, and makes the fastest right one the plan of this signature (shapes, strides, scalar types) on this file's cpu
 /// executor, in all threads of the process; `Y += expression` takes it too. The planner's own stays unless another takes less than
 /// 0.97 of its time. Operands are read, no matrix of the caller is written. options::deterministic ignores what was tuned.
-/// Cost: tens of milliseconds of planning, then most_candidates * (repetitions + 3) evaluations, and memory for two results.
+/// With wishes.deterministic the planner's plan is the only candidate.
+/// Cost: tens of milliseconds of planning, one evaluation by the independent path, of each candidate two evaluations and as many
+/// repetitions as asked for, each of 0.5 ms at least, and memory for two results.
 /// @throws shape_error; unsupported_error another executor than a CPU's is the current one, there is nothing to choose, or the operands
 ///         hold values that are not finite; budget_error wishes.workspace_limit_bytes is too small.
 template <class Node>

@@ -139,6 +139,16 @@ TEST_CASE("tune for a destination, a row vector, complex operands and Y += ..") 
     CHECK(support::close(matrix_d(Y - matrix_d::Ones(17, 20)), scaled(2.0, times(X, dense_kron(A, B))), 40));
 }
 
+TEST_CASE("where the planner's own wins, a choice of before is forgotten") {
+    const forget afterwards;
+    const matrix_d A = random(2, 2, 51);
+    const matrix_d X = random(40, 8, 52);
+    const std::string slow = "threads 1 multiply_out 0 slab_extent 1 most_lanes 1 partition 1";
+    CHECK(otimes::use_tuned_choices(text_for(X * kron(A, A, A), slow)) == 1);
+    CHECK(otimes::tune(X * kron(A, A, A), {}, {.most_candidates = 1}).best == 0);
+    CHECK(otimes::tuned_choices().find(slow) == std::string::npos);
+}
+
 TEST_CASE("tune refuses what it cannot measure") {
     const forget afterwards;
     const matrix_d A = random(3, 3, 41);

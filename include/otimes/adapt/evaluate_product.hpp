@@ -5,6 +5,7 @@
 #pragma once
 
 #include <complex>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -38,6 +39,8 @@ OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix
     scratch.bindings().scalars.push_back(alpha);
     scratch.program().steps.back().scalar = scratch.program().scalar_count++;
     const executor& e = current_executor();
+    const std::uint64_t id =
+        e.id();  // before the plan is looked up: one that is made meanwhile by other choices has another id
     const std::shared_ptr<const plan> found = cached_plan_for(scratch.program(), e);
     if (slot == nullptr) {
         e.run(*found, scratch.bindings(), {});
@@ -45,7 +48,7 @@ OTIMES_COLD inline void lower_and_run(const product_operands& node, const matrix
     }
     slot->memo.clear();  // before the plan that it was made for goes
     slot->value = found;
-    slot->executor_id = e.id();
+    slot->executor_id = id;
     slot->key = *key;
     e.run_first(*found, scratch.bindings(), slot->memo);
 }

@@ -129,7 +129,7 @@ public:
     }
 
     /// From now on `target` is that machine and plans follow its choices; plans of before are not found in the caches again. It
-    /// lives until the process ends, or another one is followed. False: this executor follows none. See otimes::tune (tune.hpp).
+    /// lives until the process ends: another thread may plan by it at any time. Null: none. False: this executor follows none. See otimes::tune (tune.hpp).
     virtual bool follow([[maybe_unused]] const tuned_machine* choices) const { return false; }
 
     /// Differs between any two executors of the process, also when one takes the other's address; part of plan cache keys. Another

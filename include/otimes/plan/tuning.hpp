@@ -4,6 +4,7 @@
 /// entries; options.deterministic ignores them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -20,6 +21,18 @@ OTIMES_ON_DEMAND inline std::string choice_text(const cpu_request& r) {
     return "threads " + std::to_string(r.threads) + " multiply_out " + std::to_string(r.multiply_out ? 1 : 0) +
            " slab_extent " + std::to_string(r.slab_extent) + " most_lanes " + std::to_string(r.most_lanes) +
            " partition " + std::to_string(static_cast<int>(r.partition));
+}
+
+/// What rounding may do to a program's result in a type of this epsilon: two right results differ by less, in the Frobenius norm and
+/// relative. 4 (4 + sum of the roots of the contracted extents) epsilon.
+OTIMES_ON_DEMAND inline double difference_by_rounding(const program& source, double epsilon) {
+    double lengths = 4;
+    for (const step& s : source.steps) {
+        if (s.kind == step_kind::contract && s.factor >= 0) {
+            lengths += std::sqrt(static_cast<double>(source.modes_of(s.factor)[0].extent));
+        }
+    }
+    return 4 * lengths * epsilon;
 }
 
 /// Reads choice_text back; false (and `r` unchanged) for any other text, so that a foreign table is ignored.

@@ -3,6 +3,8 @@
 // mistake shows as NaN (and as a use after free under the address sanitizer).
 #include <doctest/doctest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -55,6 +57,27 @@ struct member {
     decltype(random(4, 30, 6) + random(4, 12, 5) * make_kron()) sum;
     member() : product(make_product()), sum(make_sum()) {}
 };
+
+// Made before main, so destroyed behind what the main thread and the library's functions kept. What it finds wrong it can only tell by the
+// exit status.
+struct evaluates_at_exit {
+    matrix_d X = random(13, 12, 5), A = random(3, 5, 6), B = random(4, 5, 7);
+
+    [[nodiscard]] bool is_right() const {
+        const matrix_d K = kron(A, B).toDenseMatrix();
+        matrix_d Y = X * kron(A, B);
+        Y.noalias() += X * kron(A, B) + 2.0 * X * kron(A, 3.0 * B);  // a program with sums, in the thread's workspace
+        const matrix_d want = 8.0 * X * K;
+        return (Y - want).norm() <= 1e-13 * want.norm();
+    }
+    ~evaluates_at_exit() {
+        if (!is_right()) {
+            std::fputs("a static object evaluated wrongly at exit\n", stderr);
+            std::_Exit(1);
+        }
+    }
+};
+const evaluates_at_exit at_exit;
 
 }  // namespace
 
@@ -209,4 +232,9 @@ TEST_CASE("a vector of krons, grown while in use") {
     for (std::uint64_t i = 0; i < 20; ++i) {
         CHECK(support::close(all[i].toDenseMatrix(), dense_kron(random(2, 2, 30 + i), random(2, 3, 60 + i)), 1));
     }
+}
+
+TEST_CASE("destructors of static objects may evaluate what the program has evaluated before") {
+    CHECK(at_exit.is_right());  // once more at exit
+    CHECK(at_exit.is_right());
 }

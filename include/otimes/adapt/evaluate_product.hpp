@@ -65,15 +65,15 @@ OTIMES_OUT_OF_LINE OTIMES_EXECUTOR_API void run_product(const product_operands& 
         return;
     }
     const executor& e = current_executor();
-    keyed_plan& slot = keyed_plan_slot(key);
-    if (!slot.holds(key, e.id())) {
-        lower_and_run(node, y, add, facts, doubled, alpha, &key, &slot);
+    keyed_plan* const slot = keyed_plan_slot(key);
+    if (slot == nullptr || !slot->holds(key, e.id())) {
+        lower_and_run(node, y, add, facts, doubled, alpha, &key, slot);
         return;
     }
     bound.scalars.push_back(alpha);
     // Dense factors call nobody back, so nothing replaces the plan while it runs.
-    if (!slot.memo.run(bound)) {
-        e.run(*slot.value, bound, {});
+    if (!slot->memo.run(bound)) {
+        e.run(*slot->value, bound, {});
     }
 }
 #endif

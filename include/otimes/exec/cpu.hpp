@@ -193,7 +193,7 @@ private:
 
 /// The cpu executor of this translation unit's instruction set and threading.
 OTIMES_EXECUTOR_API const executor& cpu() {
-    static const cpu_executor instance;
+    static const cpu_executor& instance = *new cpu_executor;  // outlives every static object that evaluates
     return instance;
 }
 

@@ -12,6 +12,7 @@
 #include <otimes/exec/plan_cache.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
+#include <otimes/exec/thread_kept.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/errors.hpp>
@@ -24,37 +25,29 @@ inline namespace OTIMES_TARGET {
 /// inside another (a scalar type that itself uses otimes) gets its own.
 class lowering_scratch {
 public:
-    lowering_scratch() : held_(!busy()) {
-        busy() = true;
-        if (!held_) {
+    lowering_scratch() : contents_(thread_kept<contents, contents>()) {
+        if (contents_ == nullptr || contents_->busy) {
             own_ = std::make_unique<contents>();
+            contents_ = own_.get();
         }
+        contents_->busy = true;
     }
     lowering_scratch(const lowering_scratch&) = delete;
     lowering_scratch& operator=(const lowering_scratch&) = delete;
     ~lowering_scratch() {
-        if (held_) {
-            shared().bound.clear();  // no address outlives the evaluation
-            busy() = false;
-        }
+        contents_->bound.clear();  // no address outlives the evaluation
+        contents_->busy = false;
     }
-    [[nodiscard]] otimes::program& program() { return held_ ? shared().lowered : own_->lowered; }
-    [[nodiscard]] otimes::bindings& bindings() { return held_ ? shared().bound : own_->bound; }
+    [[nodiscard]] otimes::program& program() { return contents_->lowered; }
+    [[nodiscard]] otimes::bindings& bindings() { return contents_->bound; }
 
 private:
     struct contents {
         otimes::program lowered;
         otimes::bindings bound;
+        bool busy = false;
     };
-    static contents& shared() {
-        thread_local contents c;
-        return c;
-    }
-    static bool& busy() {
-        thread_local bool b = false;
-        return b;
-    }
-    bool held_;
+    contents* contents_;  ///< the thread's, or its own
     std::unique_ptr<contents> own_;
 };
 

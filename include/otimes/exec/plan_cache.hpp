@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include <otimes/exec/executor.hpp>
+#include <otimes/exec/thread_kept.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/compiled.hpp>
@@ -60,7 +61,7 @@ private:
 };
 
 OTIMES_COLD inline plan_table& process_plans() {
-    static plan_table table;
+    static plan_table& table = *new plan_table;  // outlives every static object that evaluates
     return table;
 }
 
@@ -84,9 +85,12 @@ OTIMES_COLD inline void find_or_make_plan(const program& p, const executor& e, s
 std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e);
 #else
 OTIMES_COLD OTIMES_PLANNER_API std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
-    thread_local std::array<detail::cached_plan, 16> recent;
+    struct recent_plans : std::array<detail::cached_plan, 16> {};
+    recent_plans* const recent = thread_kept<recent_plans, recent_plans>();
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
-    detail::cached_plan& entry = recent[static_cast<std::size_t>(key >> 32) % recent.size()];
+    detail::cached_plan own;
+    detail::cached_plan& entry =
+        recent != nullptr ? (*recent)[static_cast<std::size_t>(key >> 32) % recent->size()] : own;
     if (!entry.holds(key, e.id(), p)) {
         detail::find_or_make_plan(p, e, key, entry);
     }
@@ -106,12 +110,12 @@ struct keyed_plan {
     }
 };
 
-/// The place of this thread for plans with that key. It may hold another's: ask `holds`, and fill it in where it does not.
-/// A run that evaluates something else in between may replace it.
-inline keyed_plan& keyed_plan_slot(const plan_key& key) {
-    constexpr std::size_t slots = 16;
-    thread_local std::array<keyed_plan, slots> recent;
-    return recent[static_cast<std::size_t>(key.hash()) % slots];
+/// The place of this thread for plans with that key; null when the thread has ended. It may hold another's: ask `holds`, and fill it in
+/// where it does not. A run that evaluates something else in between may replace it.
+inline keyed_plan* keyed_plan_slot(const plan_key& key) {
+    struct recent_plans : std::array<keyed_plan, 16> {};
+    recent_plans* const recent = thread_kept<recent_plans, recent_plans>();
+    return recent != nullptr ? &(*recent)[static_cast<std::size_t>(key.hash()) % recent->size()] : nullptr;
 }
 
 }  // namespace otimes

@@ -446,7 +446,7 @@ private:
 /// The oracle.
 template <class Lazy = void>
 const executor& reference() {
-    static const reference_executor<Lazy> instance;
+    static const reference_executor<Lazy>& instance = *new reference_executor<Lazy>;
     return instance;
 }
 

@@ -107,7 +107,7 @@ OTIMES_COLD inline machine find_host_machine() {
 /// The host as the planner sees it: found on the first call, the same object ever after. Cost of the first call: a few
 /// small files read.
 OTIMES_COLD OTIMES_EXECUTOR_API const machine& host_machine() {
-    static const machine found = cpu_detail::find_host_machine();
+    static const machine& found = *new machine(cpu_detail::find_host_machine());
     return found;
 }
 

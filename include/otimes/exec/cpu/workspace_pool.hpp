@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <otimes/exec/target.hpp>
+#include <otimes/exec/thread_kept.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -31,11 +32,8 @@ public:
         }
         return data_;
     }
-    /// The pool of the calling thread.
-    static workspace_pool& mine() {
-        thread_local workspace_pool pool;
-        return pool;
-    }
+    /// The pool of the calling thread; null when the thread has ended.
+    static workspace_pool* mine() { return thread_kept<workspace_pool, workspace_pool>(); }
     bool busy = false;
 
 private:
@@ -52,11 +50,11 @@ private:
 class workspace_lease {
 public:
     explicit workspace_lease(std::size_t bytes) {
-        workspace_pool& pool = workspace_pool::mine();
-        if (!pool.busy) {
-            data_ = pool.reserve(bytes);
-            pool.busy = true;
-            pool_ = &pool;
+        workspace_pool* const pool = workspace_pool::mine();
+        if (pool != nullptr && !pool->busy) {
+            data_ = pool->reserve(bytes);
+            pool->busy = true;
+            pool_ = pool;
         } else {
             data_ = own_.reserve(bytes);
         }
@@ -82,20 +80,21 @@ template <class Value, class Use>
 class kept_vector {
 public:
     kept_vector() noexcept {
-        own_.swap(mine());
+        exchange();
         own_.clear();
     }
     kept_vector(const kept_vector&) = delete;
     kept_vector& operator=(const kept_vector&) = delete;
-    ~kept_vector() { own_.swap(mine()); }
+    ~kept_vector() { exchange(); }
 
     [[nodiscard]] std::vector<Value>& operator*() noexcept { return own_; }
     [[nodiscard]] std::vector<Value>* operator->() noexcept { return &own_; }
 
 private:
-    static std::vector<Value>& mine() noexcept {
-        thread_local std::vector<Value> kept;
-        return kept;
+    void exchange() noexcept {
+        if (std::vector<Value>* const kept = thread_kept<std::vector<Value>, Use>()) {
+            own_.swap(*kept);
+        }
     }
     std::vector<Value> own_;
 };

@@ -37,6 +37,20 @@ struct forget {
 
 }  // namespace
 
+TEST_CASE("tune compares results of any magnitude") {
+    const forget afterwards;
+    const Eigen::MatrixXf A = random(8, 8, 1).cast<float>();
+    const Eigen::MatrixXf B = random(8, 8, 2).cast<float>();
+    for (const float scale : {1e27f, 1e-27f}) {  // whose squares no float holds
+        const Eigen::MatrixXf X = scale * random(64, 64, 3).cast<float>();
+        const otimes::tuning_report report = otimes::tune(X * kron(A, B), {}, quick);
+        REQUIRE(report.candidates.size() > 1);
+        CHECK(report.candidates.front().valid);
+        CHECK(report.candidates.front().difference > 0);
+        CHECK(report.candidates.front().difference < 1e-5);
+    }
+}
+
 TEST_CASE("tune measures right plans and writes no matrix of the caller") {
     const forget afterwards;
     const matrix_d A = random(5, 7, 1);

@@ -63,7 +63,7 @@ struct last_step_of;  // last_step.cuh
 
 template <class Storage, int Rows, int Run, int Threads, int BlocksPerMultiprocessor, int Segments, int Slots,
           int Cluster, int Slices, class P, class Q, class Trips, int Terms = 1, bool Addend = false, bool Kept = false,
-          int Inputs = 1, int Ending = ends_stored, bool Scattered = false, bool Single = false, bool Staged = false>
+          int Inputs = 1, int Ending = ends_stored, bool Scattered = false, bool Single = false, bool Unaligned = false>
 struct mode_group {
     using storage = Storage;                           // in memory
     using scalar = typename computing<Storage>::type;  // on chip
@@ -95,11 +95,14 @@ struct mode_group {
     static constexpr bool sums_up = reads_y || Ending == ends_in_norm;  // and stores nothing
     static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");
     static constexpr bool scattered = Scattered;  // its tiles go to several matrices, in whole lines
-    // Y's rows begin where no 16-byte access may: its results go by way of shared memory, so that neighbouring threads store neighbours. From where a thread
-    // computes four of them, every store of a warp would touch four times as many sectors.
-    static_assert(!Staged || (Run > 1 && Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
-                              !Addend && Ending == ends_stored && !Scattered && !widens),
-                  "staged results: of one product of an outer group, loaded where it is worked on");
+    // Y's rows begin where no 16-byte access may. From where a thread computes neighbours, every store of a warp would touch as many times
+    // more sectors. So a last trip by multiply-adds takes fibres one by one, and the results of the matrix unit go by way of shared memory, so that
+    // neighbouring threads store neighbours.
+    static constexpr bool unaligned = Unaligned;
+    static constexpr bool staged = Unaligned && Trips::unit(Trips::count - 1) > 0;
+    static_assert(!Unaligned || (Run > 1 && Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
+                                 !Addend && Ending == ends_stored && !Scattered && !widens),
+                  "unaligned results: of one product of an outer group, loaded where it is worked on");
     static_assert(!Scattered || (Run == 1 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Addend &&
                                  Ending == ends_stored),
                   "scattered: whole trailing tensors of one product");
@@ -375,7 +378,7 @@ struct mode_group {
     // after another trip through shared memory. Links between GPUs want whole lines.
     static constexpr int last_level = Trips::first(Trips::count - 1) + Trips::modes(Trips::count - 1) - 1;
     static constexpr bool direct =
-        !Scattered && !Staged &&
+        !Scattered && !staged &&
         (is_pair(Trips::count - 1)
              ? last_level == modes && Run == 1
              : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Storage)) >= 32 ||
@@ -397,8 +400,8 @@ struct mode_group {
         return true;
     }
     static constexpr bool refills =
-        Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Scattered && !Staged && !in_pieces &&
-        !is_complex && is_square() && P::at(0) == 32 && Trips::first(Trips::count - 1) == 1 &&
+        Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Scattered && !Unaligned &&
+        !in_pieces && !is_complex && is_square() && P::at(0) == 32 && Trips::first(Trips::count - 1) == 1 &&
         Trips::unit(Trips::count - 1) > 0 && !is_pair(Trips::count - 1) && Trips::split(Trips::count - 1) == 1 &&
         (Run > 1 || modes > 1) && unit_width(Trips::count - 1) == vector &&
         (words == 1 || BlocksPerMultiprocessor == 1);

@@ -110,22 +110,58 @@ struct fibres_together {
                          rows_of_four = (Q * words + 3) / 4;  // 16-byte reads of a row of the factor
     static constexpr int registers = Group::registers;
 
-    // V: neighbouring fibres of one access; items: such accesses of the tile.
+    // What the fibres of a tile cost a warp, in accesses to shared memory of one bank each and in a quarter of the products, which four schedulers
+    // issue beside each other. V: neighbouring fibres of one access; k: such accesses of a thread at once.
+    __host__ __device__ static constexpr int cost(int V, int items, int k) {
+        const int rounds = (items + Group::threads * k - 1) / (Group::threads * k);
+        return rounds * (N * rows_of_four * 2 + k * V * (N + Q + N * Q * words / 4) * words);
+    }
+    // Whether neighbouring fibres go together: their accesses are fewer, and so are the threads that have any.
+    __host__ __device__ static constexpr bool in_vectors(int V, int fibres) {
+        if (steps::modes(Step) != 1 || steps::split(Step) != 1 || Group::max(N, Q) * words > 64 || Group::cluster > 1)
+            return true;
+        const auto least = [&](int v) {
+            const int k = count(v, fibres / v);
+            return cost(v, fibres / v, k > 0 ? k : 1);
+        };
+        return 9 * least(V) <= 10 * least(1);
+    }
+
+    // items: accesses of the tile.
     __host__ __device__ static constexpr int count(int V, int items) {
         if (steps::modes(Step) != 1 || steps::split(Step) != 1 || Group::max(N, Q) * words > 64) return 0;
         if (V > 1 && 32 / words / Q >= V) return 0;  // contract_registers lets them share already
         const int most = (registers - 40) / (V * (Q + 2) * words + 2);
         int best = 1, least = 0;
         for (int k = 1; k <= most; ++k) {
-            const int rounds = (items + Group::threads * k - 1) / (Group::threads * k);
-            const int cost = rounds * (N * rows_of_four * 2 + k * V * (N + Q + N * Q * words / 4) * words);
-            if (k == 1 || cost < least) {
+            if (k == 1 || cost(V, items, k) < least) {
                 best = k;
-                least = cost;
+                least = cost(V, items, k);
             }
         }
         return best == 1 && V == 1 ? 0 : most < 1 ? 0 : best;
     }
+};
+
+// Which fibres of a tile go together; for the planner plan/gpu_multiply_adds.hpp says the same.
+template <class Group, int Step, int Part, bool ToY>
+struct dealt_fibres {
+    using steps = typename Group::steps;
+    static constexpr int first = steps::first(Step), modes = steps::modes(Step), last = first + modes - 1;
+    static constexpr int N = Group::extent_product(Step, first, last);
+    static constexpr int inner = Group::extent_product(Step, last + 1, Group::modes) * Group::run;
+    static constexpr int outer = Group::rows * Group::extent_product(Step, 1, first - 1) / Part;
+    static constexpr int size = modes > 1 ? N : Group::max(N, Group::q(last));  // of a whole fibre in registers
+    static constexpr bool in_vectors =
+        !(ToY && (Group::slices > 1 || Group::unaligned)) && Group::vectors_below(Step, last) &&
+        inner % Group::vector == 0 && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
+        size * Group::vector * Group::words <= 64 && inner / Group::vector * outer >= Group::threads / 2 &&
+        fibres_together<Group, Step>::in_vectors(Group::vector, outer* inner);
+    static constexpr int width = in_vectors ? Group::vector : 1;  // neighbouring fibres of one access
+    // Such accesses of a thread at once; 0: whole fibres in registers. In a cluster the fibres come from other blocks.
+    static constexpr int at_once = ToY && Group::cluster > 1
+                                       ? 0
+                                       : fibres_together<Group, Step>::count(width, outer*(inner / width));
 };
 
 // Contract: sTo[o, q.., i] = sum_p sFrom[o, p.., i] * prod F, over the tile's (Part = segments: one part's) outer and inner indices;
@@ -148,17 +184,13 @@ __device__ __forceinline__ void multiply_add_trip(const typename Group::scalar* 
     constexpr int held = N / blocks;                  // indices of the mode in one block
 
     // Whole fibres in registers, or several at once that stream past their sums.
-    constexpr int size = modes > 1 ? N : Group::max(N, Q);
-    constexpr bool in_vectors = !(ToY && Group::slices > 1) && Group::vectors_below(Step, last) &&
-                                inner % Group::vector == 0 && Group::run % (Group::run > 1 ? Group::vector : 1) == 0 &&
-                                size * Group::vector * Group::words <= 64 &&
-                                inner / Group::vector * outer >= Group::threads / 2;
-    constexpr int V = in_vectors ? Group::vector : 1;
+    using dealt = dealt_fibres<Group, Step, Part, ToY>;
+    constexpr int size = dealt::size, V = dealt::width;
     constexpr int W = inner == 1 && modes >= 1 && N % Group::vector == 0 && size == N &&
                               Group::vector_strides(first - 1) && fibre_stride == 1
                           ? Group::vector
                           : 1;
-    constexpr int together = blocks > 1 ? 0 : fibres_together<Group, Step>::count(V, outer * (inner / V));
+    constexpr int together = dealt::at_once;
     if constexpr (together > 0) {
         constexpr int items = outer * (inner / V);
         const scalar* sF = sFactors + Group::factor_offset(first);

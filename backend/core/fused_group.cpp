@@ -59,7 +59,7 @@ std::string type_expression(const gpu_group& g) {
     }
     text += ">";
     const auto flag = [](bool value) { return value ? ",true" : ",false"; };
-    if (g.staged) {
+    if (g.unaligned) {
         text += ",1,false,false,1,0,false" + std::string(flag(g.single)) + ",true";
     } else if (g.single) {
         text += "," + std::to_string(g.terms) + flag(g.addend) + flag(g.kept) + "," + std::to_string(g.inputs) + "," +

@@ -627,8 +627,8 @@ bool ends_in_neighbours(const planning::gpu_group& g) {
                                                   planning::tile_formula::register_words);
 }
 
-/// Lets outer groups of one product store by way of shared memory where the rows of Y begin at any element.
-void stage_unaligned_results(std::vector<launch>& list) {
+/// Marks the outer groups of one product whose rows of Y begin at any element.
+void mark_unaligned_results(std::vector<launch>& list) {
     for (launch& l : list) {
         if (l.kind != launch_kind::fused) {
             continue;
@@ -637,7 +637,7 @@ void stage_unaligned_results(std::vector<launch>& list) {
         const std::int64_t vector = 16 / element_bytes(l.type);
         const planning::group_place& place = l.fused.place;
         const bool aligned = place.y_inner % vector == 0 && (place.lines == 1 || place.y_line % vector == 0);
-        g.staged = g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum && g.moves.empty() && !g.addend &&
+        g.unaligned = g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum && g.moves.empty() && !g.addend &&
                    g.terms == 1 && g.inputs == 1 && !g.scattered && g.ending == gpu_ending::stored &&
                    g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 && ends_in_neighbours(g);
     }
@@ -648,8 +648,8 @@ void stage_unaligned_results(std::vector<launch>& list) {
 launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool allow_fused) {
     launch_list list = lowering_to_launches(p, gpu, allow_fused).run();
     if (gpu.compiles) {
-        stage_unaligned_results(list.slab);
-        stage_unaligned_results(list.rest);
+        mark_unaligned_results(list.slab);
+        mark_unaligned_results(list.rest);
     }
     find_ready_factors(list.slab);
     find_ready_factors(list.rest);

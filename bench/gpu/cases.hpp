@@ -2,6 +2,8 @@
 // The problem sizes of the literature that the GPU kernels are measured on (the ids of the case table).
 #pragma once
 #include <cstdint>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -81,6 +83,24 @@ inline std::vector<kron_case> column_cases() {
         all.push_back(c);
     }
     return all;
+}
+
+// "9x9x9,8224", "29>14x37,60": a product that no table has, of factors and rows.
+inline kron_case case_of(const std::string& id) {
+    kron_case c{id, 0, 0, {}, {}};
+    std::istringstream text(id);
+    for (char then = 'x'; then == 'x';) {
+        int p = 0, q = 0;
+        if (!(text >> p >> then)) throw std::invalid_argument("unknown case " + id);
+        q = p;
+        if (then == '>' && !(text >> q >> then)) throw std::invalid_argument("unknown case " + id);
+        c.p.push_back(p);
+        c.q.push_back(q);
+        if (then == ',' && !(text >> c.rows_f32)) throw std::invalid_argument("unknown case " + id);
+    }
+    if (c.rows_f32 < 1 || !text.eof()) throw std::invalid_argument("unknown case " + id);
+    c.rows_f64 = c.rows_f32;
+    return c;
 }
 
 }  // namespace otimes::bench

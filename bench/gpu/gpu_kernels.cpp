@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <list>
 #include <map>
 #include <memory>
 #include <random>
@@ -491,7 +492,8 @@ int program(int argc, char** argv) {
     }
     for (const char* h : headers) header_text[h] = read_text(root + "/kernels/" + h);
     if (check) return check_kernels(cache, ahead_of_time, only, brief);
-    auto cases = kron_cases();
+    std::list<kron_case> cases;
+    for (const kron_case& c : kron_cases()) cases.push_back(c);
     for (const kron_case& c : column_cases()) cases.push_back(c);
     std::vector<planned> work;
     std::istringstream lines(read_text(plans));
@@ -504,15 +506,11 @@ int program(int argc, char** argv) {
         std::string rest;
         std::getline(words, rest);
         if (!only.empty() && line.find(only) == std::string::npos) continue;
-        bool known = false;
-        for (const auto& c : cases)
-            if (c.id == id) {
-                known = true;
-                for (int t = 0; t < 2; ++t)
-                    if (type == "*" || type == (t ? "f64" : "f32"))
-                        work.push_back({&c, t, parse_pass_plan(rest, c.p, c.q), rest});
-            }
-        if (!known) throw std::runtime_error("plans: unknown case " + id);
+        auto c = std::ranges::find(cases, id, &kron_case::id);
+        if (c == cases.end()) c = cases.insert(c, case_of(id));
+        for (int t = 0; t < 2; ++t)
+            if (type == "*" || type == (t ? "f64" : "f32"))
+                work.push_back({&*c, t, parse_pass_plan(rest, c->p, c->q), rest});
     }
     std::vector<job> jobs;
     std::map<std::string, int> known;

@@ -16,6 +16,7 @@ namespace otimes::bench {
 
 struct fused_pass {
     bool outer = false;              // fused_outer: strided tiles; else fused_trailing: contiguous rows
+    bool unaligned = false;          // an outer one whose rows begin anywhere
     int first_mode = 0;              // of the chain, from 0
     std::vector<std::int32_t> p, q;  // extents of the group's modes
     gpu_tile tile;
@@ -27,6 +28,7 @@ struct fused_pass {
         g.p = p;
         g.q = q;
         g.tile = tile;
+        g.unaligned = unaligned;
         return g;
     }
     int modes() const { return int(p.size()); }
@@ -45,7 +47,7 @@ struct pass_plan {
 };
 
 // One line of text -> plan: `slab=24 streams=2 | O m1-3 run32 t256 b2 g1 s0 : 3m 1+2f | T m4-6 r1 ... : ...`
-// (O: outer, T: trailing; m1-3: modes of the chain; the rest is planning::text_of_tile).
+// (O: outer, U: outer, of rows that begin anywhere, T: trailing; m1-3: modes of the chain; the rest is planning::text_of_tile).
 inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>& p, const std::vector<int>& q) {
     pass_plan plan;
     std::istringstream parts(text);
@@ -62,10 +64,11 @@ inline pass_plan parse_pass_plan(const std::string& text, const std::vector<int>
         words >> kind >> modes;
         std::getline(words, rest);
         const auto tile = planning::read_tile(rest);
-        if ((kind != "O" && kind != "T") || modes.size() < 2 || modes[0] != 'm' || !tile)
+        if ((kind != "O" && kind != "U" && kind != "T") || modes.size() < 2 || modes[0] != 'm' || !tile)
             throw std::invalid_argument("pass plan: " + part);
         fused_pass pass;
-        pass.outer = kind == "O";
+        pass.outer = kind != "T";
+        pass.unaligned = kind == "U";
         pass.tile = *tile;
         const auto dash = modes.find('-');
         const int from = std::stoi(modes.substr(1)),

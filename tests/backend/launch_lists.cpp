@@ -671,24 +671,24 @@ TEST_CASE("few long sums: several threads for each, as the plan says, with slabs
     }
 }
 
-TEST_CASE("outer groups stage what they store where the rows of Y begin at any element") {
-    const auto staged = [](std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
+TEST_CASE("outer groups are told where the rows of Y begin at any element") {
+    const auto unaligned = [](std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
                            dtype type, const gpu_description& gpu = h200()) {
         int count = 0;
         for (const launch& l : launches_of(rows, factors, type, false, {}, gpu).slab)
-            count += l.kind == launch_kind::fused && l.fused.group.staged ? 1 : 0;
+            count += l.kind == launch_kind::fused && l.fused.group.unaligned ? 1 : 0;
         return count;
     };
-    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f32) > 0);
-    CHECK(staged(100002, {{8, 16}, {8, 16}}, dtype::f32) > 0);
-    CHECK(staged(100004, {{8, 16}, {8, 16}}, dtype::f32) == 0);
-    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f64) > 0);
-    CHECK(staged(100002, {{8, 16}, {8, 16}}, dtype::f64) == 0);
-    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::c128) == 0);  // an element is an access
-    CHECK(staged(75001, {{25, 25}}, dtype::f32) == 0);  // a thread holds one fibre: its neighbours store neighbours
+    CHECK(unaligned(100001, {{8, 16}, {8, 16}}, dtype::f32) > 0);
+    CHECK(unaligned(100002, {{8, 16}, {8, 16}}, dtype::f32) > 0);
+    CHECK(unaligned(100004, {{8, 16}, {8, 16}}, dtype::f32) == 0);
+    CHECK(unaligned(100001, {{8, 16}, {8, 16}}, dtype::f64) > 0);
+    CHECK(unaligned(100002, {{8, 16}, {8, 16}}, dtype::f64) == 0);
+    CHECK(unaligned(100001, {{8, 16}, {8, 16}}, dtype::c128) == 0);  // an element is an access
+    CHECK(unaligned(75001, {{25, 25}}, dtype::f32) == 0);  // a thread holds one fibre: its neighbours store neighbours
     gpu_description without = h200();
     without.compiles = false;
-    CHECK(staged(100001, {{8, 16}, {8, 16}}, dtype::f32, without) == 0);
+    CHECK(unaligned(100001, {{8, 16}, {8, 16}}, dtype::f32, without) == 0);
 }
 
 TEST_CASE("a scalar that the GPU does not know is refused where its arguments are made, not before by a division") {

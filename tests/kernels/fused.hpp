@@ -305,6 +305,10 @@ void check_group(const char* text) {
 // Rows, run, threads, stages (parts, how many ahead).
 template <class Scalar, int Rows, int Run, int Threads, class P, class Q, class Trips, int Segments = 1, int Slots = 0>
 using group = mode_group<Scalar, Rows, Run, Threads, 2, Segments, Slots, 1, 1, P, Q, Trips>;
+// Run, threads: an outer group that is told that rows of Y begin anywhere.
+template <class Scalar, int Run, int Threads, class P, class Q, class Trips>
+using anywhere =
+    mode_group<Scalar, 1, Run, Threads, 2, 1, 0, 1, 1, P, Q, Trips, 1, false, false, 1, 0, false, false, true>;
 template <int... N>
 using e = extents<N...>;
 template <int First, int Count = 1, int Split = 1>

@@ -14,6 +14,16 @@ TEST_CASE_TEMPLATE("multiply-adds replace one mode or several", Scalar, float, d
     check_group<group<Scalar, 1, 1, 64, e<52>, e<50>, trips<adds<1, 1, 4>>>>("1f/4");
 }
 
+TEST_CASE_TEMPLATE("fibres of nine and more go together, or one by one where Y's rows begin anywhere", Scalar, float,
+                   double) {
+    check_group<group<Scalar, 3, 1, 64, e<9, 11>, e<11, 9>, trips<adds<2>, adds<1>>>>("9>11 11>9 2f 1f");
+    check_group<group<Scalar, 1, 8, 64, e<9, 12>, e<9, 12>, trips<adds<2>, adds<1>>>>("outer 9 12");
+    check_group<group<Scalar, 1, 32, 128, e<9>, e<9>, trips<adds<1>>>>("outer 9, few accesses");
+    check_group<anywhere<Scalar, 8, 64, e<9, 12>, e<9, 12>, trips<adds<2>, adds<1>>>>("anywhere 2f 1f");
+    check_group<anywhere<Scalar, 8, 64, e<4, 4>, e<4, 4>, trips<adds<1, 2>>>>("anywhere 1+2f");
+    check_group<anywhere<Scalar, 8, 64, e<16, 8>, e<8, 16>, trips<unit<2>, unit<1>>>>("anywhere 2m 1m");
+}
+
 TEST_CASE_TEMPLATE("the matrix unit replaces one mode", Scalar, float, double, c64, c128) {
     check_group<group<Scalar, 2, 1, 64, e<8, 16>, e<16, 8>, trips<unit<2>, unit<1>>>>("2m 1m");
     check_group<group<Scalar, 1, 1, 64, e<5, 16>, e<5, 16>, trips<unit<2>, adds<1>>>>("2m 1f");

@@ -413,7 +413,7 @@ TEST_CASE("outer groups that stage their results compile for 9.0") {
           std::pair{dtype::f32, "run32 t128 b4 g1 s0 : 1+2f"}}) {
         gpu_group g;
         g.type = type;
-        g.outer = g.staged = true;
+        g.outer = g.unaligned = true;
         g.p = g.q = tile[21] == '1' ? std::vector<std::int32_t>{4, 4} : std::vector<std::int32_t>{8, 8};
         g.tile = *otimes::planning::read_tile(tile);
         jobs.push_back({checked_request(g, otimes::planning::shared_bytes_of(g)), compiler.architecture_for(90), g});

@@ -72,7 +72,7 @@ struct gpu_group {
     gpu_ending ending = gpu_ending::stored;
     bool scattered = false;  ///< fused_scattered: its tiles go to several matrices, in whole lines; trailing
     bool single = false;     ///< floats: one TF32 product instead of three
-    bool staged = false;  ///< results go by way of shared memory, since Y's rows are not aligned for wide stores; outer
+    bool unaligned = false;  ///< Y's rows are not aligned for wide stores: neighbouring threads store neighbours; outer
     friend bool operator==(const gpu_group&, const gpu_group&) = default;
 
     [[nodiscard]] std::int32_t modes() const { return static_cast<std::int32_t>(p.size()); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_multiply_adds.hpp>
 #include <otimes/plan/gpu_tile_table.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/machine_table.hpp>
@@ -179,18 +180,26 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
         return by_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % granule == 0 &&
                g.q_of(l) % granule == 0;
     };
-    // Other extents are filled up with zeros. Measured: doubles gain from 12 to 104; floats from 24 on, where they come one by one from 37 or 41 on,
-    // and beside multiply-adds in the same tile they lose. Few small tiles are done sooner by threads that share a fibre.
+    // Other extents are filled up with zeros, where that was measured to gain: doubles from 12 to 104, by themselves from 19 on, and from 21 on where runs begin
+    // at any element; floats from 24 on, as single rows from 48 on, where they come one by one from 37 or 41 on, and beside multiply-adds in the same tile
+    // they lose. Few small tiles are done sooner by threads that share a fibre.
     const bool in_one_block = g.tile.cluster == 1 && g.tile.pieces == 1 && !is_complex(g.type);
     const bool aligned = (g.outer ? r.inner : g.p_of(modes)) % lane == 0;
-    const std::int64_t least_float = aligned ? 24 : g.outer ? 41 : 37;
+    const bool alone = modes == 1 && !is_widened(g.type);
+    const std::int64_t least_filled_up = !single                                     ? (g.outer && !aligned ? 21
+                                                                                        : !g.outer && alone ? 19
+                                                                                                            : least)
+                                         : alone && !g.outer                         ? 48
+                                         : !aligned                                  ? (g.outer ? 41 : 37)
+                                         : g.outer && g.type == dtype::f32 && !alone ? 28
+                                                                                     : 24;
     const auto gains_filled_up = [&](std::int32_t l) {
         const std::int64_t p = g.p_of(l);
         const std::int64_t q = g.q_of(l);
         const std::int64_t smaller = (std::min)(p, q);
         const double work = static_cast<double>(up(p) * up(q)) / static_cast<double>(p * q);
-        return by_unit && in_one_block && smaller >= least && !(few_tiles && tile_words <= 2048) &&
-               (std::max)(p, q) <= 104 && (single ? work <= 1.7 && smaller >= least_float : work <= 2.0);
+        return by_unit && in_one_block && smaller >= least_filled_up && !(few_tiles && tile_words <= 2048) &&
+               (std::max)(p, q) <= 104 && work <= (single ? 1.7 : 2.0);
     };
     bool fills_up = true;
     for (std::int32_t l = 1; l <= modes && single; ++l) {
@@ -426,9 +435,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group one_round_each(const group_request
                : chosen;
 }
 
-/// The formulas' choice.
-OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r,
-                                                                    const gpu_description& gpu) {
+/// The formulas' choice by what a tile holds.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(const group_request& r,
+                                                                            const gpu_description& gpu) {
     const std::int64_t words = group_memory::words_of(r.type);
     std::int64_t tile = 1;
     for (std::size_t i = 0; i < r.p.size(); ++i) {
@@ -517,6 +526,20 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_
         }
     }
     return alone;
+}
+
+/// The formulas' choice; of multiply-adds of one mode after the other, and tiles enough, the one that leaves the fewest threads without work.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose(const group_request& r,
+                                                                    const gpu_description& gpu) {
+    std::optional<gpu_group> g = choose_by_size(r, gpu);
+    if (g && multiply_adds::knows(*g)) {
+        const std::int64_t tiles = g->outer ? r.groups * ((r.inner + g->tile.run - 1) / g->tile.run)
+                                            : (r.groups + g->tile.rows - 1) / g->tile.rows;
+        if (tiles > 2 * (std::max)(1, gpu.multiprocessors)) {
+            g = multiply_adds::best_tile(r, gpu, *g);
+        }
+    }
+    return g;
 }
 
 /// A single mode whose factor no block holds: the fewest slices of its new index, each by a launch of its own, that leave room for 32 fibres and

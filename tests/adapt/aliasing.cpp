@@ -310,3 +310,31 @@ TEST_CASE("a diagonal of the destination beside a kron") {
     Y = K * Y.col(0).asDiagonal() * X;
     CHECK(support::close(Y, times(k, times(D, X)), 7));
 }
+
+TEST_CASE("operands that run backwards over the destination") {
+    using strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
+    using backwards = Eigen::Map<const matrix_d, 0, strides>;
+    const auto K = kron(A, B);
+    const matrix_d y = random(6, 12, 61), Z = random(6, 6, 62);
+    matrix_d Y = y;
+    const backwards R(Y.data() + 6 * 8, 6, 6, strides(-6, 1));  // columns 8 to 3
+    const matrix_d r = R;
+    Y.middleCols(4, 6) = K * R;
+    CHECK(support::close(matrix_d(Y.middleCols(4, 6)), times(k, r), 6));
+    Y = y;
+    Y.middleCols(4, 6) = R + K * Z;
+    CHECK(support::close(matrix_d(Y.middleCols(4, 6)), plus(r, times(k, Z)), 7));
+    Y = y;
+    Y.middleCols(1, 6) = R.transpose() * K;
+    CHECK(support::close(matrix_d(Y.middleCols(1, 6)), times(matrix_d(r.transpose()), k), 6));
+    Y = y;
+    const backwards U(Y.data() + 5, 6, 6, strides(6, -1));  // rows 5 to 0
+    const matrix_d u = U;
+    Y.leftCols(6) = K * U;
+    CHECK(support::close(matrix_d(Y.leftCols(6)), times(k, u), 6));
+    Y = y;
+    auto block = Y.middleCols(4, 6);
+    const auto p = otimes::make_plan(block, K * Z);
+    CHECK_THROWS_AS(p.run(block, K * R), otimes::alias_error);
+    CHECK((Y == y));
+}

@@ -56,16 +56,29 @@ TEST_CASE("all pairs of blocks of a small matrix: exact") {
         }
     }
     for (const bool column_major : {true, false}) {
-        const auto memory = [&](const block& b) {
+        const auto memory = [&](const block& b, bool upside_down, bool backwards) {
             const std::int64_t rs = column_major ? 8 : 48;
             const std::int64_t cs = column_major ? 48 : 8;
-            return strided_memory{1024 + b.i * rs + b.j * cs, b.rows, b.cols, rs, cs, 8};
+            strided_memory m{1024 + b.i * rs + b.j * cs, b.rows, b.cols, rs, cs, 8};
+            if (upside_down) {
+                m.address += (b.rows - 1) * rs;
+                m.row_stride = -rs;
+            }
+            if (backwards) {
+                m.address += (b.cols - 1) * cs;
+                m.col_stride = -cs;
+            }
+            return m;
         };
         std::int64_t wrong = 0;
         for (const block& a : blocks) {
             for (const block& b : blocks) {
                 const bool meet = a.i < b.i + b.rows && b.i < a.i + a.rows && a.j < b.j + b.cols && b.j < a.j + a.cols;
-                wrong += otimes::overlap(memory(a), memory(b)) != meet ? 1 : 0;
+                for (const int turned : {0, 1, 2, 3, 7, 13}) {
+                    const bool said = otimes::overlap(memory(a, (turned & 1) != 0, (turned & 2) != 0),
+                                                      memory(b, (turned & 4) != 0, (turned & 8) != 0));
+                    wrong += said != meet ? 1 : 0;
+                }
             }
         }
         CHECK(wrong == 0);
@@ -85,9 +98,9 @@ TEST_CASE("any strides: an overlap is never missed, disjoint ranges are never on
             m.element_bytes = std::int64_t(1) << random.integer(0, 3);
             m.rows = random.integer(0, 4);
             m.cols = random.integer(0, 4);
-            m.row_stride = random.integer(0, 12);
-            m.col_stride = random.integer(0, 12);
-            m.address = 100 + random.integer(0, 60);
+            m.row_stride = random.integer(-12, 12);
+            m.col_stride = random.integer(-12, 12);
+            m.address = 200 + random.integer(0, 60);
             return m;
         };
         const strided_memory a = draw();

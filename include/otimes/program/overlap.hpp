@@ -7,7 +7,7 @@
 
 namespace otimes {
 
-/// The bytes of a strided matrix: element (i, j) at `address + i * row_stride + j * col_stride`, all in bytes.
+/// The bytes of a strided matrix: element (i, j) at `address + i * row_stride + j * col_stride`, all in bytes. Strides may be negative.
 struct strided_memory {
     std::intptr_t address = 0;
     std::int64_t rows = 0;
@@ -28,12 +28,28 @@ strided_memory memory_of(const View& view, std::int64_t element_bytes) {
             element_bytes};
 }
 
-/// True when the two may share a byte. Exact for two blocks of one matrix (equal strides, one of them nested in the other)
-/// and for disjoint address ranges; otherwise overlapping ranges count as overlap. Strides >= 0. Cost: a few divisions.
-inline bool overlap(const strided_memory& a, const strided_memory& b) {
-    if (a.rows == 0 || a.cols == 0 || b.rows == 0 || b.cols == 0) {
+/// The same bytes, from the lowest address upwards: rows and columns that run backwards are counted from their other end.
+/// @pre rows > 0 and cols > 0
+inline strided_memory upwards(strided_memory m) {
+    if (m.row_stride < 0) {
+        m.address += (m.rows - 1) * m.row_stride;
+        m.row_stride = -m.row_stride;
+    }
+    if (m.col_stride < 0) {
+        m.address += (m.cols - 1) * m.col_stride;
+        m.col_stride = -m.col_stride;
+    }
+    return m;
+}
+
+/// True when the two may share a byte. Exact for two blocks of one matrix (strides equal but for their sign, one of them nested in the
+/// other) and for disjoint address ranges; otherwise overlapping ranges count as overlap. Cost: a few divisions.
+inline bool overlap(const strided_memory& one, const strided_memory& other) {
+    if (one.rows <= 0 || one.cols <= 0 || other.rows <= 0 || other.cols <= 0) {
         return false;
     }
+    const strided_memory a = upwards(one);
+    const strided_memory b = upwards(other);
     const auto last = [](const strided_memory& m) {
         return m.address + (m.rows - 1) * m.row_stride + (m.cols - 1) * m.col_stride + m.element_bytes;
     };

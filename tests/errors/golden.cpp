@@ -218,6 +218,10 @@ TEST_CASE("views of nothing, placements that do not exist") {
     CHECK(text_of<otimes::unsupported_error>([&] {
               static_cast<void>(otimes::make_plan(Y.leftCols(1) * kron(A.row(0), B.row(0)), unknown));
           }) == "otimes: options::placement is 77, which is none of automatic, cpu, gpu and gpus.");
+    const otimes::options unnamed{.precision = static_cast<otimes::precision>(9)};
+    CHECK(text_of<otimes::unsupported_error>([&] {
+              static_cast<void>(otimes::make_plan(Y.leftCols(1) * kron(A.row(0), B.row(0)), unnamed));
+          }) == "otimes: options::precision is 9, which is none of standard, ieee, tf32 and bf16.");
 }
 
 TEST_CASE("operators with sparse, diagonal and permutation matrices") {

@@ -18,6 +18,10 @@
 #include <string>
 #include <vector>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "plan/programs.hpp"
 #include "support/long_tests.hpp"
 
@@ -463,11 +467,33 @@ TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused 
                           [](unsigned char c) { return c == 0xA5; }));
         if (p.workspace_bytes > 0) {
             f.restore();
+            CHECK_THROWS_AS(otimes::cpu().run(p, f.bound, {static_cast<unsigned char*>(start) + 1, p.workspace_bytes}),
+                            otimes::unsupported_error);
             CHECK_THROWS_AS(otimes::cpu().run(p, f.bound, {start, p.workspace_bytes - 1}), otimes::budget_error);
             CHECK(std::memcmp(f.result().data(), f.before.data(), f.before.size() * sizeof(float)) == 0);
         }
     }
 }
+
+#if OTIMES_OPENMP
+TEST_CASE("cpu: no more threads than OpenMP would start now, unless the options ask for them") {
+    const int before = omp_get_max_threads();
+    otimes::machine m = otimes::host_machine();
+    m.cpu.threads = 3;
+    const otimes::program source = planner_test::rows_power(2000, 8, 3);
+    const otimes::plan by_default = otimes::make_plan(source, m);
+    const otimes::plan asked = otimes::make_plan(source, m, {.threads = 3});
+    REQUIRE(by_default.threads == 3);
+    omp_set_num_threads(4);
+    CHECK(otimes::cpu_detail::useful_threads(by_default) == 3);
+    omp_set_num_threads(2);
+    CHECK(otimes::cpu_detail::useful_threads(by_default) == 2);
+    omp_set_num_threads(1);
+    CHECK(otimes::cpu_detail::useful_threads(by_default) == 1);
+    CHECK(otimes::cpu_detail::useful_threads(asked) == 3);
+    omp_set_num_threads(before);
+}
+#endif
 
 // Tiles and slabs that are one piece of memory, and how the kernels ask for them, one piece after the other.
 TEST_CASE("cpu: what is read ahead") {

@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -154,6 +156,51 @@ TEST_CASE("threads: as many as asked for, one where starting them costs more tha
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 7}).threads == 7);
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 1}).threads == 1);
     CHECK(otimes::make_plan(rows_power(20, 2, 7), two_wide_cores()).threads == 1);
+}
+
+TEST_CASE("machines that no cost can be reckoned with are refused") {
+    using otimes::cpu_description;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double infinite = std::numeric_limits<double>::infinity();
+    const auto refused = [](const auto& change) {
+        otimes::machine m = two_wide_cores();
+        change(m.cpu);
+        CHECK_THROWS_AS((void)otimes::make_plan(rows_power(20, 4, 3), m), otimes::unsupported_error);
+    };
+    for (double cpu_description::*rate :
+         {&cpu_description::flops_f32, &cpu_description::flops_f64, &cpu_description::l1_bytes_per_second,
+          &cpu_description::l2_bytes_per_second, &cpu_description::l3_bytes_per_second,
+          &cpu_description::memory_bytes_per_second}) {
+        for (const double value : {0.0, -1.0, 1e-300, nan, infinite}) {
+            refused([&](cpu_description& cpu) { cpu.*rate = value; });
+        }
+    }
+    for (double cpu_description::*time : {&cpu_description::dispatch_seconds, &cpu_description::fork_seconds}) {
+        for (const double value : {-1e-9, 1e300, nan, infinite}) {
+            refused([&](cpu_description& cpu) { cpu.*time = value; });
+        }
+    }
+    for (const std::int32_t value : {0, 8, 48, std::numeric_limits<std::int32_t>::max()}) {
+        refused([&](cpu_description& cpu) { cpu.simd_bytes = value; });
+    }
+    for (const std::int32_t value : {0, -1, std::numeric_limits<std::int32_t>::max()}) {
+        refused([&](cpu_description& cpu) { cpu.simd_registers = value; });
+    }
+    refused([](cpu_description& cpu) { cpu.l2_bytes = -1; });
+    otimes::machine slow = two_wide_cores();  // a FLOP a second
+    slow.cpu.flops_f32 = slow.cpu.flops_f64 = 1;
+    CHECK(!otimes::make_plan(rows_power(20, 4, 3), slow).passes.empty());
+    slow = two_wide_cores();
+    slow.cpu.l1_bytes = slow.cpu.l2_bytes = slow.cpu.l3_bytes = 0;
+    CHECK(!otimes::make_plan(rows_power(20, 4, 3), slow).passes.empty());
+    try {
+        otimes::machine m = two_wide_cores();
+        m.cpu.flops_f64 = 0;
+        (void)otimes::make_plan(rows_power(20, 4, 3), m);
+        FAIL("refused");
+    } catch (const otimes::unsupported_error& e) {
+        CHECK(std::string(e.what()) == "otimes: machine.cpu.flops_f64 is 0.000000. Give 1 a second or more.");
+    }
 }
 
 TEST_CASE("a tuned choice replaces the cost model's, unless the plan must be deterministic") {

@@ -42,16 +42,19 @@
 #endif
 #endif
 
-#ifdef _OPENMP
+// Threads where OpenMP is enabled, and not where Eigen is told to start none.
+#if defined(_OPENMP) && !defined(EIGEN_DONT_PARALLELIZE)
+#define OTIMES_OPENMP 1
 #define OTIMES_TARGET_THREADING openmp
 #else
+#define OTIMES_OPENMP 0
 #define OTIMES_TARGET_THREADING serial
 #endif
 
 // Does the library otimes::compiled hold the cpu executor for this target? Its CMake target says for which it was built; files
 // for any other are header-only.
 #if defined(OTIMES_COMPILED) && !defined(OTIMES_COMPILED_EXECUTOR_SOURCE) && defined(OTIMES_TARGET_IN_LIBRARY) && \
-    (!defined(_OPENMP) || defined(OTIMES_COMPILED_OPENMP))
+    (!OTIMES_OPENMP || defined(OTIMES_COMPILED_OPENMP))
 #define OTIMES_EXECUTOR_IN_LIBRARY 1
 #else
 #define OTIMES_EXECUTOR_IN_LIBRARY 0

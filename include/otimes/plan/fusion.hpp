@@ -281,7 +281,7 @@ OTIMES_COLD inline std::vector<std::size_t> cheapest_partition(const fusion_sett
                 continue;
             }
             const double total = best[begin] + interval_seconds(f, begin, end, scratch, in, out);
-            if (total < best[end]) {
+            if (begin == 0 || total < best[end]) {  // one pass over all, whatever a cost says
                 best[end] = total;
                 from[end] = begin;
             }

@@ -20,6 +20,7 @@ plan make_plan(const program& source, const machine& target, const options& wish
 #else
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -417,6 +418,46 @@ OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& s
     }
 }
 
+/// @throws unsupported_error a machine written by hand whose costs would not be finite: no comparison of plans would end well.
+OTIMES_ON_DEMAND OTIMES_COLD inline void check_cpu(const cpu_description& cpu) {
+    const auto refuse = [](const char* field, const std::string& value, const char* wanted) {
+        throw unsupported_error("otimes: machine.cpu." + std::string(field) + " is " + value + ". Give " + wanted +
+                                ".");
+    };
+    const auto value_of = [](auto number) { return std::to_string(number); };
+    struct named {
+        const char* field;
+        double value;
+    };
+    for (const named& rate :
+         {named{"flops_f32", cpu.flops_f32}, named{"flops_f64", cpu.flops_f64},
+          named{"l1_bytes_per_second", cpu.l1_bytes_per_second}, named{"l2_bytes_per_second", cpu.l2_bytes_per_second},
+          named{"l3_bytes_per_second", cpu.l3_bytes_per_second},
+          named{"memory_bytes_per_second", cpu.memory_bytes_per_second}}) {
+        if (!(rate.value >= 1) || !std::isfinite(rate.value)) {
+            refuse(rate.field, value_of(rate.value), "1 a second or more");
+        }
+    }
+    for (const named& time :
+         {named{"dispatch_seconds", cpu.dispatch_seconds}, named{"fork_seconds", cpu.fork_seconds}}) {
+        if (!(time.value >= 0 && time.value <= 1e9)) {
+            refuse(time.field, value_of(time.value), "0 to 1e9 seconds");
+        }
+    }
+    if (cpu.simd_bytes != 16 && cpu.simd_bytes != 32 && cpu.simd_bytes != 64) {
+        refuse("simd_bytes", value_of(cpu.simd_bytes), "16, 32 or 64");
+    }
+    if (cpu.simd_registers < 4 || cpu.simd_registers > 1024) {
+        refuse("simd_registers", value_of(cpu.simd_registers), "4 to 1024");
+    }
+    for (const auto& [field, bytes] : {std::pair{"l1_bytes", cpu.l1_bytes}, std::pair{"l2_bytes", cpu.l2_bytes},
+                                       std::pair{"l3_bytes", cpu.l3_bytes}}) {
+        if (bytes < 0) {
+            refuse(field, value_of(bytes), "bytes, 0 or more");
+        }
+    }
+}
+
 }  // namespace planning
 
 /// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement.
@@ -424,7 +465,7 @@ OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& s
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws unsupported_error a placement that the machine does not have, the CPU for operands in device memory, one that is none of
-/// the enumeration, or a negative number of threads.
+/// the enumeration, a precision that is none, a negative number of threads, or a machine with rates and times that no cost is reckoned from.
 OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
@@ -437,6 +478,11 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         throw unsupported_error("otimes: options::placement is " + std::to_string(static_cast<int>(chosen)) +
                                 ", which is none of automatic, cpu, gpu and gpus.");
     }
+    if (wishes.precision > precision::bf16) {
+        throw unsupported_error("otimes: options::precision is " + std::to_string(static_cast<int>(wishes.precision)) +
+                                ", which is none of standard, ieee, tf32 and bf16.");
+    }
+    check_cpu(target.cpu);
     if (chosen == placement::cpu && where.any_on_device) {
         throw unsupported_error(
             "otimes: placement::cpu, but an operand lies in device memory. Copy it to the host by "

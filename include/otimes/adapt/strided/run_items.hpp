@@ -42,7 +42,7 @@ inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return
 /// body(begin, end) on parts of [begin, end), shared out among the threads where `flops` in all are worth it. @throws what body throws
 template <class Body>
 void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double flops, const Body& body) {
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
     const std::int64_t threads = omp_get_max_threads();
     const std::int64_t count = end - begin;
     if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > flops_per_fork) {

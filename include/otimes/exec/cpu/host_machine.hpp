@@ -70,7 +70,7 @@ OTIMES_COLD inline machine find_host_machine() {
     machine m;
     cpu_description& c = m.cpu;
     c.name = "host " OTIMES_TARGET_NAME;
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
     c.threads = omp_get_max_threads();
 #else
     c.threads = 1;

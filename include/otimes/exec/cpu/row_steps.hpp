@@ -156,7 +156,7 @@ public:
                 *result_of(j) = Scalar(0);
             }
         }
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
         if (threads > 1 && !reduces_) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
             {

@@ -23,6 +23,7 @@
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/row_hook.hpp>
 #include <otimes/exec/structured_hook.hpp>
+#include <otimes/exec/target.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/cold.hpp>
@@ -246,7 +247,7 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
     bool first = true;
     for (const pass& one : p.passes) {
         if (!first && threads > 1) {
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
 #pragma omp barrier
 #endif
         }
@@ -424,12 +425,15 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
 
 inline constexpr double flops_per_fork = 4e5;  ///< about two forks of 4 us
 
-/// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it.
+/// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it. Unless the options ask for a number, no more than
+/// OpenMP would start now (omp_set_num_threads).
 inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
     if (p.threads > 1 && static_cast<double>(p.flops) > flops_per_fork && omp_in_parallel() == 0) {
+        const std::int64_t allowed = p.wishes.threads > 0 ? p.threads : omp_get_max_threads();
+        const std::int64_t threads = p.threads < allowed ? p.threads : allowed;
         // A worker has buffers for one slab in flight, so there are no more threads than slabs.
-        return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < p.threads ? p.slab_count : p.threads);
+        return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < threads ? p.slab_count : threads);
     }
 #endif
     return 1;
@@ -439,6 +443,10 @@ inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
     throw unsupported_error("otimes: a pass of " + std::to_string(one.modes.size()) + " modes and " +
                             std::to_string(one.sweeps.size()) +
                             " sweeps is more than the cpu executor takes (64 and 32). Plan with make_plan.");
+}
+[[noreturn]] OTIMES_COLD inline void throw_crooked_workspace(std::size_t wanted) {
+    throw unsupported_error("otimes: the workspace begins at an address that is no multiple of " +
+                            std::to_string(wanted) + ". Align it to 64 bytes.");
 }
 [[noreturn]] OTIMES_COLD inline void throw_foreign_pass() {
     throw unsupported_error(
@@ -574,6 +582,9 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
         detail::throw_small_workspace(given.bytes, p.workspace_bytes);
     }
+    if (reinterpret_cast<std::uintptr_t>(given.data) % alignof(Scalar) != 0) {
+        throw_crooked_workspace(alignof(Scalar));
+    }
     if (!p.tensor_buffers.empty() && !overwrites_input(p.source)) {  // several chains
         const auto by_rows = row_steps<Scalar>::run.load(std::memory_order_relaxed);
         if (by_rows != nullptr && by_rows(p.source, b, static_cast<std::int32_t>(useful_threads(p)), p.flops,
@@ -608,7 +619,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
     };
 
     [[maybe_unused]] const std::ptrdiff_t threads = useful_threads(p);
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
     constexpr std::int64_t worth_sharing = 16384;  // factor elements whose packing takes longer than a barrier
     if (threads > 1 && !has_steps && p.factor_elements >= worth_sharing) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
@@ -627,7 +638,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
                 run_reference_step(dtype_of<Scalar>(), p, one, b, workspace + layout.buffers, layout.element_bytes);
                 continue;
             }
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
             if (threads > 1) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
                 {
@@ -641,7 +652,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
         }
         return;
     }
-#if defined(_OPENMP)
+#if OTIMES_OPENMP
     if (threads > 1) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
         run_share<Real, components>(p, b, layout, workspace, omp_get_thread_num(), omp_get_num_threads());

@@ -82,7 +82,6 @@ TEST_CASE_TEMPLATE("the planner knows how a kernel deals out fibres: runs", Scal
     agrees<tile<Scalar, 1, 16, 96, 6, e<21, 21>, e<21, 21>, two>>();
     agrees<tile<Scalar, 1, 64, 64, 8, e<12, 12>, e<12, 12>, two>>();
     agrees<tile<Scalar, 1, 64, 64, 8, e<12, 12>, e<12, 12>, two, true>>();
-    agrees<tile<Scalar, 1, 128, 128, 8, e<14>, e<11>, one>>();
     agrees<tile<Scalar, 1, 8, 128, 2, e<7, 15>, e<16, 3>, two>>();
 }
 

@@ -180,19 +180,23 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, co
         return by_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % granule == 0 &&
                g.q_of(l) % granule == 0;
     };
-    // Other extents are filled up with zeros, where that was measured to gain: doubles from 12 to 104, by themselves from 19 on, and from 21 on where runs begin
-    // at any element; floats from 24 on, as single rows from 48 on, where they come one by one from 37 or 41 on, and beside multiply-adds in the same tile
-    // they lose. Few small tiles are done sooner by threads that share a fibre.
+    // Other extents are filled up with zeros, where that was measured to gain: doubles from 12 to 104, as single rows from 19 on, and where runs begin at
+    // any element beside an extent of 21 and more; floats from 24 on, as single rows from 48 on, where they come one by one from 37 or 41 on, and beside
+    // multiply-adds in the same tile they lose. Few small tiles are done sooner by threads that share a fibre.
     const bool in_one_block = g.tile.cluster == 1 && g.tile.pieces == 1 && !is_complex(g.type);
     const bool aligned = (g.outer ? r.inner : g.p_of(modes)) % lane == 0;
     const bool alone = modes == 1 && !is_widened(g.type);
-    const std::int64_t least_filled_up = !single                                     ? (g.outer && !aligned ? 21
-                                                                                        : !g.outer && alone ? 19
-                                                                                                            : least)
-                                         : alone && !g.outer                         ? 48
-                                         : !aligned                                  ? (g.outer ? 41 : 37)
-                                         : g.outer && g.type == dtype::f32 && !alone ? 28
-                                                                                     : 24;
+    const std::int32_t longest = (std::max)(*std::ranges::max_element(g.p), *std::ranges::max_element(g.q));
+    std::int64_t least_filled_up = least;
+    if (!single) {
+        least_filled_up = alone && !g.outer ? 19 : g.outer && !aligned && longest < 21 ? 21 : least;
+    } else if (alone && !g.outer) {
+        least_filled_up = 48;
+    } else if (!aligned) {
+        least_filled_up = g.outer ? 41 : 37;
+    } else {
+        least_filled_up = g.outer && !alone && g.type == dtype::f32 ? 28 : 24;
+    }
     const auto gains_filled_up = [&](std::int32_t l) {
         const std::int64_t p = g.p_of(l);
         const std::int64_t q = g.q_of(l);

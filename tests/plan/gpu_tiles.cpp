@@ -714,3 +714,50 @@ TEST_CASE("without a compiler plans take the core set's kernels, and say so") {
     }
     CHECK(core_groups(75).empty());
 }
+
+TEST_CASE("modes one by one by multiply-adds: a tile whose threads have fibres, and blocks have tiles") {
+    namespace multiply_adds = otimes::planning::multiply_adds;
+    const gpu_description gpu = otimes::gpu_of_capability(90);
+    const auto request = [](std::int64_t n, std::size_t modes, std::int64_t rows, std::int64_t inner = 1) {
+        otimes::planning::group_request r;
+        r.outer = inner > 1;
+        r.p.assign(modes, n);
+        r.q = r.p;
+        r.groups = rows;
+        r.inner = inner;
+        for (std::size_t level = modes; level > 0; --level) {
+            r.order.push_back(static_cast<std::int32_t>(level));
+        }
+        return r;
+    };
+    int known = 0;
+    for (const std::int64_t n : {17, 19, 21, 22, 23, 25, 26, 27, 29, 31}) {
+        for (const std::int64_t inner : {1, 1001, 1000}) {
+            const otimes::planning::group_request r = request(n, 2, 6000000 / (n * n * inner), inner);
+            const std::optional<gpu_group> by_size = otimes::planning::tile_formula::choose_by_size(r, gpu);
+            const std::optional<gpu_group> chosen = otimes::planning::tile_formula::choose(r, gpu);
+            REQUIRE(by_size);
+            REQUIRE(chosen);
+            if (!multiply_adds::knows(*by_size)) {
+                continue;
+            }
+            ++known;
+            CAPTURE(n);
+            CAPTURE(inner);
+            CHECK(otimes::planning::why_illegal(*chosen, gpu).empty());
+            CHECK(chosen->tile.blocks * (otimes::planning::shared_bytes_of(*chosen) + 1024) <=
+                  gpu.shared_bytes_per_multiprocessor);
+            CHECK(multiply_adds::slowness(r, gpu, *chosen) <= multiply_adds::slowness(r, gpu, *by_size));
+            for (std::size_t step = 0; step < chosen->tile.trips.size(); ++step) {
+                CHECK(multiply_adds::deal(multiply_adds::shape_of(*chosen, step, inner % 4 != 0)).busy > 0.6);
+            }
+        }
+    }
+    CHECK(known >= 20);
+    // Rows of a tile divide a line of several tensors; few tiles stay as they were.
+    otimes::planning::group_request cut = request(17, 2, 21000);
+    cut.parts_per_line = 7;
+    CHECK(7 % otimes::planning::tile_formula::choose(cut, gpu)->tile.rows == 0);
+    const otimes::planning::group_request few = request(17, 2, 50);
+    CHECK(otimes::planning::tile_formula::choose(few, gpu) == otimes::planning::tile_formula::choose_by_size(few, gpu));
+}

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <vector>
 
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/machine.hpp>
@@ -134,20 +136,31 @@ OTIMES_ON_DEMAND OTIMES_COLD inline trip_shape shape_of(const gpu_group& g, std:
     return s;
 }
 
+/// All trips of a tile. What depends on neither threads nor registers is most of the work.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::vector<trip_shape> shapes_of(const group_request& r, const gpu_group& g) {
+    const bool unaligned = g.outer && r.inner % group_memory::vector_of(g.type) != 0;
+    std::vector<trip_shape> shapes;
+    for (std::size_t i = 0; i < g.tile.trips.size(); ++i) {
+        shapes.push_back(shape_of(g, i, unaligned));
+    }
+    return shapes;
+}
+
 /// How much slower a tile is than one that keeps all threads at work: the logarithm of a ratio. Weights fitted to 2400 tiles of 280 products on an
-/// H200 (bench/results/multiply_add_tiles_h200.csv); of those that were measured, the one ranked first takes 1.04 to 1.07 times the time of the best.
+/// H200 (bench/results/multiply_add_tiles_h200.csv); of those that were measured, the one ranked first takes 1.04 to 1.07 times the time of
+/// the best. `shapes`: shapes_of a tile with as many rows, whatever its threads and blocks.
 OTIMES_ON_DEMAND OTIMES_COLD inline double slowness(const group_request& r, const gpu_description& gpu,
-                                                    const gpu_group& g) {
+                                                    const gpu_group& g, const std::vector<trip_shape>& shapes) {
     const gpu_tile& t = g.tile;
     const std::int64_t words = group_memory::words_of(g.type);
-    const bool unaligned = g.outer && r.inner % group_memory::vector_of(g.type) != 0;
     double busy = 0;
     double whole = 0;
     double rounds = 0;
     double sums = 0;
     std::int64_t tile_words = t.rows * t.run * words;
-    for (std::size_t i = 0; i < t.trips.size(); ++i) {
-        const trip_shape s = shape_of(g, i, unaligned);
+    for (trip_shape s : shapes) {
+        s.threads = t.threads;
+        s.registers = registers_of(t);
         const dealt_fibres d = deal(s);
         busy += d.busy;
         whole += d.at_once == 0 && d.width == 1 ? 1 : 0;
@@ -175,6 +188,12 @@ OTIMES_ON_DEMAND OTIMES_COLD inline double slowness(const group_request& r, cons
            + (g.outer && t.run * words <= 16 ? t.run * words <= 8 ? 0.25 : 0.07 : 0.0);  // short runs in memory
 }
 
+/// The same of one tile by itself.
+OTIMES_ON_DEMAND OTIMES_COLD inline double slowness(const group_request& r, const gpu_description& gpu,
+                                                    const gpu_group& g) {
+    return slowness(r, gpu, g, shapes_of(r, g));
+}
+
 /// The tile among some hundred that is the least slow; `chosen`, where it is one of them, or none of them may run.
 OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group best_tile(const group_request& r, const gpu_description& gpu,
                                                         const gpu_group& chosen) {
@@ -188,10 +207,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group best_tile(const group_request& r, 
     gpu_group best = chosen;
     double least = slowness(r, gpu, chosen);
     const auto consider = [&](gpu_group g) {
+        const std::vector<trip_shape> shapes = shapes_of(r, g);
+        const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
         for (const std::int32_t threads : {64, 96, 128, 160, 192, 224, 256}) {
             g.tile.threads = threads;
-            g.tile.blocks = 1;
-            const std::int64_t by_memory = gpu.shared_bytes_per_multiprocessor / (shared_bytes_of(g) + 1024);
             std::int32_t before = 0;
             for (const std::int64_t registers : {64, 80, 96, 128}) {
                 const std::int64_t by_registers = gpu.registers_per_multiprocessor / (threads * registers);
@@ -200,7 +219,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group best_tile(const group_request& r, 
                     continue;
                 }
                 before = g.tile.blocks;
-                const double slow = slowness(r, gpu, g);
+                const double slow = slowness(r, gpu, g, shapes);
                 if (slow < least && why_illegal(g, gpu).empty()) {
                     least = slow;
                     best = g;

@@ -5,8 +5,8 @@
 ///
 /// Everything is asynchronous and in the order of a stream: an assignment returns when its kernels are queued.
 /// `to_host()` and `synchronize()` wait. Errors of the device are `otimes::device_error` with the CUDA error's name.
-/// An expression runs on the executor that `otimes::on` or the default executor names if that one is a GPU, else on the
-/// executor of its destination.
+/// An expression, also of a plan, runs on the executor that `otimes::on` or the default executor names if that one is a GPU, else on the
+/// executor of its destination, else of its first operand that has one. It waits for the others that its operands belong to, and they for it.
 #pragma once
 
 #include <otimes/device/evaluate.hpp>

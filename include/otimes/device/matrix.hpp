@@ -402,8 +402,12 @@ public:
         rows_ = rows;
         cols_ = cols;
     }
+    /// The shape of an expression, in memory of the executor that evaluates it where this has none yet.
     template <class Value>
     void take_shape(const Value& value) {
+        if (home_ == nullptr) {
+            home_ = &device::executor_for(device::home_of(value));
+        }
         resize(value.rows(), value.cols());
     }
 

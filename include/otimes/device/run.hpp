@@ -35,7 +35,7 @@ template <int Order = 0, class Scalar>
     plan result;
     const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
                         Order == 1 ? 1 : value.rows()};
-    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
+    const device_executor& where = device::executor_for(device::home_of(value));
     device::with_program(value, y, [&](const program& p, const bindings&) { result = where.make_plan_for(p, wishes); });
     return result;
 }
@@ -66,12 +66,15 @@ tuning_report tune(const device_product<Scalar>& value, const options& wishes = 
     tuning_report report;
     const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
                         Order == 1 ? 1 : value.rows()};
-    const device_executor& where = device::executor_for(value.homes().empty() ? nullptr : value.homes()[0]);
-    device::with_program(value, y,
-                         [&](const program& p, const bindings& b) { report = where.tune(p, b, wishes, how); });
+    const device_executor& where = device::executor_for(device::home_of(value));
+    device::run_on(where, value.homes(), [&](device::scratch&) {
+        device::with_program(value, y,
+                             [&](const program& p, const bindings& b) { report = where.tune(p, b, wishes, how); });
+    });
     return report;
 }
-/// Body of plan::run for device expressions. @throws unsupported_error another signature, alias_error Y overlaps an operand.
+/// Body of plan::run for device expressions: on the executor that `Y = expression` would take, after what the operands' executors have
+/// queued, and they go on after it. @throws unsupported_error another signature, alias_error Y overlaps an operand.
 template <class Destination, class Scalar>
 void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>& value, void* workspace,
                     std::int64_t available_bytes) {
@@ -83,15 +86,18 @@ void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>&
             "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
             "for it; run into another matrix, or write Y = expression.");
     }
-    device::scratch& s = device::thread_scratch();
-    device::with_lowered(value.node(), y.view(), false, Scalar(1), s, [&](const program& given, const bindings& b) {
-        if (!(given == p.source)) {
-            throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
-                                    describe_difference(p.source, given) + ". Make a plan for this one.");
-        }
-        device::executor_for(y.home()).run(p, b, {workspace, available_bytes});
+    const device_executor& where = device::executor_for(y.home() != nullptr ? y.home() : device::home_of(value));
+    device::homes others = value.homes();
+    device::add_home(others, y.home());
+    device::run_on(where, others, [&](device::scratch& s) {
+        device::with_lowered(value.node(), y.view(), false, Scalar(1), s, [&](const program& given, const bindings& b) {
+            if (!(given == p.source)) {
+                throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                                        describe_difference(p.source, given) + ". Make a plan for this one.");
+            }
+            where.run(p, b, {workspace, available_bytes});
+        });
     });
-    s.bindings.clear();
 }
 /// @}
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// Which executor evaluates an expression, and who waits for whom. On executors whose device memory is the host's.
+#include "cuda/device_support.hpp"
+#include "cuda/pretended_gpu.hpp"
+
+#include <doctest/doctest.h>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+
+#include <vector>
+
+namespace {
+
+using namespace device_test;
+using otimes::DeviceMatrix;
+using otimes::kron;
+
+/// Counts what it is asked for.
+class counting_gpu : public pretended_gpu {
+public:
+    void wait_for(const otimes::device_executor& other) const override {
+        CHECK(&other != this);
+        ++waits;
+    }
+    otimes::tuning_report tune(const otimes::program&, const otimes::bindings&, const otimes::options&,
+                               const otimes::tuning_options&) const override {
+        ++tunings;
+        waits_before_tuning = waits;
+        return {};
+    }
+    void forget() const { waits = evaluations = tunings = waits_before_tuning = 0; }
+    mutable int waits = 0;
+    mutable int tunings = 0;
+    mutable int waits_before_tuning = 0;
+};
+
+}  // namespace
+
+TEST_CASE("plan::run and tune take the executor that an assignment takes, and wait for the operands' as it does") {
+    const counting_gpu a;
+    const counting_gpu b;
+    const shapes s{3, {2, 3}, {3, 2}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(3, 6, 1);
+    const Eigen::MatrixXd want = expected_right(X, f);
+    const DeviceMatrix<double> dX(X, a), dA(f[0], a), dB(f[1], a), other(f[1], b);
+    const auto value = dX * kron(dA, dB);
+    const otimes::plan p = otimes::make_plan(value);
+    const auto require = [&](int evaluated_by_a, int evaluated_by_b, int waits_of_each) {
+        CHECK(a.evaluations == evaluated_by_a);
+        CHECK(b.evaluations == evaluated_by_b);
+        CHECK(a.waits == waits_of_each);
+        CHECK(b.waits == waits_of_each);
+        a.forget();
+        b.forget();
+    };
+    a.forget();
+    SUBCASE("Y on another executor") {
+        DeviceMatrix<double> dY(3, 6, b);
+        dY = value;
+        require(0, 1, 1);
+        poison(dY);
+        p.run(dY, value);
+        require(0, 1, 1);
+        CHECK(agrees(dY.to_host(), want, s));
+        poison(dY);
+        const otimes::scoped_executor here(a);  // one that is set evaluates
+        dY = value;
+        require(1, 0, 1);
+        p.run(dY, value);
+        require(1, 0, 1);
+        CHECK(agrees(dY.to_host(), want, s));
+    }
+    SUBCASE("Y of no executor: X's") {
+        Eigen::MatrixXd memory(3, 6);
+        auto map = otimes::device_map(memory.data(), 3, 6);
+        map = value;
+        require(1, 0, 0);
+        memory.setZero();
+        p.run(map, value);
+        require(1, 0, 0);
+        CHECK(agrees(memory, want, s));
+    }
+    SUBCASE("Y without memory: it is X's executor's from then on") {
+        DeviceMatrix<double> run_into;
+        p.run(run_into, value);
+        require(1, 0, 0);
+        CHECK(run_into.home() == &a);
+        CHECK(agrees(run_into.to_host(), want, s));
+        DeviceMatrix<double> without_alias;
+        without_alias.noalias() = value;
+        require(1, 0, 0);
+        CHECK(without_alias.home() == &a);
+        CHECK(agrees(without_alias.to_host(), want, s));
+    }
+    SUBCASE("a factor of another executor") {
+        const auto mixed = dX * kron(dA, other);
+        DeviceMatrix<double> dY(3, 6, a);
+        dY = mixed;
+        require(1, 0, 1);
+        poison(dY);
+        p.run(dY, mixed);
+        require(1, 0, 1);
+        CHECK(agrees(dY.to_host(), want, s));
+        static_cast<void>(otimes::tune(mixed));
+        CHECK(a.tunings == 1);
+        CHECK(a.waits_before_tuning == 1);
+        require(0, 0, 1);
+    }
+    SUBCASE("another signature is refused, and binds nothing for who comes next") {
+        DeviceMatrix<double> dY(3, 6, b);
+        CHECK_THROWS_AS(p.run(dY, dX * kron(dB, dA)), otimes::error);
+        CHECK(otimes::device::thread_scratch().bindings.pointers.empty());
+    }
+}

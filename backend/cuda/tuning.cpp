@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // otimes::tune on a GPU: candidates are compared with the generic kernels before they are timed; the winner is kept.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <cstddef>
 #include <vector>
 
 #include <otimes/plan/gpu_candidates.hpp>
@@ -12,6 +11,7 @@
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
+#include "../core/result_difference.hpp"
 #include "executor.hpp"
 #include "kernel_store.hpp"
 
@@ -35,55 +35,23 @@ private:
     void* data_;
 };
 
-/// Pieces of a result that are compared: all of it up to 64 MiB, else pieces of 64 KiB spread over it.
-struct piece {
-    std::int64_t first;
-    std::int64_t bytes;
-};
-std::vector<piece> pieces_of(std::int64_t bytes) {
-    constexpr std::int64_t whole = std::int64_t{64} << 20;
-    constexpr std::int64_t each = 64 << 10;
-    if (bytes <= whole) {
-        return {{0, bytes}};
+/// What is compared of a result, on the host.
+std::vector<std::byte> compared_part(const void* data, std::int64_t bytes, CUstream stream) {
+    const std::vector<result_piece> pieces = pieces_to_compare(bytes);
+    std::size_t total = 0;
+    for (const result_piece& p : pieces) {
+        total += static_cast<std::size_t>(p.bytes);
     }
-    std::vector<piece> pieces;
-    constexpr std::int64_t count = 256;
-    for (std::int64_t i = 0; i < count; ++i) {
-        pieces.push_back({i * ((bytes - each) / (count - 1)) / 16 * 16, each});
-    }
-    return pieces;
-}
-
-/// The pieces of a result as numbers (complex ones as pairs).
-std::vector<double> numbers_of(const void* data, std::int64_t bytes, dtype type, CUstream stream) {
-    std::vector<double> values;
-    std::vector<std::byte> host;
-    for (const piece& p : pieces_of(bytes)) {
-        host.resize(static_cast<std::size_t>(p.bytes));
-        OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(host.data(),
+    std::vector<std::byte> host(total);
+    std::byte* to = host.data();
+    for (const result_piece& p : pieces) {
+        OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(to,
                                            reinterpret_cast<CUdeviceptr>(static_cast<const std::byte*>(data) + p.first),
                                            static_cast<std::size_t>(p.bytes), stream));
-        OTIMES_CUDA_CALL(cuStreamSynchronize(stream));
-        const bool single = type == dtype::f32 || type == dtype::c64;
-        for (std::size_t at = 0; at < host.size(); at += single ? 4 : 8) {
-            float narrow = 0;
-            double wide = 0;
-            single ? std::memcpy(&narrow, host.data() + at, 4) : std::memcpy(&wide, host.data() + at, 8);
-            values.push_back(single ? static_cast<double>(narrow) : wide);
-        }
+        to += p.bytes;
     }
-    return values;
-}
-
-/// Frobenius norm of the difference over that of `want`; not finite where either is not.
-double difference_of(const std::vector<double>& got, const std::vector<double>& want) {
-    double difference = 0;
-    double size = 0;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-        difference += (got[i] - want[i]) * (got[i] - want[i]);
-        size += want[i] * want[i];
-    }
-    return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+    OTIMES_CUDA_CALL(cuStreamSynchronize(stream));
+    return host;
 }
 
 /// What rounding may do: two results that are each right differ by less.
@@ -172,7 +140,7 @@ tuning_report gpu_executor::tune(const program& p, const bindings& b, const opti
     OTIMES_CUDA_CALL(
         cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(wanted.data()), 0xff, static_cast<std::size_t>(bytes), stream_));
     run_into(*prepare(planning::plan_on_gpu(p, gpu, decided, 0, &choices.front()), false), wanted.data());
-    const std::vector<double> want = numbers_of(wanted.data(), bytes, y.type, stream_);
+    const std::vector<std::byte> want = compared_part(wanted.data(), bytes, stream_);
     const double tolerance = tolerance_of(p, y.type, wishes.precision);
     const scoped_event begin;
     const scoped_event end;
@@ -198,7 +166,7 @@ tuning_report gpu_executor::tune(const program& p, const bindings& b, const opti
             OTIMES_CUDA_CALL(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(got.data()), 0xff,
                                              static_cast<std::size_t>(bytes), stream_));
             run_into(*ready, got.data());
-            candidate.difference = difference_of(numbers_of(got.data(), bytes, y.type, stream_), want);
+            candidate.difference = relative_difference(compared_part(got.data(), bytes, stream_), want, y.type);
             candidate.valid = candidate.difference <= tolerance;
         }
         if (candidate.valid) {

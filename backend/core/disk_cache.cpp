@@ -39,7 +39,6 @@ struct descriptor {
             ::close(value);
         }
     }
-    int release() { return std::exchange(value, -1); }
 };
 
 bool privileges_changed() {
@@ -125,7 +124,9 @@ disk_cache::disk_cache(const std::filesystem::path& folder, std::int64_t limit_b
         reason_ = "the process runs with changed privileges";
         return;
     }
-    descriptor at(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // A folder on the way is passed through, which takes no right to list it: homes below one of mode 0711 are common.
+    constexpr int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    descriptor at(::open("/", flags));
     std::filesystem::path walked("/");
     std::vector<std::string> parts;
     for (const std::filesystem::path& part : folder.lexically_normal().relative_path()) {
@@ -144,7 +145,6 @@ disk_cache::disk_cache(const std::filesystem::path& folder, std::int64_t limit_b
             reason_ = walked.parent_path().string() + " " + above;
             return;
         }
-        constexpr int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
         int next = ::openat(at.value, parts[i].c_str(), flags);
         if (next < 0 && errno == ENOENT) {
             if (::mkdirat(at.value, parts[i].c_str(), S_IRWXU) == 0 || errno == EEXIST) {
@@ -164,7 +164,10 @@ disk_cache::disk_cache(const std::filesystem::path& folder, std::int64_t limit_b
         reason_ = walked.string() + " " + last;
         return;
     }
-    folder_ = at.release();
+    folder_ = ::openat(at.value, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_ < 0) {
+        reason_ = walked.string() + " cannot be read";
+    }
 }
 
 disk_cache::~disk_cache() {

@@ -4,7 +4,8 @@
 ///
 /// Trust: code from there is loaded onto a GPU, so the folder and every component above it up to the root must belong to
 /// the user or to root and not be writable by others (sticky folders such as /tmp excepted), the last one must be the
-/// user's own, and no component and no file may be a symbolic link. A relative path is ignored. A process that runs with
+/// user's own, and no component and no file may be a symbolic link. The last one alone must be readable: through those above it
+/// the user need only pass. A relative path is ignored. A process that runs with
 /// changed privileges (setuid) has no cache. Whatever fails a check is not an error: the cache is then absent.
 ///
 /// Entries: one file per key, written aside and renamed, so that a reader never sees half of one. Damaged entries and

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -167,6 +169,48 @@ TEST_CASE("links, writable folders and relative paths are refused") {
         CHECK(!cache.keep("key", image));
         const disk_cache::claim claim(cache, "key", 0);
     }
+}
+
+TEST_CASE("folders on the way need not be readable") {
+    const temporary_folder folder;
+    const fs::path home = folder.path() / "home";
+    fs::create_directory(home);
+    const bool root = ::geteuid() == 0;  // who reads everywhere, so another user asks
+    if (root) REQUIRE(::chown(home.c_str(), 12345, 12345) == 0);
+    ::chmod(folder.path().c_str(), root ? 0711 : 0311);
+    constexpr int passes = 0, unusable = 1, forgets = 2, trusts = 3, cannot_try = 4;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (root && (::setgid(12345) != 0 || ::setuid(12345) != 0)) ::_exit(cannot_try);
+        if (::access(home.c_str(), W_OK) != 0) ::_exit(cannot_try);  // the temporary folder is root's alone
+        const disk_cache cache(home / ".cache" / "otimes");
+        if (!cache.usable()) ::_exit(unusable);
+        if (!cache.keep("key", image) || cache.find("key") != image) ::_exit(forgets);
+        if (::symlink(home.c_str(), (home / "link").c_str()) != 0) ::_exit(cannot_try);
+        if (disk_cache(home / "link" / "otimes").usable()) ::_exit(trusts);
+        ::chmod((home / ".cache").c_str(), 0733);
+        ::_exit(disk_cache(home / ".cache" / "otimes").usable() ? trusts : passes);
+    }
+    REQUIRE(child > 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    ::chmod(folder.path().c_str(), 0700);
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == cannot_try) {
+        MESSAGE("not tried: no other user may pass to " << folder.path().string());
+        return;
+    }
+    CHECK(WEXITSTATUS(status) == passes);
+}
+
+TEST_CASE("a last folder that cannot be read is refused") {
+    if (::geteuid() == 0) return;  // root reads everywhere
+    const temporary_folder folder;
+    ::chmod(folder.path().c_str(), 0300);
+    const disk_cache cache(folder.path());
+    CHECK(!cache.usable());
+    CHECK(cache.reason().find("cannot be read") != std::string::npos);
+    ::chmod(folder.path().c_str(), 0700);
 }
 
 TEST_CASE("a folder that cannot be written is no error") {

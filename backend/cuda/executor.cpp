@@ -18,6 +18,7 @@
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/scatter.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 
 #include "../core/host_copy.hpp"
 #include "core_set.hpp"
@@ -217,16 +218,22 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
         std::shared_ptr<const prepared_plan> ready;
     };
     constexpr std::size_t slots = 32;
+    struct recent_programs {
+        std::array<recent_program, slots> at_address;
+        std::array<recent_program, slots> of_hash;
+    };
     const std::uint64_t tunings = tunings_.load(std::memory_order_acquire);
-    thread_local std::array<recent_program, slots> at_address;
-    thread_local std::array<recent_program, slots> of_hash;
+    recent_programs* const recent = otimes::detail::kept_by_thread<recent_programs, gpu_executor>();
+    if (recent == nullptr) {  // and the process's table of plans may be gone, too
+        return run(plan_for(p), b, {});
+    }
     const auto holds = [&](const recent_program& entry) {
         return entry.executor_id == id() && entry.tunings == tunings && entry.ready->made_for.source == p;
     };
     const std::uint64_t address = (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull;
-    recent_program& entry = at_address[(address * 0x9e3779b97f4a7c15ull >> 32) % slots];
+    recent_program& entry = recent->at_address[(address * 0x9e3779b97f4a7c15ull >> 32) % slots];
     if (!holds(entry)) {
-        recent_program& hashed = of_hash[static_cast<std::size_t>(hash_value(p) >> 32) % slots];
+        recent_program& hashed = recent->of_hash[static_cast<std::size_t>(hash_value(p) >> 32) % slots];
         if (!holds(hashed)) {
             // The process's table of plans does not know of tuning.
             hashed = {id(), tunings, prepared(tunings == 0 ? *cached_plan_for(p, *this) : plan_for(p))};
@@ -623,11 +630,13 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool 
         const plan* address = nullptr;
         std::shared_ptr<const prepared_plan> ready;
     };
-    thread_local std::array<recent_plan, 64> recent;
+    using recent_plans = std::array<recent_plan, 64>;
+    recent_plan none;
+    recent_plans* const recent = otimes::detail::kept_by_thread<recent_plans, recent_plan>();
     // Ranks on several GPUs run the same plan by turns.
     const std::uint64_t where =
         (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull + (scattered ? 1 : 0);
-    recent_plan& entry = recent[(where * 0x9e3779b97f4a7c15ull) >> 58];
+    recent_plan& entry = recent != nullptr ? (*recent)[(where * 0x9e3779b97f4a7c15ull) >> 58] : none;
     if (entry.executor_id == id() && entry.address == &p && entry.ready->scattered == scattered &&
         same_work(entry.ready->made_for, p)) {
         return entry.ready;

@@ -54,14 +54,15 @@ void* open_compiler() {
 }  // namespace
 
 const std::string& kernel_sources_hash() {
-    static const std::string hash = [] {
+    // Leaked on purpose: a static object may still evaluate after local statics are gone.
+    static const std::string* const hash = [] {
         std::string all;
         for (const auto& [name, text] : kernel_sources()) {
             all += name + '\n' + std::to_string(text.size()) + '\n' + text;
         }
-        return sha256_hex(all);
+        return new std::string(sha256_hex(all));
     }();
-    return hash;
+    return *hash;
 }
 
 kernel_request request_of(const planning::gpu_group& group) {

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include <otimes/cuda.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 
 namespace otimes {
 namespace device {
@@ -166,9 +167,13 @@ OTIMES_COLD inline std::shared_ptr<const plan> plan_within(const device_executor
         program source;
         std::shared_ptr<const plan> value;
     };
-    thread_local std::vector<kept_plan> kept(32);
+    struct kept_plans {
+        std::vector<kept_plan> all = std::vector<kept_plan>(32);
+    };
     const std::uint64_t key = hash_value(p);
-    kept_plan& entry = kept[static_cast<std::size_t>(key >> 32) % kept.size()];
+    kept_plan fresh;
+    kept_plans* const kept = otimes::detail::kept_by_thread<kept_plans, kept_plan>();
+    kept_plan& entry = kept != nullptr ? kept->all[static_cast<std::size_t>(key >> 32) % kept->all.size()] : fresh;
     if (entry.key != key || entry.executor_id != where.id() || entry.bytes != bytes || !(entry.source == p)) {
         std::shared_ptr<const plan> made;
         try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which executor evaluates an expression, and who waits for whom. On executors whose device memory is the host's.
+// Which executor evaluates, and who waits for whom; threads that evaluate while they end. On executors whose device memory is the host's.
 #include "cuda/device_support.hpp"
 #include "cuda/pretended_gpu.hpp"
 
@@ -9,6 +9,8 @@
 
 #include <otimes/cuda.hpp>
 
+#include <cstddef>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -34,6 +36,31 @@ public:
     mutable int waits = 0;
     mutable int tunings = 0;
     mutable int waits_before_tuning = 0;
+};
+
+/// Evaluates where its thread destroys it. Made before the thread's first evaluation, it is destroyed after all that the thread keeps.
+struct evaluating_at_the_end {
+    const counting_gpu* gpu = nullptr;
+    Eigen::MatrixXd X, A, B;
+    std::vector<double>* results = nullptr;
+    evaluating_at_the_end() = default;
+    evaluating_at_the_end(const evaluating_at_the_end&) = delete;
+    evaluating_at_the_end& operator=(const evaluating_at_the_end&) = delete;
+    ~evaluating_at_the_end() {
+        if (gpu != nullptr) {
+            results->push_back(otimes::device::thread_scratch() == nullptr ? 1 : 0);
+            evaluate();
+            evaluate();
+        }
+    }
+    void evaluate() const {
+        const DeviceMatrix<double> dX(X, *gpu), dA(A, *gpu), dB(B, *gpu);
+        DeviceMatrix<double> dY(*gpu);
+        dY = dX * kron(dA, dB);
+        dY += dX * kron(dA, dB) + 2 * dX;
+        results->push_back(dY.to_host().sum());
+        results->push_back((dX * kron(dA, dB)).squaredNorm());
+    }
 };
 
 }  // namespace
@@ -112,6 +139,27 @@ TEST_CASE("plan::run and tune take the executor that an assignment takes, and wa
     SUBCASE("another signature is refused, and binds nothing for who comes next") {
         DeviceMatrix<double> dY(3, 6, b);
         CHECK_THROWS_AS(p.run(dY, dX * kron(dB, dA)), otimes::error);
-        CHECK(otimes::device::thread_scratch().bindings.pointers.empty());
+        CHECK(otimes::device::thread_scratch()->bindings.pointers.empty());
     }
+}
+
+TEST_CASE("an object that evaluates while its thread ends") {
+    const counting_gpu gpu;
+    std::vector<double> results;
+    std::thread([&] {
+        thread_local evaluating_at_the_end last;
+        last.gpu = &gpu;
+        last.X = random_matrix<Eigen::MatrixXd>(5, 6, 1);
+        last.A = random_matrix<Eigen::MatrixXd>(2, 2, 2);
+        last.B = random_matrix<Eigen::MatrixXd>(3, 3, 3);
+        last.results = &results;
+        last.evaluate();
+    }).join();
+    REQUIRE(results.size() == 7);
+    CHECK(results[2] == 1);  // what the thread kept was gone
+    for (const std::size_t again : {3u, 5u}) {
+        CHECK(results[again] == results[0]);
+        CHECK(results[again + 1] == results[1]);
+    }
+    CHECK(gpu.in_use() == 0);
 }

@@ -13,6 +13,7 @@
 #include <otimes/device/expressions.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/product_key.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/overlap.hpp>
 
 namespace otimes {
@@ -27,12 +28,16 @@ void run_on(const device_executor& where, const homes& others, const Use& use) {
             where.wait_for(*other);
         }
     }
-    scratch& s = thread_scratch();
-    struct clear_at_end {
-        scratch& kept;
-        ~clear_at_end() { kept.bindings.clear(); }
-    } const clear{s};
-    use(s);
+    if (scratch* const kept = thread_scratch()) {
+        struct clear_at_end {
+            scratch& kept;
+            ~clear_at_end() { kept.bindings.clear(); }
+        } const clear{*kept};
+        use(*kept);
+    } else {
+        scratch own;
+        use(own);
+    }
     for (const device_executor* const other : others) {
         if (other != &where) {
             other->wait_for(where);
@@ -45,11 +50,12 @@ struct known_program {
     plan_key key;
     otimes::program lowered;
 };
-/// The place of this thread for programs of products with that key; it may hold another's.
-inline known_program& known_program_slot(const plan_key& key) {
+/// The place of this thread for programs of products with that key; it may hold another's. nullptr: the thread ends, and keeps none.
+inline known_program* known_program_slot(const plan_key& key) {
     constexpr std::size_t slots = 16;
-    thread_local std::array<known_program, slots> recent;
-    return recent[static_cast<std::size_t>(key.hash()) % slots];
+    using places = std::array<known_program, slots>;
+    places* const recent = otimes::detail::kept_by_thread<places, known_program>();
+    return recent == nullptr ? nullptr : &(*recent)[static_cast<std::size_t>(key.hash()) % slots];
 }
 
 /// use(program of y (+)= scale * node, its bindings). A small product takes less time than lowering it: what this thread has lowered
@@ -62,21 +68,18 @@ void with_lowered(const product_node<Scalar>& node, const matrix_view& y, bool a
     s.bindings.clear();
     const bool keyed =
         describe_product(node, y, add, dtype_of<Scalar>(), is_real_problem(node, alpha), false, key, s.bindings);
-    if (keyed) {
-        const known_program& known = known_program_slot(key);
-        if (known.key.equals(key)) {
-            s.bindings.scalars.push_back(bound_scalar(alpha));
-            use(known.lowered, s.bindings);
-            return;
-        }
+    known_program* const known = keyed ? known_program_slot(key) : nullptr;
+    if (known != nullptr && known->key.equals(key)) {
+        s.bindings.scalars.push_back(bound_scalar(alpha));
+        use(known->lowered, s.bindings);
+        return;
     }
     lowering<Scalar> low(s.program, s.bindings);
     low.add_product(node, y, add, scale);
     mark_result_on_device(s.program);
-    if (keyed) {
-        known_program& known = known_program_slot(key);
-        known.key = key;
-        known.lowered = s.program;
+    if (known != nullptr) {
+        known->key = key;
+        known->lowered = s.program;
     }
     use(s.program, s.bindings);
 }

@@ -19,6 +19,7 @@
 #include <otimes/expr/scalar.hpp>
 #include <otimes/host_matrix.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 
 namespace otimes {
 
@@ -208,11 +209,8 @@ struct scratch {
     otimes::program program;
     otimes::bindings bindings;
 };
-/// Kept per thread, so that a second evaluation allocates nothing. No code of the user runs while it is in use.
-inline scratch& thread_scratch() {
-    thread_local scratch kept;
-    return kept;
-}
+/// Kept per thread, so that a second evaluation allocates nothing. No code of the user runs while it is in use. nullptr: the thread ends.
+inline scratch* thread_scratch() { return otimes::detail::kept_by_thread<scratch, scratch>(); }
 
 /// Everything in a program that is bound, except host factors, lies in device memory.
 inline void mark_result_on_device(program& p) {

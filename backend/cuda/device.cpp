@@ -70,6 +70,8 @@ device_context::device_context(CUcontext context, CUdevice device)
         cuuint64_t keep = ~cuuint64_t{0};
         OTIMES_CUDA_CALL(cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     }
+    takes_host_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
+    takes_registered_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
     alignas(16) std::array<std::byte, 16 * 8> ones{};
     const auto put = [&ones](dtype type, const auto& value) {
         std::memcpy(ones.data() + 16 * static_cast<std::size_t>(type), &value, sizeof(value));
@@ -138,6 +140,43 @@ void* device_context::allocate(std::size_t bytes, CUstream stream) {
         OTIMES_CUDA_CALL(cuMemAlloc(&memory, bytes));
     }
     return reinterpret_cast<void*>(memory);
+}
+
+reach device_context::reach_of(const void* address) const {
+    if (address == nullptr) {
+        return reach::nowhere;
+    }
+    const auto at = reinterpret_cast<CUdeviceptr>(address);
+    // False: the driver has no answer for this address. Other failures are those of work in front of it.
+    const auto ask = [at](CUpointer_attribute what, void* answer) {
+        const CUresult code = driver().cuPointerGetAttribute(answer, what, at);
+        if (code != CUDA_ERROR_INVALID_VALUE && code != CUDA_ERROR_NOT_SUPPORTED) {
+            check(code, "cuPointerGetAttribute");
+        }
+        return code == CUDA_SUCCESS;
+    };
+    CUdeviceptr as_seen = 0;
+    if (ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, &as_seen) && as_seen == at) {
+        return reach::here;
+    }
+    unsigned int type = 0;
+    if (!ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &type)) {
+        return takes_host_pages_ ? reach::here : reach::host_memory;
+    }
+    if (type == CU_MEMORYTYPE_HOST) {
+        return takes_host_pages_ || takes_registered_pages_ ? reach::here : reach::other_address;
+    }
+    // Another GPU's, and nothing says that this one was given access; the rest is left to who gives it.
+    int owner = -1;
+    CUdevice mine = 0;
+    CUdevice other = 0;
+    unsigned long long access = 0;
+    OTIMES_CUDA_CALL(cuCtxGetDevice(&mine));
+    const bool of_another = ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &owner) && owner >= 0 &&
+                            driver().cuDeviceGet(&other, owner) == CUDA_SUCCESS && other != mine;
+    const bool given =
+        of_another && ask(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, &access) && (access & CU_MEM_ACCESS_FLAGS_PROT_READ) != 0;
+    return of_another && !given ? reach::other_gpu : reach::here;
 }
 
 bool device_context::share_memory_with(CUdevice other) {

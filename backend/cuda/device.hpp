@@ -14,6 +14,7 @@
 #include <otimes/plan/machine.hpp>
 #include <otimes/program/dtype.hpp>
 
+#include "../core/operand_reach.hpp"
 #include "driver.hpp"
 #include "kernel_store.hpp"
 
@@ -40,6 +41,9 @@ public:
     /// Stream-ordered memory of this context's pool; the context must be current.
     [[nodiscard]] void* allocate(std::size_t bytes, CUstream stream);
     void release(void* memory, CUstream stream) noexcept;
+    /// Whether kernels of this context may use an address; the context must be current. Where the GPU takes pages of the system as it
+    /// finds them (HMM, ATS), all memory of the host is within reach.
+    [[nodiscard]] reach reach_of(const void* address) const;
     /// Lets another GPU reach what `allocate` gives. False where that cannot be.
     bool share_memory_with(CUdevice other);
 
@@ -49,6 +53,8 @@ private:
     kernel_store kernels_;
     CUmemoryPool pool_ = nullptr;
     CUdeviceptr ones_ = 0;
+    bool takes_host_pages_ = false;        ///< also those of which the driver knows nothing
+    bool takes_registered_pages_ = false;  ///< by the host's own address
 };
 
 /// Pinned host memory in blocks that are used again when the copy out of them is done.

@@ -21,6 +21,7 @@
 #include <otimes/program/kept_by_thread.hpp>
 
 #include "../core/host_copy.hpp"
+#include "../core/operand_reach.hpp"
 #include "core_set.hpp"
 
 namespace otimes::backend {
@@ -134,6 +135,35 @@ void launch_early_together(prepared_plan& p) {
             front = &l;
         }
     }
+}
+
+/// The operands whose addresses kernels of a plan get, each once; those without elements have none.
+std::vector<used_operand> operands_of(const prepared_plan& p) {
+    std::vector<used_operand> used;
+    const program& source = p.made_for.source;
+    const auto add = [&](const memory_reference& at) {
+        if (at.where != memory_reference::place::operand ||
+            std::ranges::any_of(used, [&](const used_operand& o) { return o.binding == at.index; })) {
+            return;
+        }
+        const auto bound = std::ranges::find_if(
+            source.tensors, [&](const tensor& t) { return t.binding == at.index && count_of(source.modes_of(t)) > 0; });
+        if (bound != source.tensors.end()) {
+            used.push_back({at.index, bound->role});
+        }
+    };
+    for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
+        for (const prepared_launch& l : *part) {
+            for (const argument_block::hole& hole : l.arguments.addresses) {
+                add(hole.at);
+            }
+            for (const argument_block::distance_hole& hole : l.arguments.distances) {
+                add(hole.from);
+                add(hole.to);
+            }
+        }
+    }
+    return used;
 }
 
 /// Output elements of a sliced launch; 0: nothing to do.
@@ -583,6 +613,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         ready->rest = prepare(ready->list.rest);
         ready->after = prepare(ready->list.after);
     }
+    ready->operands = operands_of(*ready);
     launch_early_together(*ready);
     ready->reads_early = may_read_early(ready->list) && !ready->slab.empty() && ready->slab.front().early;
     return ready;
@@ -723,9 +754,29 @@ bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter
     return true;
 }
 
+void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) const {
+    reached_pages* const pages = otimes::detail::kept_by_thread<reached_pages, gpu_executor>();
+    for (const used_operand& o : ready.operands) {
+        const void* const address = b.pointers[static_cast<std::size_t>(o.binding)];
+        if (pages != nullptr && pages->holds(&device_, address)) {
+            continue;
+        }
+        const reach found = device_.reach_of(address);
+        if (found != reach::here) {
+            throw device_error(refusal_of(o.role, address, found));
+        }
+        if (pages != nullptr) {
+            pages->keep(&device_, address);
+        }
+    }
+}
+
 void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside,
                                  const scatter_target* to) const {
     const context_scope scope(device_.handle());
+    if (to == nullptr) {  // else Y is in several matrices, whose owner knows who reaches them
+        require_reach(ready, b);
+    }
     const launch_list& list = ready.list;
     const std::lock_guard lock(queue_mutex_);
     if (ready.host_factors) {

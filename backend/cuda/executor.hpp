@@ -39,6 +39,12 @@ struct prepared_launch {
     std::string trace;  ///< "fused_trailing<...>, source: cache"
 };
 
+/// An operand whose address kernels get.
+struct used_operand {
+    std::int32_t binding = -1;
+    tensor_role role = tensor_role::input;
+};
+
 /// A plan ready to run.
 struct prepared_plan {
     plan made_for;  ///< recognises the plan when its address is used again
@@ -47,6 +53,7 @@ struct prepared_plan {
     std::vector<prepared_launch> slab;
     std::vector<prepared_launch> rest;
     std::vector<prepared_launch> after;
+    std::vector<used_operand> operands;
     bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
     std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;
@@ -98,6 +105,8 @@ private:
         std::span<void* const> receivers;
         const arrival_signal* tell;
     };
+    /// @throws device_error an operand is where kernels do not reach. Cost: some nanoseconds for each whose page this thread has seen.
+    void require_reach(const prepared_plan& ready, const bindings& b) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,
                        const scatter_target* to = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "operand_reach.hpp"
+
+#include <charconv>
+
+namespace otimes::backend {
+
+namespace {
+
+std::string text_of(const void* address) {
+    std::array<char, 2 * sizeof(address)> digits{};
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), reinterpret_cast<std::uintptr_t>(address), 16).ptr;
+    return "0x" + std::string(digits.data(), end);
+}
+
+const char* name_of(tensor_role role) {
+    switch (role) {
+        case tensor_role::input: return "X";
+        case tensor_role::output: return "Y";
+        case tensor_role::factor: return "a factor";
+        case tensor_role::temporary: break;
+    }
+    return "an operand";
+}
+
+}  // namespace
+
+std::string refusal_of(tensor_role role, const void* address, reach found) {
+    const std::string what = std::string("otimes: ") + name_of(role) + ", at " + text_of(address) + ", ";
+    switch (found) {
+        case reach::here: break;
+        case reach::nowhere:
+            return std::string("otimes: ") + name_of(role) +
+                   " is a null pointer. Give device_map, as_matrix or batched an address of device memory.";
+        case reach::host_memory:
+            return what +
+                   "is in host memory, which this GPU does not reach. Copy it, DeviceMatrix<Scalar> dX(X), or give "
+                   "device_map, as_matrix or batched an address of device, managed or page-locked memory.";
+        case reach::other_address:
+            return what +
+                   "is page-locked host memory that this GPU does not reach by that address. Register it with "
+                   "cudaHostRegisterMapped and map what cudaHostGetDevicePointer gives, or copy it to a DeviceMatrix.";
+        case reach::other_gpu:
+            return what +
+                   "is in the memory of another GPU, which this one does not reach. Call cudaDeviceEnablePeerAccess, "
+                   "or "
+                   "copy it to a DeviceMatrix of this GPU's executor.";
+    }
+    return what + "is within reach.";
+}
+
+}  // namespace otimes::backend

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+/// @file operand_reach.hpp
+/// Operands that a GPU is given by address: whether its kernels reach them is asked once for each page. A kernel that goes where it may not
+/// takes the context with it, and all that the process has on the device.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <otimes/program/program.hpp>
+
+namespace otimes::backend {
+
+/// Where an address points to, as a GPU sees it.
+enum class reach : std::uint8_t {
+    here,           ///< its kernels may use it
+    nowhere,        ///< a null pointer
+    host_memory,    ///< of which the driver knows nothing
+    other_address,  ///< page-locked host memory that kernels reach by another address, or not at all
+    other_gpu       ///< another GPU's, which this one does not reach
+};
+
+/// Pages that kernels of a GPU reach, as far as one thread has seen them. What is not there must be asked for (again). Memory that is given
+/// back and comes as another kind is not seen: nothing says so.
+class reached_pages {
+public:
+    static constexpr std::uintptr_t page_bytes = 4096;  // the least that is pinned, or mapped into a device
+
+    [[nodiscard]] bool holds(const void* gpu, const void* address) const noexcept {
+        const entry wanted = entry_of(gpu, address);
+        const pair& at = pairs_[slot_of(wanted)];
+        return at[0] == wanted || at[1] == wanted;
+    }
+    void keep(const void* gpu, const void* address) noexcept {
+        const entry added = entry_of(gpu, address);
+        pair& at = pairs_[slot_of(added)];
+        at[1] = at[0];
+        at[0] = added;
+    }
+
+private:
+    struct entry {
+        const void* gpu = nullptr;
+        std::uintptr_t page = 0;
+        friend bool operator==(const entry&, const entry&) = default;
+    };
+    using pair = std::array<entry, 2>;
+    static constexpr std::size_t slots_log2 = 7;
+
+    static entry entry_of(const void* gpu, const void* address) noexcept {
+        return {gpu, reinterpret_cast<std::uintptr_t>(address) / page_bytes};
+    }
+    static std::size_t slot_of(const entry& e) noexcept {
+        const std::uint64_t mixed = (e.page ^ reinterpret_cast<std::uintptr_t>(e.gpu)) * 0x9e3779b97f4a7c15ull;
+        return static_cast<std::size_t>(mixed >> (64 - slots_log2));
+    }
+    std::array<pair, std::size_t{1} << slots_log2> pairs_{};
+};
+
+/// Why an operand is refused, and what to do. @pre found != reach::here
+std::string refusal_of(tensor_role role, const void* address, reach found);
+
+}  // namespace otimes::backend

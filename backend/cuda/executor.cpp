@@ -20,6 +20,7 @@
 #include <otimes/program/errors.hpp>
 #include <otimes/program/kept_by_thread.hpp>
 
+#include "../core/default_streams.hpp"
 #include "../core/host_copy.hpp"
 #include "../core/operand_reach.hpp"
 #include "core_set.hpp"
@@ -909,22 +910,25 @@ const device_executor& gpu() {
     return backend::executor_of(backend::device_context::current(), nullptr, true, nullptr);
 }
 
-const device_executor& gpu(CUstream_st* stream) {
-    if (stream == nullptr) {
-        throw device_error(
-            "otimes::gpu(stream): the stream is the legacy default stream (nullptr), which waits for all other "
-            "streams. "
-            "Pass a stream that cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) made, or use otimes::gpu().");
+namespace {
+
+/// @throws device_error the stream is one of CUDA's default streams
+void require_own_stream(CUstream_st* stream, const char* call) {
+    const std::string objection = backend::objection_to_stream(stream, call);
+    if (!objection.empty()) {
+        throw device_error(objection);
     }
+}
+
+}  // namespace
+
+const device_executor& gpu(CUstream_st* stream) {
+    require_own_stream(stream, "gpu(stream)");
     return backend::executor_of(backend::device_context::of(stream), stream, false, nullptr);
 }
 
 const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource) {
-    if (stream == nullptr) {
-        throw device_error(
-            "otimes::gpu(stream, resource): the stream is the legacy default stream (nullptr); pass a "
-            "non-blocking one.");
-    }
+    require_own_stream(stream, "gpu(stream, resource)");
     return backend::executor_of(backend::device_context::of(stream), stream, false, &resource);
 }
 

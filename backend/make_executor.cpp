@@ -9,6 +9,8 @@
 #include <otimes/cuda.hpp>
 #include <otimes/plan/planner.hpp>
 
+#include "core/threads.hpp"
+
 namespace otimes {
 
 plan plan_by_cost(const program& p, const machine& where) {
@@ -132,10 +134,12 @@ void spreading_executor::run(const plan& p, const bindings& b, workspace_view) c
         }
     };
     std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < ready->parts.size(); ++i) {
-        others.emplace_back(run_part, i);
-    }
+    const std::size_t started =
+        backend::start_threads(others, ready->parts.size() - 1, [&](std::size_t i) noexcept { run_part(i + 1); });
     run_part(0);
+    for (std::size_t i = started + 1; i < ready->parts.size(); ++i) {
+        run_part(i);  // for which the system gave no thread
+    }
     others.clear();  // joins
     for (const std::exception_ptr& failure : failures) {
         if (failure) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "../core/threads.hpp"
 #include "core_set.hpp"
 #include "runtime_compiler.hpp"
 
@@ -38,19 +39,19 @@ int build(const char* path, const char* code_path) {
     std::atomic<std::size_t> next{0};
     std::exception_ptr failure;
     std::mutex failure_mutex;
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-        threads.emplace_back([&] {
-            for (std::size_t at = next++; at < entries.size(); at = next++) {
-                try {
-                    entries[at].image = compiler.compile(entries[at].request, entries[at].architecture);
-                } catch (...) {
-                    const std::lock_guard lock(failure_mutex);
-                    failure = std::current_exception();
-                }
+    const auto work = [&](std::size_t) {
+        for (std::size_t at = next++; at < entries.size(); at = next++) {
+            try {
+                entries[at].image = compiler.compile(entries[at].request, entries[at].architecture);
+            } catch (...) {
+                const std::lock_guard lock(failure_mutex);
+                failure = std::current_exception();
             }
-        });
-    }
+        }
+    };
+    std::vector<std::thread> threads;
+    otimes::backend::start_threads(threads, std::max(1u, std::thread::hardware_concurrency()) - 1, work);
+    work(0);
     for (std::thread& t : threads) {
         t.join();
     }

@@ -23,6 +23,7 @@
 #include "../core/default_streams.hpp"
 #include "../core/host_copy.hpp"
 #include "../core/operand_reach.hpp"
+#include "../core/threads.hpp"
 #include "core_set.hpp"
 
 namespace otimes::backend {
@@ -440,7 +441,7 @@ void gpu_executor::load(const launch_list& list) const {
     std::atomic<std::size_t> next{0};
     std::exception_ptr failure;
     std::mutex failure_mutex;
-    const auto work = [&] {
+    const auto work = [&](std::size_t) {
         for (std::size_t i = next++; i < requests.size(); i = next++) {
             try {
                 device_.kernels().get(requests[i]);
@@ -452,10 +453,8 @@ void gpu_executor::load(const launch_list& list) const {
     };
     std::vector<std::thread> threads;
     const std::size_t count = std::min<std::size_t>(requests.size(), std::max(1u, std::thread::hardware_concurrency()));
-    for (std::size_t i = 1; i < count; ++i) {
-        threads.emplace_back(work);
-    }
-    work();
+    start_threads(threads, count - 1, work);
+    work(0);
     for (std::thread& t : threads) {
         t.join();
     }

@@ -14,6 +14,7 @@
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
+#include "../core/threads.hpp"
 #include "executor.hpp"
 
 namespace otimes::backend {
@@ -196,13 +197,16 @@ public:
         const auto start = [&](bool inwards) {
             const ticket_list& list = inwards ? in_ : out_;
             const int count = list.empty() ? 0 : list.staged() ? workers_for(list.bytes()) : 1;
-            for (int i = 0; i < count; ++i) {
-                workers.emplace_back([this, inwards] {
-                    guarded([&] {
-                        const context_scope scope(context_);
-                        inwards ? copy_in() : copy_out();
-                    });
+            const auto work = [this, inwards](std::size_t) {
+                guarded([&] {
+                    const context_scope scope(context_);
+                    inwards ? copy_in() : copy_out();
                 });
+            };
+            if (start_threads(workers, static_cast<std::size_t>(count), work) == 0 && count > 0) {
+                throw device_error(
+                    "otimes: the system gives no thread for copies between the host and the GPU. Raise the limit of "
+                    "threads, or keep the operands in device memory.");
             }
         };
         guarded([&] {

@@ -24,6 +24,7 @@
 #include "../core/host_copy.hpp"
 #include "../core/operand_reach.hpp"
 #include "../core/threads.hpp"
+#include "../core/tuned_choices.hpp"
 #include "core_set.hpp"
 
 namespace otimes::backend {
@@ -254,7 +255,7 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
         std::array<recent_program, slots> at_address;
         std::array<recent_program, slots> of_hash;
     };
-    const std::uint64_t tunings = tunings_.load(std::memory_order_acquire);
+    const std::uint64_t tunings = tuned_choices::of_process().version();
     recent_programs* const recent = otimes::detail::kept_by_thread<recent_programs, gpu_executor>();
     if (recent == nullptr) {  // and the process's table of plans may be gone, too
         return run(plan_for(p), b, {});

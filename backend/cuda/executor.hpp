@@ -3,7 +3,6 @@
 /// The GPU executor: plans become launch lists once, and a run is a few address substitutions and launches.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -95,7 +94,7 @@ private:
     std::shared_ptr<const prepared_plan> prepared(const plan& p, bool scattered = false) const;
     std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
     std::shared_ptr<prepared_plan> prepare_scattered(const plan& p) const;
-    /// The choice that was tuned for a program, in this process or an earlier one; empty: none.
+    /// The choice that was tuned for a program on such a GPU, by any executor of this process or in an earlier one; empty: none.
     [[nodiscard]] std::string tuned_choice(const program& p) const;
     std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
     void load(const launch_list& list) const;
@@ -142,10 +141,7 @@ private:
     mutable arena scratch_;
     mutable pinned_blocks pinned_;
     mutable lanes_pool lanes_;
-    mutable std::mutex tuned_mutex_;
-    mutable std::unordered_map<std::uint64_t, std::string> tuned_;  ///< by hash of the program; "": looked up, none
-    mutable std::atomic<std::uint64_t> tunings_{0};                 ///< plans made before the last one are stale
-    CUevent marker_ = nullptr;                                      ///< for wait_for
+    CUevent marker_ = nullptr;  ///< for wait_for
     mutable std::mutex marker_mutex_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "../core/host_copy.hpp"
 #include "../core/result_difference.hpp"
+#include "../core/tuned_choices.hpp"
 #include "executor.hpp"
 #include "kernel_store.hpp"
 
@@ -83,22 +84,14 @@ private:
 }  // namespace
 
 std::string gpu_executor::tuned_choice(const program& p) const {
-    const std::uint64_t hash = hash_value(p);
-    {
-        const std::lock_guard lock(tuned_mutex_);
-        const auto known = tuned_.find(hash);
-        if (known != tuned_.end()) {
-            return known->second;
+    return tuned_choices::of_process().find(device_.description(), hash_value(p), [&] {
+        if (const disk_cache& cache = process_cache(); cache.usable()) {
+            if (const std::optional<kernel_image> kept = cache.find(key_of_tuning(device_.description(), p))) {
+                return kept->code;
+            }
         }
-    }
-    std::string choice;
-    if (const disk_cache& cache = process_cache(); cache.usable()) {
-        if (const std::optional<kernel_image> kept = cache.find(key_of_tuning(device_.description(), p))) {
-            choice = kept->code;
-        }
-    }
-    const std::lock_guard lock(tuned_mutex_);
-    return tuned_.try_emplace(hash, choice).first->second;
+        return std::string();
+    });
 }
 
 tuning_report gpu_executor::tune(const program& p, const bindings& b, const options& wishes,
@@ -198,11 +191,7 @@ tuning_report gpu_executor::tune(const program& p, const bindings& b, const opti
             cache.keep(key_of_tuning(gpu, p), {winner.choice, "tuning"});
         }
     }
-    {
-        const std::lock_guard lock(tuned_mutex_);
-        tuned_[hash_value(p)] = winner.choice;
-    }
-    tunings_.fetch_add(1, std::memory_order_release);
+    tuned_choices::of_process().keep(gpu, hash_value(p), winner.choice);
     return report;
 }
 

@@ -57,7 +57,8 @@ std::string explain(const device_sum<Scalar>& value, const options& wishes = {})
 }
 /// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
 /// it, each one first compared with the generic kernels' result, and makes the fastest right one the plan of this expression's
-/// signature from now on, in this process and (`how.keep_on_disk`) by the cache folder in later ones. Nothing else searches:
+/// signature from now on, on every executor of a GPU of this kind: in this process, and (`how.keep_on_disk`) by the cache folder in later
+/// ones. Nothing else searches:
 /// an expression that was never tuned has the planner's deterministic plan, and options::deterministic ignores what was tuned.
 /// Blocks. Cost: seconds (each candidate's kernels are compiled), and device memory for two more results.
 /// @throws unsupported_error the expression is not one chain of products; device_error as evaluation.

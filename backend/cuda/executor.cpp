@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <complex>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -23,6 +22,7 @@
 #include "../core/default_streams.hpp"
 #include "../core/host_copy.hpp"
 #include "../core/operand_reach.hpp"
+#include "../core/process_launcher.hpp"
 #include "../core/threads.hpp"
 #include "../core/tuned_choices.hpp"
 #include "core_set.hpp"
@@ -951,17 +951,6 @@ int visible_gpus() {
     return f != nullptr && f->cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
 }
 
-/// A launcher has started this process as one of several.
-bool is_one_rank_of_several() {
-    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
-        const char* const value = std::getenv(name);
-        if (value != nullptr && std::atoi(value) > 1) {
-            return true;
-        }
-    }
-    return false;
-}
-
 }  // namespace
 
 const executor& gpus() {
@@ -976,7 +965,7 @@ const executor& gpus() {
     return *all;
 }
 
-const executor* find_gpus() { return visible_gpus() > 1 && !is_one_rank_of_several() ? &gpus() : nullptr; }
+const executor* find_gpus() { return visible_gpus() > 1 && !backend::is_one_rank_of_several() ? &gpus() : nullptr; }
 
 const device_executor* find_gpu(std::string* why) {
     if (backend::find_driver(why) == nullptr) {

@@ -584,13 +584,17 @@ pinned_scope::pinned_scope(const void* memory, std::int64_t bytes) {
     void* const begin = const_cast<void*>(memory);
     OTIMES_CUDA_CALL(cuMemHostRegister(begin, static_cast<std::size_t>(bytes), CU_MEMHOSTREGISTER_PORTABLE));
     memory_ = begin;
+    context_ = owner.context();
 }
 
 pinned_scope::~pinned_scope() {
-    // At the end of the process the driver may be gone already; then the memory is no longer pinned.
+    // At the end of the process the driver may be gone already; then the memory is no longer pinned. The thread may be one without a context,
+    // or with another GPU's.
     const backend::driver_functions* const f = backend::find_driver();
-    if (memory_ != nullptr && f != nullptr) {
+    if (memory_ != nullptr && f != nullptr && f->cuCtxPushCurrent(static_cast<CUcontext>(context_)) == CUDA_SUCCESS) {
+        CUcontext popped = nullptr;
         f->cuMemHostUnregister(memory_);
+        f->cuCtxPopCurrent(&popped);
     }
 }
 

@@ -168,6 +168,7 @@ public:
 
 private:
     void* memory_ = nullptr;
+    void* context_ = nullptr;  ///< a CUcontext, in which it was pinned
 };
 
 /// The plan that costs least on a machine, transfers included.

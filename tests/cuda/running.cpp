@@ -20,6 +20,7 @@
 #include <otimes/otimes.hpp>
 
 #include <otimes/cuda.hpp>
+#include <otimes/plan/gpu_candidates.hpp>
 
 #include "cuda/device_support.hpp"
 #include "support/counting_new.hpp"

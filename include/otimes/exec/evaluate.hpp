@@ -12,10 +12,10 @@
 #include <otimes/exec/plan_cache.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
-#include <otimes/exec/thread_kept.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -25,7 +25,7 @@ inline namespace OTIMES_TARGET {
 /// inside another (a scalar type that itself uses otimes) gets its own.
 class lowering_scratch {
 public:
-    lowering_scratch() : contents_(thread_kept<contents, contents>()) {
+    lowering_scratch() : contents_(detail::kept_by_thread<contents, contents>()) {
         if (contents_ == nullptr || contents_->busy) {
             own_ = std::make_unique<contents>();
             contents_ = own_.get();

@@ -12,10 +12,10 @@
 #include <mutex>
 
 #include <otimes/exec/executor.hpp>
-#include <otimes/exec/thread_kept.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/compiled.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/plan_key.hpp>
 #include <otimes/program/program.hpp>
 
@@ -86,7 +86,7 @@ std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e)
 #else
 OTIMES_COLD OTIMES_PLANNER_API std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
     struct recent_plans : std::array<detail::cached_plan, 16> {};
-    recent_plans* const recent = thread_kept<recent_plans, recent_plans>();
+    recent_plans* const recent = detail::kept_by_thread<recent_plans, recent_plans>();
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
     detail::cached_plan own;
     detail::cached_plan& entry =
@@ -114,7 +114,7 @@ struct keyed_plan {
 /// where it does not. A run that evaluates something else in between may replace it.
 inline keyed_plan* keyed_plan_slot(const plan_key& key) {
     struct recent_plans : std::array<keyed_plan, 16> {};
-    recent_plans* const recent = thread_kept<recent_plans, recent_plans>();
+    recent_plans* const recent = detail::kept_by_thread<recent_plans, recent_plans>();
     return recent != nullptr ? &(*recent)[static_cast<std::size_t>(key.hash()) % recent->size()] : nullptr;
 }
 

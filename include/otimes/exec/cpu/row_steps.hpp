@@ -56,6 +56,7 @@ void enable_row_steps() noexcept {
 #include <otimes/plan/step_cost.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/dtype.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -480,8 +481,8 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
     if (flops > most_flops) {
         return false;
     }
-    thread_local row_program<Scalar> prepared;  // keeps its memory
-    row_program<Scalar>& rows = prepared;
+    detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;  // keeps its memory
+    row_program<Scalar>& rows = *prepared;
     if (!rows.prepare(source, b, most_elements)) {
         return false;
     }

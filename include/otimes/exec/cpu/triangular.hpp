@@ -24,6 +24,7 @@
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -143,8 +144,9 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
     const bool rows = from_mode.stride == 1 && to_mode.stride == 1;
     const bool fibres = !rows && run.stride[0] == 1 && run.stride[1] == 1 && run.extent * components >= width;
-    thread_local packed_triangle<Scalar> kept_triangle;  // keeps its memory; nothing below evaluates another step
-    packed_triangle<Scalar>& triangle = kept_triangle;
+    // Keeps its memory; nothing below evaluates another step.
+    detail::kept_or_own<packed_triangle<Scalar>, packed_triangle<Scalar>> kept_triangle;
+    packed_triangle<Scalar>& triangle = *kept_triangle;
     triangle.pack(factor, s.variant, from_mode.extent, to_mode.extent, rows);
     if (triangle.has_empty_columns()) {
         return false;

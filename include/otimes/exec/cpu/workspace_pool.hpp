@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <otimes/exec/target.hpp>
-#include <otimes/exec/thread_kept.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -33,7 +33,7 @@ public:
         return data_;
     }
     /// The pool of the calling thread; null when the thread has ended.
-    static workspace_pool* mine() { return thread_kept<workspace_pool, workspace_pool>(); }
+    static workspace_pool* mine() { return detail::kept_by_thread<workspace_pool, workspace_pool>(); }
     bool busy = false;
 
 private:
@@ -92,7 +92,7 @@ public:
 
 private:
     void exchange() noexcept {
-        if (std::vector<Value>* const kept = thread_kept<std::vector<Value>, Use>()) {
+        if (std::vector<Value>* const kept = detail::kept_by_thread<std::vector<Value>, Use>()) {
             own_.swap(*kept);
         }
     }

@@ -3,8 +3,10 @@
 /// What transports of ranks on the CPU share: memory, copies; and the ranks of one process.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include <otimes/exec/transport.hpp>
@@ -14,10 +16,23 @@ namespace otimes::backend {
 /// Copies runs in host memory.
 void copy_on_host(const void* from, void* to, const strided_copy& what);
 
+/// `times` times a length, in nanoseconds; the most that there are where it is longer.
+constexpr std::int64_t nanoseconds_of(std::chrono::milliseconds length, std::int64_t times = 1) noexcept {
+    constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+    const std::int64_t count = (std::max)(std::int64_t{length.count()}, std::int64_t{0});
+    return count > most / 1'000'000 / times ? most : count * 1'000'000 * times;
+}
+
 /// A moment by which something must have happened.
 class time_limit {
 public:
-    explicit time_limit(std::chrono::milliseconds length) : end_(std::chrono::steady_clock::now() + length) {}
+    explicit time_limit(std::chrono::milliseconds length) {
+        // A length that is as good as none must not end before it began.
+        const auto now = std::chrono::steady_clock::now();
+        const std::chrono::nanoseconds whole(nanoseconds_of(length));
+        const auto left = std::chrono::steady_clock::time_point::max() - now;
+        end_ = now + (std::min<std::chrono::nanoseconds>)(whole, left);
+    }
     [[nodiscard]] bool passed() const { return std::chrono::steady_clock::now() > end_; }
 
 private:

@@ -296,7 +296,7 @@ public:
         arguments.room = !branched_;
         branched_ = branched_ && value != signals_.front().value;
         // Long after synchronize() gives up: what is lost is told as an error of the ranks, not of the GPU.
-        arguments.deadline = static_cast<unsigned long long>(10 * std::chrono::nanoseconds(deadline_).count());
+        arguments.deadline = static_cast<unsigned long long>(nanoseconds_of(deadline_, 10));
         void* parameters[] = {&arguments};
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);

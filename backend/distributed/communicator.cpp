@@ -786,9 +786,8 @@ communicator found_communicator(const executor& where, const communicator_option
         if (without != 0) {
             return {std::move(control), how};
         }
-        return {
-            backend::make_gpu_transport(backend::mpi_rank_on_host() % gpus, 1, std::move(control), how.deadline, false),
-            how};
+        const std::int32_t gpu = backend::mpi_rank_on_host(*control) % gpus;
+        return {backend::make_gpu_transport(gpu, 1, std::move(control), how.deadline, false), how};
     }
     if (gpus > 0) {
         return gpu_communicator(how);

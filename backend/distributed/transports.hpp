@@ -14,8 +14,9 @@ namespace otimes::backend {
 bool started_by_mpi();
 /// This process as one rank of MPI_COMM_WORLD, computing on the CPU. Collective. @throws device_error
 std::unique_ptr<transport> make_mpi_transport(const executor& where, std::chrono::milliseconds deadline);
-/// Processes of this host with a lower rank in MPI_COMM_WORLD: which of the host's GPUs a rank takes.
-std::int32_t mpi_rank_on_host();
+/// Processes of this host with a lower rank among `ranks`, of make_mpi_transport: which of the host's GPUs a rank takes. Collective.
+/// @throws device_error a rank that does not answer within the deadline
+std::int32_t mpi_rank_on_host(transport& ranks);
 
 /// GPUs of this process, one rank each (`first_gpu` on, `count` of them; 0: all), over NCCL where there are several. With
 /// `control` every process brings one GPU, and agreements go over it. `by_copies`: GPUs of one process that reach each other's

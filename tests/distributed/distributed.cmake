@@ -35,6 +35,11 @@ if(OTIMES_MPI_FOUND)
                                         $<TARGET_FILE:test_distributed> ${launch} --enable-recovery)
     set_tests_properties(mpi.lost_rank PROPERTIES LABELS mpi TIMEOUT 60 ENVIRONMENT "OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0" PROCESSORS 2)
   endif()
+  foreach(case late_rank finalized)
+    add_test(NAME mpi.${case} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/distributed/each_rank.sh" ${case} 2
+                                      $<TARGET_FILE:test_distributed> ${launch})
+    set_tests_properties(mpi.${case} PROPERTIES LABELS mpi TIMEOUT 60 ENVIRONMENT "OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0" PROCESSORS 2)
+  endforeach()
   foreach(ranks RANGE 1 6)
     add_test(NAME mpi.${ranks}_ranks COMMAND ${launch} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed>
                                              --test-case-exclude=*[alone]*,*[gpus]*,*[long]*)

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -79,7 +80,8 @@ constexpr distribution cut_mode(std::int32_t row_parts, std::int32_t col_parts, 
     distribution p{.row_parts = row_parts, .col_parts = col_parts};
     p.extent = extents[mode];
     for (std::size_t k = 0; k < extents.size(); ++k) {
-        (k < mode ? p.outer : p.inner) *= k == mode ? 1 : extents[k];
+        std::int64_t& side = k < mode ? p.outer : p.inner;
+        side = k == mode ? side : saturating_multiply(side, extents[k]);  // what has too many columns fits no matrix
     }
     return p;
 }
@@ -188,12 +190,19 @@ struct held_block {
 
 /// @throws shape_error a distribution that does not fit `cols` columns and `ranks` ranks.
 OTIMES_COLD inline void require_fits(const distribution& p, std::int64_t cols, std::int32_t ranks) {
-    if (p.row_parts < 1 || p.col_parts < 1 || p.first_rank < 0 || p.first_rank + p.parts() > ranks) {
+    const std::int64_t parts = std::int64_t{p.row_parts} * p.col_parts;
+    if (p.row_parts < 1 || p.col_parts < 1 || p.first_rank < 0 || p.first_rank + parts > ranks) {
         throw shape_error("otimes: a distribution into " + std::to_string(p.row_parts) + " x " +
-                          std::to_string(p.col_parts) + " parts does not fit " + std::to_string(ranks) +
+                          std::to_string(p.col_parts) + " parts" +
+                          (p.first_rank == 0 ? "" : " from rank " + std::to_string(p.first_rank) + " on") +
+                          " does not fit " + std::to_string(ranks) +
                           " ranks. row_parts * col_parts must be at least 1 and at most the number of ranks.");
     }
-    if (p.extent != 0 && p.outer * p.extent * p.inner != cols) {
+    std::int64_t columns = cols;
+    const bool counted = p.outer >= 0 && p.extent >= 0 && p.inner >= 0 &&
+                         (p.extent == 0 || (checked_multiply(p.outer, p.extent, columns) &&
+                                            checked_multiply(columns, p.inner, columns)));
+    if (!counted || columns != cols) {
         throw shape_error("otimes: a distribution along a mode of " + std::to_string(p.outer) + " * " +
                           std::to_string(p.extent) + " * " + std::to_string(p.inner) + " columns does not fit " +
                           std::to_string(cols) + " columns.");
@@ -322,7 +331,8 @@ OTIMES_COLD inline std::vector<moved_runs> moved_between(const held_block& from,
 /// Chunk `chunk` of `chunks` of a block's columns: a range of the index that the distribution cuts.
 OTIMES_COLD inline planning::column_set chunk_of(const held_block& block, const distribution& d, std::int32_t chunk,
                                                  std::int32_t chunks) {
-    const std::int64_t inner = d.extent == 0 || d.col_parts == 1 ? 1 : d.inner;
+    // Without columns there is nothing to divide.
+    const std::int64_t inner = d.extent == 0 || d.col_parts == 1 || d.inner == 0 ? 1 : d.inner;
     const index_range range = chunk_range(block.cols.length / inner, chunks, chunk);
     planning::column_set part = block.cols;
     part.start += range.begin * inner;

@@ -457,11 +457,10 @@ public:
     [[nodiscard]] held_block block(std::int32_t local = 0) const {
         return block_of(layout_, rows_, cols_, ranks_.rank() + local);
     }
-    [[nodiscard]] Scalar* data(std::int32_t local = 0) noexcept {
-        return static_cast<Scalar*>(blocks_[static_cast<std::size_t>(local)].get());
-    }
+    /// Null where the rank has no elements.
+    [[nodiscard]] Scalar* data(std::int32_t local = 0) noexcept { return static_cast<Scalar*>(address(local)); }
     [[nodiscard]] const Scalar* data(std::int32_t local = 0) const noexcept {
-        return static_cast<const Scalar*>(blocks_[static_cast<std::size_t>(local)].get());
+        return static_cast<const Scalar*>(address(local));
     }
     /// @}
 
@@ -609,23 +608,25 @@ public:
         std::swap(blocks_, other.blocks_);
     }
 
-    /// Addresses of the local ranks' blocks.
+    /// Addresses of the local ranks' blocks; null where a rank has no elements.
     [[nodiscard]] std::vector<const void*> sources() const {
-        std::vector<const void*> result;
-        for (const std::shared_ptr<void>& b : blocks_) {
-            result.push_back(b.get());
-        }
-        return result;
+        const std::vector<void*> all = addresses();
+        return {all.begin(), all.end()};
     }
-    [[nodiscard]] std::vector<void*> targets() {
-        std::vector<void*> result;
-        for (const std::shared_ptr<void>& b : blocks_) {
-            result.push_back(b.get());
-        }
-        return result;
-    }
+    [[nodiscard]] std::vector<void*> targets() { return addresses(); }
 
 private:
+    [[nodiscard]] void* address(std::int32_t local) const noexcept {
+        const auto n = static_cast<std::size_t>(local);
+        return n < blocks_.size() ? blocks_[n].get() : nullptr;
+    }
+    [[nodiscard]] std::vector<void*> addresses() const {  // a matrix that has no shape yet has no blocks either
+        std::vector<void*> result;
+        for (std::int32_t local = 0; local < ranks_.local_count(); ++local) {
+            result.push_back(address(local));
+        }
+        return result;
+    }
     [[nodiscard]] static std::int64_t bytes_of(const held_block& b) {
         return b.elements() * static_cast<std::int64_t>(sizeof(Scalar));
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -206,12 +207,18 @@ std::int64_t aligned(std::int64_t bytes) {
     return (bytes + packing_alignment - 1) / packing_alignment * packing_alignment;
 }
 
+/// What every agreement compares, so that any two calls can meet: a checksum of what is asked for and its complement, whether a rank
+/// cannot make its call, whether one lacks what the others may have.
+using agreed_words = std::array<std::uint64_t, 4>;
+
 /// Compares what the ranks were asked for. None: it is the same everywhere; else what rank 0 was asked for. @throws device_error a rank
 /// that could not make the call
-std::optional<std::string> another_request(transport& t, const std::string& text) {
+/// @param lacks in: whether this rank lacks something; out: whether any does
+std::optional<std::string> another_request(transport& t, const std::string& text, bool& lacks) {
     const std::uint64_t hash = planning::checksum_of(text);
-    std::array<std::uint64_t, 3> words{hash, ~hash, 0};
+    agreed_words words{hash, ~hash, 0, lacks ? std::uint64_t{1} : 0};
     t.maximum(words);
+    lacks = words[3] != 0;
     if (words[2] != 0) {
         throw device_error(
             "otimes: another rank could not make this call, and threw an exception that says why; no rank has "
@@ -223,6 +230,29 @@ std::optional<std::string> another_request(transport& t, const std::string& text
     std::string of_root = text;
     t.broadcast(of_root);
     return of_root;
+}
+
+/// Behind each text of what is compared with a problem.
+constexpr char separator = '\f';
+
+/// What a rank was asked for, in words.
+std::string in_words(const std::string& asked) {
+    return asked.find(separator) == std::string::npos ? asked : "a product";
+}
+
+/// How two requests of which this rank's is a product differ.
+std::string difference_of(std::int32_t rank, const distributed_problem& mine, const std::string& asked,
+                          const std::string& of_root) {
+    if (asked == of_root) {
+        return "this rank agrees with rank 0, another does not";
+    }
+    const std::size_t end = of_root.find(separator);
+    if (end == std::string::npos) {
+        return "rank 0 is at " + of_root;
+    }
+    const distributed_problem there = distributed_problem_from_text(of_root.substr(0, end));
+    return "on rank " + std::to_string(rank) + ", compared with rank 0, " +
+           (there == mine ? "Y needs memory, or there it does" : describe_difference(mine, there));
 }
 
 }  // namespace
@@ -378,16 +408,23 @@ std::string communicator::name() const {
 }
 
 void communicator::barrier() const {
-    over().synchronize();
-    std::uint64_t word = 0;
-    over().maximum({&word, 1});
+    detail::or_refuse(*this, [&] { over().synchronize(); });
+    agree("a barrier");
 }
 
-double communicator::sum(std::span<const double> of_local_ranks) const {
-    std::vector<double> all(static_cast<std::size_t>(size()), 0.0);
-    for (std::size_t i = 0; i < of_local_ranks.size(); ++i) {
-        all[static_cast<std::size_t>(rank()) + i] = of_local_ranks[i];
-    }
+double communicator::sum(std::span<const double> of_local_ranks, const std::string& of) const {
+    std::vector<double> all;
+    detail::or_refuse(*this, [&] {
+        static_cast<void>(over());
+        if (of_local_ranks.size() != static_cast<std::size_t>(local_count())) {
+            throw shape_error("otimes: communicator::sum: " + std::to_string(of_local_ranks.size()) +
+                              " numbers were given; each of the " + planning::counted(local_count(), "rank") +
+                              " of this process has one.");
+        }
+        all.assign(static_cast<std::size_t>(size()), 0.0);
+        std::ranges::copy(of_local_ranks, all.begin() + rank());
+    });
+    agree("the sum of " + of);
     over().collect(all);
     double total = 0;
     for (const double one : all) {
@@ -399,70 +436,104 @@ double communicator::sum(std::span<const double> of_local_ranks) const {
 void communicator::refuse(const std::string&) const noexcept {
     try {
         if (state_) {
-            std::array<std::uint64_t, 3> words{0, 0, 1};
+            agreed_words words{0, 0, 1, 0};
             state_->over->maximum(words);
         }
-    } catch (const error&) {
+    } catch (...) {
         return;  // the transport is broken: the others learn of it by themselves
     }
 }
 
-std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed_problem& problem) const {
+void communicator::agree(const std::string& what) const {
+    transport& t = over();
+    if (t.local_count() == t.size()) {
+        return;
+    }
+    bool lacks = false;
+    if (const std::optional<std::string> of_root = another_request(t, what, lacks)) {
+        throw unsupported_error(
+            "otimes: the ranks make different calls: rank " + std::to_string(rank()) + ": " + what + "; " +
+            (*of_root == what ? std::string("rank 0 the same, another not") : "rank 0: " + in_words(*of_root)) +
+            ". All ranks must make the same calls in the same order.");
+    }
+}
+
+std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed_problem& problem,
+                                                               const std::string& beside) const {
     transport& t = over();
     const bool alone = t.local_count() == t.size();
     if (alone && state_->last_plan && state_->last_plan->source == problem) {
         return state_->last_plan;
     }
-    const std::string text = to_text(problem);
+    std::string text;
+    std::string asked;
+    detail::or_refuse(*this, [&] {
+        text = to_text(problem);
+        asked = text + separator + beside;
+    });
+    const auto known = state_->plans.find(text);
+    std::shared_ptr<const distributed_plan> made = known != state_->plans.end() ? known->second : nullptr;
+    // A rank that had no memory for a plan lacks it later: then all get it once more.
+    bool lacks = made == nullptr;
     if (!alone) {
-        if (const std::optional<std::string> of_root = another_request(t, text)) {
-            const distributed_problem there = distributed_problem_from_text(*of_root);
+        if (const std::optional<std::string> of_root = another_request(t, asked, lacks)) {
             throw unsupported_error("otimes: the ranks were asked for different products: " +
-                                    (there == problem
-                                         ? std::string("this rank agrees with rank 0, another does not")
-                                         : "on rank " + std::to_string(rank()) + ", compared with rank 0, " +
-                                               describe_difference(problem, there)) +
+                                    difference_of(rank(), problem, asked, *of_root) +
                                     ". All ranks must execute the same assignments with the same shapes, types, "
                                     "options and distributions.");
         }
     }
-    if (const auto known = state_->plans.find(text); known != state_->plans.end()) {
-        state_->last_plan = known->second;
-        return known->second;
+    if (!lacks) {
+        state_->last_plan = made;
+        return made;
     }
     // Rank 0 plans for all: hosts, tuning tables and compilers may differ. A plan that cannot be made is an error for all.
     std::string answer;
-    std::shared_ptr<const distributed_plan> made;
     if (rank() == 0) {
         try {
-            made = std::make_shared<const distributed_plan>(
-                make_distributed_plan(problem, t.executor_of(0).target(), state_->links));
-            answer = alone ? "" : "P" + to_text(*made);
+            if (made == nullptr) {
+                made = std::make_shared<const distributed_plan>(
+                    make_distributed_plan(problem, t.executor_of(0).target(), state_->links));
+            }
+            answer = alone ? "P" : "P" + to_text(*made);
         } catch (const budget_error& failure) {
             answer = "B" + std::to_string(failure.least_bytes()) + " " + failure.what();
         } catch (const shape_error& failure) {
             answer = std::string("S") + failure.what();
-        } catch (const error& failure) {
+        } catch (const device_error& failure) {
+            answer = std::string("D") + failure.what();
+        } catch (const std::bad_alloc&) {
+            answer = "Dotimes: rank 0 has not enough memory left to plan a distributed product.";
+        } catch (const std::exception& failure) {
             answer = std::string("U") + failure.what();
+        } catch (...) {
+            answer = "Uotimes: rank 0 could not plan a distributed product.";
         }
     }
     t.broadcast(answer);
-    if (!made) {
+    const char kind = answer.empty() ? 'U' : answer.front();
+    if (kind != 'P') {
         const std::string rest = answer.empty() ? std::string() : answer.substr(1);
-        switch (answer.empty() ? 'U' : answer.front()) {
-            case 'P': made = std::make_shared<const distributed_plan>(distributed_plan_from_text(rest)); break;
+        switch (kind) {
             case 'B': {
                 const std::size_t space = rest.find(' ');
                 throw budget_error(rest.substr(space + 1), std::stoll(rest.substr(0, space)));
             }
             case 'S': throw shape_error(rest);
+            case 'D': throw device_error(rest);
             default: throw unsupported_error(rest);
         }
     }
-    if (state_->plans.size() >= most_plans) {
-        state_->plans.clear();
-    }
-    state_->plans.emplace(text, made);
+    detail::or_refuse(*this, [&] {
+        if (made == nullptr) {
+            made = std::make_shared<const distributed_plan>(distributed_plan_from_text(answer.substr(1)));
+        }
+        if (state_->plans.size() >= most_plans) {
+            state_->plans.clear();
+        }
+        state_->plans.emplace(text, made);
+    });
+    agree("the plan of a product");
     state_->last_plan = made;
     return made;
 }
@@ -739,7 +810,12 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
             on_their_way.pop_front();
             state_->finish(slab);
         }
-        state_->advance(slab, factors, alpha);
+        try {
+            state_->advance(slab, factors, alpha);
+        } catch (const std::bad_alloc&) {
+            throw device_error("otimes: rank " + std::to_string(first) +
+                               " has no memory left for a step of a product.");
+        }
         if (!slab.done() || slab.waits()) {
             on_their_way.push_back(std::move(slab));
         }
@@ -749,17 +825,21 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
 void communicator::move(const distribution& from, std::span<const void* const> source, const distribution& to,
                         std::span<void* const> target, std::int64_t rows, std::int64_t cols,
                         std::int64_t element_bytes) const {
-    require_fits(from, cols, size());
-    require_fits(to, cols, size());
-    if (over().local_count() < size()) {
+    std::string asked;
+    detail::or_refuse(*this, [&] {
+        require_fits(from, cols, size());
+        require_fits(to, cols, size());
         const auto where = [](const distribution& d) {
             return to_string(d) + (d.parts() > 1 ? " from rank " + std::to_string(d.first_rank) + " on" : "");
         };
-        const std::string asked = std::to_string(rows) + " x " + std::to_string(cols) + " elements of " +
-                                  std::to_string(element_bytes) + " bytes, " + where(from) + ", to " + where(to);
-        if (const std::optional<std::string> of_root = another_request(over(), asked)) {
+        asked = std::to_string(rows) + " x " + std::to_string(cols) + " elements of " + std::to_string(element_bytes) +
+                " bytes, " + where(from) + ", to " + where(to);
+    });
+    if (over().local_count() < size()) {
+        bool lacks = false;
+        if (const std::optional<std::string> of_root = another_request(over(), asked, lacks)) {
             throw unsupported_error("otimes: the ranks were asked to move different matrices: rank " +
-                                    std::to_string(rank()) + ": " + asked + "; rank 0: " + *of_root +
+                                    std::to_string(rank()) + ": " + asked + "; rank 0: " + in_words(*of_root) +
                                     ". All ranks must make the same calls.");
         }
     }

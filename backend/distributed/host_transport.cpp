@@ -28,7 +28,11 @@ void copy_on_host(const void* from, void* to, const strided_copy& what) {
 }
 
 void* host_transport::allocate(std::int32_t, std::int64_t bytes) {
-    return ::operator new(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), block_alignment);
+    try {
+        return ::operator new(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), block_alignment);
+    } catch (const std::bad_alloc&) {
+        throw device_error("otimes: a rank has no " + std::to_string(bytes) + " bytes of memory left.");
+    }
 }
 
 void host_transport::release(std::int32_t, void* memory, std::int64_t) noexcept {

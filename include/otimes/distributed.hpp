@@ -9,16 +9,20 @@
 ///     dY = dX * kron(A, B, C);                             // every rank executes this line
 ///     Eigen::MatrixXd Y = dY.to_host();
 ///
-/// Everything that touches a DistributedMatrix is collective: all processes make the same calls in the same order. They compare
-/// what they are about to do first, and throw together where it differs. docs/distribution.md has the pictures.
+/// Everything that touches a DistributedMatrix is collective, but filling it and reading a block: all processes make the same calls in
+/// the same order. They compare what they are about to do first, and throw together where it differs, or where one of them cannot.
+/// docs/distribution.md has the pictures.
 #pragma once
 
 #include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -82,16 +86,23 @@ public:
     [[nodiscard]] transport& over() const;
     /// What assignments are planned with (communicator_options).
     [[nodiscard]] const options& wishes() const;
-    /// Waits for all ranks, and for their queued work. @throws device_error
+    /// Waits for all ranks, and for their queued work. @throws device_error; unsupported_error another rank makes another call
     void barrier() const;
     /// The sum over all ranks of one number of each local rank, added in the order of the ranks: the same bits everywhere and
-    /// each time.
-    [[nodiscard]] double sum(std::span<const double> of_local_ranks) const;
+    /// each time. Collective. @param of what it is the sum: the same on all ranks
+    /// @throws shape_error not one number of each local rank; unsupported_error another rank makes another call
+    [[nodiscard]] double sum(std::span<const double> of_local_ranks,
+                             const std::string& of = "one number of each rank") const;
 
     /// The plan of a problem: rank 0's, for all. Kept, so that asking again costs one agreement. Collective.
+    /// @param beside what the ranks compare with it
     /// @throws unsupported_error the ranks ask for different things; the text says what differs
-    [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const distributed_problem& problem) const;
-    /// A call that this rank cannot make: the other ranks learn of it where they would have planned. @throws device_error there
+    [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const distributed_problem& problem,
+                                                                   const std::string& beside = {}) const;
+    /// Says that this rank is about to do `what`, and waits for the others to say so. Collective.
+    /// @throws unsupported_error another rank is about to do something else, device_error another one cannot make its call
+    void agree(const std::string& what) const;
+    /// A call that this rank cannot make: the other ranks learn of it where they would have agreed. @throws device_error there
     void refuse(const std::string& why) const noexcept;
     /// The body of an assignment. Addresses are those of the local ranks' blocks; `factors[i]` those of factor i, one for each
     /// local rank. Collective.
@@ -109,6 +120,25 @@ private:
 };
 
 namespace detail {
+/// What a rank does by itself in a collective call: where it cannot, the ranks that would wait for it are told.
+/// @throws device_error there is no memory left; what `what` throws
+template <class Do>
+void or_refuse(const communicator& ranks, const Do& what) {
+    const auto no_memory = [&ranks] {
+        ranks.refuse("no memory");
+        throw device_error("otimes: this process has not enough memory left for its part of a collective call.");
+    };
+    try {
+        what();
+    } catch (const std::bad_alloc&) {
+        no_memory();
+    } catch (const std::length_error&) {
+        no_memory();
+    } catch (...) {
+        ranks.refuse("it failed");
+        throw;
+    }
+}
 /// Ranks inside this process, on the CPU, one after another.
 [[nodiscard]] communicator in_process_communicator(const executor& where, std::int32_t ranks,
                                                    const communicator_options& how);
@@ -154,11 +184,13 @@ public:
     [[nodiscard]] const std::vector<const void*>& addresses(std::size_t i) const { return addresses_[i]; }
 
     replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
-        node_.set_alpha(source.alpha());
-        const kron_node<Scalar> taken = detail::rank_factors<true>(ranks.on_device(), source);
-        for (const leaf& f : taken.factors()) {
-            add(f);
-        }
+        detail::or_refuse(ranks, [&] {
+            node_.set_alpha(source.alpha());
+            const kron_node<Scalar> taken = detail::rank_factors<true>(ranks.on_device(), source);
+            for (const leaf& f : taken.factors()) {
+                add(f);
+            }
+        });
     }
 
 private:
@@ -276,8 +308,17 @@ public:
     [[nodiscard]] std::int64_t rows() const { return has_left() ? left_.node.rows() : x_->rows(); }
     [[nodiscard]] std::int64_t cols() const { return has_right() ? right_.node.cols() : x_->cols(); }
 
-    /// What all ranks must agree on. @pre with a left kron neither X nor `result` cuts_both. @throws shape_error, unsupported_error
+    /// A kron that could not be multiplied with: said here, where the other ranks are told, and not where the product is written.
+    /// @throws what it was
+    void require_made() const {
+        if (failure_ != nullptr) {
+            std::rethrow_exception(failure_);
+        }
+    }
+    /// What all ranks must agree on. @pre with a left kron neither X nor `result` cuts_both. @throws shape_error, unsupported_error; as
+    /// require_made
     [[nodiscard]] distributed_problem problem(bool add, const distribution* result, const options& wishes) const {
+        require_made();
         distributed_problem p;
         p.type = dtype_of<Scalar>();
         p.space = x_->ranks().on_device() ? memory_space::device : memory_space::host;
@@ -353,9 +394,17 @@ private:
     };
     template <class Kron>
     void multiply(side& s, const Kron& k, const char* what) {
+        s.there = true;
+        try {
+            append(s, k, what);
+        } catch (...) {
+            failure_ = failure_ != nullptr ? failure_ : std::current_exception();
+        }
+    }
+    template <class Kron>
+    void append(side& s, const Kron& k, const char* what) {
         s.node.append(k.node());
         s.node = detail::rank_factors<std::is_same_v<typename Kron::Scalar, Scalar>>(x_->ranks().on_device(), s.node);
-        s.there = true;
         if constexpr (device::is_replicated<Kron>) {
             if (!(k.ranks() == x_->ranks())) {
                 throw unsupported_error("otimes: " + std::string(what) +
@@ -391,6 +440,7 @@ private:
     side left_;
     side right_;
     Scalar alpha_ = Scalar(1);
+    std::exception_ptr failure_;
 };
 
 /// A dense matrix of which every rank holds a block (plan/distribution.hpp), row-major, in the memory of its executor.
@@ -478,7 +528,7 @@ public:
             upload(local, staged.data());
         }
     }
-    /// Takes the elements of a host matrix of the same shape, which every process must have (each reads its part only).
+    /// Takes the elements of a host matrix of the same shape, which every process must have (each reads its part only, and none waits).
     template <device::host_matrix Host>
     void from_host(const Host& host) {
         static_assert(
@@ -498,8 +548,8 @@ public:
         distribution all;
         all.first_rank = root;
         DistributedMatrix whole(ranks_);
-        or_refuse(ranks_, [&] {
-            whole.resize(rows_, cols_, all);
+        detail::or_refuse(ranks_, [&] {
+            whole.take(rows_, cols_, all);
             if (whole.holds_all()) {
                 whole.from_host(host);
             }
@@ -513,12 +563,18 @@ public:
         distribution all;
         all.first_rank = root;
         DistributedMatrix whole(ranks_);
-        or_refuse(ranks_, [&] { whole.resize(rows_, cols_, all); });
+        Host host;
+        std::vector<Scalar> staged;
+        detail::or_refuse(ranks_, [&] {  // all memory before anything is sent
+            whole.take(rows_, cols_, all);
+            const bool here = whole.holds_all();
+            host = Host(here ? rows_ : 0, here ? cols_ : 0);
+            staged.resize(static_cast<std::size_t>(here ? rows_ * cols_ : 0));
+        });
         ranks_.move(layout_, sources(), all, whole.targets(), rows_, cols_, sizeof(Scalar));
-        const bool here = whole.holds_all();
-        Host host(here ? rows_ : 0, here ? cols_ : 0);
-        if (here) {
-            const std::vector<Scalar> staged = whole.staged_block(root - ranks_.rank());
+        if (!staged.empty()) {
+            const std::int32_t local = root - ranks_.rank();
+            ranks_.over().download(local, staged.data(), whole.data(local), bytes_of(whole.block(local)));
             for (std::int64_t i = 0; i < rows_; ++i) {
                 for (std::int64_t j = 0; j < cols_; ++j) {
                     host(i, j) = staged[static_cast<std::size_t>(i * cols_ + j)];
@@ -532,9 +588,14 @@ public:
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host to_host() const {
         const Host at_root = gather<Host>(0);
+        Host host;
         std::string bytes;
-        if (ranks_.rank() == 0) {
+        detail::or_refuse(ranks_, [&] {
+            host = Host(rows_, cols_);
             bytes.resize(static_cast<std::size_t>(rows_ * cols_) * sizeof(Scalar));
+        });
+        ranks_.agree("the whole matrix on every process");
+        if (ranks_.rank() == 0) {
             auto* const out = reinterpret_cast<Scalar*>(bytes.data());
             for (std::int64_t i = 0; i < rows_; ++i) {
                 for (std::int64_t j = 0; j < cols_; ++j) {
@@ -543,7 +604,6 @@ public:
             }
         }
         ranks_.over().broadcast(bytes);
-        Host host(rows_, cols_);
         const auto* const in = reinterpret_cast<const Scalar*>(bytes.data());
         for (std::int64_t i = 0; i < rows_; ++i) {
             for (std::int64_t j = 0; j < cols_; ++j) {
@@ -565,13 +625,35 @@ public:
     /// Another distribution; the elements stay. Collective. @throws shape_error one that does not fit
     void redistribute(const distribution& layout) {
         DistributedMatrix moved(ranks_);
-        or_refuse(ranks_, [&] { moved.resize(rows_, cols_, layout); });
+        detail::or_refuse(ranks_, [&] { moved.take(rows_, cols_, layout); });
         ranks_.move(layout_, sources(), layout, moved.targets(), rows_, cols_, sizeof(Scalar));
         swap(moved);
     }
 
-    /// Changes shape and distribution; the elements are lost. Collective where memory is short on one rank.
+    /// Changes shape and distribution; the elements are lost. Collective: a rank that cannot throws here, the others in what they call
+    /// next. @throws shape_error, device_error
     void resize(std::int64_t rows, std::int64_t cols, const distribution& layout) {
+        detail::or_refuse(ranks_, [&] { take(rows, cols, layout); });
+    }
+
+    void swap(DistributedMatrix& other) noexcept {
+        std::swap(ranks_, other.ranks_);
+        std::swap(rows_, other.rows_);
+        std::swap(cols_, other.cols_);
+        std::swap(layout_, other.layout_);
+        std::swap(blocks_, other.blocks_);
+    }
+
+    /// Addresses of the local ranks' blocks; null where a rank has no elements.
+    [[nodiscard]] std::vector<const void*> sources() const {
+        const std::vector<void*> all = addresses();
+        return {all.begin(), all.end()};
+    }
+    [[nodiscard]] std::vector<void*> targets() { return addresses(); }
+
+private:
+    /// resize() of which the other ranks are not told.
+    void take(std::int64_t rows, std::int64_t cols, const distribution& layout) {
         std::int64_t count = 0;
         if (rows < 0 || cols < 0 || !checked_multiply(rows, cols, count) || !checked_multiply(count, 16, count)) {
             throw shape_error("otimes: DistributedMatrix: " + detail::shape_text(rows, cols) +
@@ -599,23 +681,6 @@ public:
         cols_ = cols;
         layout_ = layout;
     }
-
-    void swap(DistributedMatrix& other) noexcept {
-        std::swap(ranks_, other.ranks_);
-        std::swap(rows_, other.rows_);
-        std::swap(cols_, other.cols_);
-        std::swap(layout_, other.layout_);
-        std::swap(blocks_, other.blocks_);
-    }
-
-    /// Addresses of the local ranks' blocks; null where a rank has no elements.
-    [[nodiscard]] std::vector<const void*> sources() const {
-        const std::vector<void*> all = addresses();
-        return {all.begin(), all.end()};
-    }
-    [[nodiscard]] std::vector<void*> targets() { return addresses(); }
-
-private:
     [[nodiscard]] void* address(std::int32_t local) const noexcept {
         const auto n = static_cast<std::size_t>(local);
         return n < blocks_.size() ? blocks_[n].get() : nullptr;
@@ -634,16 +699,6 @@ private:
         const held_block b = block(local);
         if (b.elements() > 0) {
             ranks_.over().upload(local, data(local), from, bytes_of(b));
-        }
-    }
-    /// What a rank does before a collective call: where it cannot, the ranks that would wait for it are told.
-    template <class Do>
-    static void or_refuse(const communicator& ranks, const Do& what) {
-        try {
-            what();
-        } catch (const error& failure) {
-            ranks.refuse(failure.what());
-            throw;
         }
     }
     [[nodiscard]] bool holds_all() const {
@@ -665,7 +720,7 @@ private:
         if (other.ranks_.size() == 0 || other.blocks_.empty()) {
             return;
         }
-        resize(other.rows_, other.cols_, other.layout_);
+        detail::or_refuse(ranks_, [&] { take(other.rows_, other.cols_, other.layout_); });
         ranks_.move(layout_, other.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
     }
 
@@ -682,12 +737,13 @@ private:
 #endif
         distributed_problem problem;
         std::vector<std::vector<const void*>> factors;
-        or_refuse(ranks, [&] {
+        bool same_shape = false;
+        detail::or_refuse(ranks, [&] {
+            value.require_made();
             if (ranks_.size() != 0 && !(ranks_ == ranks)) {
                 throw unsupported_error("otimes: dY = dX * K: X and Y belong to different communicators.");
             }
-            const bool same_shape =
-                ranks_.size() != 0 && !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+            same_shape = ranks_.size() != 0 && !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
             if (add && !same_shape) {
                 detail::throw_other_shape("+=", rows_, cols_, value.rows(), value.cols());
             }
@@ -695,7 +751,9 @@ private:
             planning::check_problem(problem);
             factors = value.addresses();
         });
-        const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(problem);
+        const bool takes_memory = &value.x() == this || !same_shape;
+        const std::shared_ptr<const distributed_plan> plan =
+            ranks.plan_for(problem, takes_memory ? "into new memory" : "");
         std::complex<double> alpha;
         if constexpr (detail::is_complex_scalar<Scalar>) {
             const Scalar a = sign * value.alpha();
@@ -703,10 +761,11 @@ private:
         } else {
             alpha = static_cast<double>(sign * value.alpha());
         }
-        if (&value.x() == this || blocks_.empty() || rows_ != value.rows() || cols_ != value.cols()) {
-            const bool same_shape = !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+        if (takes_memory) {
             const distribution to = !value.has_left() ? plan->result : same_shape ? layout_ : value.free_result();
-            DistributedMatrix fresh(ranks, value.rows(), value.cols(), to);
+            DistributedMatrix fresh(ranks);
+            detail::or_refuse(ranks, [&] { fresh.take(value.rows(), value.cols(), to); });
+            ranks.agree("memory for the result of a product");
             if (add) {  // Y += Y * K
                 ranks.move(layout_, sources(), to, fresh.targets(), rows_, cols_, sizeof(Scalar));
             }
@@ -803,35 +862,47 @@ requires device::amount<Amount, Scalar>
 /// read on the host. @throws shape_error where the shapes or distributions differ. Collective.
 template <class Scalar>
 [[nodiscard]] Scalar dot(const DistributedMatrix<Scalar>& x, const DistributedMatrix<Scalar>& y) {
-    if (x.rows() != y.rows() || x.cols() != y.cols() || !(x.layout() == y.layout())) {
-        throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + " with " +
-                          to_string(x.layout()) + ", y is " + detail::shape_text(y.rows(), y.cols()) + " with " +
-                          to_string(y.layout()) + ". Shapes and distributions must be equal; see redistribute().");
-    }
     std::vector<double> real;
     std::vector<double> imaginary;
-    for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
-        const std::vector<Scalar> a = x.staged_block(local);
-        const std::vector<Scalar> b = y.staged_block(local);
-        std::complex<double> sum = 0;
-        for (std::size_t i = 0; i < a.size(); ++i) {
-            sum += std::complex<double>(detail::conjugate_of(a[i])) * std::complex<double>(b[i]);
+    std::string of;
+    detail::or_refuse(x.ranks(), [&] {
+        if (x.rows() != y.rows() || x.cols() != y.cols() || !(x.layout() == y.layout())) {
+            throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + " with " +
+                              to_string(x.layout()) + ", y is " + detail::shape_text(y.rows(), y.cols()) + " with " +
+                              to_string(y.layout()) + ". Shapes and distributions must be equal; see redistribute().");
         }
-        real.push_back(sum.real());
-        imaginary.push_back(sum.imag());
-    }
+        of = "dot(x, y) of " + std::string(to_string(dtype_of<Scalar>())) + ", " +
+             detail::shape_text(x.rows(), x.cols()) + " with " + to_string(x.layout());
+        for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
+            const std::vector<Scalar> a = x.staged_block(local);
+            const std::vector<Scalar> b = y.staged_block(local);
+            std::complex<double> sum = 0;
+            for (std::size_t i = 0; i < a.size(); ++i) {
+                sum += std::complex<double>(detail::conjugate_of(a[i])) * std::complex<double>(b[i]);
+            }
+            real.push_back(sum.real());
+            imaginary.push_back(sum.imag());
+        }
+    });
     if constexpr (detail::is_complex_scalar<Scalar>) {
         using part = detail::real_of<Scalar>;
-        return Scalar(static_cast<part>(x.ranks().sum(real)), static_cast<part>(x.ranks().sum(imaginary)));
+        const double first = x.ranks().sum(real, of);
+        return Scalar(static_cast<part>(first), static_cast<part>(x.ranks().sum(imaginary, of + ", imaginary")));
     } else {
-        return static_cast<Scalar>(x.ranks().sum(real));
+        return static_cast<Scalar>(x.ranks().sum(real, of));
     }
 }
 
 /// The plan of an assignment `Y = value` with a free distribution of Y. Collective.
 template <class Scalar>
 [[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes) {
-    return *value.x().ranks().plan_for(value.problem(false, nullptr, wishes));
+    const communicator ranks = value.x().ranks();
+    distributed_problem problem;
+    detail::or_refuse(ranks, [&] {
+        problem = value.problem(false, nullptr, wishes);
+        planning::check_problem(problem);
+    });
+    return *ranks.plan_for(problem);
 }
 /// The one that the assignment runs: with the communicator's wishes.
 template <class Scalar>

@@ -11,10 +11,12 @@
 #include <functional>
 #include <limits>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "../../backend/distributed/host_transport.hpp"
 #include "../../backend/distributed/transports.hpp"
+#include "support/counting_new.hpp"
 
 using namespace ranks_test;
 using otimes::DistributedMatrix;
@@ -76,7 +78,156 @@ __attribute__((noinline)) bool frame_stays(const otimes::communicator& other) {
     return same;
 }
 
+// Ranks of several processes, or none.
+const otimes::communicator* several() {
+    return under_mpi() && everyone().front().size() > 1 ? &everyone().front() : nullptr;
+}
+
 }  // namespace
+
+TEST_CASE("ranks that make different calls throw together and go on") {
+    if (several() == nullptr) {
+        return;
+    }
+    const otimes::communicator& ranks = *several();
+    const bool first = ranks.rank() == 0;
+    const matrix A = matrix::Ones(2, 2), B = matrix::Ones(3, 3);
+    DistributedMatrix<double> x(ranks, 6, 6), y(ranks, 6, 6);
+    x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    y.fill([](std::int64_t, std::int64_t) { return 2.0; });
+    const double one = 1;
+    const std::vector<std::function<void()>> calls{
+        [&] { ranks.barrier(); },
+        [&] {
+            static_cast<void>(ranks.sum({&one, 1}));
+        },
+        [&] { static_cast<void>(dot(x, x)); },
+        [&] { y = x * kron(A, B); },
+        [&] { y = kron(A, B) * x; },
+        [&] { y += x; },
+        [&] { static_cast<void>(make_plan(x * kron(A, A.topRows(1), B))); },
+        [&] { x.redistribute(x.layout()); },
+        [&] { static_cast<void>(x.gather()); },
+        [&] { static_cast<void>(x.gather(1)); },
+        [&] { x.scatter(matrix(6, 6)); },
+    };
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        for (std::size_t j = 0; j < calls.size(); ++j) {
+            if (i == j) {
+                continue;
+            }
+            CAPTURE(i);
+            CAPTURE(j);
+            const std::string said = seen(first ? calls[i] : calls[j]);
+            CHECK(has(said, "unsupported: "));
+            CHECK(has(said, "different"));
+            CHECK(has(said, "rank 0"));
+        }
+    }
+    CHECK(ranks.sum({&one, 1}) == ranks.size());
+    CHECK((x.to_host().array() == 1).all());
+    CHECK((y.to_host().array() == 2).all());
+    // A call that begins as another one ends with it.
+    if (first) {
+        CHECK(has(seen([&] { static_cast<void>(x.to_host()); }), "rank 0: the whole matrix on every process"));
+    } else {
+        static_cast<void>(x.gather());
+        CHECK(has(seen([&] { ranks.barrier(); }), "a barrier; rank 0: the whole matrix on every process"));
+    }
+    ranks.barrier();
+}
+
+TEST_CASE("what one rank cannot do is told to the others") {
+    if (several() == nullptr) {
+        return;
+    }
+    const otimes::communicator& ranks = *several();
+    const bool first = ranks.rank() == 0;
+    DistributedMatrix<double> y(ranks);
+    const auto check = [&](const char* there, const std::function<void()>& call) {
+        CHECK(has(seen(call), first ? there : "device: otimes: another rank could not make this call"));
+    };
+    const matrix large = matrix::Ones(first ? 300 : 2, first ? 300 : 2);
+    DistributedMatrix<double> x(ranks, 3, 2);
+    x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    // Also before the product is assigned.
+    check("unsupported: otimes: factor 1, 300 x 300, has structure",
+          [&] { y = x * kron(large.triangularView<Eigen::Lower>()); });
+    check("unsupported: otimes: factor 1, 300 x 300, has structure",
+          [&] { static_cast<void>(make_plan(2.0 * x * kron(large.triangularView<Eigen::Lower>()))); });
+    check("shape: otimes: X * kron(F1)", [&] { static_cast<void>(make_plan(x * kron(large))); });
+    check("shape: otimes: dot(x, y)", [&] {
+        const DistributedMatrix<double> z(ranks, 3, 2, otimes::cut_columns(first && ranks.size() > 1 ? 2 : 1));
+        const DistributedMatrix<double> w(ranks, 3, 2, otimes::cut_columns(1));
+        static_cast<void>(dot(z, w));
+    });
+    check("shape: otimes: communicator::sum: 2 numbers were given",
+          [&] { static_cast<void>(ranks.sum(std::vector<double>(first ? 2 : 1, 1.0))); });
+    // A matrix that one rank cannot make: the others learn of it in their next call.
+    check("shape: otimes: a distribution into", [&] {
+        const DistributedMatrix<double> z(ranks, 3, 2, otimes::cut_rows(first ? 99 : 1));
+        ranks.barrier();
+    });
+    check("shape: otimes: DistributedMatrix::from_host", [&] { x.scatter(matrix(first ? 4 : 3, 2)); });
+    ranks.barrier();
+    y = x * kron(matrix::Identity(2, 2));
+    CHECK((y.to_host().array() == 1).all());
+}
+
+TEST_CASE("a rank that has no memory throws an error of otimes, and the others do") {
+    if (!support::allocations_are_counted()) {
+        return;  // sanitizers end the process
+    }
+    CHECK(has(seen([] { DistributedMatrix<double>(otimes::in_process(1), 1 << 20, 1 << 20); }),
+              "device: otimes: a rank has no"));
+    if (several() == nullptr) {
+        return;
+    }
+    const otimes::communicator& ranks = *several();
+    const std::int64_t n = 2000;
+    DistributedMatrix<double> x(ranks, n, n), small(ranks, 2, 2);
+    x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    small.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    const matrix host = matrix::Ones(ranks.rank() == 0 ? n : 0, ranks.rank() == 0 ? n : 0);
+    const matrix A = matrix::Identity(40, 40), B = matrix::Identity(50, 50);
+    const auto check = [&](const std::string& what, std::int32_t poor, const std::function<void()>& call) {
+        CAPTURE(what);
+        ranks.barrier();
+        const auto began = std::chrono::steady_clock::now();
+        std::string said;
+        {
+            std::optional<support::allocation_size_limit> short_of_memory;
+            if (ranks.rank() == poor) {
+                short_of_memory.emplace(std::size_t{1} << 20);
+            }
+            said = seen(call);
+        }
+        CAPTURE(said);
+        CHECK(has(said,
+                  ranks.rank() == poor ? "device: otimes: " : "device: otimes: another rank could not make this call"));
+        CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
+    };
+    const std::int32_t last = ranks.size() - 1;
+    check("gather", 0, [&] { static_cast<void>(x.gather(0)); });
+    check("to_host", last, [&] { static_cast<void>(x.to_host()); });
+    check("scatter", 0, [&] { x.scatter(host); });
+    check("dot", last, [&] { static_cast<void>(dot(x, x)); });
+    for (const std::int32_t poor : {0, last}) {
+        check("a new Y", poor, [&] {
+            DistributedMatrix<double> y(ranks);
+            y = x * kron(A, B);
+        });
+        check("Y is X", poor, [&] { x = x * kron(A, B); });
+        check("a copy", poor, [&] { const DistributedMatrix<double> y(x); });
+        check("redistribute", poor, [&] { x.redistribute(otimes::cut_columns(ranks.size())); });
+        check("a new matrix", poor, [&] {
+            const DistributedMatrix<double> y(ranks, n, n);
+            ranks.barrier();
+        });
+    }
+    CHECK(dot(small, small) == 4);
+    CHECK(dot(x, x) == static_cast<double>(n * n));
+}
 
 // By each_rank.sh.
 TEST_CASE("a call that has given up is not written to later [alone] [late_rank]") {

@@ -29,6 +29,7 @@ constinit std::atomic<std::size_t> total_bytes{0};
 constinit std::atomic<bool> limited{false};
 constinit std::atomic<std::size_t> limit_bytes{0};
 constinit std::atomic<std::size_t> taken_bytes{0};
+constinit std::atomic<std::size_t> most_at_once{static_cast<std::size_t>(-1)};
 
 }  // namespace
 
@@ -38,6 +39,10 @@ namespace {
 
 // False: refuse it.
 bool allowed(std::size_t bytes) {
+    if (bytes > most_at_once.load(std::memory_order_relaxed)) {
+        errno = ENOMEM;
+        return false;
+    }
     if (!limited.load(std::memory_order_relaxed)) return true;
     if (taken_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_bytes) return true;
     errno = ENOMEM;
@@ -114,6 +119,10 @@ allocation_limit::allocation_limit(std::size_t bytes) {
 }
 
 allocation_limit::~allocation_limit() { limited = false; }
+
+allocation_size_limit::allocation_size_limit(std::size_t bytes) { most_at_once = bytes; }
+
+allocation_size_limit::~allocation_size_limit() { most_at_once = static_cast<std::size_t>(-1); }
 
 allocations allocation_counter::seen() const { return {count.load(), largest_bytes.load(), total_bytes.load()}; }
 

@@ -43,4 +43,13 @@ public:
     allocation_limit& operator=(const allocation_limit&) = delete;
 };
 
+// The same for each allocation of more than `bytes`; smaller ones go on.
+class allocation_size_limit {
+public:
+    explicit allocation_size_limit(std::size_t bytes);
+    ~allocation_size_limit();
+    allocation_size_limit(const allocation_size_limit&) = delete;
+    allocation_size_limit& operator=(const allocation_size_limit&) = delete;
+};
+
 }  // namespace support

@@ -241,18 +241,27 @@ std::string in_words(const std::string& asked) {
 }
 
 /// How two requests of which this rank's is a product differ.
-std::string difference_of(std::int32_t rank, const distributed_problem& mine, const std::string& asked,
+std::string difference_of(std::int32_t rank, const std::vector<distributed_problem>& mine, const std::string& asked,
                           const std::string& of_root) {
     if (asked == of_root) {
         return "this rank agrees with rank 0, another does not";
     }
-    const std::size_t end = of_root.find(separator);
-    if (end == std::string::npos) {
+    if (of_root.find(separator) == std::string::npos) {
         return "rank 0 is at " + of_root;
     }
-    const distributed_problem there = distributed_problem_from_text(of_root.substr(0, end));
-    return "on rank " + std::to_string(rank) + ", compared with rank 0, " +
-           (there == mine ? "Y needs memory, or there it does" : describe_difference(mine, there));
+    std::vector<distributed_problem> there;
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = of_root.find(separator, begin)) != std::string::npos; begin = end + 1) {
+        there.push_back(distributed_problem_from_text(of_root.substr(begin, end - begin)));
+    }
+    std::string what = "Y needs memory, or there it does";
+    if (mine.size() != there.size()) {
+        what = "X or Y is cut both ways, or there it is";
+    } else if (mine != there) {
+        const auto differs = std::ranges::mismatch(mine, there);
+        what = describe_difference(*differs.in1, *differs.in2);
+    }
+    return "on rank " + std::to_string(rank) + ", compared with rank 0, " + what;
 }
 
 }  // namespace
@@ -460,16 +469,25 @@ void communicator::agree(const std::string& what) const {
 
 std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed_problem& problem,
                                                                const std::string& beside) const {
+    return plan_for(std::vector<distributed_problem>{problem}, 0, beside);
+}
+
+std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector<distributed_problem>& problems,
+                                                               std::int64_t copied_bytes,
+                                                               const std::string& beside) const {
     transport& t = over();
     const bool alone = t.local_count() == t.size();
-    if (alone && state_->last_plan && state_->last_plan->source == problem) {
+    if (alone && problems.size() == 1 && state_->last_plan && state_->last_plan->in_turn.empty() &&
+        state_->last_plan->source == problems.front()) {
         return state_->last_plan;
     }
     std::string text;
     std::string asked;
     detail::or_refuse(*this, [&] {
-        text = to_text(problem);
-        asked = text + separator + beside;
+        for (const distributed_problem& problem : problems) {
+            (text += to_text(problem)) += separator;
+        }
+        asked = text + beside;
     });
     const auto known = state_->plans.find(text);
     std::shared_ptr<const distributed_plan> made = known != state_->plans.end() ? known->second : nullptr;
@@ -478,7 +496,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
     if (!alone) {
         if (const std::optional<std::string> of_root = another_request(t, asked, lacks)) {
             throw unsupported_error("otimes: the ranks were asked for different products: " +
-                                    difference_of(rank(), problem, asked, *of_root) +
+                                    difference_of(rank(), problems, asked, *of_root) +
                                     ". All ranks must execute the same assignments with the same shapes, types, "
                                     "options and distributions.");
         }
@@ -492,8 +510,10 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
     if (rank() == 0) {
         try {
             if (made == nullptr) {
+                const machine& where = t.executor_of(0).target();
                 made = std::make_shared<const distributed_plan>(
-                    make_distributed_plan(problem, t.executor_of(0).target(), state_->links));
+                    problems.size() == 1 ? make_distributed_plan(problems.front(), where, state_->links)
+                                         : make_distributed_plan(problems, copied_bytes, where, state_->links));
             }
             answer = alone ? "P" : "P" + to_text(*made);
         } catch (const budget_error& failure) {
@@ -759,6 +779,9 @@ void communicator_state::finish(const slab_on_its_way& at) {
 void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
                        std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
     const transport& t = over();
+    if (!plan.in_turn.empty()) {
+        throw unsupported_error("otimes: a plan of several in turn was run; each of them is to be run by itself.");
+    }
     state_->captured = t.captured();
     const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();

@@ -99,12 +99,17 @@ public:
     /// @throws unsupported_error the ranks ask for different things; the text says what differs
     [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const distributed_problem& problem,
                                                                    const std::string& beside = {}) const;
+    /// The plan of several problems one after another, at least one, while a rank holds `copied_bytes` more; of one it is that of the other
+    /// function. Collective.
+    [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const std::vector<distributed_problem>& problems,
+                                                                   std::int64_t copied_bytes,
+                                                                   const std::string& beside = {}) const;
     /// Says that this rank is about to do `what`, and waits for the others to say so. Collective.
     /// @throws unsupported_error another rank is about to do something else, device_error another one cannot make its call
     void agree(const std::string& what) const;
     /// A call that this rank cannot make: the other ranks learn of it where they would have agreed. @throws device_error there
     void refuse(const std::string& why) const noexcept;
-    /// The body of an assignment. Addresses are those of the local ranks' blocks; `factors[i]` those of factor i, one for each
+    /// The body of an assignment. @pre no plan of several in turn: each of them is run by itself. Addresses are those of the local ranks' blocks; `factors[i]` those of factor i, one for each
     /// local rank. Collective.
     void run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
              std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const;
@@ -315,18 +320,56 @@ public:
             std::rethrow_exception(failure_);
         }
     }
-    /// What all ranks must agree on. @pre with a left kron neither X nor `result` cuts_both. @throws shape_error, unsupported_error; as
-    /// require_made
+    /// What is done for an assignment, one after another. With a left kron there may be several: a matrix that is cut both ways is no
+    /// single row that is cut, so X then goes into a copy that is cut by columns, and the product comes out of one.
+    struct turns {
+        std::vector<distributed_problem>
+            problems;  ///< X's copy, Y's copy where it is added to, the product, the copy to Y
+        bool x_is_copied = false;
+        bool y_is_copied = false;
+        std::int64_t copied_bytes = 0;  ///< that a rank holds for both copies
+    };
+    /// @throws as problem
+    [[nodiscard]] turns in_turn(bool add, const distribution* result, const options& wishes) const {
+        turns t;
+        t.x_is_copied = has_left() && cuts_both(x_->layout());
+        t.y_is_copied = has_left() && result != nullptr && cuts_both(*result);
+        const distribution columns = cut_columns(x_->ranks().size());
+        const auto copy = [&](std::int64_t rows, std::int64_t cols, const distribution& from, const distribution& to) {
+            distributed_problem p = shared_part(wishes);
+            p.rows = rows;
+            p.operand = from;
+            p.result_is_fixed = true;
+            p.result = to;
+            p.factors.push_back({dtype_of<Scalar>(), cols, cols, 0, 0, false, true, p.space});
+            return p;
+        };
+        const auto counted = [&](std::int64_t rows, std::int64_t cols) {  // rank 0 holds the most
+            return block_of(columns, rows, cols, 0).elements() * static_cast<std::int64_t>(sizeof(Scalar));
+        };
+        distributed_problem product = problem(add, t.y_is_copied ? &columns : result, wishes);
+        if (t.x_is_copied) {
+            t.problems.push_back(copy(x_->rows(), x_->cols(), x_->layout(), columns));
+            t.copied_bytes += counted(x_->rows(), x_->cols());
+        }
+        if (t.y_is_copied && add) {
+            t.problems.push_back(copy(rows(), cols(), *result, columns));
+        }
+        t.problems.push_back(std::move(product));
+        if (t.y_is_copied) {
+            t.problems.push_back(copy(rows(), cols(), columns, *result));
+            t.copied_bytes += counted(rows(), cols());
+        }
+        return t;
+    }
+    /// What all ranks must agree on; with a left kron X is cut by columns where it is cut both ways. @pre then `result` is not cut both
+    /// ways. @throws shape_error, unsupported_error; as require_made
     [[nodiscard]] distributed_problem problem(bool add, const distribution* result, const options& wishes) const {
         require_made();
-        distributed_problem p;
-        p.type = dtype_of<Scalar>();
-        p.space = x_->ranks().on_device() ? memory_space::device : memory_space::host;
-        p.ranks = x_->ranks().size();
+        distributed_problem p = shared_part(wishes);
         p.rows = has_left() ? 1 : x_->rows();
         p.add = add;
-        p.operand = has_left() ? as_one_row(x_->layout(), x_->rows(), x_->cols()) : x_->layout();
-        p.wishes = wishes;
+        p.operand = has_left() ? as_one_row(taken_layout(), x_->rows(), x_->cols()) : x_->layout();
         if (has_left()) {
             p.result_is_fixed = true;
             p.result = as_one_row(result != nullptr ? *result : free_result(), rows(), cols());
@@ -357,9 +400,10 @@ public:
     }
     /// The distribution of a new Y where there is a left kron: X's, as far as that has a meaning for Y.
     [[nodiscard]] distribution free_result() const {
-        distribution y{.row_parts = x_->layout().row_parts, .col_parts = x_->layout().col_parts};
-        y.first_rank = x_->layout().first_rank;
-        return y.row_parts == 1 && cols() == x_->cols() ? x_->layout() : y;
+        const distribution x = taken_layout();
+        distribution y{.row_parts = x.row_parts, .col_parts = x.col_parts};
+        y.first_rank = x.first_rank;
+        return y.row_parts == 1 && cols() == x_->cols() ? x : y;
     }
 
     /// Address of each factor of `problem` for each local rank.
@@ -392,6 +436,18 @@ private:
         std::vector<std::vector<const void*>> addresses;  ///< of replicated factors
         bool there = false;
     };
+    /// How X is cut where a left kron takes it.
+    [[nodiscard]] distribution taken_layout() const {
+        return cuts_both(x_->layout()) ? cut_columns(x_->ranks().size()) : x_->layout();
+    }
+    [[nodiscard]] distributed_problem shared_part(const options& wishes) const {
+        distributed_problem p;
+        p.type = dtype_of<Scalar>();
+        p.space = x_->ranks().on_device() ? memory_space::device : memory_space::host;
+        p.ranks = x_->ranks().size();
+        p.wishes = wishes;
+        return p;
+    }
     template <class Kron>
     void multiply(side& s, const Kron& k, const char* what) {
         s.there = true;
@@ -726,16 +782,12 @@ private:
 
     void assign(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
         const communicator ranks = value.x().ranks();
-        if (value.has_left() && (cuts_both(value.x().layout()) || cuts_both(layout_))) {
-            assign_by_columns(value, add, sign);
-            return;
-        }
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
         if (!ranks.on_device()) {
             enable_kernels<Scalar>();
         }
 #endif
-        distributed_problem problem;
+        typename distributed_product<Scalar>::turns asked;
         std::vector<std::vector<const void*>> factors;
         bool same_shape = false;
         detail::or_refuse(ranks, [&] {
@@ -747,13 +799,16 @@ private:
             if (add && !same_shape) {
                 detail::throw_other_shape("+=", rows_, cols_, value.rows(), value.cols());
             }
-            problem = value.problem(add, same_shape ? &layout_ : nullptr, ranks.wishes());
-            planning::check_problem(problem);
+            asked = value.in_turn(add, same_shape ? &layout_ : nullptr, ranks.wishes());
+            for (const distributed_problem& one : asked.problems) {
+                planning::check_problem(one);
+            }
             factors = value.addresses();
         });
-        const bool takes_memory = &value.x() == this || !same_shape;
+        // A copy of X is no alias of Y.
+        const bool is_new = !same_shape || (&value.x() == this && !asked.x_is_copied);
         const std::shared_ptr<const distributed_plan> plan =
-            ranks.plan_for(problem, takes_memory ? "into new memory" : "");
+            ranks.plan_for(asked.problems, asked.copied_bytes, is_new ? "into new memory" : "");
         std::complex<double> alpha;
         if constexpr (detail::is_complex_scalar<Scalar>) {
             const Scalar a = sign * value.alpha();
@@ -761,43 +816,54 @@ private:
         } else {
             alpha = static_cast<double>(sign * value.alpha());
         }
-        if (takes_memory) {
-            const distribution to = !value.has_left() ? plan->result : same_shape ? layout_ : value.free_result();
-            DistributedMatrix fresh(ranks);
-            detail::or_refuse(ranks, [&] { fresh.take(value.rows(), value.cols(), to); });
+        DistributedMatrix fresh(ranks);
+        DistributedMatrix x_copy(ranks);
+        DistributedMatrix y_copy(ranks);
+        if (is_new || asked.x_is_copied || asked.y_is_copied) {
+            const distribution columns = cut_columns(ranks.size());
+            detail::or_refuse(ranks, [&] {
+                if (is_new) {
+                    fresh.take(value.rows(), value.cols(),
+                               !value.has_left() ? plan->result
+                               : same_shape      ? layout_
+                                                 : value.free_result());
+                }
+                if (asked.x_is_copied) {
+                    x_copy.take(value.x().rows(), value.x().cols(), columns);
+                }
+                if (asked.y_is_copied) {
+                    y_copy.take(value.rows(), value.cols(), columns);
+                }
+            });
             ranks.agree("memory for the result of a product");
-            if (add) {  // Y += Y * K
-                ranks.move(layout_, sources(), to, fresh.targets(), rows_, cols_, sizeof(Scalar));
-            }
-            ranks.run(*plan, value.x().sources(), fresh.targets(), factors, alpha);
-            swap(fresh);
-        } else {
-            ranks.run(*plan, value.x().sources(), targets(), factors, alpha);
         }
-    }
-
-    /// K * dX where X or Y is cut both ways: through matrices that are cut by columns alone.
-    void assign_by_columns(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
-        const communicator ranks = value.x().ranks();
-        const distribution by_columns = cut_columns(ranks.size());
-        DistributedMatrix x(ranks, value.x().rows(), value.x().cols(), by_columns);
-        x = value.x().expression();
-        const bool same_shape = !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
-        if (!same_shape) {
-            DistributedMatrix fresh(ranks);
+        std::size_t turn = 0;
+        const auto next = [&]() -> const distributed_plan& {
+            return plan->in_turn.empty() ? *plan : plan->in_turn[turn++];
+        };
+        const std::vector<std::vector<const void*>> none{
+            std::vector<const void*>(static_cast<std::size_t>(ranks.local_count()), nullptr)};
+        const DistributedMatrix* x = &value.x();
+        DistributedMatrix* y = is_new ? &fresh : this;
+        if (asked.x_is_copied) {
+            ranks.run(next(), x->sources(), x_copy.targets(), none, 1.0);
+            x = &x_copy;
+        }
+        if (asked.y_is_copied) {
             if (add) {
-                fresh.resize(rows_, cols_, by_columns);  // what follows says that the shapes differ
+                ranks.run(next(), sources(), y_copy.targets(), none, 1.0);
             }
-            fresh.assign(value.with_x(x), add, sign);
+            y = &y_copy;
+        } else if (is_new && add) {  // Y += Y * K
+            ranks.move(layout_, sources(), fresh.layout(), fresh.targets(), rows_, cols_, sizeof(Scalar));
+        }
+        ranks.run(next(), x->sources(), y->targets(), factors, alpha);
+        if (asked.y_is_copied) {
+            ranks.run(next(), y_copy.sources(), targets(), none, 1.0);
+        }
+        if (is_new) {
             swap(fresh);
-            return;
         }
-        DistributedMatrix y(ranks, rows_, cols_, by_columns);
-        if (add) {
-            y = expression();
-        }
-        y.assign(value.with_x(x), add, sign);
-        *this = y.expression();
     }
 
     communicator ranks_;
@@ -897,12 +963,14 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes) {
     const communicator ranks = value.x().ranks();
-    distributed_problem problem;
+    typename distributed_product<Scalar>::turns asked;
     detail::or_refuse(ranks, [&] {
-        problem = value.problem(false, nullptr, wishes);
-        planning::check_problem(problem);
+        asked = value.in_turn(false, nullptr, wishes);
+        for (const distributed_problem& one : asked.problems) {
+            planning::check_problem(one);
+        }
     });
-    return *ranks.plan_for(problem);
+    return *ranks.plan_for(asked.problems, asked.copied_bytes);
 }
 /// The one that the assignment runs: with the communicator's wishes.
 template <class Scalar>

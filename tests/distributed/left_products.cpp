@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include "support/compare.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
@@ -126,4 +128,91 @@ TEST_CASE("K * X: what needs no communication, aliases, laws, errors") {
         DistributedMatrix<double> other(ranks, 23, 5, otimes::cut_rows(ranks.size()));
         CHECK_THROWS_AS(other += kron(A, B) * dX, otimes::shape_error);
     }
+}
+
+// What a grid holds and sends is what its plan says: of X, of Y, of both, of a new Y.
+TEST_CASE("K * X on a grid: plans count the copies, and limits hold with them [alone]") {
+    const auto A = support::random_matrix<matrix<double>>(3, 3, 21);
+    const auto B = support::random_matrix<matrix<double>>(4, 2, 22);
+    const matrix<double> K = kron(A, B).toDenseMatrix();
+    for (const int cols : {10, 200}) {
+        const auto X = support::random_matrix<matrix<double>>(6, cols, 23);
+        const matrix<double> want = K * X;
+        const std::vector<std::int64_t> extents{cols};
+        const distribution grid = otimes::cut_mode(2, 2, extents, 0);
+        for (const auto& [from, to] : std::vector<std::pair<distribution, distribution>>{
+                 {grid, grid}, {grid, otimes::cut_rows(4)}, {otimes::cut_rows(4), grid}, {grid, distribution{}}}) {
+            const bool is_new = to == distribution{};
+            CAPTURE(cols);
+            CAPTURE(to_string(from));
+            CAPTURE(to_string(to));
+            // What the assignment with this limit takes beside X and Y, at most; none: it is refused, and `least` is what it needs.
+            std::int64_t least = 0;
+            const auto taken = [&](std::int64_t limit, bool add) -> std::int64_t {
+                const auto [ranks, link] = looped(4, {.wishes = {.workspace_limit_bytes = limit}});
+                DistributedMatrix<double> x(ranks, 6, cols, from), y(ranks);
+                x.from_host(X);
+                if (!is_new) {
+                    y.resize(12, cols, to);
+                    y.fill([](std::int64_t, std::int64_t) { return 1.0; });
+                }
+                std::int64_t before = 0;
+                for (auto& [rank, bytes] : link->held) {
+                    bytes.second = bytes.first;
+                    before = std::max(before, bytes.first);
+                }
+                link->bytes_sent = 0;
+                try {
+                    add ? y += kron(A, B)* x : y = kron(A, B) * x;
+                } catch (const otimes::budget_error& refused) {
+                    least = refused.least_bytes();
+                    return -1;
+                }
+                const std::int64_t sent = link->bytes_sent;
+                std::int64_t most = 0;
+                for (std::int32_t rank = 0; rank < 4; ++rank) {
+                    most = std::max(most, link->held[rank].second - before -
+                                              (is_new ? y.block(rank).elements() * std::int64_t{8} : 0));
+                }
+                const matrix<double> all = want.array() + (add ? 1.0 : 0.0);
+                CHECK(support::close(y.to_host(), all, 6));
+                const auto asked = (kron(A, B) * x).in_turn(add, is_new ? nullptr : &y.layout(), ranks.wishes());
+                const auto plan = ranks.plan_for(asked.problems, asked.copied_bytes);
+                CHECK(plan->bytes_on_wire == sent);
+                CHECK(plan->workspace_bytes >= most);
+                CHECK(plan->workspace_bytes <= limit);
+                CHECK(otimes::distributed_plan_from_text(to_text(*plan)) == *plan);
+                return most;
+            };
+            for (const bool add : {false, true}) {
+                if (add && is_new) {
+                    continue;
+                }
+                const std::int64_t most = taken(std::numeric_limits<std::int64_t>::max(), add);
+                CHECK(most >= 12 * cols / 4 * 8 / 2);  // a copy of X or of Y
+                REQUIRE(taken(0, add) == -1);
+                const std::int64_t needed = least;
+                CHECK(needed >= most);
+                CHECK(taken(needed - 1, add) == -1);
+                CHECK(least == needed);
+                for (const std::int64_t limit : {needed, needed + 8, 2 * needed}) {
+                    const std::int64_t some = taken(limit, add);
+                    CHECK(some >= 0);
+                    CHECK(some <= limit);
+                }
+            }
+        }
+    }
+    const auto [ranks, link] = looped(4);
+    DistributedMatrix<double> x(ranks, 6, 10, otimes::cut_mode(2, 2, std::vector<std::int64_t>{10}, 0)), y(ranks);
+    x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    const auto plan = make_plan(kron(A, B) * x);
+    link->bytes_sent = 0;
+    y = kron(A, B) * x;
+    CHECK(plan.bytes_on_wire == link->bytes_sent);
+    CHECK(plan.in_turn.size() == 2);
+    const std::string said = explain(plan);
+    CHECK(said.find("2 plans one after another, through matrices that are cut by columns\n") == 0);
+    CHECK(said.find("in all: bytes on the wire: " + std::to_string(plan.bytes_on_wire)) != std::string::npos);
+    CHECK_THROWS_AS(ranks.run(plan, x.sources(), y.targets(), {}, 1.0), otimes::unsupported_error);
 }

@@ -420,6 +420,66 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         least);
 }
 
+/// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;
+/// `workspace_limit_bytes` bounds all together, since ranks keep the memory of one for the next. @throws as above
+OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
+                                                          std::int64_t copied_bytes, const machine& where,
+                                                          const interconnect& net) {
+    constexpr std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
+    const std::int64_t limit = problems.front().wishes.workspace_limit_bytes;
+    distributed_plan result;
+    result.source = problems.front();
+    // One plan for each problem with its own limit. False: one of them is not possible; `least` then has what it needs.
+    const auto planned = [&](const std::vector<std::int64_t>& limits, std::vector<std::int64_t>& least) {
+        result.in_turn.clear();
+        least.assign(problems.size(), 0);
+        bool all = true;
+        for (std::size_t i = 0; i < problems.size(); ++i) {
+            distributed_problem one = problems[i];
+            one.wishes.workspace_limit_bytes = limits[i];
+            try {
+                result.in_turn.push_back(make_distributed_plan(one, where, net));
+                least[i] = result.in_turn.back().workspace_bytes;
+            } catch (const budget_error& refused) {
+                least[i] = refused.least_bytes();
+                all = false;
+            }
+        }
+        return all;
+    };
+    const auto together = [&](const std::vector<std::int64_t>& each) {
+        std::int64_t sum = copied_bytes;
+        for (const std::int64_t bytes : each) {
+            sum += bytes;
+        }
+        return sum;
+    };
+    // As if each were alone; where that is too much for all of them, with the least that each does with.
+    std::vector<std::int64_t> least;
+    const std::int64_t left = limit == unlimited ? unlimited : (std::max)(limit - copied_bytes, std::int64_t{0});
+    if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || together(least) > limit) {
+        static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0), least));
+        const std::vector<std::int64_t> limits = least;
+        if (together(limits) > limit || !planned(limits, least)) {
+            throw budget_error(
+                "otimes: the distributed product through copies that are cut by columns needs a workspace of "
+                "at least " +
+                    std::to_string(together(least)) + " bytes on a rank, but workspace_limit_bytes is " +
+                    std::to_string(limit) +
+                    ". Raise the limit to that or more, or cut X and Y by rows or by columns alone.",
+                together(least));
+        }
+    }
+    for (const distributed_plan& one : result.in_turn) {
+        result.bytes_on_wire += one.bytes_on_wire;
+        result.most_bytes_sent += one.most_bytes_sent;
+        result.predicted_seconds += one.predicted_seconds;
+    }
+    result.workspace_bytes = together(least);
+    result.result = result.in_turn.back().result;
+    return result;
+}
+
 /// What FastKron's Algorithm 2 sends for the same product (A. Jangda, M. Yadav: Fast Kronecker matrix-matrix multiplication on
 /// GPUs, PPoPP 2024, section 5), in elements, all ranks together: a grid of `row_parts` x `col_parts`, flat ranges of columns;
 /// as many sliced multiplications as a range allows, from the last factor on, then every rank keeps 1 / col_parts of its block

@@ -96,6 +96,11 @@ void transfer(Archive& a, distributed_plan& p) {
     for (std::size_t i = 0; i < slabs; ++i) {
         transfer(a, p.slabs[i]);
     }
+    a.line("in_turn");
+    const std::size_t in_turn = a.count(p.in_turn);
+    for (std::size_t i = 0; i < in_turn; ++i) {
+        transfer(a, p.in_turn[i]);
+    }
 }
 
 }  // namespace planning
@@ -162,6 +167,15 @@ OTIMES_COLD inline std::string describe_difference(const distributed_problem& mi
 /// A plan in words, one line for each stage.
 OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     using namespace planning;
+    if (!p.in_turn.empty()) {
+        std::string text =
+            std::to_string(p.in_turn.size()) + " plans one after another, through matrices that are cut by columns\n";
+        for (const distributed_plan& one : p.in_turn) {
+            text += explain(one);
+        }
+        return text + "in all: bytes on the wire: " + std::to_string(p.bytes_on_wire) + "; workspace: at most " +
+               bytes_text(static_cast<double>(p.workspace_bytes)) + " on a rank, the copies with it\n";
+    }
     const auto bytes = static_cast<double>(element_bytes(p.source.type));
     std::string text = "distributed over " + counted(p.source.ranks, "rank") + ": X " + to_string(p.source.operand) +
                        "; Y " + to_string(p.result) + (p.source.result_is_fixed ? " (asked for)" : " (chosen)") + "\n";

@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <otimes/distributed.hpp>
@@ -64,6 +65,9 @@ struct communicator_state {
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
     std::shared_ptr<const distributed_plan> last_plan;
+    /// Of those that have been run: this rank has what they hold beside X and Y. Only memory that could not be taken takes that away.
+    std::set<const distributed_plan*> held_plans;
+    bool some_lack = false;  ///< a rank does not have it for the plan that was agreed on last
     /// Of each local rank: the intermediates of each slab on its way, what it packs, what it unpacks.
     std::vector<std::array<arena, planning::most_slabs_on_their_way * planning::most_intermediates + 2>> arenas;
     bool captured = false;     ///< what is queued now becomes part of a graph
@@ -94,7 +98,12 @@ struct communicator_state {
                 over->release(local, a.data, a.bytes);
             }
             a = {};
-            a.data = over->allocate(local, bytes);
+            try {
+                a.data = over->allocate(local, bytes);
+            } catch (...) {
+                held_plans.clear();
+                throw;
+            }
             a.bytes = bytes;
             used_at[which] = begun;  // earlier work may still use what lay there
         }
@@ -103,6 +112,22 @@ struct communicator_state {
 
     static constexpr std::size_t packing = planning::most_slabs_on_their_way * planning::most_intermediates;
     static constexpr std::size_t unpacking = packing + 1;
+
+    /// What a local rank sends and receives of one chunk, and how much of it is packed.
+    struct chunk_runs {
+        std::vector<std::vector<moved_runs>> out;  ///< to each rank
+        std::vector<std::vector<moved_runs>> in;
+        std::int64_t packed_bytes = 0;
+        std::int64_t unpacked_bytes = 0;
+    };
+    [[nodiscard]] chunk_runs runs_of(std::int32_t local, const distribution& from, const distribution& to,
+                                     std::int64_t rows, std::int64_t cols, std::int64_t element_bytes,
+                                     std::int32_t chunk, std::int32_t chunks) const;
+    /// Takes the memory into which one chunk is packed and unpacked.
+    void take_packing(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
+                      std::int64_t element_bytes, std::int32_t chunk, std::int32_t chunks);
+    /// Takes all that a plan holds beside X and Y. @pre ranks of several processes
+    void take_all(const distributed_plan& plan);
 
     /// Moves one chunk of all blocks. What was started is still on its way when this returns, unless it had to be packed.
     void start_exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
@@ -266,6 +291,72 @@ std::string difference_of(std::int32_t rank, const std::vector<distributed_probl
 
 }  // namespace
 
+communicator_state::chunk_runs communicator_state::runs_of(std::int32_t local, const distribution& from,
+                                                           const distribution& to, std::int64_t rows, std::int64_t cols,
+                                                           std::int64_t element_bytes, std::int32_t chunk,
+                                                           std::int32_t chunks) const {
+    const std::int32_t ranks = over->size();
+    const std::int32_t first = over->first_rank();
+    const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + over->local_count(); };
+    const held_block mine = block_of(from, rows, cols, first + local);
+    const held_block wanted = block_of(to, rows, cols, first + local);
+    chunk_runs moved;
+    for (std::int32_t other = 0; other < ranks; ++other) {
+        moved.out.push_back(moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk, chunks)));
+        const held_block theirs = block_of(from, rows, cols, other);
+        moved.in.push_back(moved_between(theirs, wanted, chunk_of(theirs, from, chunk, chunks)));
+        const bool from_here = is_local(other) && over->reaches(local, other - first);
+        const bool to_here = is_local(other) && over->reaches(other - first, local);
+        for (const moved_runs& m : moved.out.back()) {
+            const bool direct_run = from_here || goes_directly(in_bytes(m, element_bytes), *over);
+            moved.packed_bytes += direct_run ? 0 : m.elements() * element_bytes;
+        }
+        for (const moved_runs& m : moved.in.back()) {
+            const bool direct_run = to_here || goes_directly(in_bytes(m, element_bytes), *over);
+            moved.unpacked_bytes += direct_run ? 0 : m.elements() * element_bytes;
+        }
+        moved.packed_bytes = aligned(moved.packed_bytes);
+        moved.unpacked_bytes = aligned(moved.unpacked_bytes);
+    }
+    return moved;
+}
+
+void communicator_state::take_packing(const distribution& from, const distribution& to, std::int64_t rows,
+                                      std::int64_t cols, std::int64_t element_bytes, std::int32_t chunk,
+                                      std::int32_t chunks) {
+    for (std::int32_t local = 0; local < over->local_count(); ++local) {
+        const chunk_runs moved = runs_of(local, from, to, rows, cols, element_bytes, chunk, chunks);
+        static_cast<void>(grown(local, packing, moved.packed_bytes));
+        static_cast<void>(grown(local, unpacking, moved.unpacked_bytes));
+    }
+}
+
+void communicator_state::take_all(const distributed_plan& plan) {
+    if (held_plans.contains(&plan)) {
+        return;
+    }
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    std::vector<void*> unused(static_cast<std::size_t>(over->local_count()));
+    const std::size_t by_turns = plan.overlapped ? planning::most_slabs_on_their_way : 1;
+    for (const distributed_plan& one : plan.slabs.empty() ? std::span<const distributed_plan>(&plan, 1)
+                                                          : std::span<const distributed_plan>(plan.slabs)) {
+        for (std::size_t i = 0; i < one.stages.size(); ++i) {
+            for (std::size_t slab = 0; slab < by_turns && i + 1 < one.stages.size(); ++slab) {
+                take_intermediate(one, slab * planning::most_intermediates + i % planning::most_intermediates, unused);
+            }
+            const distributed_stage& stage = one.stages[i];
+            if (stage.kind == stage_kind::exchange) {
+                const std::int32_t chunks = i == 0 ? 1 : one.stages[i - 1].chunks;
+                for (std::int32_t chunk = 0; chunk < chunks; ++chunk) {
+                    take_packing(stage.from, stage.to, one.source.rows, planning::product_of(stage.extents), bytes,
+                                 chunk, chunks);
+                }
+            }
+        }
+    }
+    held_plans.insert(&plan);
+}
+
 void communicator_state::start_exchange(const distribution& from, const distribution& to, std::int64_t rows,
                                         std::int64_t cols, std::int64_t element_bytes,
                                         std::span<const void* const> source, std::span<void* const> target,
@@ -282,33 +373,13 @@ void communicator_state::start_exchange(const distribution& from, const distribu
 
     for (std::int32_t local = 0; local < locals; ++local) {
         const std::int32_t me = first + local;
-        const held_block mine = block_of(from, rows, cols, me);
-        const held_block wanted = block_of(to, rows, cols, me);
+        const chunk_runs moved = runs_of(local, from, to, rows, cols, element_bytes, chunk, chunks);
+        const std::vector<std::vector<moved_runs>>& out = moved.out;
+        const std::vector<std::vector<moved_runs>>& in = moved.in;
+        const std::int64_t packed_bytes = moved.packed_bytes;
+        const std::int64_t unpacked_bytes = moved.unpacked_bytes;
         const auto* const base = static_cast<const std::byte*>(source[static_cast<std::size_t>(local)]);
         auto* const end = static_cast<std::byte*>(target[static_cast<std::size_t>(local)]);
-        // How much is packed and unpacked is known before the memory for it is taken.
-        std::int64_t packed_bytes = 0;
-        std::int64_t unpacked_bytes = 0;
-        std::vector<std::vector<moved_runs>> out(static_cast<std::size_t>(ranks));
-        std::vector<std::vector<moved_runs>> in(static_cast<std::size_t>(ranks));
-        for (std::int32_t other = 0; other < ranks; ++other) {
-            const auto n = static_cast<std::size_t>(other);
-            out[n] = moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk, chunks));
-            const held_block theirs = block_of(from, rows, cols, other);
-            in[n] = moved_between(theirs, wanted, chunk_of(theirs, from, chunk, chunks));
-            const bool from_here = is_local(other) && over->reaches(local, other - first);
-            const bool to_here = is_local(other) && over->reaches(other - first, local);
-            for (const moved_runs& m : out[n]) {
-                const bool direct_run = from_here || goes_directly(in_bytes(m, element_bytes), *over);
-                packed_bytes += direct_run ? 0 : m.elements() * element_bytes;
-            }
-            for (const moved_runs& m : in[n]) {
-                const bool direct_run = to_here || goes_directly(in_bytes(m, element_bytes), *over);
-                unpacked_bytes += direct_run ? 0 : m.elements() * element_bytes;
-            }
-            packed_bytes = aligned(packed_bytes);
-            unpacked_bytes = aligned(unpacked_bytes);
-        }
         any_packed = any_packed || packed_bytes > 0 || unpacked_bytes > 0;
         std::byte* pack = packed_bytes > 0 ? grown(local, packing, packed_bytes) : nullptr;
         std::byte* unpack = unpacked_bytes > 0 ? grown(local, unpacking, unpacked_bytes) : nullptr;
@@ -491,8 +562,14 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
     });
     const auto known = state_->plans.find(text);
     std::shared_ptr<const distributed_plan> made = known != state_->plans.end() ? known->second : nullptr;
-    // A rank that had no memory for a plan lacks it later: then all get it once more.
-    bool lacks = made == nullptr;
+    // A rank that had no memory for a plan, or for what it holds, lacks it later: then all get it once more.
+    const auto has_memory = [&] {
+        return made->in_turn.empty() ? state_->held_plans.contains(made.get())
+                                     : std::ranges::all_of(made->in_turn, [&](const distributed_plan& one) {
+                                           return state_->held_plans.contains(&one);
+                                       });
+    };
+    bool lacks = made == nullptr || (!alone && !has_memory());
     if (!alone) {
         if (const std::optional<std::string> of_root = another_request(t, asked, lacks)) {
             throw unsupported_error("otimes: the ranks were asked for different products: " +
@@ -501,6 +578,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
                                     "options and distributions.");
         }
     }
+    state_->some_lack = lacks;
     if (!lacks) {
         state_->last_plan = made;
         return made;
@@ -550,6 +628,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
         }
         if (state_->plans.size() >= most_plans) {
             state_->plans.clear();
+            state_->held_plans.clear();
         }
         state_->plans.emplace(text, made);
     });
@@ -783,6 +862,10 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         throw unsupported_error("otimes: a plan of several in turn was run; each of them is to be run by itself.");
     }
     state_->captured = t.captured();
+    if (t.local_count() < t.size() && state_->some_lack) {
+        detail::or_refuse(*this, [&] { state_->take_all(plan); });
+        agree("memory for what a product holds");
+    }
     const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();
     const distributed_problem& whole = plan.source;
@@ -857,6 +940,9 @@ void communicator::move(const distribution& from, std::span<const void* const> s
         };
         asked = std::to_string(rows) + " x " + std::to_string(cols) + " elements of " + std::to_string(element_bytes) +
                 " bytes, " + where(from) + ", to " + where(to);
+        if (over().local_count() < size()) {
+            state_->take_packing(from, to, rows, cols, element_bytes, 0, 1);
+        }
     });
     if (over().local_count() < size()) {
         bool lacks = false;

@@ -124,6 +124,12 @@ TEST_CASE("ranks that make different calls throw together and go on") {
             CHECK(has(said, "rank 0"));
         }
     }
+    if (ranks.size() % 2 == 0) {
+        const std::vector<std::int64_t> extents{6};
+        DistributedMatrix<double> z(
+            ranks, 6, 6, first ? otimes::cut_mode(2, ranks.size() / 2, extents, 0) : otimes::cut_columns(ranks.size()));
+        CHECK(has(seen([&] { y = kron(A, B) * z; }), "the ranks were asked for different products"));
+    }
     CHECK(ranks.sum({&one, 1}) == ranks.size());
     CHECK((x.to_host().array() == 1).all());
     CHECK((y.to_host().array() == 2).all());
@@ -224,6 +230,27 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
             const DistributedMatrix<double> y(ranks, n, n);
             ranks.barrier();
         });
+    }
+    // What a product, or a move, holds beside X and Y; later it is there.
+    const std::vector<std::int64_t> extents{40, 50};
+    const distribution first = otimes::cut_mode(1, ranks.size(), extents, 0);
+    for (const std::int32_t poor : {0, last}) {
+        const otimes::communicator fresh = within(std::chrono::seconds(20));
+        DistributedMatrix<double> z(fresh, n, n, first), y(fresh, n, n, first);
+        z.fill([](std::int64_t i, std::int64_t j) { return static_cast<double>(i - j); });
+        check("a product that exchanges", poor, [&] { y = z * kron(A, B); });
+        check("it has not been forgotten", poor, [&] { y = z * kron(A, B); });
+        const auto plan = make_plan(z * kron(A, B));
+        y = z * kron(A, B);
+        CHECK(dot(y, y) == dot(z, z));
+        y -= z;
+        CHECK(dot(y, y) == 0);
+        const otimes::communicator other = within(std::chrono::seconds(20));
+        DistributedMatrix<double> w(other, n, n, first);
+        w.fill([](std::int64_t i, std::int64_t j) { return static_cast<double>(i - j); });
+        check("a move", poor, [&] { w.redistribute(otimes::cut_mode(1, other.size(), extents, 1)); });
+        w.redistribute(otimes::cut_mode(1, other.size(), extents, 1));
+        CHECK(dot(w, w) == dot(z, z));
     }
     CHECK(dot(small, small) == 4);
     CHECK(dot(x, x) == static_cast<double>(n * n));

@@ -37,8 +37,6 @@ inline namespace OTIMES_TARGET {
 namespace eigen {
 
 template <class Scalar>
-using dense_matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-template <class Scalar>
 using dense_vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
 
 /// A matrix as an owned factor.

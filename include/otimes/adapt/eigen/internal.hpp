@@ -40,6 +40,11 @@ class operator_expr;
 
 namespace eigen {
 
+/// A matrix of the library's own, by columns also where EIGEN_DEFAULT_TO_ROW_MAJOR is defined: whatever is described by the
+/// strides {1, rows} besides.
+template <class Scalar>
+using dense_matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+
 /// Assigns a lazy expression to any Eigen destination; defined in lazy.hpp.
 template <class Functor, class Destination, class Node>
 void assign(Destination& destination, const lazy<Node>& source, const Functor& functor);

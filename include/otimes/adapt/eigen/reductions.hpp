@@ -61,8 +61,7 @@ bool dot_by_pieces(const matrix_view& x, const product_node<Scalar>& node, Scala
     const auto bytes =
         static_cast<std::int64_t>(node.x.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
     using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
-    const Eigen::Map<const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> pieces(
-        static_cast<const Scalar*>(x.data), out, images);
+    const Eigen::Map<const dense_matrix<Scalar>> pieces(static_cast<const Scalar*>(x.data), out, images);
     vector t(out);
     vector g(images);
     if (count == 0) {
@@ -246,7 +245,7 @@ void for_each_view(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const U
         (*static_cast<const Use*>(who))(block, static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
     };
     if (!for_each_block(y.node().node, block_consumer{&use, take})) {
-        const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> whole = y;
+        const dense_matrix<Scalar> whole = y;
         use(matrix_view{whole.data(), y.rows(), y.cols(), 1, y.rows()}, 0, 0);
     }
 }
@@ -263,7 +262,7 @@ void for_each_block(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const 
         if (block.row_stride > block.col_stride) {
             use(map(Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>()), row, col);
         } else {
-            use(map(Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>()), row, col);
+            use(map(dense_matrix<Scalar>()), row, col);
         }
     });
 }

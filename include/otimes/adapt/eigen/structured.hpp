@@ -131,7 +131,7 @@ template <class Scalar, class Apply>
     auto kept = std::make_shared<owner>(owner{{}, std::move(apply), rows, cols});
     kept->operand.object = kept.get();
     kept->operand.apply = [](const void* object, bool transposed, const void* in, void* out, std::int64_t count) {
-        using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+        using matrix = eigen::dense_matrix<Scalar>;
         const owner& o = *static_cast<const owner*>(object);
         const Eigen::Map<const matrix> from(static_cast<const Scalar*>(in), transposed ? o.rows : o.cols, count);
         Eigen::Map<matrix> to(static_cast<Scalar*>(out), transposed ? o.cols : o.rows, count);

@@ -129,7 +129,7 @@ private:
         require_writable();
         static_assert(std::is_same_v<Scalar, typename Vector::Scalar>,
                       "otimes: vec(Y) = y: Y and y have different scalar types. Convert y with .cast<Scalar>().");
-        const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> value = y;  // y may read Y
+        const eigen::dense_matrix<Scalar> value = y;  // y may read Y
         if (value.cols() != 1 || value.rows() != rows()) {
             throw shape_error("otimes: vec(Y) = y: Y is " + detail::shape_text(matrix_.rows(), matrix_.cols()) +
                               ", y is " + detail::shape_text(value.rows(), value.cols()) + ", not " +
@@ -183,7 +183,7 @@ auto unstacked(const Vector& y, std::int64_t rows, std::int64_t cols) {
     require_unvec(y, rows, cols);
     using scalar = scalar_of<Vector>;
     Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Order> result(rows, cols);
-    Eigen::Map<Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>>(result.data(), y.rows(), y.cols()) = y;
+    Eigen::Map<dense_matrix<scalar>>(result.data(), y.rows(), y.cols()) = y;
     return result;
 }
 
@@ -195,9 +195,8 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     [[nodiscard]] auto unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
     eigen::require_unvec(y, rows, cols);
     using scalar = typename Vector::Scalar;
-    return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic>, 0,
-                      Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
-                                                                     {y.innerStride() * rows, y.innerStride()});
+    return Eigen::Map<const eigen::dense_matrix<scalar>, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(
+        y.data(), rows, cols, {y.innerStride() * rows, y.innerStride()});
 }
 /// The same of a vector that is computed, as unvec(K * v, rows, cols): a matrix of its own. @throws shape_error
 template <class Vector>

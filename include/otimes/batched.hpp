@@ -35,6 +35,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/run.hpp>
@@ -424,6 +425,7 @@ public:
     /// The items, one matrix each.
     [[nodiscard]] std::vector<DenseMatrix> eval() const {
         std::vector<DenseMatrix> result(static_cast<std::size_t>(count_));
+        eigen::require_index_counts(rows(), cols());
         for (DenseMatrix& item : result) {
             item.resize(static_cast<Eigen::Index>(rows()), static_cast<Eigen::Index>(cols()));
         }

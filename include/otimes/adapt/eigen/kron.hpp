@@ -14,6 +14,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
@@ -87,10 +88,15 @@ public:
     };
 
     kron_expr() = default;
-    explicit kron_expr(kron_node<Scalar> node) : node_(std::move(node)) {}
+    /// @throws shape_error extents that Eigen::Index does not hold, where that has fewer than 64 bits
+    explicit kron_expr(kron_node<Scalar> node) : node_(std::move(node)) {
+        if constexpr (eigen::narrow_index) {
+            eigen::require_index(node_);
+        }
+    }
 
-    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
-    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(node_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(node_.cols()); }
     [[nodiscard]] std::size_t factor_count() const noexcept { return node_.factors().size(); }
     [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
     [[nodiscard]] kron_node<Scalar>& edit() noexcept { return node_; }
@@ -105,7 +111,7 @@ public:
         }
         const leaf f = node_.factors()[i];
         return DenseMatrix::NullaryExpr(
-            static_cast<Eigen::Index>(f.rows()), static_cast<Eigen::Index>(f.cols()),
+            eigen::index_of(f.rows()), eigen::index_of(f.cols()),
             [f](Eigen::Index r, Eigen::Index c) { return kron_node<Scalar>::element(f, f.view(), r, c); });
     }
 
@@ -151,16 +157,18 @@ public:
             throw shape_error("otimes: " + detail::kron_text(factor_count()) +
                               ".toDenseMatrix(): " + detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
         }
+        eigen::require_index_counts(rows(), cols());
         DenseMatrix result = DenseMatrix::Constant(1, 1, node_.alpha());
         for (const leaf& f : node_.factors()) {
             const DenseMatrix factor = f.is_dense() || f.is_identity() ? DenseMatrix() : dense_factor(f);
             const leaf& read = f.is_dense() || f.is_identity() ? f : leaf_of(factor);
             const matrix_view view = read.view();
-            DenseMatrix next(result.rows() * view.rows, result.cols() * view.cols);
+            DenseMatrix next(eigen::index_of(result.rows() * view.rows), eigen::index_of(result.cols() * view.cols));
             for (Eigen::Index j = 0; j < next.cols(); ++j) {
                 for (Eigen::Index i = 0; i < next.rows(); ++i) {
-                    next(i, j) = result(i / view.rows, j / view.cols) *
-                                 kron_node<Scalar>::element(read, view, i % view.rows, j % view.cols);
+                    next(i, j) =
+                        result(static_cast<Eigen::Index>(i / view.rows), static_cast<Eigen::Index>(j / view.cols)) *
+                        kron_node<Scalar>::element(read, view, i % view.rows, j % view.cols);
                 }
             }
             result.swap(next);
@@ -300,7 +308,7 @@ public:
     /// One factor as a matrix.
     [[nodiscard]] static DenseMatrix dense_factor(const leaf& f) {
         const matrix_view view = f.view();
-        DenseMatrix result(static_cast<Eigen::Index>(view.rows), static_cast<Eigen::Index>(view.cols));
+        DenseMatrix result(eigen::index_of(view.rows), eigen::index_of(view.cols));
         for (Eigen::Index j = 0; j < result.cols(); ++j) {
             if (f.kind() == factor_kind::callback) {
                 const std::vector<Scalar> column = detail::callback_column<Scalar>(f, view, j);
@@ -661,6 +669,9 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     std::conditional_t<no_scalar, index_kron<permutes, fraction>, kron_expr<scalar>> result;
     (eigen::append_argument(result.edit(), std::forward<Factors>(factors)), ...);
     result.node().check_extents();
+    if constexpr (eigen::narrow_index) {
+        eigen::require_index(result.node());
+    }
     return result;
 }
 

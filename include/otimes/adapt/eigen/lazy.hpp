@@ -15,6 +15,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
@@ -49,8 +50,8 @@ public:
     /// An empty node, for who fills it in by `edit`.
     lazy() = default;
 
-    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(node_.rows()); }
-    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(node_.cols()); }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(node_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(node_.cols()); }
     [[nodiscard]] const NodeType& node() const noexcept { return node_; }
     [[nodiscard]] NodeType& edit() noexcept { return node_; }
 
@@ -106,7 +107,12 @@ struct product {
 
     [[nodiscard]] std::int64_t rows() const { return node.rows(); }
     [[nodiscard]] std::int64_t cols() const { return node.cols(); }
-    void check() const { node.check(); }
+    void check() const {
+        node.check();
+        if constexpr (narrow_index) {
+            require_index(node);
+        }
+    }
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
         const strided_memory memory = memory_of(written, written_bytes);
@@ -374,6 +380,9 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
     const auto resize = [&] {
         if constexpr (is_resizable<Destination>) {
             if (!fits) {
+                if constexpr (narrow_index) {
+                    require_index_counts(source.rows(), source.cols());
+                }
                 destination.resize(source.rows(), source.cols());
             }
         }
@@ -558,7 +567,7 @@ auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
         product_node<scalar>& node = result.edit().node;
         node.x = make_x_leaf<scalar>(std::forward<Matrix>(x));
         attach<FromLeft>(node, k);
-        node.check();
+        result.node().check();
         return result;
     } else if constexpr (is_product_node<typename type::node_type>) {
         using node_type = product<scalar, rows, cols, type::node_type::row_major>;
@@ -573,7 +582,7 @@ auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
             node.rewritten.add(rewrite::applied_in_sequence);
             attach<FromLeft>(node, k);
         }
-        node.check();
+        result.node().check();
         return result;
     } else {
         return multiply<FromLeft>(typename type::PlainObject(x), k);

@@ -24,6 +24,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/blocks.hpp>
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/expr/lower_structured.hpp>
 #include <otimes/program/errors.hpp>
@@ -54,7 +55,7 @@ bool dot_by_pieces(const matrix_view& x, const product_node<Scalar>& node, Scala
     const detail::side contracted = left ? detail::side::cols : detail::side::rows;
     const detail::side produced = left ? detail::side::rows : detail::side::cols;
     const std::int64_t length = detail::extent_product(others, contracted);
-    const auto out = static_cast<Eigen::Index>(detail::extent_product(others, produced));
+    const Eigen::Index out = index_of(detail::extent_product(others, produced));
     const matrix_view first = factors[0].view();
     const std::int64_t count = left ? first.cols : first.rows;
     const auto images = static_cast<Eigen::Index>(left ? first.rows : first.cols);

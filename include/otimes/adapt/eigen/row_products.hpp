@@ -21,6 +21,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/applied.hpp>
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
@@ -60,7 +61,7 @@ public:
                                   " exceeds 2^63 - 1 at factor " + std::to_string(k + 1) +
                                   ". Use fewer or smaller factors.");
             }
-            width_ = static_cast<Eigen::Index>(width);
+            width_ = eigen::index_of(width);
         }
     }
     [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors_.front().rows(); }
@@ -285,13 +286,13 @@ template <class Scalar>
     using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
     eigen::check_selection(k, rows, k.rows(), "row ");
     std::vector<matrix> factors;
-    const auto count = static_cast<Eigen::Index>(rows.size());
+    const Eigen::Index count = eigen::index_of(static_cast<std::int64_t>(rows.size()));
     factors.push_back(matrix::Constant(count, 1, k.node().alpha()));
     std::vector<std::int64_t> rest = rows;
     for (std::size_t f = k.factor_count(); f-- > 0;) {
         const leaf& factor = k.node().factors()[f];
         const matrix_view view = factor.view();
-        matrix picked(count, static_cast<Eigen::Index>(view.cols));
+        matrix picked(count, eigen::index_of(view.cols));
         for (Eigen::Index i = 0; i < count; ++i) {
             std::int64_t& at = rest[static_cast<std::size_t>(i)];
             for (Eigen::Index j = 0; j < picked.cols(); ++j) {

@@ -13,6 +13,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/exec/evaluate.hpp>
@@ -76,6 +77,7 @@ matrix_view resized_destination(const char* caller, const Destination& destinati
                           " and cannot be resized, the expression is " +
                           detail::shape_text(expression.rows(), expression.cols()) + ".");
     }
+    require_index_counts(expression.rows(), expression.cols());
     return packed_view<bare<Destination>>(expression.rows(), expression.cols());
 }
 

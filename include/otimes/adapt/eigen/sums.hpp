@@ -17,6 +17,7 @@
 #include <Eigen/Core>
 
 #include <otimes/adapt/eigen/blocks.hpp>
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
@@ -51,12 +52,14 @@ public:
 
     sum_expr() : tree_(std::make_shared<const operator_tree<Scalar>>()) {}
     explicit sum_expr(operator_tree<Scalar> tree)
-        : tree_(std::make_shared<const operator_tree<Scalar>>(std::move(tree))) {}
+        : tree_(std::make_shared<const operator_tree<Scalar>>(std::move(tree))) {
+        eigen::require_index(*tree_);
+    }
     /// A single kron as a sum of one term.
     sum_expr(const kron_expr<Scalar>& k) : sum_expr(operator_tree<Scalar>(k.node())) {}
 
-    [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(tree_->rows()); }
-    [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(tree_->cols()); }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(tree_->rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(tree_->cols()); }
     [[nodiscard]] const operator_tree<Scalar>& tree() const noexcept { return *tree_; }
     [[nodiscard]] const std::shared_ptr<const operator_tree<Scalar>>& shared_tree() const noexcept { return tree_; }
 
@@ -150,6 +153,7 @@ private:
             throw shape_error("otimes: toDenseMatrix() of " + tree.name() + ": " +
                               detail::shape_text(tree.rows(), tree.cols()) + " elements exceed 2^63 - 1.");
         }
+        eigen::require_index_counts(tree.rows(), tree.cols());
         if (tree.kind == tree_kind::kron) {
             return kron_expr<Scalar>(tree.kron).toDenseMatrix();
         }
@@ -158,7 +162,7 @@ private:
             if (tree.kind == tree_kind::sum) {
                 result += dense_of(tree.parts[k]);
             } else {
-                DenseMatrix next(result.rows(), static_cast<Eigen::Index>(tree.parts[k].cols()));
+                DenseMatrix next(result.rows(), eigen::index_of(tree.parts[k].cols()));
                 next.setZero();
                 const DenseMatrix right = dense_of(tree.parts[k]);
                 for (Eigen::Index j = 0; j < next.cols(); ++j) {
@@ -228,7 +232,10 @@ struct tree_product {
 
     [[nodiscard]] std::int64_t rows() const { return node.rows(); }
     [[nodiscard]] std::int64_t cols() const { return node.cols(); }
-    void check() const { node.check(); }
+    void check() const {
+        node.check();
+        require_index(node);
+    }
 
     [[nodiscard]] bool reads(const matrix_view& written, std::int64_t written_bytes) const {
         const strided_memory memory = memory_of(written, written_bytes);

@@ -15,6 +15,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
@@ -32,7 +33,7 @@ public:
     using Scalar = typename std::remove_cvref_t<Matrix>::Scalar;
 
     explicit vec_expr(Matrix m) : matrix_(std::forward<Matrix>(m)) {}
-    [[nodiscard]] Eigen::Index rows() const { return matrix_.rows() * matrix_.cols(); }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(std::int64_t{matrix_.rows()} * matrix_.cols()); }
     [[nodiscard]] Eigen::Index cols() const { return 1; }
     [[nodiscard]] const std::remove_reference_t<Matrix>& matrix() const& noexcept { return matrix_; }
     /// Of a temporary: a matrix that it holds is handed on, so that a product with it may own it.
@@ -182,7 +183,7 @@ template <int Order, class Vector>
 auto unstacked(const Vector& y, std::int64_t rows, std::int64_t cols) {
     require_unvec(y, rows, cols);
     using scalar = scalar_of<Vector>;
-    Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Order> result(rows, cols);
+    Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Order> result(index_of(rows), index_of(cols));
     Eigen::Map<dense_matrix<scalar>>(result.data(), y.rows(), y.cols()) = y;
     return result;
 }
@@ -196,7 +197,8 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     eigen::require_unvec(y, rows, cols);
     using scalar = typename Vector::Scalar;
     return Eigen::Map<const eigen::dense_matrix<scalar>, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(
-        y.data(), rows, cols, {y.innerStride() * rows, y.innerStride()});
+        y.data(), eigen::index_of(rows), eigen::index_of(cols),
+        {y.innerStride() * eigen::index_of(rows), y.innerStride()});
 }
 /// The same of a vector that is computed, as unvec(K * v, rows, cols): a matrix of its own. @throws shape_error
 template <class Vector>
@@ -211,8 +213,9 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     eigen::require_unvec(y, rows, cols);
     using scalar = typename Vector::Scalar;
     return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0,
-                      Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(y.data(), rows, cols,
-                                                                     {y.innerStride() * cols, y.innerStride()});
+                      Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(
+        y.data(), eigen::index_of(rows), eigen::index_of(cols),
+        {y.innerStride() * eigen::index_of(cols), y.innerStride()});
 }
 
 template <class Vector>

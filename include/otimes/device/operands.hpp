@@ -182,7 +182,7 @@ leaf host_leaf(Matrix&& m) {
         return matrix_view{direct.data(), direct.rows(), direct.cols(), row_major ? outer : inner,
                            row_major ? inner : outer};
     };
-    constexpr bool plain = std::is_same_v<type, typename type::PlainObject>;
+    constexpr bool plain = std::is_base_of_v<typename type::PlainObject, type>;  // also a class that inherits one
     if constexpr (bool(int(type::Flags) & direct_access_flag) && (!plain || std::is_lvalue_reference_v<Matrix>)) {
         return leaf::borrowed(view_of(m));
     } else {

@@ -71,6 +71,26 @@ template <class To, class From>
 inline constexpr assignment assignment_of<Eigen::internal::sub_assign_op<To, From>> = assignment::subtract;
 
 template <class Derived>
+Derived* inherited_matrix(const Eigen::MatrixBase<Derived>*);
+void inherited_matrix(...);
+template <class Type, bool = std::is_class_v<Type> && !std::is_const_v<Type>>
+struct choose_eigen_type {
+    using type = Type;
+};
+template <class Type>
+struct choose_eigen_type<Type, true> {
+    using inherited = std::remove_pointer_t<decltype(inherited_matrix(static_cast<Type*>(nullptr)))>;
+    static constexpr bool stays = std::is_void_v<inherited> || std::is_same_v<inherited, Type> || requires {
+        sizeof(Eigen::internal::traits<Type>);
+    };
+    using type = std::conditional_t<stays, Type, inherited>;
+};
+/// What Eigen knows a type as: of a user's `class my_matrix : public Eigen::MatrixXd`, which has no traits, the class that it inherits.
+/// Everything else is what it is.
+template <class Type>
+using eigen_type = typename choose_eigen_type<Type>::type;
+
+template <class Derived>
 Eigen::internal::traits<Eigen::ReturnByValue<Derived>>* traits_by_value(const Eigen::ReturnByValue<Derived>*);
 void traits_by_value(...);
 template <class Expression, class ByValue = decltype(traits_by_value(static_cast<Expression*>(nullptr)))>
@@ -83,7 +103,7 @@ struct choose_traits<Expression, void> {
 };
 /// What Eigen tells of an expression. One that computes its matrix only when it is assigned, A.exp() or kroneckerProduct(A, B), has it at its base.
 template <class Expression>
-using traits_of = typename choose_traits<Expression>::type;
+using traits_of = typename choose_traits<eigen_type<Expression>>::type;
 
 /// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Eigen 3.4 sets the flag
 /// also for indexed views, which do not tell their pointer.
@@ -97,9 +117,9 @@ inline constexpr bool has_direct_access = bool(int(traits_of<Expression>::Flags)
 template <class Expression>
 inline constexpr bool is_evaluated_first = bool(int(traits_of<Expression>::Flags) & Eigen::EvalBeforeNestingBit);
 
-/// True for what owns its memory: Matrix and nothing else here.
+/// True for what owns its memory: Matrix and what inherits it, nothing else here.
 template <class Expression>
-inline constexpr bool is_plain = std::is_base_of_v<Eigen::PlainObjectBase<Expression>, Expression>;
+inline constexpr bool is_plain = std::is_base_of_v<Eigen::PlainObjectBase<eigen_type<Expression>>, Expression>;
 
 template <class Expression>
 inline constexpr bool is_transpose_of_plain = false;

@@ -42,8 +42,9 @@ template <class Node>
 std::true_type probe_lazy(const lazy<Node>*);
 std::false_type probe_lazy(...);
 
+/// The type of an argument without const and reference, as Eigen knows it.
 template <class Type>
-using bare = std::remove_cvref_t<Type>;
+using bare = eigen_type<std::remove_cvref_t<Type>>;
 
 /// Any Eigen matrix expression, lazy nodes included.
 template <class Type>
@@ -123,11 +124,13 @@ leaf owned_leaf(Plain&& value) {
 template <class Matrix>
 requires dense<Matrix> leaf make_leaf(Matrix&& m) {
     using type = bare<Matrix>;
-    if constexpr (is_plain<type>) {
+    if constexpr (is_plain<type>) {  // of a class that inherits a matrix, the matrix in it
         if constexpr (std::is_lvalue_reference_v<Matrix>) {
-            return leaf::borrowed(std::addressof(m), &look_at<type>);
+            return leaf::borrowed(std::addressof(static_cast<const type&>(m)), &look_at<type>);
+        } else if constexpr (std::is_const_v<std::remove_reference_t<Matrix>>) {
+            return owned_leaf(static_cast<const type&>(m));
         } else {
-            return owned_leaf(std::forward<Matrix>(m));
+            return owned_leaf(static_cast<type&&>(m));
         }
     } else if constexpr (is_transpose_of_plain<type>) {
         using plain = std::remove_const_t<std::remove_reference_t<decltype(m.nestedExpression())>>;

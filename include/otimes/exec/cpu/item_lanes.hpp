@@ -259,7 +259,7 @@ private:
 
     template <class Items>
     static void load(const Items& items, std::int32_t binding, const std::vector<packed_run>& runs, Real* to) {
-        const Real* lane[width];
+        const Real* lane[static_cast<std::size_t>(width)];
         for (std::ptrdiff_t l = 0; l < width; ++l) {
             lane[l] = static_cast<const Real*>(
                 items[static_cast<std::size_t>(l)].pointers[static_cast<std::size_t>(binding)]);
@@ -270,7 +270,7 @@ private:
             std::ptrdiff_t e = 0;
             for (; r.count >= width && e < r.count; e += width) {
                 e = (std::min)(e, r.count - width);  // the last block may overlap the one before
-                vector v[width];
+                vector v[static_cast<std::size_t>(width)];
                 OTIMES_UNROLL
                 for (int l = 0; l < width; ++l) {
                     v[l] = simd_t::load(lane[l] + r.offset + e);
@@ -300,7 +300,7 @@ private:
             const Real* const run_from = from + r.first * width;
             std::ptrdiff_t e = 0;
             for (; e + width <= r.count; e += width) {
-                vector v[width];
+                vector v[static_cast<std::size_t>(width)];
                 OTIMES_UNROLL
                 for (int i = 0; i < width; ++i) {
                     v[i] = alphas * simd_t::load(run_from + (e + i) * width);
@@ -333,7 +333,7 @@ private:
     template <int Free, int Outs>
     static OTIMES_INLINE void block(const stage& s, const Real* from, const Real* f, Real* to, std::size_t free,
                                     std::ptrdiff_t q) {
-        const Real* x[Free];
+        const Real* x[static_cast<std::size_t>(Free)];
         OTIMES_UNROLL
         for (int i = 0; i < Free; ++i) {
             x[i] = from + s.from[free + static_cast<std::size_t>(i)];
@@ -342,9 +342,9 @@ private:
         const std::ptrdiff_t x_step = s.inner * width;
         const std::ptrdiff_t p_step = s.f_p_step * width;
         const std::ptrdiff_t q_step = s.f_q_step * width;
-        vector sum[Free][Outs] = {};
+        vector sum[static_cast<std::size_t>(Free)][static_cast<std::size_t>(Outs)] = {};
         for (std::ptrdiff_t p = 0; p < s.p_extent; ++p, columns += p_step) {
-            vector b[Outs];
+            vector b[static_cast<std::size_t>(Outs)];
             OTIMES_UNROLL
             for (int o = 0; o < Outs; ++o) {
                 b[o] = simd_t::load(columns + o * q_step);

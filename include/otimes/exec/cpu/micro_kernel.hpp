@@ -145,7 +145,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 }
             }
 #endif
-            vec sum[Rows][Vectors];
+            vec sum[static_cast<std::size_t>(Rows)][static_cast<std::size_t>(Vectors)];
             const Real* a = a_block;
             const Real* b = b_block;
             constexpr std::ptrdiff_t a_p = IsRow ? Components : Rows;
@@ -159,7 +159,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     }
                 }
             } else {  // p = 0 starts the sums by a product, which rounds like a multiply-add to zero
-                vec x[Vectors];
+                vec x[static_cast<std::size_t>(Vectors)];
                 OTIMES_UNROLL
                 for (int v = 0; v < Vectors; ++v) {
                     x[v] = simd_t::load(b + v * b_vector);
@@ -177,7 +177,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 b += b_p;
             }
             for (const Real* const end = a_block + p_extent * a_p; a != end; a += a_p, b += b_p) {
-                vec x[Vectors];
+                vec x[static_cast<std::size_t>(Vectors)];
                 OTIMES_UNROLL
                 for (int v = 0; v < Vectors; ++v) {
                     x[v] = simd_t::load(b + v * b_vector);
@@ -257,7 +257,8 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
             } else {
                 // Fewer than a register's worth of results lie side by side: out through the stack, in rolled loops,
                 // since this is rare and should not cost code.
-                Real image[results][Vectors][width];
+                Real image[static_cast<std::size_t>(results)][static_cast<std::size_t>(Vectors)]
+                          [static_cast<std::size_t>(width)];
                 OTIMES_UNROLL
                 for (int r = 0; r < results; ++r) {
                     OTIMES_UNROLL

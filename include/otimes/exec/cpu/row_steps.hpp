@@ -434,7 +434,7 @@ private:
                                                     parts[k]);
                 }
             }
-            Real image[width];
+            Real image[static_cast<std::size_t>(width)];
             simd_t::store(image, (parts[0] + parts[1]) + (parts[2] + parts[3]));
             for (const Real value : image) {
                 sums[0] += value;

@@ -77,7 +77,7 @@ void load_transposed(const Real* x, std::ptrdiff_t stride, Real* buffer, std::pt
                 r0 = rows - width;
             }
             // Loading halves does the first round of butterflies without a shuffle.
-            typename simd_t::type v[width];
+            typename simd_t::type v[static_cast<std::size_t>(width)];
             if (lanes >= width) {
                 const Real* low = x + l0 * stride + r0;
                 const Real* high = low + half;
@@ -127,7 +127,7 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
                 first = l0 - (lanes - width);
                 l0 = lanes - width;
             }
-            typename simd_t::type v[width];
+            typename simd_t::type v[static_cast<std::size_t>(width)];
             const Unit* from = buffer + r0 * ld + l0;
             OTIMES_UNROLL
             for (int i = 0; i < width; ++i, from += ld) {
@@ -142,7 +142,7 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
                 }
                 continue;
             }
-            Unit image[width][width];
+            Unit image[static_cast<std::size_t>(width)][static_cast<std::size_t>(width)];
             OTIMES_UNROLL
             for (int i = 0; i < width; ++i) {
                 simd_t::store(image[i], v[i]);
@@ -155,9 +155,9 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
                                           simd<Real>::load(reinterpret_cast<const Real*>(image[i])));
                 } else if (add) {
                     constexpr auto reals = static_cast<std::ptrdiff_t>(sizeof(Unit) / sizeof(Real));
-                    Real sum[width * reals];
+                    Real sum[static_cast<std::size_t>(width * reals)];
                     std::memcpy(sum, to, sizeof(sum));
-                    Real more[width * reals];
+                    Real more[static_cast<std::size_t>(width * reals)];
                     std::memcpy(more, image[i], sizeof(more));
                     for (std::ptrdiff_t r = fresh * reals; r < width * reals; ++r) {
                         sum[r] += more[r];

@@ -686,6 +686,17 @@ auto apply_diagonalised(const Kron& left, const MakeVector& make_d, const Kron& 
                                                                     device::right_hand_side<scalar>(b));
 }
 
+/// X = solve(B) by a solver of host matrices of type Host: B is copied to the host, X back to where B is. Waits for the device.
+template <class Solve, class Host, class Rhs>
+auto solve_through_host(const Solve& solve, const Host&, const Rhs& b) {
+    using scalar = typename Host::Scalar;
+    device::require_solvable<scalar>();
+    const device_product<scalar> right = device::right_hand_side<scalar>(b);
+    const device_executor& where = device::executor_for(right.homes().empty() ? nullptr : right.homes()[0]);
+    const Host x = solve(DeviceMatrix<scalar>(right).template to_host<Host>());
+    return DeviceMatrix<scalar, device::order_of<Rhs>>(x, where);
+}
+
 /// The real parts of a matrix in device memory.
 template <class Real, int Order>
 DeviceMatrix<Real, Order> real_part(const DeviceMatrix<std::complex<Real>, Order>& z) {

@@ -256,6 +256,105 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double))
     CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
 }
 
+namespace {
+
+/// max |S x - b| in units of max |S|_inf |x| + |b|, by column.
+template <class Scalar>
+double backward_error(const matrix<Scalar>& s, const matrix<Scalar>& x, const matrix<Scalar>& b) {
+    const double size = static_cast<double>(s.cwiseAbs().rowwise().sum().maxCoeff());
+    double most = 0;
+    for (Index j = 0; j < b.cols(); ++j) {
+        const vector<Scalar> left = s * x.col(j) - b.col(j);
+        most = (std::max)(most, static_cast<double>(left.cwiseAbs().maxCoeff()) /
+                                    (size * static_cast<double>(x.col(j).cwiseAbs().maxCoeff()) +
+                                     static_cast<double>(b.col(j).cwiseAbs().maxCoeff())));
+    }
+    return most;
+}
+matrix_d nearly_defective(double at) {
+    matrix_d m(2, 2);
+    m << at, 1, 0, at + 5e-8;
+    return m;
+}
+/// Central differences of a convection: 2 on the diagonal, -1 - p below, -1 + p above.
+matrix_d convection(Index n, double p) {
+    matrix_d a = 2 * matrix_d::Identity(n, n);
+    a.diagonal(-1).setConstant(-1 - p);
+    a.diagonal(1).setConstant(-1 + p);
+    return a;
+}
+
+}  // namespace
+
+TEST_CASE("solving with sums of factors whose eigenvectors are ill-conditioned, together or each") {
+    const auto check = [](const auto& S, const char* method, double tolerance = 1e-13) {
+        const otimes::kron_sum_solver<double> solver(S);
+        CHECK(solver.method() == method);
+        const matrix_d s = S.toDenseMatrix();
+        const matrix_d b = random(s.rows(), 3, 4);
+        CHECK(backward_error<double>(s, solver.solve(b), b) < tolerance);
+        const vector_d v = S.solve(vector_d(b.col(1)));
+        CHECK(backward_error<double>(s, v, b.col(1)) < tolerance);
+        const matrix<std::complex<double>> c = random<matrix<std::complex<double>>>(s.rows(), 2, 5);
+        CHECK(backward_error<std::complex<double>>(s, solver.solve(c), c) < tolerance);
+        CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(s.determinant()))));
+    };
+    const char* const schur = "complex Schur forms of the factors";
+    const matrix_d F = nearly_defective(1), G = nearly_defective(2), H = nearly_defective(3);
+    check(otimes::kron_sum(F, G), schur);
+    check(otimes::kron_sum(F, G, H), schur);
+    check(kron(F, G) + 1.0 * otimes::identity(), schur);
+    check(kron(F, G, H) + kron(F, otimes::identity(4)) - 0.5 * otimes::identity(), schur);
+    check(kron(F, otimes::identity(3), G) + 2.0 * otimes::identity(), schur);
+    // Exactly defective, beside a self-adjoint one and a diagonal.
+    matrix_d jordan = 2 * matrix_d::Identity(5, 5);
+    jordan.diagonal(1).setConstant(1);
+    const matrix_d P = positive<double>(3, 6);
+    const vector_d d = vector_d::LinSpaced(4, 1, 2);
+    check(otimes::kron_sum(jordan, P), schur);
+    check(kron(P, jordan, d.asDiagonal()) + 0.5 * otimes::identity(), schur);
+    check(kron(jordan) + 0.5 * otimes::identity(), schur);
+    // Moderately ill-conditioned: refined.
+    check(otimes::kron_sum(convection(9, 0.4), convection(7, 0.4)), "eigenvectors of general factors", 2e-15);
+    check(kron(convection(8, 0.6), P) + 0.5 * otimes::identity(), "eigenvectors of general factors", 2e-15);
+    // The equation that otimes::sylvester solves: A X + X A^T = C is kron_sum(A, A) vec(X) = vec(C).
+    const matrix_d A = convection(40, 0.4), C = random(40, 40, 7);
+    const matrix_d X = otimes::sylvester(A, A.transpose(), C);
+    const vector_d x = otimes::kron_sum(A, A).solve(vector_d(Eigen::Map<const vector_d>(C.data(), C.size())));
+    CHECK((Eigen::Map<const matrix_d>(x.data(), 40, 40) - X).norm() <= 1e-11 * X.norm());
+    const auto Z = random<matrix<std::complex<double>>>(3, 3, 8);
+    const matrix<std::complex<double>> J = jordan.cast<std::complex<double>>();
+    const auto S = std::complex<double>(0, 2) * kron(Z, J) + kron(otimes::identity(3), J) + otimes::identity();
+    const auto c = random<matrix<std::complex<double>>>(15, 2, 9);
+    CHECK(backward_error<std::complex<double>>(S.toDenseMatrix(), S.solve(c), c) < 1e-13);
+    CHECK_THROWS_AS(
+        static_cast<void>((otimes::kron_sum(jordan, jordan) - 4.0 * otimes::identity()).solve(vector_d::Ones(25))),
+        otimes::singular_error);
+}
+
+TEST_CASE("what is not finite is not solved with") {
+    const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+    const matrix_d B = well_conditioned<double>(2, 1), C = random(3, 2, 2);
+    for (const double bad : {inf, nan}) {
+        matrix_d A = well_conditioned<double>(3, 3);
+        A(0, 1) = bad;
+        CHECK(support::text_of([&] { static_cast<void>(otimes::sylvester(A, B, C)); }) ==
+              "otimes: sylvester(A, B, C): A has an element that is NaN or infinite; such a matrix has no Schur form.");
+        CHECK(support::text_of([&] { static_cast<void>(otimes::sylvester(B, A, C.transpose())); }) ==
+              "otimes: sylvester(A, B, C): B has an element that is NaN or infinite; such a matrix has no Schur form.");
+        CHECK(
+            support::text_of([&] { static_cast<void>(otimes::kron_sum(B, A).solve(vector_d::Ones(6).eval())); }) ==
+            "otimes: solve with a sum of Kronecker products: factor 2, 3 x 3, has an element that is NaN or infinite; "
+            "such a matrix has no decomposition.");
+    }
+    // A right-hand side's NaN is in its column of the result.
+    matrix_d b = random(6, 2, 4);
+    b(3, 1) = nan;
+    const matrix_d x = otimes::kron_sum(B, well_conditioned<double>(3, 3)).solve(b);
+    CHECK(x.col(0).allFinite());
+    CHECK(x.col(1).hasNaN());
+}
+
 TEST_CASE("a solve with many right-hand sides goes by ranges of columns") {
     const matrix_d A = positive<double>(13, 1), B = positive<double>(12, 2), C = positive<double>(15, 3);
     const otimes::kron_sum_solver<double> solver(otimes::kron_sum(A, B, C));

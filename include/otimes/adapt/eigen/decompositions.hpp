@@ -27,6 +27,7 @@
 
 #include <Eigen/Dense>
 
+#include <otimes/adapt/eigen/factors.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
@@ -35,15 +36,6 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace eigen {
-
-template <class Scalar>
-using dense_vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
-
-/// A matrix as an owned factor.
-template <class Scalar>
-leaf owned_factor(dense_matrix<Scalar> m) {
-    return owned_leaf(std::move(m));
-}
 
 /// alpha * kron of owned matrices.
 template <class Scalar>

@@ -17,9 +17,20 @@
 /// | F self-adjoint, G the identity | unitary eigenvectors of F | V^H |
 /// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
 /// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
+/// | F diagonal, G the identity or a positive diagonal | a diagonal | V |
 ///
 /// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, range by range of
-/// the columns of B, with no other memory than d and one range that stays in cache. Errors: shape_error, singular_error (an eigenvalue of S that is 0),
+/// the columns of B, with no other memory than d and one range that stays in cache.
+///
+/// Accuracy. V_k of a factor that is not self-adjoint can be ill-conditioned, and the condition numbers of V_1, .., V_N multiply:
+/// an error of some epsilon * cond(V) * |S| / min |d| of X is left, cond(V) = prod_k cond(V_k). Where one is there, a solve
+/// therefore applies S to X, looks at the residual column by column, and refines until it is some roundings of |S| |X|: one
+/// application more, three for each step. Where that error is above 2^-10, or the steps do not get there, the factors' complex
+/// Schur forms F_k = U_k T_k U_k^H take the place of the eigenvectors: kron(U)^H S kron(U) is triangular, and X comes from back
+/// substitution through the T_k (Bartels and Stewart 1972 for two factors), which works for defective factors, too. Cost of a column:
+/// O(terms * n * (n_1 + .. + n_N)), by plain loops.
+///
+/// Errors: shape_error; singular_error (an eigenvalue of S that is 0, a factor with NaN or Inf); budget_error (factors.hpp);
 /// unsupported_error (a sum that cannot be diagonalised factor by factor; the text says why and what to do instead).
 #pragma once
 
@@ -27,6 +38,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -36,11 +48,140 @@
 
 #include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/factors.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/lower_tree.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
+
+namespace eigen {
+
+/// sum_t amount_t * kron(M_1 or I, .., M_N or I) with the complex Schur forms M_k = U_k T_k U_k^H: solves by back substitution.
+template <class Complex>
+class triangular_sum {
+public:
+    /// What stands at one position: no matrix, a diagonal (its elements), or a matrix.
+    struct position {
+        std::int64_t order = 1;
+        dense_matrix<Complex> matrix;
+        dense_vector<Complex> diagonal;
+        std::vector<bool> uses;  ///< of each term: M_k, else the identity
+    };
+
+    /// False where the Schur form of the factor `failed_at()` (from 0) did not converge.
+    bool compute(const std::vector<position>& positions, std::vector<Complex> amounts) {
+        amounts_ = std::move(amounts);
+        kron_node<Complex> unitary;
+        for (const position& p : positions) {
+            level l;
+            l.order = static_cast<Eigen::Index>(p.order);
+            l.uses = p.uses;
+            if (p.matrix.size() == 0) {
+                l.diagonal = p.diagonal.size() == 0 ? dense_vector<Complex>::Ones(l.order) : p.diagonal;
+                unitary.append(leaf::identity(p.order));
+            } else {
+                const Eigen::ComplexSchur<dense_matrix<Complex>> schur(p.matrix);
+                if (schur.info() != Eigen::Success) {
+                    return false;
+                }
+                l.diagonal = schur.matrixT().diagonal();
+                l.upper = schur.matrixT();
+                unitary.append(owned_factor<Complex>(schur.matrixU()));
+            }
+            levels_.push_back(std::move(l));
+        }
+        unitary_ = kron_expr<Complex>(std::move(unitary));
+        return true;
+    }
+    /// Position k where compute() is: that of the failure.
+    [[nodiscard]] std::size_t failed_at() const noexcept { return levels_.size(); }
+    /// The eigenvalues of M_k, in the order of T_k.
+    [[nodiscard]] const dense_vector<Complex>& diagonal(std::size_t k) const { return levels_[k].diagonal; }
+
+    /// X with S X = B. @pre no eigenvalue of S is 0
+    [[nodiscard]] dense_matrix<Complex> solve(const dense_matrix<Complex>& b) const {
+        rows_of_x x = unitary_.adjoint() * b;
+        substitute(0, amounts_, x);
+        return unitary_ * x;
+    }
+
+private:
+    using rows_of_x = Eigen::Matrix<Complex, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using block = Eigen::Ref<rows_of_x, 0, Eigen::OuterStride<>>;
+    struct level {
+        Eigen::Index order = 1;
+        dense_vector<Complex> diagonal;
+        dense_matrix<Complex> upper;  ///< T_k; empty for a diagonal
+        std::vector<bool> uses;
+    };
+
+    /// x becomes S_k^-1 x, S_k = sum_t amounts_t * kron of the levels from k on: block i of the rows of x after those below it.
+    void substitute(std::size_t k, const std::vector<Complex>& amounts, block x) const {
+        if (k == levels_.size()) {
+            Complex pivot(0);
+            for (const Complex& amount : amounts) {
+                pivot += amount;
+            }
+            x /= pivot;
+            return;
+        }
+        const level& l = levels_[k];
+        const Eigen::Index inner = x.rows() / l.order;
+        std::vector<Complex> inside(amounts);
+        for (Eigen::Index i = l.order; i-- > 0;) {
+            for (std::size_t t = 0; t < amounts.size(); ++t) {
+                inside[t] = l.uses[t] ? amounts[t] * l.diagonal(i) : amounts[t];
+            }
+            substitute(k + 1, inside, x.middleRows(i * inner, inner));
+            if (i == 0 || l.upper.size() == 0) {
+                continue;
+            }
+            const rows_of_x above = multiplied(k, amounts, x.middleRows(i * inner, inner));
+            for (Eigen::Index j = 0; j < i; ++j) {
+                x.middleRows(j * inner, inner) -= l.upper(j, i) * above;
+            }
+        }
+    }
+    /// The sum over the terms that use T_k of amounts_t * kron of the levels behind k, times x.
+    [[nodiscard]] rows_of_x multiplied(std::size_t k, const std::vector<Complex>& amounts,
+                                       const Eigen::Ref<const rows_of_x, 0, Eigen::OuterStride<>>& x) const {
+        rows_of_x sum = rows_of_x::Zero(x.rows(), x.cols());
+        for (std::size_t t = 0; t < amounts.size(); ++t) {
+            if (!levels_[k].uses[t]) {
+                continue;
+            }
+            rows_of_x part = x;
+            Eigen::Index inner = x.rows();
+            for (std::size_t m = k + 1; m < levels_.size(); ++m) {
+                inner /= levels_[m].order;
+                if (levels_[m].uses[t]) {
+                    apply(levels_[m], inner, part);
+                }
+            }
+            sum += amounts[t] * part;
+        }
+        return sum;
+    }
+    /// x becomes kron(I, T_k, I) x, the last identity of order `inner`; in place, since T_k is triangular.
+    static void apply(const level& l, Eigen::Index inner, rows_of_x& x) {
+        for (Eigen::Index begin = 0; begin < x.rows(); begin += l.order * inner) {
+            for (Eigen::Index i = 0; i < l.order; ++i) {
+                auto row = x.middleRows(begin + i * inner, inner);
+                row *= l.diagonal(i);
+                for (Eigen::Index j = i + 1; l.upper.size() > 0 && j < l.order; ++j) {
+                    row += l.upper(i, j) * x.middleRows(begin + j * inner, inner);
+                }
+            }
+        }
+    }
+
+    std::vector<level> levels_;
+    std::vector<Complex> amounts_;
+    kron_expr<Complex> unitary_;
+};
+
+}  // namespace eigen
 
 /// A sum of krons, diagonalised. Made once, used often.
 template <class ScalarType>
@@ -50,7 +191,7 @@ public:
     using RealScalar = detail::real_of<Scalar>;
     using Complex = std::conditional_t<detail::is_complex_scalar<Scalar>, Scalar, std::complex<RealScalar>>;
 
-    /// @throws shape_error, singular_error, unsupported_error
+    /// @throws shape_error, singular_error, unsupported_error, budget_error
     explicit kron_sum_solver(const sum_expr<Scalar>& s) {
         if (s.rows() != s.cols()) {
             throw shape_error("otimes: solve with " + s.tree().name() + ": it is " +
@@ -67,24 +208,23 @@ public:
         bool all_self_adjoint = true;
         for (std::size_t k = 0; k < terms_.front().factors().size(); ++k) {
             choices.push_back(distinct_at(k));
-            choices.back().self_adjoint = choices.back().count == 0 || is_self_adjoint(choices.back().f);
             all_self_adjoint = all_self_adjoint && choices.back().self_adjoint;
         }
         if (all_self_adjoint) {
             diagonalise_self_adjoint(choices);
         } else {
-            diagonalise_general(choices);
+            diagonalise_general(std::move(choices));
         }
     }
 
-    /// "generalised eigenvectors", ...: which algorithm was chosen.
+    /// "generalised eigenvectors of self-adjoint factors", "complex Schur forms of the factors", ...: which algorithm was chosen.
     [[nodiscard]] const std::string& method() const noexcept { return method_; }
     /// The eigenvalues that are divided by, in the order of the product; those of S itself where no mass matrix is there.
     [[nodiscard]] const eigen::dense_vector<Complex>& eigenvalues() const noexcept { return values_; }
     /// log |det S|, which does not overflow.
     [[nodiscard]] RealScalar logAbsDeterminant() const { return values_.array().abs().log().sum() + log_abs_scale_; }
 
-    /// X with S X = B. @throws shape_error
+    /// X with S X = B; see the file comment for what factors that are not self-adjoint cost more. @throws shape_error
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
@@ -108,23 +248,23 @@ public:
             return x;
         }
         const result_type right = b.template cast<scalar>();
-        using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
-        complex_type half = complex_left_ * complex_type(right.template cast<Complex>());
-        half.array().colwise() /= values_.array();
-        const complex_type x = complex_right_ * half;
-        if constexpr (detail::is_complex_scalar<scalar>) {
-            return result_type(x);
-        } else {
-            return result_type(x.real());
+        if (triangular_) {
+            return real_part_of<scalar, result_type>(triangular_->solve(right.template cast<Complex>()));
         }
+        return general_ ? refined<scalar>(right) : by_eigenvectors<scalar>(right);
     }
-
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
+    /// With factors that are not self-adjoint and not well conditioned eigenvectors B comes to the host, and X goes back.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         require_rows(b.rows(), b.cols());
+        if (general_ && !(rcond_ >= std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon())))) {
+            using host_matrix = eigen::dense_matrix<scalar>;
+            return solve_through_host([this](const host_matrix& host) { return host_matrix(solve(host)); },
+                                      host_matrix(), b);
+        }
         const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
         const auto complex_reciprocals = [this] { return values_.cwiseInverse().eval(); };
         if constexpr (detail::is_complex_scalar<scalar>) {
@@ -143,6 +283,58 @@ private:
                               std::to_string(values_.size()) + ": the right-hand side is " +
                               detail::shape_text(rows, cols) + ".");
         }
+    }
+    template <class To, class Result, class From>
+    static Result real_part_of(const From& x) {
+        if constexpr (detail::is_complex_scalar<To>) {
+            return Result(x);
+        } else {
+            return Result(x.real());
+        }
+    }
+    /// V diag(1 / d) W b with complex V and W.
+    template <class To, class Right>
+    [[nodiscard]] Right by_eigenvectors(const Right& b) const {
+        using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Right::ColsAtCompileTime>;
+        complex_type half = complex_left_ * complex_type(b.template cast<Complex>());
+        half.array().colwise() /= values_.array();
+        const complex_type x = complex_right_ * half;
+        return real_part_of<To, Right>(x);
+    }
+    /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there.
+    template <class To, class Right>
+    [[nodiscard]] Right refined(const Right& b) const {
+        Right x = by_eigenvectors<To>(b);
+        if (!b.allFinite()) {  // as multiply-adds give
+            return x;
+        }
+        constexpr auto rounding = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon();
+        auto last = std::numeric_limits<RealScalar>::infinity();
+        for (int step = 0;; ++step) {
+            Right residual = own_ * x;
+            residual = b - residual;
+            RealScalar worst(0);
+            for (Eigen::Index j = 0; j < b.cols(); ++j) {
+                const auto left = static_cast<RealScalar>(residual.col(j).cwiseAbs().maxCoeff());
+                const auto size = size_ * static_cast<RealScalar>(x.col(j).cwiseAbs().maxCoeff()) +
+                                  static_cast<RealScalar>(b.col(j).cwiseAbs().maxCoeff());
+                if (left != RealScalar(0)) {
+                    worst = left / size > worst || !(left / size <= worst) ? left / size : worst;
+                }
+            }
+            if (worst <= rounding) {
+                return x;
+            }
+            if (step == 4 || !(worst <= last / 2)) {
+                if (worst <= rounding * orders_) {
+                    return x;
+                }
+                break;
+            }
+            last = worst;
+            x += by_eigenvectors<To>(residual);
+        }
+        return real_part_of<To, Right>(schur_forms().solve(b.template cast<Complex>()));
     }
     /// x = right * (d * (left * b)), by ranges of columns that stay in cache: what lies between the two products is divided
     /// while it is there, and takes no memory of the size of b.
@@ -232,11 +424,14 @@ private:
         return node;
     }
 
-    /// What stands at one position: no matrix (identities only), F, or F and G.
+    /// What stands at one position: no matrix (identities only), F, or F and G; by their elements where all are diagonals.
     struct choice {
         int count = 0;
         eigen::dense_matrix<Scalar> f;
         eigen::dense_matrix<Scalar> g;
+        bool is_diagonal = false;
+        eigen::dense_vector<Scalar> diagonal_f;
+        eigen::dense_vector<Scalar> diagonal_g;
         std::vector<bool> uses_f;  ///< of each term
         bool self_adjoint = true;
         std::int64_t order = 1;
@@ -314,14 +509,39 @@ private:
                 "Eigen with otimes::KronPreconditioner.");
         }
         result.count = static_cast<int>(found.size());
-        std::size_t f = 0;
-        if (found.size() == 2) {
-            // G is the one that is positive definite, the mass matrix.
-            f = is_positive_definite(kron_expr<Scalar>::dense_factor(*found[1])) ? 0 : 1;
-            result.g = kron_expr<Scalar>::dense_factor(*found[1 - f]);
+        std::vector<eigen::factor_reader<Scalar>> readers;
+        for (const leaf* const m : found) {
+            readers.emplace_back(*m, k + 1, solving);
         }
-        if (!found.empty()) {
-            result.f = kron_expr<Scalar>::dense_factor(*found[f]);
+        result.is_diagonal = std::all_of(readers.begin(), readers.end(), [](const auto& r) {
+            return r.form() == eigen::factor_form::identity || r.form() == eigen::factor_form::diagonal;
+        });
+        std::size_t f = 0;  // G is the one that is positive definite, the mass matrix
+        if (result.count > 0 && result.is_diagonal) {
+            const auto elements = [&result](const eigen::factor_reader<Scalar>& r) {
+                return r.form() == eigen::factor_form::diagonal
+                           ? r.finite_diagonal()
+                           : eigen::dense_vector<Scalar>::Ones(static_cast<Eigen::Index>(result.order)).eval();
+            };
+            result.diagonal_f = elements(readers[0]);
+            if (result.count == 2) {
+                result.diagonal_g = elements(readers[1]);
+                if (!is_positive(result.diagonal_g)) {
+                    f = 1;
+                    result.diagonal_f.swap(result.diagonal_g);
+                }
+            }
+            result.self_adjoint = is_real(result.diagonal_f);
+        } else if (result.count > 0) {
+            result.f = readers[0].finite();
+            if (result.count == 2) {
+                result.g = readers[1].finite();
+                if (!is_positive_definite(result.g)) {
+                    f = 1;
+                    result.f.swap(result.g);
+                }
+            }
+            result.self_adjoint = is_self_adjoint(result.f);
         }
         for (const int w : which) {
             result.uses_f.push_back(w >= 0 && static_cast<std::size_t>(w) == f);
@@ -329,12 +549,23 @@ private:
         return result;
     }
 
+    static bool is_real(const eigen::dense_vector<Scalar>& d) { return d == d.conjugate().eval(); }
+    static bool is_positive(const eigen::dense_vector<Scalar>& d) {
+        return is_real(d) && (d.size() == 0 || d.real().minCoeff() > RealScalar(0));
+    }
     static bool is_self_adjoint(const eigen::dense_matrix<Scalar>& m) {
         const RealScalar tolerance = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon() * m.norm();
         return (m - m.adjoint()).norm() <= tolerance;
     }
     static bool is_positive_definite(const eigen::dense_matrix<Scalar>& m) {
         return is_self_adjoint(m) && Eigen::LLT<eigen::dense_matrix<Scalar>>(m).info() == Eigen::Success;
+    }
+
+    [[noreturn]] static void throw_no_mass_matrix(std::size_t k) {
+        throw unsupported_error("otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
+                                " the terms use two matrices, of which one must be self-adjoint positive "
+                                "definite. Use an iterative "
+                                "solver of Eigen with otimes::KronPreconditioner.");
     }
 
     /// d = sum over the terms of alpha * kron(l_k or 1).
@@ -386,6 +617,18 @@ private:
             if (c.count == 0) {
                 vectors.append(leaf::identity(c.order));
                 values.push_back(eigen::dense_vector<RealScalar>::Ones(static_cast<Eigen::Index>(c.order)));
+            } else if (c.is_diagonal && c.count == 1) {
+                vectors.append(leaf::identity(c.order));
+                values.push_back(c.diagonal_f.real());
+            } else if (c.is_diagonal) {
+                if (!is_positive(c.diagonal_g)) {
+                    throw_no_mass_matrix(k);
+                }
+                const eigen::dense_vector<RealScalar> roots = c.diagonal_g.real().array().sqrt();
+                log_abs_scale_ += 2 * order / static_cast<RealScalar>(c.order) * roots.array().log().sum();
+                vectors.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse().template cast<Scalar>()));
+                values.push_back((c.diagonal_f.real().array() / c.diagonal_g.real().array()).matrix());
+                method_ = "generalised eigenvectors of self-adjoint factors";
             } else if (c.count == 1) {
                 const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f);
                 require_success(solver.info(), k);
@@ -393,11 +636,7 @@ private:
                 values.push_back(solver.eigenvalues());
             } else {
                 if (!is_positive_definite(c.g)) {
-                    throw unsupported_error("otimes: solve with a sum of Kronecker products: at position " +
-                                            std::to_string(k + 1) +
-                                            " the terms use two matrices, of which one must be self-adjoint positive "
-                                            "definite. Use an iterative "
-                                            "solver of Eigen with otimes::KronPreconditioner.");
+                    throw_no_mass_matrix(k);
                 }
                 const Eigen::GeneralizedSelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f, c.g);
                 require_success(solver.info(), k);
@@ -426,44 +665,124 @@ private:
         check_values();
     }
 
-    void diagonalise_general(const std::vector<choice>& choices) {
-        kron_node<Complex> left;
-        kron_node<Complex> right;
-        std::vector<eigen::dense_vector<Complex>> values;
+    void diagonalise_general(std::vector<choice> choices) {
+        general_ = true;
+        real_ = false;
         for (std::size_t k = 0; k < choices.size(); ++k) {
-            const choice& c = choices[k];
-            if (c.count == 0) {
-                left.append(leaf::identity(c.order));
-                right.append(leaf::identity(c.order));
-                values.push_back(eigen::dense_vector<Complex>::Ones(static_cast<Eigen::Index>(c.order)));
-                continue;
-            }
-            if (c.count == 2) {
+            if (choices[k].count == 2) {
                 throw unsupported_error(
                     "otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
                     " the terms use two matrices and a factor is not self-adjoint. Use an iterative solver "
                     "of Eigen with otimes::KronPreconditioner.");
             }
+        }
+        choices_ = std::move(choices);
+        measure();
+        if (!diagonalise_by_eigenvectors()) {
+            triangular_ = schur_forms();
+            method_ = "complex Schur forms of the factors";
+            std::vector<eigen::dense_vector<Complex>> values;
+            for (std::size_t k = 0; k < choices_.size(); ++k) {
+                values.push_back(triangular_->diagonal(k));
+            }
+            values_ = eigenvalues_of<Complex>(choices_, values);
+            check_values();
+        }
+    }
+
+    /// The sum with factors of its own, which a refinement applies, and a bound of its maximum row sum.
+    void measure() {
+        std::vector<leaf> own;
+        std::vector<RealScalar> sizes;
+        for (const choice& c : choices_) {
+            orders_ += static_cast<RealScalar>(c.order);
+            if (c.count == 0) {
+                own.push_back(leaf::identity(c.order));
+                sizes.push_back(RealScalar(1));
+            } else if (c.is_diagonal) {
+                own.push_back(eigen::owned_diagonal<Scalar>(c.diagonal_f));
+                sizes.push_back(c.diagonal_f.cwiseAbs().maxCoeff());
+            } else {
+                own.push_back(eigen::owned_factor<Scalar>(c.f));
+                sizes.push_back(c.f.cwiseAbs().rowwise().sum().maxCoeff());
+            }
+        }
+        for (std::size_t t = 0; t < terms_.size(); ++t) {
+            kron_node<Scalar> term;
+            RealScalar size = std::abs(terms_[t].alpha());
+            for (std::size_t k = 0; k < choices_.size(); ++k) {
+                const bool used = choices_[k].count > 0 && choices_[k].uses_f[t];
+                term.append(used ? own[k] : leaf::identity(choices_[k].order));
+                size *= used ? sizes[k] : RealScalar(1);
+            }
+            term.set_alpha(terms_[t].alpha());
+            own_ = t == 0 ? sum_expr<Scalar>(kron_expr<Scalar>(term)) : own_ + kron_expr<Scalar>(term);
+            size_ += size;
+        }
+    }
+
+    /// False where the eigenvectors are too ill-conditioned for S; see the file comment.
+    bool diagonalise_by_eigenvectors() {
+        kron_node<Complex> left;
+        kron_node<Complex> right;
+        std::vector<eigen::dense_vector<Complex>> values;
+        for (std::size_t k = 0; k < choices_.size(); ++k) {
+            const choice& c = choices_[k];
+            if (c.count == 0 || c.is_diagonal) {
+                left.append(leaf::identity(c.order));
+                right.append(leaf::identity(c.order));
+                values.push_back(c.count == 0
+                                     ? eigen::dense_vector<Complex>::Ones(static_cast<Eigen::Index>(c.order)).eval()
+                                     : c.diagonal_f.template cast<Complex>().eval());
+                continue;
+            }
+            if (c.self_adjoint) {
+                const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f);
+                require_success(solver.info(), k);
+                const eigen::dense_matrix<Complex> v = solver.eigenvectors().template cast<Complex>();
+                left.append(eigen::owned_factor<Complex>(v.adjoint()));
+                right.append(eigen::owned_factor<Complex>(v));
+                values.push_back(solver.eigenvalues().template cast<Complex>());
+                continue;
+            }
             const Eigen::ComplexEigenSolver<eigen::dense_matrix<Complex>> solver(c.f.template cast<Complex>());
             require_success(solver.info(), k);
             const eigen::dense_matrix<Complex> v = solver.eigenvectors();
             const Eigen::PartialPivLU<eigen::dense_matrix<Complex>> lu(v);
-            if (!(lu.rcond() > std::sqrt(std::numeric_limits<RealScalar>::epsilon()))) {
-                throw unsupported_error("otimes: solve with a sum of Kronecker products: the eigenvectors of factor " +
-                                        std::to_string(k + 1) +
-                                        " are too ill-conditioned (it is nearly defective). For two factors use "
-                                        "otimes::sylvester, else an iterative solver.");
+            rcond_ *= lu.rcond();
+            if (!(rcond_ > std::numeric_limits<RealScalar>::epsilon())) {
+                return false;
             }
             left.append(eigen::owned_factor<Complex>(lu.inverse()));
             right.append(eigen::owned_factor<Complex>(v));
             values.push_back(solver.eigenvalues());
         }
+        values_ = eigenvalues_of<Complex>(choices_, values);
+        const RealScalar least = values_.cwiseAbs().minCoeff();
+        if (!(std::numeric_limits<RealScalar>::epsilon() * size_ <= rcond_ * least / RealScalar(1024))) {
+            return false;
+        }
         method_ = "eigenvectors of general factors";
         complex_left_ = kron_expr<Complex>(std::move(left));
         complex_right_ = kron_expr<Complex>(std::move(right));
-        values_ = eigenvalues_of<Complex>(choices, values);
-        real_ = false;
-        check_values();
+        return true;
+    }
+
+    [[nodiscard]] eigen::triangular_sum<Complex> schur_forms() const {
+        std::vector<typename eigen::triangular_sum<Complex>::position> positions;
+        for (const choice& c : choices_) {
+            positions.push_back(
+                {c.order, c.f.template cast<Complex>(), c.diagonal_f.template cast<Complex>(), c.uses_f});
+        }
+        std::vector<Complex> amounts;
+        for (const kron_node<Scalar>& term : terms_) {
+            amounts.push_back(Complex(term.alpha()));
+        }
+        eigen::triangular_sum<Complex> result;
+        if (!result.compute(positions, std::move(amounts))) {
+            require_success(Eigen::NoConvergence, result.failed_at());
+        }
+        return result;
     }
 
     static void require_success(Eigen::ComputationInfo info, std::size_t k) {
@@ -472,6 +791,8 @@ private:
                                  std::to_string(k + 1) + " did not converge.");
         }
     }
+
+    static constexpr const char* solving = "solve with a sum of Kronecker products";
 
     std::vector<kron_node<Scalar>> terms_;
     kron_expr<Scalar> left_;
@@ -484,10 +805,20 @@ private:
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
     bool real_ = true;
+    /// @name Of factors that are not self-adjoint.
+    /// @{
+    bool general_ = false;
+    std::vector<choice> choices_;
+    sum_expr<Scalar> own_;
+    RealScalar size_ = RealScalar(0);    ///< a bound of the maximum row sum of S
+    RealScalar orders_ = RealScalar(0);  ///< n_1 + .. + n_N
+    RealScalar rcond_ = RealScalar(1);   ///< of the eigenvectors, the product over the factors
+    std::optional<eigen::triangular_sum<Complex>> triangular_;
+    /// @}
 };
 
 /// X with A X + X B = C, by the complex Schur forms of A and B (Bartels and Stewart 1972): works for defective A and B too.
-/// Cost: O(m^3 + n^3 + m n (m + n)). @throws shape_error; singular_error where A and -B share an eigenvalue
+/// Cost: O(m^3 + n^3 + m n (m + n)). @throws shape_error; singular_error where A and -B share an eigenvalue, or one has NaN or Inf
 template <class DerivedA, class DerivedB, class DerivedC>
 [[nodiscard]] auto sylvester(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedB>& b,
                              const Eigen::MatrixBase<DerivedC>& c) {
@@ -505,8 +836,18 @@ template <class DerivedA, class DerivedB, class DerivedC>
     if (c.size() == 0) {
         return result;
     }
+    for (const bool of_a : {true, false}) {
+        if (!(of_a ? a.allFinite() : b.allFinite())) {
+            throw singular_error("otimes: sylvester(A, B, C): " + std::string(of_a ? "A" : "B") +
+                                 " has an element that is NaN or infinite; such a matrix has no Schur form.");
+        }
+    }
     const Eigen::ComplexSchur<matrix> schur_a(matrix(a.template cast<complex>()));
     const Eigen::ComplexSchur<matrix> schur_b(matrix(b.template cast<complex>()));
+    if (schur_a.info() != Eigen::Success || schur_b.info() != Eigen::Success) {
+        throw singular_error("otimes: sylvester(A, B, C): the Schur form of " +
+                             std::string(schur_a.info() != Eigen::Success ? "A" : "B") + " did not converge.");
+    }
     const matrix& s = schur_a.matrixT();
     const matrix& t = schur_b.matrixT();
     matrix y = schur_a.matrixU().adjoint() * c.template cast<complex>() * schur_b.matrixU();

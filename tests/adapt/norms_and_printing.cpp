@@ -129,6 +129,76 @@ TEST_CASE("norms of sums: memory, cancellation, what is refused") {
         otimes::unsupported_error);
 }
 
+TEST_CASE_TEMPLATE("norms overflow and vanish only where they have no other value", Scalar, float, double,
+                   std::complex<float>, std::complex<double>) {
+    using real = real_of<Scalar>;
+    using dense = matrix<Scalar>;
+    const real big = std::is_same_v<real, float> ? real(1e30F) : real(1e200);
+    const real small = real(1) / big;
+    const dense A = random<dense>(3, 3, 1), B = random<dense>(2, 4, 2), C = random<dense>(3, 2, 3);
+    const dense large_a = big * A, large_b = big * B, small_a = small * A, small_b = small * B, small_c = small * C;
+    const auto close = [](real got, real want) {
+        return std::isfinite(got) && std::abs(got - want) <= 64 * std::numeric_limits<real>::epsilon() * want;
+    };
+    const auto all = [&](const otimes::kron_expr<Scalar>& got, const otimes::kron_expr<Scalar>& want) {
+        CHECK(close(got.norm(), want.norm()));
+        CHECK(close(got.template lpNorm<1>(), want.template lpNorm<1>()));
+        CHECK(close(got.template lpNorm<3>(), want.template lpNorm<3>()));
+        CHECK(close(got.template lpNorm<Eigen::Infinity>(), want.template lpNorm<Eigen::Infinity>()));
+        CHECK(close(otimes::sum_expr<Scalar>(got).norm(), want.norm()));
+    };
+    all(kron(large_a, large_b, small_c), real(big) * kron(A, B, C));
+    all(kron(small_a, large_b), kron(A, B));
+    all(small * kron(large_a, large_b), big * kron(A, B));
+    all(kron(small_a, small_b) * big, small * kron(A, B));
+    const dense F = big * random<dense>(2, 2, 4);
+    const auto S = kron(large_a, F) * small + otimes::kron_sum(large_a, F);
+    const dense f = F / big;
+    CHECK(close(S.norm() / big, (kron(A, f) + otimes::kron_sum(A, f)).norm()));
+    const vector<Scalar> d = big * random<vector<Scalar>>(6, 1, 5), one = d / big;
+    CHECK(close((kron(large_a, F) * small + d.asDiagonal()).norm() / big, (kron(A, f) + one.asDiagonal()).norm()));
+    // NaN and infinite elements are seen.
+    dense broken = A;
+    broken(1, 2) = std::numeric_limits<real>::quiet_NaN();
+    CHECK(std::isnan(kron(broken, B).norm()));
+    CHECK(std::isnan(kron(broken, B).template lpNorm<Eigen::Infinity>()));
+    broken(1, 2) = std::numeric_limits<real>::infinity();
+    CHECK(kron(broken, B).norm() == std::numeric_limits<real>::infinity());
+    CHECK(kron(broken, B).template lpNorm<1>() == std::numeric_limits<real>::infinity());
+}
+
+TEST_CASE_TEMPLATE("norms of krons with structure are those of the matrices", Scalar, float, double,
+                   std::complex<double>) {
+    using dense = matrix<Scalar>;
+    const dense A = random<dense>(4, 4, 1), U = random<dense>(9, 2, 2), V = random<dense>(8, 2, 3);
+    const vector<Scalar> d = random<vector<Scalar>>(5, 1, 4);
+    Eigen::SparseMatrix<Scalar> s(4, 6);
+    s.insert(1, 2) = Scalar(-2);
+    s.insert(3, 5) = Scalar(0.5F);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(3);
+    P.indices() << 2, 0, 1;
+    const auto applied = otimes::matrix_free<Scalar>(4, 4, [&A](bool transposed, const auto& in, auto& out) {
+        out.noalias() = (transposed ? dense(A.transpose()) : A) * in;
+    });
+    const auto check = [](const otimes::kron_expr<Scalar>& K) {
+        const dense k = K.toDenseMatrix();
+        CHECK(K.norm() == doctest::Approx(k.norm()));
+        CHECK(K.squaredNorm() == doctest::Approx(k.squaredNorm()));
+        CHECK(K.template lpNorm<1>() == doctest::Approx(k.template lpNorm<1>()));
+        CHECK(K.template lpNorm<Eigen::Infinity>() == doctest::Approx(k.template lpNorm<Eigen::Infinity>()));
+        CHECK(otimes::sum_expr<Scalar>(K).norm() == doctest::Approx(k.norm()));
+    };
+    check(kron(A, identity(3)));
+    check(kron(A, d.asDiagonal()));
+    check(kron(A, P).adjoint());
+    check(kron(A, s).transpose());
+    check(kron(A.template triangularView<Eigen::UnitLower>(), A.template selfadjointView<Eigen::Upper>()));
+    check(kron(otimes::low_rank(U, V), d.asDiagonal()).adjoint());
+    check(kron(otimes::low_rank(U.topRows(2), V)));
+    check(kron(applied, otimes::circulant(d)));
+    check((kron(A, s) * kron(A, otimes::low_rank(V.topRows(6), U))).as_kron());
+}
+
 TEST_CASE("a kron and a sum are printed as one line") {
     const matrix_d A = random(2, 3, 1), B = random(4, 4, 2), S = random(3, 3, 3), T = random(4, 4, 4);
     const Eigen::VectorXd d = random<vector_d>(5, 1, 5);

@@ -7,7 +7,8 @@
 /// Terms whose factors have equal shapes are multiplied factor by factor. An identity is cut where the other term's factors are square; a term of one
 /// identity, diagonal, permutation or sparse matrix is compared with the elements of the other that it meets.
 /// Cost: the factors' elements for each pair of terms; stored elements times the number of factors for such a single matrix. Memory: two columns of a
-/// factor, of matrix-free ones only. Sums are in double for float. What cancels is lost: the error is some roundings of (sum_i ||K_i||)^2.
+/// factor. Sums are in double for float. Factors are scaled by powers of two, so that only a result overflows that has no other value.
+/// What cancels is lost: the error is some roundings of (sum_i ||K_i||)^2.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <otimes/expr/factor_norms.hpp>
 #include <otimes/expr/kron.hpp>
+#include <otimes/expr/scaled_number.hpp>
 #include <otimes/expr/tree.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
@@ -26,92 +29,88 @@
 namespace otimes {
 namespace detail {
 
-/// What inner products of `Scalar` are summed in.
+/// The power of two of a factor's largest element, or near it: elements over it are multiplied without overflow. 0 for zero matrices.
 template <class Scalar>
-using sum_of =
-    std::conditional_t<std::is_same_v<Scalar, float>, double,
-                       std::conditional_t<std::is_same_v<Scalar, std::complex<float>>, std::complex<double>, Scalar>>;
-
-/// Few elements in places that are known.
-inline bool has_few_elements(const leaf& f) noexcept {
-    return f.is_identity() || f.kind() == factor_kind::diagonal || f.kind() == factor_kind::permutation ||
-           f.kind() == factor_kind::sparse;
-}
-
-/// use(i, j, element) for every stored element. @pre has_few_elements
-template <class Scalar, class Use>
-void for_each_stored(const leaf& f, const Use& use) {
-    const matrix_view view = f.view();
-    if (f.kind() == factor_kind::sparse) {
-        const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
-        const bool by_columns = s.by_columns != f.transposed();
-        for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
-            for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
-                const std::int64_t inner = s.index(s.inner, k);
-                use(by_columns ? inner : outer, by_columns ? outer : inner, stored_value<Scalar>(f, s.values, k));
-            }
+std::int64_t exponent_of(const leaf& f) {
+    if constexpr (!std::is_floating_point_v<real_of<Scalar>>) {
+        return 0;
+    } else if (f.kind() == factor_kind::low_rank) {
+        std::int64_t sum = 0;
+        for (const leaf& part : product_factors(f)) {
+            sum += exponent_of<Scalar>(part);
         }
-        return;
-    }
-    for (std::int64_t i = 0; i < view.rows; ++i) {
-        if (f.kind() != factor_kind::permutation) {
-            use(i, i, kron_node<Scalar>::element(f, view, i, i));
-        } else {
-            const std::int64_t to = static_cast<const std::int32_t*>(view.data)[i];
-            use(f.transposed() ? i : to, f.transposed() ? to : i, Scalar(1));
-        }
+        return sum;
+    } else {
+        return factor_norm<Scalar, maximum_norm>(f).exponent();
     }
 }
-
-/// tr(f^H g) for factors of equal shapes.
 template <class Scalar>
-sum_of<Scalar> inner_product(const leaf& f, const leaf& g) {
+std::vector<std::int64_t> exponents_of(const factor_list& factors) {
+    std::vector<std::int64_t> result;
+    for (const leaf& f : factors) {
+        result.push_back(exponent_of<Scalar>(f));
+    }
+    return result;
+}
+/// An element over 2^exponent, in the type of sums.
+template <class Scalar>
+sum_of<Scalar> over(const Scalar& value, std::int64_t exponent) {
+    return exponent == 0 ? sum_of<Scalar>(value) : sum_of<Scalar>(scaled_number<Scalar>(value).value_over(exponent));
+}
+
+/// tr(f^H g) for factors of equal shapes, with their exponent_of.
+template <class Scalar>
+scaled_number<sum_of<Scalar>> inner_product(const leaf& f, std::int64_t exponent_f, const leaf& g,
+                                            std::int64_t exponent_g) {
     using sum_type = sum_of<Scalar>;
+    if constexpr (std::is_floating_point_v<real_of<Scalar>>) {
+        if (f.kind() == factor_kind::low_rank && f == g) {
+            const auto norm = factor_norm<Scalar, 2>(f);
+            return scaled_number<sum_type>(sum_type(norm.value_over(norm.exponent())), norm.exponent()).power(2);
+        }
+    }
     sum_type sum(0);
+    const auto with_exponent = [&] { return scaled_number<sum_type>(sum, exponent_f + exponent_g); };
     const matrix_view of_f = f.view();
     const matrix_view of_g = g.view();
     if (has_few_elements(f) && g.kind() != factor_kind::callback) {
         for_each_stored<Scalar>(f, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum + conjugate_of(sum_type(value)) * sum_type(kron_node<Scalar>::element(g, of_g, i, j));
+            sum = sum +
+                  conjugate_of(over(value, exponent_f)) * over(kron_node<Scalar>::element(g, of_g, i, j), exponent_g);
         });
-        return sum;
+        return with_exponent();
     }
     if (has_few_elements(g) && f.kind() != factor_kind::callback) {
         for_each_stored<Scalar>(g, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum + conjugate_of(sum_type(kron_node<Scalar>::element(f, of_f, i, j))) * sum_type(value);
+            sum = sum +
+                  conjugate_of(over(kron_node<Scalar>::element(f, of_f, i, j), exponent_f)) * over(value, exponent_g);
         });
-        return sum;
+        return with_exponent();
     }
-    const auto column_of = [](const leaf& m, const matrix_view& view, std::int64_t j, std::vector<Scalar>& column) {
-        if (m.kind() == factor_kind::callback) {
-            column = callback_column<Scalar>(m, view, j);
-            return;
-        }
-        column.clear();
-        for (std::int64_t i = 0; i < view.rows; ++i) {
-            column.push_back(kron_node<Scalar>::element(m, view, i, j));
-        }
-    };
     std::vector<Scalar> first;
     std::vector<Scalar> second;
     for (std::int64_t j = 0; j < of_f.cols; ++j) {
-        column_of(f, of_f, j, first);
-        column_of(g, of_g, j, second);
+        write_column<Scalar>(f, j, first);
+        write_column<Scalar>(g, j, second);
         for (std::size_t i = 0; i < first.size(); ++i) {
-            sum = sum + conjugate_of(sum_type(first[i])) * sum_type(second[i]);
+            sum = sum + conjugate_of(over(first[i], exponent_f)) * over(second[i], exponent_g);
         }
     }
-    return sum;
+    return with_exponent();
 }
 
 /// The factors of a kron one after the other, of which identities can be cut and neighbouring ones are one.
 class factor_walk {
 public:
-    explicit factor_walk(const factor_list& factors) : factors_(factors) { enter(); }
+    factor_walk(const factor_list& factors, const std::vector<std::int64_t>& exponents)
+        : factors_(factors), exponents_(exponents) {
+        enter();
+    }
     [[nodiscard]] bool at_end() const noexcept { return order_ == 0 && at_ == factors_.size(); }
     /// What is left of an identity; 0: the current factor is none.
     [[nodiscard]] std::int64_t order() const noexcept { return order_; }
     [[nodiscard]] const leaf& factor() const { return factors_[at_]; }
+    [[nodiscard]] std::int64_t exponent() const { return exponents_[at_]; }
     /// Takes an identity of this order off the current one.
     void cut(std::int64_t order) {
         order_ /= order;
@@ -138,23 +137,33 @@ private:
         order_ = any && order != 1 ? order : 0;
     }
     const factor_list& factors_;
+    const std::vector<std::int64_t>& exponents_;
     std::size_t at_ = 0;
     std::int64_t order_ = 0;
 };
 
+/// A term of a sum: its factors and their exponent_of.
+template <class Scalar>
+struct measured_term {
+    const kron_node<Scalar>& node;
+    std::vector<std::int64_t> exponents = exponents_of<Scalar>(node.factors());
+};
+
 /// The product of tr(F_k^H G_k). False where the factors' shapes differ, and no identity can be cut to fit.
 template <class Scalar>
-bool multiply_inner_products(const factor_list& f, const factor_list& g, sum_of<Scalar>& product) {
-    factor_walk a(f);
-    factor_walk b(g);
-    product = sum_of<Scalar>(1);
+bool multiply_inner_products(const measured_term<Scalar>& f, const measured_term<Scalar>& g,
+                             scaled_number<sum_of<Scalar>>& product) {
+    using sum_type = sum_of<Scalar>;
+    factor_walk a(f.node.factors(), f.exponents);
+    factor_walk b(g.node.factors(), g.exponents);
+    product = scaled_number<sum_type>(sum_type(1));
     while (!a.at_end() && !b.at_end()) {
         if (a.order() != 0 && b.order() != 0) {
             const std::int64_t order = (std::min)(a.order(), b.order());
             if ((std::max)(a.order(), b.order()) % order != 0) {
                 return false;
             }
-            product = product * sum_of<Scalar>(static_cast<real_of<sum_of<Scalar>>>(order));
+            product.multiply(scaled_number<sum_type>(sum_type(static_cast<real_of<sum_type>>(order))));
             a.cut(order);
             b.cut(order);
         } else if (a.order() != 0 || b.order() != 0) {
@@ -165,15 +174,16 @@ bool multiply_inner_products(const factor_list& f, const factor_list& g, sum_of<
             if (order != matrix.cols() || order == 0 || identity.order() % order != 0) {
                 return false;
             }
-            const sum_of<Scalar> trace = inner_product<Scalar>(leaf::identity(order), matrix);
-            product = product * (&other == &a ? conjugate_of(trace) : trace);
+            const leaf one = leaf::identity(order);
+            product.multiply(&other == &a ? inner_product<Scalar>(matrix, other.exponent(), one, 0)
+                                          : inner_product<Scalar>(one, 0, matrix, other.exponent()));
             identity.cut(order);
             other.take();
         } else {
             if (a.factor().rows() != b.factor().rows() || a.factor().cols() != b.factor().cols()) {
                 return false;
             }
-            product = product * inner_product<Scalar>(a.factor(), b.factor());
+            product.multiply(inner_product<Scalar>(a.factor(), a.exponent(), b.factor(), b.exponent()));
             a.take();
             b.take();
         }
@@ -183,30 +193,49 @@ bool multiply_inner_products(const factor_list& f, const factor_list& g, sum_of<
 
 /// <a, b> without their scalars. False: see multiply_inner_products; and neither is a single matrix of few elements.
 template <class Scalar>
-bool inner_product(const kron_node<Scalar>& a, const kron_node<Scalar>& b, sum_of<Scalar>& product) {
+bool inner_product(const measured_term<Scalar>& a, const measured_term<Scalar>& b,
+                   scaled_number<sum_of<Scalar>>& product) {
     using sum_type = sum_of<Scalar>;
-    if (a.rows() == 0 || a.cols() == 0) {
-        product = sum_type(0);
+    if (a.node.rows() == 0 || a.node.cols() == 0) {
+        product = scaled_number<sum_type>(sum_type(0));
         return true;
     }
-    if (multiply_inner_products<Scalar>(a.factors(), b.factors(), product)) {
+    if (multiply_inner_products<Scalar>(a, b, product)) {
         return true;
     }
-    const auto by_elements = [](const kron_node<Scalar>& few, const kron_node<Scalar>& other) {
-        kron_node<Scalar> factors = other;
-        factors.set_alpha(Scalar(1));
+    const auto by_elements = [](const measured_term<Scalar>& few, const measured_term<Scalar>& other, bool conjugated) {
+        const std::int64_t exponent = few.exponents[0];
+        std::int64_t sum_of_exponents = exponent;
+        for (const std::int64_t e : other.exponents) {
+            sum_of_exponents += e;
+        }
+        const auto element = [&other](std::int64_t i, std::int64_t j) {
+            sum_type value(1);
+            for (std::size_t k = other.exponents.size(); k-- > 0;) {
+                const leaf& f = other.node.factors()[k];
+                const matrix_view view = f.view();
+                value =
+                    over(kron_node<Scalar>::element(f, view, i % view.rows, j % view.cols), other.exponents[k]) * value;
+                i /= view.rows;
+                j /= view.cols;
+            }
+            return value;
+        };
         sum_type sum(0);
-        for_each_stored<Scalar>(few.factors()[0], [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum + conjugate_of(sum_type(value)) * sum_type(factors.coefficient(i, j));
+        for_each_stored<Scalar>(few.node.factors()[0], [&](std::int64_t i, std::int64_t j, const Scalar& value) {
+            sum = sum + conjugate_of(over(value, exponent)) * element(i, j);
         });
-        return sum;
+        return scaled_number<sum_type>(conjugated ? conjugate_of(sum) : sum, sum_of_exponents);
     };
-    if (a.factors().size() == 1 && has_few_elements(a.factors()[0])) {
-        product = by_elements(a, b);
+    const auto is_few = [](const measured_term<Scalar>& term) {
+        return term.node.factors().size() == 1 && has_few_elements(term.node.factors()[0]);
+    };
+    if (is_few(a)) {
+        product = by_elements(a, b, false);
         return true;
     }
-    if (b.factors().size() == 1 && has_few_elements(b.factors()[0])) {
-        product = conjugate_of(by_elements(b, a));
+    if (is_few(b)) {
+        product = by_elements(b, a, true);
         return true;
     }
     return false;
@@ -221,39 +250,72 @@ OTIMES_COLD inline std::string factors_text(const factor_list& factors) {
     return text;
 }
 
-}  // namespace detail
-
-/// The squared Frobenius norm of a sum of Kronecker products; see the file comment. Overflows where it does itself.
-/// @throws unsupported_error two terms split their rows and columns differently; a term is a product of operators
+/// See squared_norm.
 template <class Scalar>
-[[nodiscard]] detail::real_of<Scalar> squared_norm(const operator_tree<Scalar>& tree) {
-    using sum_type = detail::sum_of<Scalar>;
+scaled_number<real_of<sum_of<Scalar>>> scaled_squared_norm(const operator_tree<Scalar>& tree) {
+    using sum_type = sum_of<Scalar>;
+    using real = real_of<sum_type>;
     const std::vector<operator_tree<Scalar>> alone(tree.kind == tree_kind::sum ? 0 : 1, tree);
     const std::vector<operator_tree<Scalar>>& terms = tree.kind == tree_kind::sum ? tree.parts : alone;
-    using real = detail::real_of<sum_type>;
-    real sum(0);
+    std::vector<measured_term<Scalar>> measured;
+    std::vector<scaled_number<real>> products;  // of all pairs
     for (std::size_t i = 0; i < terms.size(); ++i) {
         if (terms[i].kind != tree_kind::kron) {
             throw unsupported_error(
                 "otimes: the norm of " + tree.name() + ": term " + std::to_string(i + 1) + " is " + terms[i].name() +
                 ", whose norm needs its elements. Write S.toDenseMatrix().norm() if there is room.");
         }
+        measured.push_back({terms[i].kron});
         for (std::size_t j = 0; j <= i; ++j) {
             const kron_node<Scalar>& a = terms[j].kron;
             const kron_node<Scalar>& b = terms[i].kron;
-            sum_type product(0);
-            if (!detail::inner_product<Scalar>(a, b, product)) {
+            scaled_number<sum_type> product(sum_type(0));
+            if (!inner_product<Scalar>(measured[j], measured[i], product)) {
                 throw unsupported_error(
                     "otimes: the norm of " + tree.name() + ": the factors of term " + std::to_string(j + 1) + " are " +
-                    detail::factors_text(a.factors()) + ", those of term " + std::to_string(i + 1) + " " +
-                    detail::factors_text(b.factors()) +
+                    factors_text(a.factors()) + ", those of term " + std::to_string(i + 1) + " " +
+                    factors_text(b.factors()) +
                     ". Norms of sums go factor by factor: give all terms factors of the same shapes, or identities.");
             }
-            product = detail::conjugate_of(sum_type(a.alpha())) * sum_type(b.alpha()) * product;
-            sum = sum + detail::real_part_of(product) * real(i == j ? 1 : 2);
+            scaled_number<sum_type> scale(conjugate_of(sum_type(a.alpha())));
+            scale.multiply(scaled_number<sum_type>(sum_type(b.alpha())));
+            scale.multiply(product);
+            products.emplace_back(real_part_of(scale.value_over(scale.exponent())) * real(i == j ? 1 : 2),
+                                  scale.exponent());
         }
     }
-    return static_cast<detail::real_of<Scalar>>(sum < real(0) ? real(0) : sum);
+    bool any = false;
+    std::int64_t largest = 0;  // their sum is one over its largest term
+    for (const scaled_number<real>& product : products) {
+        if (!product.is_zero()) {
+            largest = any ? (std::max)(largest, product.exponent()) : product.exponent();
+            any = true;
+        }
+    }
+    real sum(0);
+    for (const scaled_number<real>& product : products) {
+        sum = sum + product.value_over(largest);
+    }
+    return scaled_number<real>(sum < real(0) ? real(0) : sum, largest);
+}
+
+}  // namespace detail
+
+/// The squared Frobenius norm of a sum of Kronecker products; see the file comment. Overflows where it does itself.
+/// @throws unsupported_error two terms split their rows and columns differently; a term is a product of operators
+template <class Scalar>
+[[nodiscard]] detail::real_of<Scalar> squared_norm(const operator_tree<Scalar>& tree) {
+    return static_cast<detail::real_of<Scalar>>(detail::scaled_squared_norm(tree).value());
+}
+/// Its root, which overflows and vanishes only where the norm does. @throws as squared_norm
+template <class Scalar>
+[[nodiscard]] detail::real_of<Scalar> norm_of(const operator_tree<Scalar>& tree) {
+    using std::sqrt;
+    if constexpr (std::is_floating_point_v<detail::real_of<Scalar>>) {
+        return static_cast<detail::real_of<Scalar>>(detail::scaled_squared_norm(tree).root().value());
+    } else {
+        return sqrt(squared_norm(tree));
+    }
 }
 
 }  // namespace otimes

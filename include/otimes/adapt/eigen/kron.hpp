@@ -21,8 +21,10 @@
 #include <otimes/exec/cpu.hpp>
 #include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/device_operand.hpp>
+#include <otimes/expr/factor_norms.hpp>
 #include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
+#include <otimes/expr/scaled_number.hpp>
 #include <otimes/expr/structured.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -247,16 +249,9 @@ public:
         }
         return result;
     }
-    /// The Frobenius norm: the product of the factors' norms. Overflows only where the norm itself does, or a factor's.
-    [[nodiscard]] RealScalar norm() const {
-        using std::abs;
-        using std::sqrt;
-        RealScalar result = abs(node_.alpha());
-        for (const leaf& f : node_.factors()) {
-            result = result * dense_factor(f).norm();
-        }
-        return result;
-    }
+    /// The Frobenius norm: the product of the factors' norms (expr/factor_norms.hpp: structure is kept). Overflows and vanishes
+    /// only where the norm itself does.
+    [[nodiscard]] RealScalar norm() const { return norm_of_entries<2>(); }
     /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number.
     [[nodiscard]] RealScalar squaredNorm() const {
         const RealScalar n = norm();
@@ -266,18 +261,13 @@ public:
     /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
     template <int Power>
     [[nodiscard]] RealScalar lpNorm() const {
-        using std::abs;
-        RealScalar result = abs(node_.alpha());
-        for (const leaf& f : node_.factors()) {
-            result = result * dense_factor(f).template lpNorm<Power>();
-        }
-        return result;
+        return norm_of_entries<Power>();
     }
 
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{
 
-    /// The spectral norm, the largest singular value. Any shapes.
+    /// The spectral norm, the largest singular value; NaN where a factor has elements that are NaN or infinite. Any shapes.
     [[nodiscard]] auto operatorNorm() const { return eigen::algebra<kron_expr>::operator_norm(*this); }
     /// X with K * X = B; where a factor is not square, the least-squares solution of least norm.
     /// @throws singular_error a square factor that is singular to working precision
@@ -291,17 +281,17 @@ public:
     }
     /// kron of the factors' inverses. @throws singular_error
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
-    /// kron of the factors' Moore-Penrose inverses.
+    /// kron of the factors' Moore-Penrose inverses. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto pseudoInverse() const { return eigen::algebra<kron_expr>::pseudo_inverse(*this); }
     /// The determinant. May overflow; see logAbsDeterminant. @throws shape_error a kron that is not square
     [[nodiscard]] auto determinant() const { return eigen::algebra<kron_expr>::determinant(*this); }
     /// log |det K|, which does not overflow; -infinity for a singular K. @throws shape_error a kron that is not square
     [[nodiscard]] auto logAbsDeterminant() const { return eigen::algebra<kron_expr>::log_abs_determinant(*this); }
-    /// The rank: the product of the factors' ranks.
+    /// The rank: the product of the factors' ranks. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto rank() const { return eigen::algebra<kron_expr>::rank(*this); }
-    /// Largest over smallest singular value: the product of the factors'.
+    /// Largest over smallest singular value: the product of the factors'; infinity for a singular K, NaN as operatorNorm.
     [[nodiscard]] auto conditionNumber() const { return eigen::algebra<kron_expr>::condition_number(*this); }
-    /// The singular values, largest first; all min(rows, cols) of them.
+    /// The singular values, largest first; all min(rows, cols) of them. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto singularValues() const { return eigen::algebra<kron_expr>::singular_values(*this); }
     /// @}
 
@@ -357,6 +347,24 @@ public:
     /// @}
 
 private:
+    template <int Power>
+    [[nodiscard]] RealScalar norm_of_entries() const {
+        using std::abs;
+        static_assert(Eigen::Infinity == detail::maximum_norm);
+        if constexpr (std::is_floating_point_v<RealScalar>) {
+            detail::scaled_number<RealScalar> result(abs(node_.alpha()));
+            for (const leaf& f : node_.factors()) {
+                result.multiply(detail::factor_norm<Scalar, Power>(f));
+            }
+            return result.value();
+        } else {
+            RealScalar result = abs(node_.alpha());
+            for (const leaf& f : node_.factors()) {
+                result = result * dense_factor(f).template lpNorm<Power>();
+            }
+            return result;
+        }
+    }
     static leaf leaf_of(const DenseMatrix& m) { return leaf::borrowed(eigen::view_of(m)); }
     void check_line(Eigen::Index at, Eigen::Index count, const char* name) const {
         if (at < 0 || at >= count) {

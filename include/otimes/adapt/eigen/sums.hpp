@@ -111,10 +111,7 @@ public:
     /// The Frobenius norm and its square, through inner products of the factors (expr/inner_products.hpp): no term is formed.
     /// @throws unsupported_error two terms have factors of different shapes, or a term is a product of operators
     [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(*tree_); }
-    [[nodiscard]] RealScalar norm() const {
-        using std::sqrt;
-        return sqrt(squaredNorm());
-    }
+    [[nodiscard]] RealScalar norm() const { return norm_of(*tree_); }
 
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+/// @file factor_norms.hpp
+/// Norms of one factor of any kind, all its entries as one vector, without forming it.
+///
+/// Cost: the factor's stored elements; O(1) for identities and permutations; r^2 (P + Q) for the Frobenius norm of a low-rank U V^T,
+/// whose columns are orthogonalised; columns one by one, with memory for some of them, for other norms and products, and for functions.
+/// Elements are scaled by powers of two, so that nothing overflows or vanishes on the way; sums are in double for float.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <otimes/expr/kron.hpp>
+#include <otimes/expr/scaled_number.hpp>
+#include <otimes/expr/structured.hpp>
+
+namespace otimes {
+namespace detail {
+
+/// What inner products of `Scalar` are summed in.
+template <class Scalar>
+using sum_of =
+    std::conditional_t<std::is_same_v<Scalar, float>, double,
+                       std::conditional_t<std::is_same_v<Scalar, std::complex<float>>, std::complex<double>, Scalar>>;
+
+/// Few elements in places that are known.
+inline bool has_few_elements(const leaf& f) noexcept {
+    return f.is_identity() || f.kind() == factor_kind::diagonal || f.kind() == factor_kind::permutation ||
+           f.kind() == factor_kind::sparse;
+}
+
+/// use(i, j, element) for every stored element. @pre has_few_elements
+template <class Scalar, class Use>
+void for_each_stored(const leaf& f, const Use& use) {
+    const matrix_view view = f.view();
+    if (f.kind() == factor_kind::sparse) {
+        const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
+        const bool by_columns = s.by_columns != f.transposed();
+        for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
+            for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
+                const std::int64_t inner = s.index(s.inner, k);
+                use(by_columns ? inner : outer, by_columns ? outer : inner, stored_value<Scalar>(f, s.values, k));
+            }
+        }
+        return;
+    }
+    for (std::int64_t i = 0; i < view.rows; ++i) {
+        if (f.kind() != factor_kind::permutation) {
+            use(i, i, kron_node<Scalar>::element(f, view, i, i));
+        } else {
+            const std::int64_t to = static_cast<const std::int32_t*>(view.data)[i];
+            use(f.transposed() ? i : to, f.transposed() ? to : i, Scalar(1));
+        }
+    }
+}
+
+/// The power of the maximum norm, as Eigen::Infinity.
+inline constexpr int maximum_norm = -1;
+
+/// (sum |x|^Power)^(1 / Power) of numbers that come one after another; scaled by a power of two near the largest one yet.
+/// @pre floating-point numbers
+template <class Scalar, int Power>
+class running_norm {
+public:
+    using real = real_of<Scalar>;
+
+    void add(const Scalar& x) {
+        if constexpr (is_complex_scalar<Scalar> && Power == 2) {  // the squares of both parts
+            add_size(std::abs(x.real()));
+            add_size(std::abs(x.imag()));
+        } else {
+            add_size(std::abs(x));
+        }
+    }
+    /// Behind a row or column: sums of sums lose less.
+    void end_line() {
+        sum_ += line_;
+        line_ = 0;
+    }
+    [[nodiscard]] scaled_number<real> value() const {
+        if (special_ != real(0)) {
+            return scaled_number<real>(special_);
+        }
+        if constexpr (Power == maximum_norm) {
+            return scaled_number<real>(largest_);
+        } else {
+            const sum_type total = sum_ + line_;
+            const sum_type root = Power == 1   ? total
+                                  : Power == 2 ? std::sqrt(total)
+                                               : std::pow(total, sum_type(1) / sum_type(Power));
+            return scaled_number<real>(static_cast<real>(root), total > sum_type(0) ? exponent_ : 0);
+        }
+    }
+
+private:
+    using sum_type = sum_of<real>;
+
+    void add_size(real a) {
+        if (!(a <= (std::numeric_limits<real>::max)())) {
+            special_ += a;  // infinity or NaN
+            return;
+        }
+        if constexpr (Power == maximum_norm) {
+            largest_ = a > largest_ ? a : largest_;
+        } else {
+            if (a >= limit_) {
+                rescale(a);
+            }
+            const sum_type part = sum_type(a) * sum_type(inverse_);
+            line_ += Power == 1 ? part : Power == 2 ? part * part : std::pow(part, sum_type(Power));
+        }
+    }
+    void rescale(real a) {
+        if (a == real(0)) {  // the first
+            return;
+        }
+        // 2^exponent and its inverse are normal numbers.
+        const int exponent = std::clamp(std::ilogb(a), std::numeric_limits<real>::min_exponent,
+                                        -std::numeric_limits<real>::min_exponent);
+        const sum_type less = limit_ == real(0)
+                                  ? sum_type(0)
+                                  : std::ldexp(sum_type(1), (std::max)(Power * (exponent_ - exponent), -100000));
+        sum_ *= less;
+        line_ *= less;
+        exponent_ = exponent;
+        inverse_ = std::ldexp(real(1), -exponent);
+        limit_ = std::ldexp(real(1), exponent + 1);
+    }
+
+    sum_type sum_ = 0;
+    sum_type line_ = 0;
+    real largest_ = 0;
+    real special_ = 0;
+    real limit_ = 0;    ///< 2^(exponent_ + 1): what is larger is scaled otherwise
+    real inverse_ = 1;  ///< 2^-exponent_
+    int exponent_ = 0;
+};
+
+/// Column j of a factor of any kind.
+template <class Scalar>
+void write_column(const leaf& f, std::int64_t j, std::vector<Scalar>& column) {
+    const matrix_view view = f.view();
+    if (f.kind() == factor_kind::callback) {
+        column = callback_column<Scalar>(f, view, j);
+        return;
+    }
+    column.clear();
+    for (std::int64_t i = 0; i < view.rows; ++i) {
+        column.push_back(kron_node<Scalar>::element(f, view, i, j));
+    }
+}
+
+/// Column j of parts[0] * parts[1] * ..
+template <class Scalar>
+void write_column(const std::vector<leaf>& parts, std::int64_t j, std::vector<Scalar>& column) {
+    write_column<Scalar>(parts.back(), j, column);
+    std::vector<Scalar> of_part;
+    for (std::size_t p = parts.size() - 1; p-- > 0;) {
+        const leaf& part = parts[p];
+        std::vector<Scalar> next(static_cast<std::size_t>(part.rows()), Scalar(0));
+        if (has_few_elements(part)) {
+            for_each_stored<Scalar>(part, [&](std::int64_t i, std::int64_t k, const Scalar& value) {
+                Scalar& sum = next[static_cast<std::size_t>(i)];
+                sum = sum + value * column[static_cast<std::size_t>(k)];
+            });
+        } else {
+            for (std::size_t k = 0; k < column.size(); ++k) {
+                write_column<Scalar>(part, static_cast<std::int64_t>(k), of_part);
+                for (std::size_t i = 0; i < next.size(); ++i) {
+                    next[i] = next[i] + of_part[i] * column[k];
+                }
+            }
+        }
+        column.swap(next);
+    }
+}
+
+/// use(element) for every element that may be other than 0, and end_line() behind each row or column of them. @pre no low_rank
+template <class Scalar, class Use, class End>
+void for_each_element(const leaf& f, const Use& use, const End& end_line) {
+    if (has_few_elements(f)) {
+        for_each_stored<Scalar>(f, [&use](std::int64_t, std::int64_t, const Scalar& value) { use(value); });
+        end_line();
+        return;
+    }
+    const matrix_view view = f.view();
+    if (f.kind() == factor_kind::callback) {
+        std::vector<Scalar> column;
+        for (std::int64_t j = 0; j < view.cols; ++j) {
+            write_column<Scalar>(f, j, column);
+            for (const Scalar& value : column) {
+                use(value);
+            }
+            end_line();
+        }
+        return;
+    }
+    const auto size_of = [](std::int64_t stride) { return stride < 0 ? -stride : stride; };
+    const bool by_rows = size_of(view.row_stride) > size_of(view.col_stride);
+    const std::int64_t lines = by_rows ? view.rows : view.cols;
+    const std::int64_t length = by_rows ? view.cols : view.rows;
+    for (std::int64_t line = 0; line < lines; ++line) {
+        for (std::int64_t at = 0; at < length; ++at) {
+            use(kron_node<Scalar>::element(f, view, by_rows ? line : at, by_rows ? at : line));
+        }
+        end_line();
+    }
+}
+
+/// R of a P x Q matrix with P >= Q = Q R, by columns, by modified Gram and Schmidt: as good a R as Householder's (Bjorck 1967).
+/// `columns` are overwritten.
+template <class Scalar>
+std::vector<std::vector<Scalar>> triangle_of(std::vector<std::vector<Scalar>>& columns) {
+    using std::sqrt;
+    const std::size_t count = columns.size();
+    std::vector<std::vector<Scalar>> r(count, std::vector<Scalar>(count, Scalar(0)));
+    for (std::size_t j = 0; j < count; ++j) {
+        real_of<Scalar> squares(0);
+        for (const Scalar& x : columns[j]) {
+            squares = squares + real_part_of(conjugate_of(x) * x);
+        }
+        const real_of<Scalar> size = sqrt(squares);
+        r[j][j] = Scalar(size);
+        if (!(size > real_of<Scalar>(0))) {
+            continue;
+        }
+        for (Scalar& x : columns[j]) {
+            x = x / Scalar(size);
+        }
+        for (std::size_t k = j + 1; k < count; ++k) {
+            Scalar sum(0);
+            for (std::size_t i = 0; i < columns[j].size(); ++i) {
+                sum = sum + conjugate_of(columns[j][i]) * columns[k][i];
+            }
+            r[k][j] = sum;
+            for (std::size_t i = 0; i < columns[j].size(); ++i) {
+                columns[k][i] = columns[k][i] - sum * columns[j][i];
+            }
+        }
+    }
+    return r;
+}
+
+template <class Scalar, int Power>
+scaled_number<real_of<Scalar>> factor_norm(const leaf& f);
+
+/// The Frobenius norm of U * W, both of inner extent r below the others: that of R_U * R_W'^T, r x r.
+template <class Scalar>
+scaled_number<real_of<Scalar>> norm_of_thin_product(const leaf& u, const leaf& w) {
+    using wide = sum_of<Scalar>;
+    std::int64_t exponent = 0;
+    std::vector<std::vector<wide>> triangles[2];
+    for (const bool second : {false, true}) {
+        leaf part = second ? w : u;
+        if (second) {
+            part.transpose();
+        }
+        const std::int64_t of_part = factor_norm<Scalar, maximum_norm>(part).exponent();
+        exponent += of_part;
+        std::vector<std::vector<wide>> columns(static_cast<std::size_t>(part.cols()));
+        std::vector<Scalar> column;
+        for (std::size_t j = 0; j < columns.size(); ++j) {
+            write_column<Scalar>(part, static_cast<std::int64_t>(j), column);
+            for (const Scalar& x : column) {
+                columns[j].push_back(wide(scaled_number<Scalar>(x).value_over(of_part)));
+            }
+        }
+        triangles[second ? 1 : 0] = triangle_of(columns);
+    }
+    running_norm<wide, 2> norm;
+    const std::size_t inner = triangles[0].size();
+    for (std::size_t i = 0; i < inner; ++i) {
+        for (std::size_t j = 0; j < inner; ++j) {
+            wide sum(0);  // sum_k R_U(i, k) R_W'(j, k); column k of R is triangles[.][k]
+            for (std::size_t k = (std::max)(i, j); k < inner; ++k) {
+                sum = sum + triangles[0][k][i] * triangles[1][k][j];
+            }
+            norm.add(sum);
+        }
+        norm.end_line();
+    }
+    const auto result = norm.value();
+    return scaled_number<real_of<Scalar>>(static_cast<real_of<Scalar>>(result.value_over(result.exponent())),
+                                          result.exponent() + exponent);
+}
+
+/// The `Power`-norm of all elements of a factor; see the file comment. @pre floating-point numbers
+template <class Scalar, int Power>
+scaled_number<real_of<Scalar>> factor_norm(const leaf& f) {
+    using real = real_of<Scalar>;
+    if (f.is_identity() || f.kind() == factor_kind::permutation) {
+        const auto order = static_cast<real>(f.rows());
+        return scaled_number<real>(Power == maximum_norm ? (order > real(0) ? real(1) : real(0))
+                                   : Power == 1          ? order
+                                   : Power == 2          ? std::sqrt(order)
+                                                         : std::pow(order, real(1) / real(Power)));
+    }
+    running_norm<Scalar, Power> norm;
+    if (f.kind() != factor_kind::low_rank) {
+        for_each_element<Scalar>(
+            f, [&norm](const Scalar& value) { norm.add(value); }, [&norm] { norm.end_line(); });
+        return norm.value();
+    }
+    const std::vector<leaf> parts = product_factors(f);
+    if (Power == 2 && parts.size() == 2 && parts[0].rows() / 2 >= parts[0].cols() &&
+        parts[1].cols() / 2 >= parts[1].rows() && !has_few_elements(parts[0]) && !has_few_elements(parts[1])) {
+        return norm_of_thin_product<Scalar>(parts[0], parts[1]);
+    }
+    std::vector<Scalar> column;
+    for (std::int64_t j = 0; j < f.cols(); ++j) {
+        write_column<Scalar>(parts, j, column);
+        for (const Scalar& value : column) {
+            norm.add(value);
+        }
+        norm.end_line();
+    }
+    return norm.value();
+}
+
+}  // namespace detail
+}  // namespace otimes

@@ -181,6 +181,149 @@ TEST_CASE("logAbsDeterminant and determinant at the ends of the range") {
           doctest::Approx(1.0));
 }
 
+TEST_CASE("determinants of many factors: no exponent overflows") {
+    const double inf = std::numeric_limits<double>::infinity();
+    matrix_d d(2, 2);
+    d << 1e10, 0, 0, 1e10;
+    for (const std::int64_t count : {58, 60, 61, 62}) {
+        CAPTURE(count);
+        const auto large = otimes::kron_power(d, count);
+        CHECK(large.determinant() == inf);
+        CHECK(otimes::kron_power(matrix_d(1e-20 * d), count).determinant() == 0.0);
+        CHECK(otimes::kron_power(matrix_d(2 * matrix_d::Identity(2, 2)), count).determinant() == inf);
+        const double order = std::pow(2.0, static_cast<double>(count));
+        CHECK(large.logAbsDeterminant() == doctest::Approx(order * static_cast<double>(count) * 10 * std::log(10.0)));
+    }
+    const matrix_d tiny = std::numeric_limits<double>::denorm_min() * matrix_d::Identity(2, 2);
+    CHECK(kron(tiny, 0x1p1000 * matrix_d::Identity(2, 2), 0x1p74 * matrix_d::Identity(2, 2)).determinant() == 1.0);
+    CHECK(kron(tiny, matrix_d::Identity(1, 1)).logAbsDeterminant() == doctest::Approx(-2 * 1074 * std::log(2.0)));
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(4);
+    P.indices() << 1, 2, 3, 0;
+    const matrix_d A = random(3, 3, 1);
+    const vector_d e = random<vector_d>(3, 1, 2);
+    for (const auto& K : {otimes::kron_expr<double>(kron(P, A)), otimes::kron_expr<double>(kron(A, e.asDiagonal())),
+                          otimes::kron_expr<double>(3 * kron(A, otimes::identity(5), P.transpose()))}) {
+        CHECK(K.determinant() == doctest::Approx(K.toDenseMatrix().determinant()));
+        CHECK(K.logAbsDeterminant() == doctest::Approx(std::log(std::abs(K.toDenseMatrix().determinant()))));
+    }
+    Eigen::PermutationMatrix<Eigen::Dynamic> swap(3);
+    swap.indices() << 0, 2, 1;
+    CHECK(kron(swap, matrix_d(matrix_d::Identity(3, 3))).determinant() == -1);
+    CHECK(kron(swap, 2 * matrix_d::Identity(1, 1)).determinant() == -8);
+}
+
+TEST_CASE("decompositions of NaN and infinite elements say so, numbers are NaN") {
+    const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+    const matrix_d B = well_conditioned<double>(2, 1);
+    for (const double bad : {nan, inf}) {
+        CAPTURE(bad);
+        matrix_d N = well_conditioned<double>(3, 2), R = random(3, 2, 3);
+        N(0, 1) = R(1, 1) = bad;
+        const vector_d d = N.col(1);
+        const auto text = [](const auto& f) { return support::text_of([&] { static_cast<void>(f()); }); };
+        const auto says = [](const char* what, const char* shape) {
+            return "otimes: " + std::string(what) + ": factor 2, " + shape +
+                   ", has an element that is NaN or infinite; such a matrix has no decomposition.";
+        };
+        const auto K = kron(B, N);
+        CHECK(text([&] { return K.pseudoInverse(); }) == says("pseudo-inverse", "3 x 3"));
+        CHECK(text([&] { return K.rank(); }) == says("rank", "3 x 3"));
+        CHECK(text([&] { return K.singularValues(); }) == says("singularValues", "3 x 3"));
+        CHECK(text([&] { return kron(B, R).solve(vector_d::Ones(6).eval()); }) == says("pseudo-inverse", "3 x 2"));
+        CHECK(text([&] { return otimes::kron_svd<double>(K); }) == says("singular values", "3 x 3"));
+        CHECK(text([&] { return otimes::kron_qr<double>(K); }) == says("QR decomposition", "3 x 3"));
+        CHECK(text([&] { return otimes::kron_llt<double>(K); }) == says("Cholesky decomposition", "3 x 3"));
+        CHECK(text([&] { return otimes::kron_self_adjoint_eigen<double>(K); }) ==
+              says("eigenvalue decomposition", "3 x 3"));
+        CHECK(text([&] { return kron(B, d.asDiagonal()).pseudoInverse(); }) == says("pseudo-inverse", "3 x 3"));
+        CHECK(text([&] { return kron(B, d.asDiagonal()).rank(); }) == says("rank", "3 x 3"));
+        CHECK(std::isnan(K.operatorNorm()));
+        CHECK(std::isnan(K.conditionNumber()));
+        CHECK(std::isnan(K.determinant()));
+        CHECK_THROWS_AS(static_cast<void>(K.solve(vector_d::Ones(6).eval())), otimes::singular_error);
+    }
+}
+
+TEST_CASE("condition numbers of zeros, operator norms at the ends of the range") {
+    const double inf = std::numeric_limits<double>::infinity();
+    const matrix_d A = well_conditioned<double>(3, 1), B = well_conditioned<double>(2, 2), zero = matrix_d::Zero(2, 2);
+    CHECK(kron(zero, A).conditionNumber() == inf);
+    CHECK((0.0 * kron(B, A)).conditionNumber() == inf);
+    CHECK(kron(A, vector_d(zero.col(0)).asDiagonal()).conditionNumber() == inf);
+    CHECK(kron(matrix_d(1e200 * A), matrix_d(1e200 * A), matrix_d(1e-300 * B)).operatorNorm() ==
+          doctest::Approx(1e100 * kron(A, A, B).operatorNorm()));
+    CHECK((1e-300 * kron(matrix_d(1e200 * A), matrix_d(1e200 * B))).operatorNorm() ==
+          doctest::Approx(1e100 * kron(A, B).operatorNorm()));
+    CHECK(kron(matrix_d(1e-200 * A), matrix_d(1e200 * B)).conditionNumber() ==
+          doctest::Approx(kron(A, B).conditionNumber()));
+}
+
+TEST_CASE_TEMPLATE("decompositions keep identities, permutations and diagonals", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = positive<Scalar>(3, 1);
+    const auto G = random<matrix<Scalar>>(3, 2, 2);
+    vector<Scalar> d = random<vector<Scalar>>(4, 1, 3);
+    d(2) = Scalar(0);
+    const vector<Scalar> full = d + vector<Scalar>::Constant(4, Scalar(2));
+    const vector<real_of<Scalar>> p = d.cwiseAbs() + vector<real_of<Scalar>>::Ones(4);
+    const vector<Scalar> definite = p.template cast<Scalar>();
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(3);
+    P.indices() << 2, 0, 1;
+    Eigen::SparseMatrix<Scalar> s(4, 4);
+    for (Index i = 0; i < 4; ++i) {
+        s.insert(i, i) = full(i);
+    }
+    const auto K = Scalar(2) * kron(G, d.asDiagonal(), P, otimes::identity(2));
+    const matrix<Scalar> k = K.toDenseMatrix();
+    const Eigen::CompleteOrthogonalDecomposition<matrix<Scalar>> whole(k);
+    CHECK(near(K.pseudoInverse().toDenseMatrix(), matrix<Scalar>(whole.pseudoInverse())));
+    CHECK(K.pseudoInverse().node().factors()[1].kind() == otimes::factor_kind::diagonal);
+    CHECK(K.rank() == whole.rank());
+    CHECK(near(K.singularValues(), vector<real_of<Scalar>>(k.jacobiSvd().singularValues())));
+    CHECK(K.operatorNorm() == doctest::Approx(k.jacobiSvd().singularValues()(0)));
+    const otimes::kron_svd<Scalar> svd(K);
+    CHECK(
+        near(matrix<Scalar>(svd.matrixU().toDenseMatrix() * svd.singularValues().template cast<Scalar>().asDiagonal() *
+                            svd.matrixV().toDenseMatrix().adjoint()),
+             k));
+    const auto b = random<matrix<Scalar>>(K.rows(), 2, 4);
+    CHECK(near(svd.solve(b), matrix<Scalar>(whole.solve(b))));
+    const auto R = kron(G, P, full.asDiagonal(), s);
+    const otimes::kron_qr<Scalar> qr(R);
+    const matrix<Scalar> r = R.toDenseMatrix();
+    CHECK(near(matrix<Scalar>(qr.matrixQ().toDenseMatrix() * qr.matrixR().toDenseMatrix()), r));
+    const auto c = random<matrix<Scalar>>(R.rows(), 2, 5);
+    CHECK(near(qr.solve(c), matrix<Scalar>(r.completeOrthogonalDecomposition().solve(c))));
+    CHECK_THROWS_AS(static_cast<void>(otimes::kron_qr<Scalar>(K).solve(b)), otimes::singular_error);
+    const auto S = kron(A, s);
+    CHECK(near(matrix<Scalar>(S.toDenseMatrix() * S.solve(matrix<Scalar>(b.topRows(12)))),
+               matrix<Scalar>(b.topRows(12))));
+    CHECK(S.inverse().node().factors()[1].kind() == otimes::factor_kind::diagonal);
+    const auto D = kron(definite.asDiagonal(), A, otimes::identity(2));
+    const otimes::kron_llt<Scalar> llt(D);
+    CHECK(near(matrix<Scalar>(llt.matrixL().toDenseMatrix() * llt.matrixL().toDenseMatrix().adjoint()),
+               D.toDenseMatrix()));
+    CHECK(llt.logAbsDeterminant() == doctest::Approx(D.logAbsDeterminant()));
+    const auto f = random<matrix<Scalar>>(24, 2, 6);
+    CHECK(near(matrix<Scalar>(D * llt.solve(f)), f));
+    CHECK_THROWS_AS(otimes::kron_llt<Scalar>(kron(A, P)), otimes::singular_error);
+    CHECK_THROWS_AS(otimes::kron_llt<Scalar>(kron(A, (-definite).asDiagonal())), otimes::singular_error);
+    const otimes::kron_self_adjoint_eigen<Scalar> eig(D);
+    const matrix<Scalar> v = eig.eigenvectors().toDenseMatrix();
+    CHECK(near(matrix<Scalar>(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()),
+               D.toDenseMatrix()));
+    // Sums: a diagonal has its elements as eigenvalues, whatever they are; two of them are a pencil.
+    const auto solves = [&f](const auto& sum) {
+        CHECK(near(matrix<Scalar>(sum.toDenseMatrix() * sum.solve(f)), f));
+        CHECK(sum.logAbsDeterminant() == doctest::Approx(std::log(std::abs(sum.toDenseMatrix().determinant()))));
+    };
+    solves(D + 0.5 * otimes::identity());
+    solves(otimes::kron_sum(A, definite.asDiagonal(), positive<Scalar>(2, 7)));
+    solves(otimes::kron_sum(A, full.asDiagonal(), positive<Scalar>(2, 7)));
+    const vector<Scalar> mass = definite.cwiseAbs2();
+    solves(kron(A, definite.asDiagonal(), otimes::identity(2)) + kron(A, mass.asDiagonal(), otimes::identity(2)));
+}
+
 TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = positive<Scalar>(3, 1);
     const auto B = positive<Scalar>(4, 2);
@@ -517,6 +660,8 @@ TEST_CASE("the algebra of empty matrices") {
     CHECK(kron(none, B).solve(nothing).cols() == 2);
     CHECK(kron(none, B).determinant() == 1);
     CHECK(kron(none, B).logAbsDeterminant() == 0);
+    CHECK(kron(matrix_d(0, 2), matrix_d(2, 0)).determinant() == 1);  // 0 x 0, of factors that are not square
+    CHECK(kron(matrix_d(0, 2), matrix_d(2, 0)).logAbsDeterminant() == 0);
     CHECK(otimes::kron_sum(none, B).solve(nothing).cols() == 2);  // B is not self-adjoint
     CHECK((kron(none, H) + 2 * otimes::identity()).solve(nothing).rows() == 0);
     CHECK(kron(wide, B).rank() == 0);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -207,6 +208,110 @@ TEST_CASE("no expression takes memory of the size of the product") {
         }
     }
     CHECK(refused);
+}
+
+TEST_CASE("norms and decompositions keep large factors with structure") {
+    constexpr Index n = 30000;  // as a dense matrix 7.2 GB
+    const matrix_d a = random(3, 3, 1);
+    const matrix_d A = a + a.transpose() + 6 * matrix_d::Identity(3, 3);
+    const matrix_d N = a + 3 * matrix_d::Identity(3, 3);  // not self-adjoint
+    const vector_d d = vector_d::LinSpaced(n, 1, 2), b = random<vector_d>(3 * n, 1, 2);
+    Eigen::SparseMatrix<double> S(n, n);
+    S.setIdentity();
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(n);
+    for (Index i = 0; i < n; ++i) {
+        P.indices()(i) = static_cast<int>((i + 1) % n);
+    }
+    const std::size_t bound = multiple * (bytes_of(A) + bytes_of(d) + 2 * bytes_of(b));
+    const auto within = [bound](const char* name, const auto& what) {
+        CAPTURE(name);
+        bool refused = false;
+        {
+            const support::allocation_limit limit(bound);
+            try {
+                what();
+            } catch (const std::bad_alloc&) {
+                refused = true;
+            }
+        }
+        CHECK_FALSE(refused);
+    };
+    const auto numbers = [&](const otimes::kron_expr<double>& K, double norm, double det, double largest,
+                             double least) {
+        within("norms", [&] {
+            CHECK(K.norm() == doctest::Approx(norm));
+            CHECK(K.squaredNorm() == doctest::Approx(norm * norm));
+            CHECK(K.lpNorm<1>() > norm);
+            CHECK(K.lpNorm<Eigen::Infinity>() <= norm);
+            CHECK(otimes::sum_expr<double>(K).norm() == doctest::Approx(norm));
+        });
+        within("determinants", [&] {
+            CHECK(K.logAbsDeterminant() == doctest::Approx(det));
+            CHECK(std::abs(K.determinant()) == std::numeric_limits<double>::infinity());
+        });
+        within("rank", [&] { CHECK(K.rank() == 3 * n); });
+        within("operator norm, condition", [&] {
+            CHECK(K.operatorNorm() == doctest::Approx(largest));
+            CHECK(K.conditionNumber() == doctest::Approx(largest / least));
+        });
+        within("singular values", [&] { CHECK(K.singularValues()(0) == doctest::Approx(largest)); });
+        within("solve", [&] { CHECK(distance(K * K.solve(b), b) <= 1e-12 * b.norm()); });
+        within("pseudo-inverse", [&] { CHECK(distance(K * (K.pseudoInverse() * b), b) <= 1e-12 * b.norm()); });
+        within("kron_svd",
+               [&] { CHECK(otimes::kron_svd<double>(K).singularValues().maxCoeff() == doctest::Approx(largest)); });
+        within("kron_qr", [&] { CHECK(otimes::kron_qr<double>(K).solve(b).size() == 3 * n); });
+    };
+    const double size = std::sqrt(static_cast<double>(n));
+    const double det = static_cast<double>(n) * std::log(std::abs(A.determinant()));
+    const vector_d s = A.jacobiSvd().singularValues();
+    numbers(kron(A, identity(n)), A.norm() * size, det, s(0), s(2));
+    numbers(kron(A, P), A.norm() * size, det, s(0), s(2));
+    numbers(kron(A, S), A.norm() * size, det, s(0), s(2));
+    numbers(kron(A, d.asDiagonal()), A.norm() * d.norm(), det + 3 * d.array().log().sum(), 2 * s(0), s(2));
+    const auto self_adjoint = [&](const otimes::kron_expr<double>& K) {
+        within("kron_llt", [&] { CHECK(distance(K * otimes::kron_llt<double>(K).solve(b), b) <= 1e-12 * b.norm()); });
+        within("kron_self_adjoint_eigen",
+               [&] { CHECK(otimes::kron_self_adjoint_eigen<double>(K).eigenvalues().minCoeff() > 0); });
+        within("shifted", [&] {
+            const otimes::sum_expr<double> shifted = K + 0.5 * identity();
+            CHECK(distance(shifted * shifted.solve(b), b) <= 1e-12 * b.norm());
+        });
+        within("shifted, determinant", [&] { CHECK((K + 0.5 * identity()).logAbsDeterminant() > 0); });
+    };
+    self_adjoint(kron(A, identity(n)));
+    self_adjoint(kron(A, d.asDiagonal()));
+    self_adjoint(kron(A, S));
+    for (const matrix_d& F : {A, N}) {
+        within("kron_sum with a diagonal", [&] {
+            const auto sum = otimes::kron_sum(F, d.asDiagonal());
+            CHECK(distance(sum * sum.solve(b), b) <= 1e-12 * b.norm());
+        });
+    }
+    within("low rank",
+           [&] { CHECK(kron(A, otimes::low_rank(d, d)).norm() == doctest::Approx(A.norm() * d.squaredNorm())); });
+    within("a sum with low rank", [&] {
+        CHECK((kron(A, otimes::low_rank(d, d)) + kron(A, otimes::identity(n))).norm() > A.norm() * d.squaredNorm());
+    });
+    // What a decomposition would have to form is refused, with its bytes.
+    constexpr Index m = 3000;
+    const vector_d c = random<vector_d>(m, 1, 3);
+    within("a circulant", [&] {
+        CHECK(kron(A, otimes::circulant(c)).norm() == doctest::Approx(A.norm() * c.norm() * std::sqrt(1.0 * m)));
+    });
+    try {
+        static_cast<void>(kron(A, otimes::circulant(c)).rank());
+        CHECK(false);
+    } catch (const otimes::budget_error& e) {
+        CHECK(e.least_bytes() == 8 * m * m);
+        CHECK(
+            std::string(e.what()) ==
+            "otimes: rank: factor 2, 3000 x 3000, would be formed as a dense matrix of 72000000 bytes, more than 64 "
+            "MiB "
+            "and 12 times what it stores. Identities, diagonals and permutations keep their structure; of others take "
+            "smaller factors, or iterate.");
+    }
+    CHECK_THROWS_AS(static_cast<void>(kron(A, otimes::low_rank(d, d)).operatorNorm()), otimes::budget_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::kron_sum(A, P).solve(b)), otimes::budget_error);
 }
 
 namespace {

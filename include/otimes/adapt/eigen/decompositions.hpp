@@ -11,7 +11,9 @@
 ///     det K = alpha^n * prod_k det(F_k)^(n / n_k),  n = n_1 * .. * n_N          rank K = prod_k rank F_k
 ///
 /// (Van Loan, The ubiquitous Kronecker product, 2000; Horn and Johnson, Topics in Matrix Analysis, chapter 4.)
-/// Cost: the factors' decompositions, O(n_k^3) each; solving is one or two applications of K.
+/// Cost: the factors' decompositions, O(n_k^3) each; solving is one or two applications of K. Identities, permutations and diagonals
+/// (also sparse ones) are decomposed without any work and stay what they are; others become dense, within a limit (factors.hpp).
+/// Errors: singular_error for NaN and Inf where an algorithm does not pass them on, budget_error beyond that limit.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +33,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/expr/scaled_number.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -47,16 +50,6 @@ kron_expr<Scalar> owned_kron(std::vector<dense_matrix<Scalar>> factors, const Sc
     node.set_alpha(alpha);
     node.check_extents();
     return kron_expr<Scalar>(std::move(node));
-}
-
-/// Factors as matrices.
-template <class Scalar>
-std::vector<dense_matrix<Scalar>> dense_factors(const kron_expr<Scalar>& k) {
-    std::vector<dense_matrix<Scalar>> result;
-    for (const leaf& f : k.node().factors()) {
-        result.push_back(kron_expr<Scalar>::dense_factor(f));
-    }
-    return result;
 }
 
 template <class Scalar>
@@ -106,53 +99,6 @@ dense_vector<Scalar> kron_of_vectors(const std::vector<dense_vector<Scalar>>& ve
     }
     return result;
 }
-
-/// A number as mantissa * 2^exponent, so that determinants of many factors neither overflow nor underflow on the way.
-template <class Scalar>
-class scaled_number {
-public:
-    explicit scaled_number(Scalar value) : mantissa_(value) { normalise(); }
-    void multiply(const scaled_number& other) {
-        mantissa_ = mantissa_ * other.mantissa_;
-        exponent_ += other.exponent_;
-        normalise();
-    }
-    [[nodiscard]] scaled_number power(std::int64_t n) const {
-        scaled_number result(Scalar(1));
-        scaled_number base = *this;
-        for (; n > 0; n /= 2) {
-            if (n % 2 != 0) {
-                result.multiply(base);
-            }
-            base.multiply(base);
-        }
-        return result;
-    }
-    /// Infinity or 0 where the number has no other value of its type.
-    [[nodiscard]] Scalar value() const {
-        const auto limited = static_cast<int>(std::clamp<std::int64_t>(exponent_, -100000, 100000));
-        if constexpr (detail::is_complex_scalar<Scalar>) {
-            return Scalar(std::ldexp(mantissa_.real(), limited), std::ldexp(mantissa_.imag(), limited));
-        } else {
-            return std::ldexp(mantissa_, limited);
-        }
-    }
-
-private:
-    void normalise() {
-        using real = detail::real_of<Scalar>;
-        const real size = std::abs(mantissa_);
-        if (!(size > real(0)) || !std::isfinite(size)) {
-            exponent_ = 0;
-            return;
-        }
-        const int shift = std::ilogb(size);
-        mantissa_ = mantissa_ * std::ldexp(real(1), -shift);
-        exponent_ += shift;
-    }
-    Scalar mantissa_;
-    std::int64_t exponent_ = 0;
-};
 
 }  // namespace eigen
 
@@ -261,40 +207,33 @@ public:
 
 private:
     leaf inverted(const leaf& f, std::size_t position) {
-        if (f.is_identity()) {
-            return f;
-        }
-        if (f.kind() == factor_kind::permutation) {
+        const eigen::factor_reader<Scalar> reader(f, position, "inverse");
+        if (reader.moves_only()) {
             leaf result = f;
             result.transpose();
             return result;
         }
-        const matrix_view view = f.view();
-        if (f.kind() == factor_kind::diagonal) {
-            auto kept = std::make_shared<eigen::dense_vector<Scalar>>(static_cast<Eigen::Index>(view.rows));
+        if (reader.form() == eigen::factor_form::diagonal) {
             RealScalar least = std::numeric_limits<RealScalar>::infinity();
             RealScalar most(0);
-            for (std::int64_t i = 0; i < view.rows; ++i) {
-                const Scalar d = kron_node<Scalar>::element(f, view, i, i);
+            for (const Scalar& d : reader.diagonal()) {
                 least = (std::min)(least, RealScalar(std::abs(d)));
                 most = (std::max)(most, RealScalar(std::abs(d)));
-                (*kept)(static_cast<Eigen::Index>(i)) = Scalar(1) / d;
             }
-            if (view.rows > 0 && !(least > RealScalar(0))) {
-                eigen::throw_singular("inverse", position, view.rows);
+            if (f.rows() > 0 && !(least > RealScalar(0))) {
+                eigen::throw_singular("inverse", position, f.rows());
             }
-            rcond_ = view.rows > 0 ? rcond_ * (least / most) : rcond_;
-            const void* const data = kept->data();
-            return detail::diagonal_leaf(data, view.rows, 1, std::move(kept));
+            rcond_ = f.rows() > 0 ? rcond_ * (least / most) : rcond_;
+            return eigen::owned_diagonal<Scalar>(reader.diagonal().cwiseInverse());
         }
-        const auto dense = kron_expr<Scalar>::dense_factor(f);
+        const auto dense = reader.dense();
         if (dense.rows() == 0) {
             return eigen::owned_factor<Scalar>(dense);
         }
         const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(dense);
         const RealScalar rcond = lu.rcond();
         if (!(rcond > std::numeric_limits<RealScalar>::epsilon() / RealScalar(16))) {
-            eigen::throw_singular("inverse", position, view.rows);
+            eigen::throw_singular("inverse", position, f.rows());
         }
         rcond_ *= rcond;
         const eigen::dense_matrix<Scalar> inverse = lu.inverse();
@@ -321,23 +260,43 @@ public:
         eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
         using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
-        std::vector<eigen::dense_matrix<Scalar>> lower;
-        std::vector<eigen::dense_matrix<Scalar>> inverse;
-        std::size_t position = 0;
-        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
-            ++position;
-            const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(f);
-            if (llt.info() != Eigen::Success || !(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
-                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
-                                     std::to_string(position) + ", or the scalar, is not positive definite.");
+        kron_node<Scalar> lower;
+        kron_node<Scalar> inverse;
+        eigen::for_each_factor(k, "Cholesky decomposition", [&](const eigen::factor_reader<Scalar>& f) {
+            const auto require = [&](bool definite) {
+                if (!definite || !(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
+                    throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
+                                         std::to_string(lower.factors().size() + 1) +
+                                         ", or the scalar, is not positive definite.");
+                }
+            };
+            if (f.form() == eigen::factor_form::identity) {
+                require(true);
+                lower.append(leaf::identity(f.rows()));
+                inverse.append(leaf::identity(f.rows()));
+            } else if (f.form() == eigen::factor_form::permutation) {
+                require(false);  // there is a 0 on the diagonal
+            } else if (f.form() == eigen::factor_form::diagonal) {
+                const eigen::dense_vector<real> d = f.finite_diagonal().real();
+                require(d.size() == 0 || (d.minCoeff() > real(0) && f.diagonal() == d.template cast<Scalar>()));
+                const eigen::dense_vector<Scalar> roots = d.cwiseSqrt().template cast<Scalar>();
+                lower.append(eigen::owned_diagonal<Scalar>(roots));
+                inverse.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse()));
+            } else {
+                const eigen::dense_matrix<Scalar> dense = f.finite();
+                const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(dense);
+                require(llt.info() == Eigen::Success);
+                const eigen::dense_matrix<Scalar> l = llt.matrixL();
+                inverse.append(eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(
+                    eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols()))));
+                lower.append(eigen::owned_factor<Scalar>(l));
             }
-            lower.push_back(llt.matrixL());
-            inverse.push_back(lower.back().template triangularView<Eigen::Lower>().solve(
-                eigen::dense_matrix<Scalar>::Identity(f.rows(), f.cols())));
-        }
+        });
         const Scalar root(std::sqrt(std::real(alpha)));
-        lower_ = eigen::owned_kron<Scalar>(std::move(lower), root);
-        inverse_lower_ = eigen::owned_kron<Scalar>(std::move(inverse), Scalar(1) / root);
+        lower.set_alpha(root);
+        inverse.set_alpha(Scalar(1) / root);
+        lower_ = kron_expr<Scalar>(std::move(lower));
+        inverse_lower_ = kron_expr<Scalar>(std::move(inverse));
     }
     /// L, lower triangular.
     [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
@@ -348,8 +307,12 @@ public:
             return result;
         }
         const auto n = static_cast<detail::real_of<Scalar>>(lower_.rows());
-        for (const eigen::dense_matrix<Scalar>& l : eigen::dense_factors(lower_)) {
-            result += n / static_cast<detail::real_of<Scalar>>(l.rows()) * 2 * l.diagonal().array().abs().log().sum();
+        for (const leaf& l : lower_.node().factors()) {
+            detail::real_of<Scalar> sum(0);
+            for (std::int64_t i = 0; !l.is_identity() && i < l.rows(); ++i) {
+                sum += std::log(std::abs(kron_node<Scalar>::element(l, l.view(), i, i)));
+            }
+            result += n / static_cast<detail::real_of<Scalar>>(l.rows()) * 2 * sum;
         }
         return result + 2 * n * std::log(std::abs(lower_.node().alpha()));
     }
@@ -386,17 +349,29 @@ class kron_qr {
 public:
     using Scalar = ScalarType;
     explicit kron_qr(const kron_expr<Scalar>& k) {
-        std::vector<eigen::dense_matrix<Scalar>> q;
-        std::vector<eigen::dense_matrix<Scalar>> r;
-        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
-            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(f);
-            const Eigen::Index thin = (std::min)(f.rows(), f.cols());
-            q.push_back(qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(f.rows(), thin));
-            r.push_back(
-                eigen::dense_matrix<Scalar>(qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>()));
-        }
-        q_ = eigen::owned_kron<Scalar>(std::move(q), Scalar(1));
-        r_ = eigen::owned_kron<Scalar>(std::move(r), k.node().alpha());
+        kron_node<Scalar> q;
+        kron_node<Scalar> r;
+        eigen::for_each_factor(k, "QR decomposition", [&](const eigen::factor_reader<Scalar>& f) {
+            if (f.moves_only()) {
+                q.append(f.source());
+                r.append(leaf::identity(f.rows()));
+                return;
+            }
+            if (f.form() == eigen::factor_form::diagonal) {
+                q.append(leaf::identity(f.rows()));
+                r.append(eigen::owned_diagonal<Scalar>(f.finite_diagonal()));
+                return;
+            }
+            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(f.finite());
+            const auto thin = static_cast<Eigen::Index>((std::min)(f.rows(), f.cols()));
+            q.append(eigen::owned_factor<Scalar>(
+                qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(static_cast<Eigen::Index>(f.rows()), thin)));
+            r.append(eigen::owned_factor<Scalar>(
+                eigen::dense_matrix<Scalar>(qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>())));
+        });
+        r.set_alpha(k.node().alpha());
+        q_ = kron_expr<Scalar>(std::move(q));
+        r_ = kron_expr<Scalar>(std::move(r));
     }
     [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
@@ -407,28 +382,45 @@ public:
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(q_, b.rows(), b.cols());
-        std::vector<eigen::dense_matrix<Scalar>> inverses;
-        for (const eigen::dense_matrix<Scalar>& r : eigen::dense_factors(r_)) {
+        kron_node<Scalar> inverse;
+        for (const leaf& r : r_.node().factors()) {
+            const std::size_t position = inverse.factors().size() + 1;
             if (r.rows() != r.cols()) {
-                throw shape_error("otimes: kron_qr::solve: factor " + std::to_string(inverses.size() + 1) + " is " +
+                throw shape_error("otimes: kron_qr::solve: factor " + std::to_string(position) + " is " +
                                   detail::shape_text(r.rows(), r.cols()) +
                                   ", with fewer rows than columns. For the solution of least norm write K.solve(B).");
             }
-            const auto sizes = r.diagonal().cwiseAbs();
-            using real = detail::real_of<Scalar>;
-            const real least =
-                Eigen::NumTraits<real>::epsilon() * real(r.rows()) * (r.size() == 0 ? real(0) : sizes.maxCoeff());
-            if (r_.node().alpha() == Scalar(0) || (r.size() > 0 && !(sizes.minCoeff() > least))) {
-                eigen::throw_singular("kron_qr::solve", inverses.size() + 1, r.rows());
+            if (r.is_identity() && r_.node().alpha() != Scalar(0)) {
+                inverse.append(r);
+                continue;
             }
-            inverses.push_back(r.template triangularView<Eigen::Upper>().solve(
-                eigen::dense_matrix<Scalar>::Identity(r.rows(), r.cols())));
+            const eigen::dense_vector<Scalar> diagonal = kron_expr<Scalar>(one_factor(r)).diagonal();
+            using real = detail::real_of<Scalar>;
+            const eigen::dense_vector<real> sizes = diagonal.cwiseAbs();
+            const real least =
+                Eigen::NumTraits<real>::epsilon() * real(r.rows()) * (sizes.size() == 0 ? real(0) : sizes.maxCoeff());
+            if (r_.node().alpha() == Scalar(0) || (sizes.size() > 0 && !(sizes.minCoeff() > least))) {
+                eigen::throw_singular("kron_qr::solve", position, r.rows());
+            }
+            if (r.kind() == factor_kind::diagonal) {
+                inverse.append(eigen::owned_diagonal<Scalar>(diagonal.cwiseInverse()));
+                continue;
+            }
+            const auto dense = kron_expr<Scalar>::dense_factor(r);
+            inverse.append(eigen::owned_factor<Scalar>(dense.template triangularView<Eigen::Upper>().solve(
+                eigen::dense_matrix<Scalar>::Identity(dense.rows(), dense.cols()))));
         }
+        inverse.set_alpha(Scalar(1) / r_.node().alpha());
         const result_type projected = q_.adjoint() * b.template cast<scalar>();
-        return result_type(eigen::owned_kron<Scalar>(std::move(inverses), Scalar(1) / r_.node().alpha()) * projected);
+        return result_type(kron_expr<Scalar>(std::move(inverse)) * projected);
     }
 
 private:
+    static kron_node<Scalar> one_factor(const leaf& f) {
+        kron_node<Scalar> node;
+        node.append(f);
+        return node;
+    }
     kron_expr<Scalar> q_;
     kron_expr<Scalar> r_;
 };
@@ -449,22 +441,25 @@ public:
                 ": its scalar is not real, so it is not self-adjoint. Decompose the factors alone and multiply "
                 "their eigenvalues by the scalar.");
         }
-        std::vector<eigen::dense_matrix<Scalar>> vectors;
+        kron_node<Scalar> vectors;
         std::vector<eigen::dense_vector<RealScalar>> values;
-        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
-            if (f.size() == 0) {  // Eigen's solver takes none
-                vectors.push_back(f);
-                values.emplace_back();
-                continue;
+        eigen::for_each_factor(k, "eigenvalue decomposition", [&](const eigen::factor_reader<Scalar>& f) {
+            const auto order = static_cast<Eigen::Index>(f.rows());
+            if (f.form() == eigen::factor_form::identity || f.form() == eigen::factor_form::diagonal || order == 0) {
+                vectors.append(leaf::identity(f.rows()));
+                values.push_back(f.form() == eigen::factor_form::diagonal
+                                     ? f.finite_diagonal().real().eval()
+                                     : eigen::dense_vector<RealScalar>::Ones(order).eval());
+                return;
             }
-            const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(f);
+            const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(f.finite());
             if (solver.info() != Eigen::Success) {
                 throw singular_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": no convergence.");
             }
-            vectors.push_back(solver.eigenvectors());
+            vectors.append(eigen::owned_factor<Scalar>(solver.eigenvectors()));
             values.push_back(solver.eigenvalues());
-        }
-        vectors_ = eigen::owned_kron<Scalar>(std::move(vectors), Scalar(1));
+        });
+        vectors_ = kron_expr<Scalar>(std::move(vectors));
         values_ = std::real(k.node().alpha()) * eigen::kron_of_vectors<RealScalar>(values);
     }
     [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
@@ -482,26 +477,41 @@ public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
     explicit kron_svd(const kron_expr<Scalar>& k) {
-        std::vector<eigen::dense_matrix<Scalar>> u;
-        std::vector<eigen::dense_matrix<Scalar>> v;
+        kron_node<Scalar> u;
+        kron_node<Scalar> v;
         std::vector<eigen::dense_vector<RealScalar>> values;
-        for (const eigen::dense_matrix<Scalar>& f : eigen::dense_factors(k)) {
-            if (f.size() == 0) {  // Eigen's decomposition takes none
-                u.emplace_back(f.rows(), 0);
-                v.emplace_back(f.cols(), 0);
+        eigen::for_each_factor(k, "singular values", [&](const eigen::factor_reader<Scalar>& f) {
+            const auto rows = static_cast<Eigen::Index>(f.rows());
+            if (f.moves_only()) {
+                u.append(f.source());
+                v.append(leaf::identity(f.rows()));
+                values.push_back(eigen::dense_vector<RealScalar>::Ones(rows));
+            } else if (f.form() == eigen::factor_form::diagonal) {  // U: of modulus 1
+                const eigen::dense_vector<RealScalar> sizes = f.finite_diagonal().cwiseAbs();
+                u.append(eigen::owned_diagonal<Scalar>(f.diagonal().unaryExpr([](const Scalar& d) {
+                    const RealScalar modulus = std::abs(d);
+                    return modulus > RealScalar(0) ? Scalar(d / modulus) : Scalar(1);
+                })));
+                v.append(leaf::identity(f.rows()));
+                values.push_back(sizes);
+            } else if (f.empty()) {  // Eigen's decomposition takes none
+                u.append(eigen::owned_factor<Scalar>(eigen::dense_matrix<Scalar>(rows, 0)));
+                v.append(
+                    eigen::owned_factor<Scalar>(eigen::dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), 0)));
                 values.emplace_back();
-                continue;
+            } else {
+                const Eigen::JacobiSVD<eigen::dense_matrix<Scalar>> svd(f.finite(),
+                                                                        Eigen::ComputeThinU | Eigen::ComputeThinV);
+                u.append(eigen::owned_factor<Scalar>(svd.matrixU()));
+                v.append(eigen::owned_factor<Scalar>(svd.matrixV()));
+                values.push_back(svd.singularValues());
             }
-            const Eigen::JacobiSVD<eigen::dense_matrix<Scalar>> svd(f, Eigen::ComputeThinU | Eigen::ComputeThinV);
-            u.push_back(svd.matrixU());
-            v.push_back(svd.matrixV());
-            values.push_back(svd.singularValues());
-        }
+        });
         const RealScalar size = std::abs(k.node().alpha());
         values_ = size * eigen::kron_of_vectors<RealScalar>(values);
-        u_ =
-            eigen::owned_kron<Scalar>(std::move(u), size > RealScalar(0) ? Scalar(k.node().alpha() / size) : Scalar(1));
-        v_ = eigen::owned_kron<Scalar>(std::move(v), Scalar(1));
+        u.set_alpha(size > RealScalar(0) ? Scalar(k.node().alpha() / size) : Scalar(1));
+        u_ = kron_expr<Scalar>(std::move(u));
+        v_ = kron_expr<Scalar>(std::move(v));
     }
     [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
@@ -572,94 +582,197 @@ struct algebra<kron_expr<Scalar>> {
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 
     static kron_type pseudo_inverse(const kron_type& k) {
-        std::vector<dense_matrix<Scalar>> factors;
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            if (f.size() == 0) {
-                factors.push_back(dense_matrix<Scalar>(f.cols(), f.rows()));
+        kron_node<Scalar> result;
+        for_each_factor(k, "pseudo-inverse", [&result](const factor_reader<Scalar>& f) {
+            if (f.moves_only()) {
+                leaf inverse = f.source();
+                inverse.transpose();
+                result.append(std::move(inverse));
+            } else if (f.form() == factor_form::diagonal) {
+                const real least = negligible(f.finite_diagonal().cwiseAbs());
+                result.append(owned_diagonal<Scalar>(f.diagonal().unaryExpr(
+                    [least](const Scalar& d) { return std::abs(d) > least ? Scalar(Scalar(1) / d) : Scalar(0); })));
+            } else if (f.empty()) {
+                result.append(owned_factor<Scalar>(
+                    dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), static_cast<Eigen::Index>(f.rows()))));
             } else {
-                factors.push_back(Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>>(f).pseudoInverse());
+                result.append(owned_factor<Scalar>(
+                    Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>>(f.finite()).pseudoInverse()));
             }
-        }
+        });
         const Scalar alpha = k.node().alpha();
-        return owned_kron<Scalar>(std::move(factors), alpha == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / alpha));
+        result.set_alpha(alpha == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / alpha));
+        return kron_type(std::move(result));
     }
 
     static Scalar determinant(const kron_type& k) {
         require_square(k, "determinant");
+        if (k.rows() == 0) {
+            return Scalar(1);
+        }
         if (!all_square(k)) {
             return Scalar(0);  // rank <= prod min(P, Q) < n
         }
         const std::int64_t n = k.rows();
-        scaled_number<Scalar> result = scaled_number<Scalar>(k.node().alpha()).power(n);
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            if (f.rows() == 0) {
-                return Scalar(1);
-            }
-            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f);
-            scaled_number<Scalar> det(Scalar(static_cast<real>(lu.permutationP().determinant())));
-            for (Eigen::Index i = 0; i < f.rows(); ++i) {
-                det.multiply(scaled_number<Scalar>(lu.matrixLU()(i, i)));
-            }
-            result.multiply(det.power(n / f.rows()));
-        }
+        number result = number(k.node().alpha()).power(n);
+        for_each_factor(k, "determinant", [&result, n](const factor_reader<Scalar>& f) {
+            result.multiply(determinant_of(f).power(n / f.rows()));
+        });
         return result.value();
     }
 
     static real log_abs_determinant(const kron_type& k) {
         require_square(k, "logAbsDeterminant");
-        if (!all_square(k)) {
-            return -std::numeric_limits<real>::infinity();
-        }
         if (k.rows() == 0) {
             return real(0);
         }
-        const auto n = static_cast<real>(k.rows());
-        real result = n * std::log(std::abs(k.node().alpha()));
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f);
-            result += n / static_cast<real>(f.rows()) * lu.matrixLU().diagonal().array().abs().log().sum();
+        if (!all_square(k)) {
+            return -std::numeric_limits<real>::infinity();
         }
+        const auto n = static_cast<real>(k.rows());
+        real result = n * number(k.node().alpha()).log_of_size();
+        for_each_factor(k, "logAbsDeterminant", [&result, n](const factor_reader<Scalar>& f) {
+            result += n / static_cast<real>(f.rows()) * determinant_of(f).log_of_size();
+        });
         return result;
     }
 
     /// The largest singular value: the product of the factors'.
     static real operator_norm(const kron_type& k) {
-        real result = std::abs(k.node().alpha());
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            result *= f.size() == 0 ? real(0) : Eigen::JacobiSVD<dense_matrix<Scalar>>(f).singularValues()(0);
-        }
-        return result;
+        detail::scaled_number<real> result(std::abs(k.node().alpha()));
+        for_each_factor(k, "operatorNorm", [&result](const factor_reader<Scalar>& f) {
+            const dense_vector<real> s = extreme_singular_values(f);
+            result.multiply(detail::scaled_number<real>(s.size() == 0 ? real(0) : s(0)));
+        });
+        return result.value();
     }
 
     static std::int64_t rank(const kron_type& k) {
         std::int64_t result = k.node().alpha() == Scalar(0) ? 0 : 1;
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            result *= f.size() == 0 ? 0 : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(f).rank();
-        }
+        for_each_factor(k, "rank", [&result](const factor_reader<Scalar>& f) {
+            if (f.moves_only()) {
+                result *= f.rows();
+            } else if (f.form() == factor_form::diagonal) {
+                const dense_vector<real> sizes = f.finite_diagonal().cwiseAbs();
+                result *= (sizes.array() > negligible(sizes)).count();
+            } else {
+                result *= f.empty() ? 0 : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(f.finite()).rank();
+            }
+        });
         return result;
     }
 
-    /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank.
+    /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank, 0 * K too.
     static real condition_number(const kron_type& k) {
-        real result(1);
+        detail::scaled_number<real> result(real(1));
         std::int64_t values = 1;
-        for (const dense_matrix<Scalar>& f : dense_factors(k)) {
-            if (f.size() == 0) {
-                values = 0;
-                continue;
+        bool singular = k.node().alpha() == Scalar(0);
+        for_each_factor(k, "conditionNumber", [&](const factor_reader<Scalar>& f) {
+            const dense_vector<real> s = extreme_singular_values(f);
+            values *= (std::min)(f.rows(), f.cols());
+            if (s.size() == 0) {
+                return;
             }
-            const dense_vector<real> s = Eigen::JacobiSVD<dense_matrix<Scalar>>(f).singularValues();
-            values *= s.size();
-            result *= s(0) / s(s.size() - 1);
+            singular = singular || s(1) == real(0);
+            result.multiply(detail::scaled_number<real>(s(1) == real(0) ? s(0) : s(0) / s(1)));
+        });
+        if (values < std::min<std::int64_t>(k.rows(), k.cols()) || (singular && k.rows() != 0 && k.cols() != 0)) {
+            return std::numeric_limits<real>::infinity();
         }
-        return values < std::min<std::int64_t>(k.rows(), k.cols()) ? std::numeric_limits<real>::infinity() : result;
+        return result.value();
     }
 
     static dense_vector<real> singular_values(const kron_type& k) {
-        const dense_vector<real> products = kron_svd<Scalar>(k).singularValues();
+        std::vector<dense_vector<real>> of_factors;
+        for_each_factor(k, "singularValues", [&of_factors](const factor_reader<Scalar>& f) {
+            if (f.moves_only()) {
+                of_factors.push_back(dense_vector<real>::Ones(static_cast<Eigen::Index>(f.rows())));
+            } else if (f.form() == factor_form::diagonal) {
+                of_factors.push_back(f.finite_diagonal().cwiseAbs());
+            } else if (f.empty()) {
+                of_factors.emplace_back();
+            } else {
+                of_factors.push_back(Eigen::JacobiSVD<dense_matrix<Scalar>>(f.finite()).singularValues());
+            }
+        });
+        const dense_vector<real> products = std::abs(k.node().alpha()) * kron_of_vectors<real>(of_factors);
         dense_vector<real> result = dense_vector<real>::Zero((std::min)(k.rows(), k.cols()));
         result.head(products.size()) = products;
         std::sort(result.data(), result.data() + result.size(), [](real a, real b) { return a > b; });
+        return result;
+    }
+
+private:
+    using number = detail::scaled_number<Scalar>;
+
+    /// What counts as 0 among the elements of a diagonal of these sizes, as in Eigen's decompositions that reveal a rank.
+    static real negligible(const dense_vector<real>& sizes) {
+        return sizes.size() == 0
+                   ? real(0)
+                   : Eigen::NumTraits<real>::epsilon() * static_cast<real>(sizes.size()) * sizes.maxCoeff();
+    }
+
+    /// @pre square and not empty
+    static number determinant_of(const factor_reader<Scalar>& f) {
+        if (f.form() == factor_form::identity) {
+            return number(Scalar(1));
+        }
+        number det(Scalar(1));
+        const auto multiply = [&det](const auto& diagonal) {
+            for (Eigen::Index i = 0; i < diagonal.size(); ++i) {
+                det.multiply(number(diagonal(i)));
+            }
+        };
+        if (f.form() == factor_form::diagonal) {
+            multiply(f.diagonal());
+        } else if (f.form() == factor_form::permutation) {
+            return number(Scalar(sign_of(f.source())));
+        } else {
+            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f.dense());
+            det = number(Scalar(static_cast<real>(lu.permutationP().determinant())));
+            multiply(lu.matrixLU().diagonal());
+        }
+        return det;
+    }
+    /// The sign of a permutation: each cycle of even length changes it.
+    static real sign_of(const leaf& permutation) {
+        const auto* const to = static_cast<const std::int32_t*>(permutation.view().data);
+        std::vector<bool> seen(static_cast<std::size_t>(permutation.rows()), false);
+        real sign(1);
+        for (std::size_t start = 0; start < seen.size(); ++start) {
+            for (std::size_t i = start, length = 0; !seen[i]; i = static_cast<std::size_t>(to[i]), ++length) {
+                seen[i] = true;
+                sign = length > 0 ? -sign : sign;
+            }
+        }
+        return sign;
+    }
+    /// The largest and the smallest of the min(P, Q) singular values; NaN where an element is NaN or infinite; empty as the factor.
+    static dense_vector<real> extreme_singular_values(const factor_reader<Scalar>& f) {
+        dense_vector<real> result(2);
+        if (f.empty()) {
+            return dense_vector<real>();
+        }
+        if (f.moves_only()) {
+            result.setOnes();
+            return result;
+        }
+        if (f.form() == factor_form::diagonal) {
+            const dense_vector<real> sizes = f.diagonal().cwiseAbs();
+            if (sizes.hasNaN()) {
+                result.setConstant(std::numeric_limits<real>::quiet_NaN());
+            } else {
+                result << sizes.maxCoeff(), sizes.minCoeff();
+            }
+            return result;
+        }
+        const dense_matrix<Scalar> dense = f.dense();
+        if (!dense.allFinite()) {  // Eigen's decomposition gives nothing
+            result.setConstant(std::numeric_limits<real>::quiet_NaN());
+            return result;
+        }
+        const dense_vector<real> s = Eigen::JacobiSVD<dense_matrix<Scalar>>(dense).singularValues();
+        result << s(0), s(s.size() - 1);
         return result;
     }
 };

@@ -310,6 +310,25 @@ TEST_CASE("what structured factors cost in the plan") {
     }
 }
 
+TEST_CASE("toeplitz and circulant take rows and columns of any type, and no other matrix") {
+    const matrix_d M = random(2, 2, 1), column = random(3, 1, 2), row = random(1, 4, 3);
+    const vector_d c = column, r = row.transpose();
+    const matrix_d want = kron(otimes::toeplitz(c, r)).toDenseMatrix();
+    CHECK(kron(otimes::toeplitz(column, row)).toDenseMatrix() == want);
+    CHECK(kron(otimes::toeplitz(column.transpose(), row.row(0))).toDenseMatrix() == want);
+    CHECK(kron(otimes::circulant(row)).toDenseMatrix() == kron(otimes::circulant(r)).toDenseMatrix());
+    CHECK(otimes::circulant(vector_d(0)).rows() == 0);
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::toeplitz(c, M)),
+                         "otimes: toeplitz(column, row): row is 2 x 2; it must be a vector, one row or one column.",
+                         otimes::shape_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::toeplitz(M, r)),
+                         "otimes: toeplitz(column, row): column is 2 x 2; it must be a vector, one row or one column.",
+                         otimes::shape_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::circulant(M)),
+                         "otimes: circulant(column): column is 2 x 2; it must be a vector, one row or one column.",
+                         otimes::shape_error);
+}
+
 TEST_CASE("structured factors are not made dense") {
     const Index n = 2000;  // dense: 32 MB
     const auto d = random<vector_d>(n, 1, 1);

@@ -43,17 +43,34 @@ leaf toeplitz_leaf(std::vector<Scalar> h, std::int64_t rows, std::int64_t cols) 
     return leaf::owned(std::move(kept), {origin, rows, cols, 1, -1});
 }
 
+/// @throws shape_error what is neither one row nor one column
+inline void require_vector(const char* what, std::int64_t rows, std::int64_t cols) {
+    if (rows != 1 && cols != 1) {
+        throw shape_error("otimes: " + std::string(what) + " is " + detail::shape_text(rows, cols) +
+                          "; it must be a vector, one row or one column.");
+    }
+}
+/// A row or a column as a column. @throws shape_error as require_vector
+template <class Vector>
+Eigen::Matrix<scalar_of<Vector>, Eigen::Dynamic, 1> elements_of(const char* what, const Vector& v) {
+    require_vector(what, v.rows(), v.cols());
+    using plain = Eigen::Matrix<scalar_of<Vector>, Eigen::Dynamic, Eigen::Dynamic>;
+    const plain m = v;
+    return Eigen::Map<const Eigen::Matrix<scalar_of<Vector>, Eigen::Dynamic, 1>>(m.data(), m.size());
+}
+
 }  // namespace eigen
 
 /// The Toeplitz matrix with this first column and first row: T(i, j) = column(i - j) for i >= j, row(j - i) otherwise; row(0)
 /// is not used. Stored in P + Q - 1 elements, applied like a dense matrix (2 P Q flops a fibre). The vectors are copied.
+/// @throws shape_error an argument with more than one row and more than one column
 template <class Column, class Row>
 requires(eigen::dense<Column>&& eigen::dense<Row>) [[nodiscard]] auto toeplitz(const Column& column, const Row& row) {
     using scalar = eigen::scalar_of<Column>;
     static_assert(std::is_same_v<scalar, eigen::scalar_of<Row>>,
                   "otimes: toeplitz(): the column and the row have different scalar types.");
-    const Eigen::Matrix<scalar, Eigen::Dynamic, 1> c = column;
-    const Eigen::Matrix<scalar, Eigen::Dynamic, 1> r = row;
+    const auto c = eigen::elements_of("toeplitz(column, row): column", column);
+    const auto r = eigen::elements_of("toeplitz(column, row): row", row);
     std::vector<scalar> h;
     for (Eigen::Index j = r.size(); j-- > 1;) {
         h.push_back(r(j));
@@ -65,11 +82,12 @@ requires(eigen::dense<Column>&& eigen::dense<Row>) [[nodiscard]] auto toeplitz(c
 }
 
 /// The circulant matrix with this first column: C(i, j) = column((i - j) mod n). Stored in 2 n - 1 elements.
+/// @throws shape_error an argument with more than one row and more than one column
 template <class Column>
 requires eigen::dense<Column>
 [[nodiscard]] auto circulant(const Column& column) {
     using scalar = eigen::scalar_of<Column>;
-    const Eigen::Matrix<scalar, Eigen::Dynamic, 1> c = column;
+    const auto c = eigen::elements_of("circulant(column): column", column);
     std::vector<scalar> h;
     for (Eigen::Index i = 1; i < c.size(); ++i) {
         h.push_back(c(i));

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -29,19 +31,23 @@
 namespace otimes {
 namespace detail {
 
-/// The power of two of a factor's largest element, or near it: elements over it are multiplied without overflow. 0 for zero matrices.
+/// The power of two of a factor's largest element, or near it: elements over it are multiplied without overflow. 0 for zero matrices;
+/// its inverse is a number of the type, too.
 template <class Scalar>
 std::int64_t exponent_of(const leaf& f) {
     if constexpr (!std::is_floating_point_v<real_of<Scalar>>) {
         return 0;
-    } else if (f.kind() == factor_kind::low_rank) {
-        std::int64_t sum = 0;
-        for (const leaf& part : product_factors(f)) {
-            sum += exponent_of<Scalar>(part);
-        }
-        return sum;
     } else {
-        return factor_norm<Scalar, maximum_norm>(f).exponent();
+        std::int64_t exponent = 0;
+        if (f.kind() == factor_kind::low_rank) {
+            for (const leaf& part : product_factors(f)) {
+                exponent += exponent_of<Scalar>(part);
+            }
+        } else {
+            exponent = factor_norm<Scalar, maximum_norm>(f).exponent();
+        }
+        constexpr std::int64_t most = -std::numeric_limits<real_of<Scalar>>::min_exponent;
+        return std::clamp(exponent, -most, most);
     }
 }
 template <class Scalar>
@@ -54,9 +60,19 @@ std::vector<std::int64_t> exponents_of(const factor_list& factors) {
 }
 /// An element over 2^exponent, in the type of sums.
 template <class Scalar>
-sum_of<Scalar> over(const Scalar& value, std::int64_t exponent) {
-    return exponent == 0 ? sum_of<Scalar>(value) : sum_of<Scalar>(scaled_number<Scalar>(value).value_over(exponent));
-}
+class over_power {
+public:
+    explicit over_power(std::int64_t exponent) {
+        if constexpr (std::is_floating_point_v<real>) {
+            inverse_ = std::ldexp(real(1), static_cast<int>(-exponent));
+        }
+    }
+    sum_of<Scalar> operator()(const Scalar& value) const { return sum_of<Scalar>(value) * inverse_; }
+
+private:
+    using real = real_of<sum_of<Scalar>>;
+    real inverse_ = real(1);
+};
 
 /// tr(f^H g) for factors of equal shapes, with their exponent_of.
 template <class Scalar>
@@ -69,21 +85,21 @@ scaled_number<sum_of<Scalar>> inner_product(const leaf& f, std::int64_t exponent
             return scaled_number<sum_type>(sum_type(norm.value_over(norm.exponent())), norm.exponent()).power(2);
         }
     }
+    const over_power<Scalar> scaled_f(exponent_f);
+    const over_power<Scalar> scaled_g(exponent_g);
     sum_type sum(0);
     const auto with_exponent = [&] { return scaled_number<sum_type>(sum, exponent_f + exponent_g); };
     const matrix_view of_f = f.view();
     const matrix_view of_g = g.view();
     if (has_few_elements(f) && g.kind() != factor_kind::callback) {
         for_each_stored<Scalar>(f, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum +
-                  conjugate_of(over(value, exponent_f)) * over(kron_node<Scalar>::element(g, of_g, i, j), exponent_g);
+            sum = sum + conjugate_of(scaled_f(value)) * scaled_g(kron_node<Scalar>::element(g, of_g, i, j));
         });
         return with_exponent();
     }
     if (has_few_elements(g) && f.kind() != factor_kind::callback) {
         for_each_stored<Scalar>(g, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum +
-                  conjugate_of(over(kron_node<Scalar>::element(f, of_f, i, j), exponent_f)) * over(value, exponent_g);
+            sum = sum + conjugate_of(scaled_f(kron_node<Scalar>::element(f, of_f, i, j))) * scaled_g(value);
         });
         return with_exponent();
     }
@@ -93,7 +109,7 @@ scaled_number<sum_of<Scalar>> inner_product(const leaf& f, std::int64_t exponent
         write_column<Scalar>(f, j, first);
         write_column<Scalar>(g, j, second);
         for (std::size_t i = 0; i < first.size(); ++i) {
-            sum = sum + conjugate_of(over(first[i], exponent_f)) * over(second[i], exponent_g);
+            sum = sum + conjugate_of(scaled_f(first[i])) * scaled_g(second[i]);
         }
     }
     return with_exponent();
@@ -204,18 +220,19 @@ bool inner_product(const measured_term<Scalar>& a, const measured_term<Scalar>& 
         return true;
     }
     const auto by_elements = [](const measured_term<Scalar>& few, const measured_term<Scalar>& other, bool conjugated) {
-        const std::int64_t exponent = few.exponents[0];
-        std::int64_t sum_of_exponents = exponent;
+        const over_power<Scalar> scaled(few.exponents[0]);
+        std::vector<over_power<Scalar>> scaled_others;
+        std::int64_t exponent = few.exponents[0];
         for (const std::int64_t e : other.exponents) {
-            sum_of_exponents += e;
+            scaled_others.emplace_back(e);
+            exponent += e;
         }
-        const auto element = [&other](std::int64_t i, std::int64_t j) {
+        const auto element = [&](std::int64_t i, std::int64_t j) {
             sum_type value(1);
-            for (std::size_t k = other.exponents.size(); k-- > 0;) {
+            for (std::size_t k = scaled_others.size(); k-- > 0;) {
                 const leaf& f = other.node.factors()[k];
                 const matrix_view view = f.view();
-                value =
-                    over(kron_node<Scalar>::element(f, view, i % view.rows, j % view.cols), other.exponents[k]) * value;
+                value = scaled_others[k](kron_node<Scalar>::element(f, view, i % view.rows, j % view.cols)) * value;
                 i /= view.rows;
                 j /= view.cols;
             }
@@ -223,9 +240,9 @@ bool inner_product(const measured_term<Scalar>& a, const measured_term<Scalar>& 
         };
         sum_type sum(0);
         for_each_stored<Scalar>(few.node.factors()[0], [&](std::int64_t i, std::int64_t j, const Scalar& value) {
-            sum = sum + conjugate_of(over(value, exponent)) * element(i, j);
+            sum = sum + conjugate_of(scaled(value)) * element(i, j);
         });
-        return scaled_number<sum_type>(conjugated ? conjugate_of(sum) : sum, sum_of_exponents);
+        return scaled_number<sum_type>(conjugated ? conjugate_of(sum) : sum, exponent);
     };
     const auto is_few = [](const measured_term<Scalar>& term) {
         return term.node.factors().size() == 1 && has_few_elements(term.node.factors()[0]);

@@ -463,6 +463,84 @@ TEST_CASE("mixed-product: never more flops than one after the other, each in its
     CHECK(formed > 10);
 }
 
+TEST_CASE("factors with structure: the least flops of all orders") {
+    int reordered = 0;
+    for (int n = 0; n < 200; ++n) {
+        CAPTURE(n);
+        generator g(static_cast<std::uint64_t>(n) + 3000);
+        struct part {
+            std::int64_t p, q;
+            std::int64_t flops;  // for one fibre
+        };
+        std::vector<part> parts;
+        otimes::kron_expr<residue> K;
+        matrix dense = matrix::Constant(1, 1, residue(1));
+        bool own_step = false;
+        for (Index k = 0, count = g.pick(2, 4); k < count; ++k) {
+            const Index kind = g.pick(0, 3);
+            const Index p = g.pick(1, 5);
+            const Index q = kind == 2 ? p : g.pick(1, 5);
+            own_step = own_step || kind != 0;
+            matrix f = g.entries(p, q);
+            std::int64_t flops = 2 * p * q;
+            if (kind == 0) {
+                K = kron(K, matrix(f));
+            } else if (kind == 1) {
+                Eigen::SparseMatrix<residue> s(p, q);
+                for (Index i = 0; i < p; ++i) {
+                    for (Index j = 0; j < q; ++j) {
+                        if (g.pick(0, 2) == 0) {
+                            s.insert(i, j) = f(i, j);
+                        } else {
+                            f(i, j) = residue(0);
+                        }
+                    }
+                }
+                flops = 2 * s.nonZeros();
+                K = kron(K, std::move(s));
+            } else if (kind == 2) {
+                const vector d = f.col(0);
+                f = matrix::Zero(p, p);
+                f.diagonal() = d;
+                flops = p;
+                K = kron(K, Eigen::DiagonalMatrix<residue, Eigen::Dynamic>(d));
+            } else {
+                const matrix u = g.entries(p, 1);
+                const matrix v = g.entries(q, 1);
+                f = product(u, matrix(v.transpose()));
+                flops = -1;
+                K = kron(K, otimes::low_rank(matrix(u), matrix(v)));
+            }
+            parts.push_back({p, q, flops});
+            dense = dense_kron(dense, f);
+        }
+        const matrix X = g.entries(g.pick(1, 3), dense.rows());
+        CHECK(matrix(X * K) == product(X, dense));
+        if (!own_step || std::any_of(parts.begin(), parts.end(), [](const part& f) { return f.flops < 0; })) {
+            continue;  // dense factors alone are the planner's, products of factors have a test of their own
+        }
+        std::vector<std::size_t> order(parts.size());
+        for (std::size_t k = 0; k < order.size(); ++k) {
+            order[k] = k;
+        }
+        std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+        std::int64_t written = -1;
+        do {
+            std::int64_t total = 0;
+            std::int64_t elements = X.size();
+            for (const std::size_t k : order) {
+                total += elements / parts[k].p * parts[k].flops;
+                elements = elements / parts[k].p * parts[k].q;
+            }
+            least = std::min(least, total);
+            written = written < 0 ? total : written;
+        } while (std::next_permutation(order.begin(), order.end()));
+        CHECK(flops_of(X * K) == least);
+        reordered += least < written ? 1 : 0;
+    }
+    CHECK(reordered > 20);
+}
+
 TEST_CASE("kron-identity-split: kron(A, I) * kron(I, B) is kron(A, B), and rewriting it again changes nothing") {
     generator g(5);
     const matrix A = g.entries(3, 4);

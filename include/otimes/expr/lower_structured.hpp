@@ -41,23 +41,32 @@ inline mode_parts parts_along(const leaf& factor, bool from_left, std::int32_t p
 /// them in the fused kernels. Measured, see docs/algebra/structured_factors.md.
 inline constexpr std::int64_t least_triangle = 32;
 
-/// Multiply-adds of a factor for one fibre; a multiplication alone counts half.
-inline double fibre_cost(const leaf& f) {
+/// Is it applied as a triangle, not unfolded?
+inline bool keeps_triangle(const leaf& f) {
+    return f.kind() == factor_kind::triangular && (std::min)(f.rows(), f.cols()) >= least_triangle;
+}
+
+/// Multiply-adds of a factor for one fibre; a multiplication alone counts half, or three quarters between complex numbers.
+inline double fibre_cost(const leaf& f, double multiplication = 0.5) {
     const matrix_view view = f.view();
     switch (f.kind()) {
         case factor_kind::identity:
         case factor_kind::permutation: return 0;
-        case factor_kind::diagonal: return 0.5 * static_cast<double>(view.rows);
+        case factor_kind::diagonal: return multiplication * static_cast<double>(view.rows);
         case factor_kind::low_rank: {
             double cost = 0;
             for (const leaf& part : product_factors(f)) {
-                cost += fibre_cost(part);
+                cost += fibre_cost(part, multiplication);
             }
             return cost;
         }
         case factor_kind::sparse:
             return static_cast<double>(static_cast<const sparse_operand*>(view.data)->elements().stored());
-        case factor_kind::triangular: return static_cast<double>(triangle_size(view.rows, view.cols, f.part()));
+        case factor_kind::triangular:
+            if (keeps_triangle(f)) {
+                return static_cast<double>(triangle_size(view.rows, view.cols, f.part()));
+            }
+            [[fallthrough]];
         default: return static_cast<double>(view.rows) * static_cast<double>(view.cols);
     }
 }
@@ -68,45 +77,75 @@ struct chain_order {
     std::vector<std::size_t> steps;
 };
 
-/// The cheapest interleaving of the modes' factors, each mode's in their order: a dynamic program over how many of each mode
-/// are done. Beyond 4096 such states: the first factor of every mode, then the second of every mode, and so on, which is how
-/// the operators of a product are applied one after the other.
-inline chain_order cheapest_interleaving(const std::vector<mode_parts>& modes, double others) {
+/// Extent of a mode of which `done` factors have been applied. 1 without factors: it counts among the others.
+inline double extent_after(const mode_parts& m, std::size_t done) {
+    if (m.parts.empty()) {
+        return 1.0;
+    }
+    const leaf& f = m.parts[done == 0 ? 0 : done - 1];
+    return static_cast<double>((done == 0) == m.from_left ? f.cols() : f.rows());
+}
+
+/// Fibres along mode m when `done` says how far the modes are. `others`: extents of what has no factor, and of identities.
+inline double fibres_along(const std::vector<mode_parts>& modes, double others, const std::vector<std::size_t>& done,
+                           std::size_t m) {
+    double count = others;
+    for (std::size_t k = 0; k < modes.size(); ++k) {
+        count *= k == m ? 1.0 : extent_after(modes[k], done[k]);
+    }
+    return count;
+}
+
+/// The first factor of every mode, then the second of every mode, and so on, which is how the operators of a product are
+/// applied one after the other. `sorted`: each round in the order of least multiply-adds, which is the best of all orders
+/// where no mode has a second factor; else as the modes stand.
+///
+/// With K fibres and c multiply-adds for one, a before b takes K (ca / Pa + Qa / Pa * cb / Pb), so a goes first exactly when
+/// (Pa - Qa) / ca > (Pb - Qb) / cb: planning::contracts_before, where a factor need not cost P Q. Ties keep the order given.
+inline chain_order in_rounds(const std::vector<mode_parts>& modes, double others, double multiplication, bool sorted) {
+    chain_order result;
+    std::vector<std::size_t> done(modes.size(), 0);
+    std::vector<double> gain(modes.size(), 0.0);
+    for (std::size_t round = 0;; ++round) {
+        std::vector<std::size_t> order;
+        for (std::size_t m = 0; m < modes.size(); ++m) {
+            if (round < modes[m].parts.size()) {
+                order.push_back(m);
+                const double shrinks = extent_after(modes[m], round) - extent_after(modes[m], round + 1);
+                // Something for nothing is infinitely good or bad; a permutation changes nothing and goes in between.
+                gain[m] = shrinks == 0.0 ? 0.0 : shrinks / fibre_cost(modes[m].parts[round], multiplication);
+            }
+        }
+        if (order.empty()) {
+            return result;
+        }
+        if (sorted) {
+            std::stable_sort(order.begin(), order.end(),
+                             [&](std::size_t a, std::size_t b) { return gain[a] > gain[b]; });
+        }
+        for (const std::size_t m : order) {
+            result.cost += fibres_along(modes, others, done, m) * fibre_cost(modes[m].parts[round], multiplication);
+            result.steps.push_back(m);
+            ++done[m];
+        }
+    }
+}
+
+/// The cheapest interleaving of the modes' factors, each mode's in their order. One factor for each mode are sorted; else a
+/// dynamic program over how many of each mode are done. Beyond 4096 such states: in_rounds.
+inline chain_order cheapest_interleaving(const std::vector<mode_parts>& modes, double others,
+                                         double multiplication = 0.5) {
     std::size_t states = 1;
     std::size_t longest = 0;
     for (const mode_parts& m : modes) {
         states = states > 4096 ? states : states * (m.parts.size() + 1);
         longest = (std::max)(longest, m.parts.size());
     }
-    const auto extent = [](const mode_parts& m, std::size_t done) {
-        if (m.parts.empty()) {
-            return 1.0;
-        }
-        const leaf& f = m.parts[done == 0 ? 0 : done - 1];
-        return static_cast<double>((done == 0) == m.from_left ? f.cols() : f.rows());
-    };
-    // Fibres along mode m when `done` says how far the modes are. A mode without factors counts in `others`, or is an identity.
-    const auto fibres = [&](const std::vector<std::size_t>& done, std::size_t m) {
-        double count = others;
-        for (std::size_t k = 0; k < modes.size(); ++k) {
-            count *= k == m ? 1.0 : extent(modes[k], done[k]);
-        }
-        return count;
-    };
+    if (states > 4096 || longest <= 1) {
+        return in_rounds(modes, others, multiplication, /*sorted=*/true);
+    }
     chain_order result;
     std::vector<std::size_t> done(modes.size(), 0);
-    if (states > 4096) {
-        for (std::size_t round = 0; round < longest; ++round) {
-            for (std::size_t m = 0; m < modes.size(); ++m) {
-                if (round < modes[m].parts.size()) {
-                    result.cost += fibres(done, m) * fibre_cost(modes[m].parts[round]);
-                    result.steps.push_back(m);
-                    ++done[m];
-                }
-            }
-        }
-        return result;
-    }
     std::vector<double> cost(states, (std::numeric_limits<double>::infinity)());
     std::vector<std::size_t> by(states, modes.size());
     cost[0] = 0;
@@ -119,7 +158,8 @@ inline chain_order cheapest_interleaving(const std::vector<mode_parts>& modes, d
         std::size_t weight = 1;
         for (std::size_t m = 0; m < modes.size(); ++m) {
             if (done[m] < modes[m].parts.size()) {
-                const double next = cost[state] + fibres(done, m) * fibre_cost(modes[m].parts[done[m]]);
+                const double next = cost[state] + fibres_along(modes, others, done, m) *
+                                                      fibre_cost(modes[m].parts[done[m]], multiplication);
                 if (next < cost[state + weight]) {
                     cost[state + weight] = next;
                     by[state + weight] = m;
@@ -185,22 +225,36 @@ public:
         return write_parts(current, type, one, others);
     }
 
-    /// The steps of all factors of a product, in the order of least flops. False where no factor is a product of factors.
+    /// The steps of all factors of a product, in the order of least flops. The planner orders dense factors; here is what it
+    /// cannot move: factors that run in a step of their own, and products of factors. False, and nothing is written, where there
+    /// are none, or where no order takes less than the one that is written.
     bool add_all(const product_operands& node, dtype type, std::int32_t& current) {
-        const auto is_product = [](const leaf& f) { return f.kind() == factor_kind::low_rank; };
-        if (std::none_of(node.left.begin(), node.left.end(), is_product) &&
-            std::none_of(node.right.begin(), node.right.end(), is_product)) {
+        bool products = false;
+        bool moves = false;
+        std::size_t applied = 0;
+        for (const factor_list* list : {&node.left, &node.right}) {
+            for (const leaf& f : *list) {
+                products = products || f.kind() == factor_kind::low_rank;
+                moves = moves || has_its_own_step(f);
+                applied += f.is_identity() ? 0u : 1u;
+            }
+        }
+        if (!products && (!moves || applied < 2)) {
             return false;
         }
         std::vector<detail::mode_parts> modes;
         double others = detail::is_complex_scalar<Scalar> && !is_complex(type) ? 2 : 1;
+        bool identity_runs = false;
         const auto add_side = [&](const factor_list& factors, bool has, bool from_left, std::int64_t extent) {
             if (!has || factors.empty()) {
                 others *= static_cast<double>(extent);
                 modes.push_back({{}, from_left, static_cast<std::int32_t>(modes.size())});
                 return;
             }
+            bool after_identity = false;
             for (const leaf& factor : factors) {
+                identity_runs = identity_runs || (after_identity && factor.is_identity());
+                after_identity = factor.is_identity();
                 modes.push_back(detail::parts_along(factor, from_left, static_cast<std::int32_t>(modes.size())));
                 others *= modes.back().parts.empty() ? static_cast<double>(factor.rows()) : 1.0;
             }
@@ -208,14 +262,39 @@ public:
         const matrix_view x = node.x.view();
         add_side(node.left, node.has_left, true, x.rows);
         add_side(node.right, node.has_right, false, x.cols);
+        if (!products) {
+            const double multiplication = multiplication_of(type);
+            const double written = detail::in_rounds(modes, others, multiplication, /*sorted=*/false).cost;
+            const double best = detail::cheapest_interleaving(modes, others, multiplication).cost;
+            if (!(best < written * (1 - 1e-12))) {  // sums of large doubles round: that is a tie
+                return false;
+            }
+        }
+        if (identity_runs) {
+            program_.rewritten.add(rewrite::identity_runs_merged);  // by the planner, as neighbours
+        }
         current = write_parts(current, type, modes, others);
         return true;
     }
 
 private:
+    /// Factors that the planner leaves where they stand.
+    static bool has_its_own_step(const leaf& f) {
+        switch (f.kind()) {
+            case factor_kind::diagonal:
+            case factor_kind::permutation:
+            case factor_kind::sparse:
+            case factor_kind::callback: return true;
+            default: return detail::keeps_triangle(f);
+        }
+    }
+    /// A multiplication in multiply-adds: 1 flop of 2, complex 6 of 8.
+    static double multiplication_of(dtype type) { return is_complex(type) ? 0.75 : 0.5; }
+
     /// Multiplies neighbours out where that lowers the flops of the whole chain, and writes the steps that are left.
     std::int32_t write_parts(std::int32_t current, dtype type, std::vector<detail::mode_parts>& modes, double others) {
-        detail::chain_order best = detail::cheapest_interleaving(modes, others);
+        const double multiplication = multiplication_of(type);
+        detail::chain_order best = detail::cheapest_interleaving(modes, others, multiplication);
         for (bool merged = true; merged;) {
             merged = false;
             for (detail::mode_parts& m : modes) {
@@ -230,7 +309,7 @@ private:
                     const std::vector<leaf> before = m.parts;
                     m.parts[k] = detail::shape_of_product(f, g);
                     m.parts.erase(m.parts.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-                    detail::chain_order tried = detail::cheapest_interleaving(modes, others);
+                    detail::chain_order tried = detail::cheapest_interleaving(modes, others, multiplication);
                     if (tried.cost + forming < best.cost || (forming == 0 && tried.cost <= best.cost)) {
                         m.parts[k] = formed(f, g, forming);
                         best = std::move(tried);
@@ -272,7 +351,7 @@ private:
                                 std::int32_t position) {
         const matrix_view f = factor.view();
         if (factor.kind() == factor_kind::self_adjoint ||
-            (factor.kind() == factor_kind::triangular && (std::min)(f.rows, f.cols) < detail::least_triangle)) {
+            (factor.kind() == factor_kind::triangular && !detail::keeps_triangle(factor))) {
             const leaf whole = unfolded(factor, f);
             const matrix_view w = whole.view();
             const std::int32_t matrix = low_.describe_factor(whole, w, from_left);

@@ -37,8 +37,8 @@ struct product_operands;  // product.hpp
 /// Writes the steps of a factor with structure; see program_writer::add_factor.
 using lower_structured_function = std::int32_t (*)(program_writer&, std::int32_t current, dtype type,
                                                    const leaf& factor, bool from_left, std::int32_t position);
-/// Writes all steps of a product that has products of factors, in the order of least flops. False where it has none; nothing is
-/// written then.
+/// Writes all steps of a product that has products of factors, or factors that run in steps of their own, in the order of least
+/// flops. False where that is the order of the factors as they stand; nothing is written then.
 using lower_chain_function = bool (*)(program_writer&, const product_operands& node, dtype type, std::int32_t& current);
 
 /// What lowering calls for factors with structure.

@@ -623,6 +623,108 @@ TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, OTIMES_REAL_AND_COMP
     CHECK(near(otimes::nearest_kron(sparse, 3, 2).toDenseMatrix(), nearest.toDenseMatrix()));
 }
 
+TEST_CASE_TEMPLATE("the nearest Kronecker product is the nearest", Scalar, float, double, std::complex<float>,
+                   std::complex<double>) {
+    using real = typename Eigen::NumTraits<Scalar>::Real;
+    const double rounding = std::numeric_limits<real>::epsilon();
+    // The distance is that of the best matrix of rank one, as the SVD of the rearranged matrix has it; a may be scaled by a
+    // power of two that squares of its elements do not survive.
+    const auto check = [&](const matrix<Scalar>& a, Index rows, Index cols, int exponent = 0) {
+        CAPTURE(rows);
+        CAPTURE(cols);
+        CAPTURE(exponent);
+        const Index r = a.rows() / rows, c = a.cols() / cols;
+        matrix<std::complex<double>> blocks(rows * cols, r * c);
+        for (Index i = 0; i < a.rows(); ++i) {
+            for (Index j = 0; j < a.cols(); ++j) {
+                blocks(i / r + j / c * rows, i % r + j % c * r) = std::complex<double>(a(i, j));
+            }
+        }
+        const Eigen::VectorXd s = blocks.jacobiSvd().singularValues();
+        const double best = s.tail(s.size() - 1).norm();
+        const matrix<Scalar> scaled = a * std::ldexp(real(1), exponent);
+        Eigen::SparseMatrix<Scalar> sparse(a.rows(),
+                                           a.cols());  // sparseView() drops complex numbers whose squares vanish
+        for (Index j = 0; j < a.cols(); ++j) {
+            for (Index i = 0; i < a.rows(); ++i) {
+                if (scaled(i, j) != Scalar(0)) {
+                    sparse.insert(i, j) = scaled(i, j);
+                }
+            }
+        }
+        const matrix<Scalar> dense =
+            otimes::nearest_kron(scaled, rows, cols).toDenseMatrix() * std::ldexp(real(1), -exponent);
+        const matrix<Scalar> of_sparse =
+            otimes::nearest_kron(sparse, rows, cols).toDenseMatrix() * std::ldexp(real(1), -exponent);
+        for (const matrix<Scalar>* k : {&dense, &of_sparse}) {
+            const double distance = (*k - a).template cast<std::complex<double>>().norm();
+            CHECK(std::abs(distance - best) <= 200 * rounding * s.norm());
+        }
+    };
+    const auto zeros = [](Index rows, Index cols) { return matrix<Scalar>(matrix<Scalar>::Zero(rows, cols)); };
+    const auto unit = [](Index n) { return matrix<Scalar>(matrix<Scalar>::Identity(n, n)); };
+    const auto formed = [](const auto& f, const auto& g) { return matrix<Scalar>(kron(f, g).toDenseMatrix()); };
+    // Every block is a multiple of I or of T: those of the diagonal, the largest, know nothing of T.
+    for (const Index n : {2, 3, 5}) {
+        matrix<Scalar> T = zeros(n, n);
+        for (Index i = 0; i + 1 < n; ++i) {
+            T(i, i + 1) = T(i + 1, i) = Scalar(-1);
+        }
+        const matrix<Scalar> laplace = formed(unit(n), unit(n)) * Scalar(1.2f) + formed(T, T);
+        const int far = std::numeric_limits<real>::max_exponent * 5 / 8;
+        for (const int exponent : {0, far, -far}) {
+            check(laplace, n, n, exponent);
+            check(formed(T, unit(n)) + formed(unit(n), T), n, n, exponent);  // two equal singular values
+            check(random<matrix<Scalar>>(n * 2, n * 3, 5), n, 3, exponent);
+        }
+        const real most = (std::numeric_limits<real>::max)() / 2;
+        const matrix<Scalar> large = matrix<Scalar>::Constant(n * n, n * n, most);
+        CHECK(near(otimes::nearest_kron(large, n, n).toDenseMatrix() / most, matrix<Scalar>::Ones(n * n, n * n),
+                   100 * rounding));
+    }
+    // Unit matrices in rearranged form: all singular values are equal, or some are.
+    matrix<Scalar> swap = zeros(9, 9);
+    for (Index i = 0; i < 9; ++i) {
+        swap(i, i % 3 * 3 + i / 3) = Scalar(1);
+    }
+    check(swap, 3, 3);
+    swap(0, 0) = Scalar(0);
+    check(swap, 3, 3);
+    swap(4, 4) = Scalar(2);
+    check(swap, 3, 3);
+    check(zeros(4, 6), 2, 3);
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        support::random_stream stream(seed);
+        const auto rows = static_cast<Index>(stream.integer(1, 4)), cols = static_cast<Index>(stream.integer(1, 4));
+        const auto r = static_cast<Index>(stream.integer(1, 5)), c = static_cast<Index>(stream.integer(1, 5));
+        matrix<Scalar> a = random<matrix<Scalar>>(rows * r, cols * c, seed);
+        check(a, rows, cols);
+        // Mostly zeros, all of them of one size.
+        for (Index k = 0; k < a.size(); ++k) {
+            a.data()[k] = stream.integer(0, 3) == 0 ? Scalar(stream.integer(0, 1) == 0 ? 1 : -1) : Scalar(0);
+        }
+        check(a, rows, cols);
+        // Two or three terms of orthogonal factors, of sizes that differ little.
+        if (rows * cols >= 3 && r * c >= 3) {
+            a = zeros(rows * r, cols * c);
+            for (Index k = 0; k < 3; ++k) {
+                matrix<Scalar> f = zeros(rows, cols), g = zeros(r, c);
+                f.data()[k] = Scalar(static_cast<real>(1) + static_cast<real>(k) * real(0.01));
+                g.data()[(k + 1) % 3] = Scalar(1);
+                a += formed(f, g);
+            }
+            check(a, rows, cols);
+        }
+    }
+    // More vectors than one space holds.
+    check(random<matrix<Scalar>>(48, 48, 77), 6, 8);
+    // Nothing is nearest to what is not finite.
+    matrix<Scalar> infinite = unit(4);
+    infinite(1, 2) = Scalar(std::numeric_limits<real>::infinity());
+    CHECK(std::isnan(std::abs(otimes::nearest_kron(infinite, 2, 2).toDenseMatrix()(0, 0))));
+    CHECK(otimes::nearest_kron(zeros(0, 4), 2, 2).rows() == 0);
+}
+
 TEST_CASE("errors of the algebra") {
     const matrix_d A = random(3, 3, 1), R = random(2, 3, 2);
     const matrix_d zero = matrix_d::Zero(2, 2);

@@ -334,6 +334,14 @@ TEST_CASE("each rule by itself: the value, the flops, the identifier in explain"
     check_rule(rewrite::kron_identity_split, split, dense_kron(A, dense_kron(matrix::Identity(2, 2), B)),
                2 * 2 * cost_ab);
     CHECK(flops_of(g.entries(3, 16) * split) == flops_of(g.entries(3, 16) * kron(A, identity(2), B)));
+    // Where the identities fit as they are, nothing needs to be cut.
+    const operators absorbed = kron(A, identity(4)) * kron(identity(3), B);
+    CHECK(absorbed.as_kron().factor_count() == 2);
+    check_rule(rewrite::kron_identity_split, absorbed, ab, 2 * cost_ab);
+    CHECK_FALSE(program_of(g.entries(3, 8) * (kron(A, B) * kron(C, g.entries(2, 3))))
+                    .rewritten.holds(rewrite::kron_identity_split));
+    CHECK_FALSE(program_of(g.entries(3, 8) * (kron(A, identity(4)) * kron(C, identity(4))))
+                    .rewritten.holds(rewrite::kron_identity_split));
     const operators shifted = kron(S, S) + otimes::scaled_identity<residue>{residue(2)};
     check_rule(rewrite::identity_term_split, shifted, matrix(dense_kron(S, S) + residue(2) * matrix::Identity(16, 16)),
                least_flops(3, {{4, 4}, {4, 4}}));

@@ -4,7 +4,7 @@
 /// (tests/laws/rewriting.cpp, docs/algebra.md):
 ///
 ///     mixed-product         kron(A, B) * kron(C, D) = kron(A C, B D)     where cols(A) = rows(C), cols(B) = rows(D)
-///     kron-identity-split   an identity is split so that mixed-product fits: kron(A, I) * kron(I, B) = kron(A, B)
+///     kron-identity-split   an identity is absorbed, cut first if it is too long: kron(A, I) * kron(I, B) = kron(A, B)
 ///     identity-runs-merged  neighbouring identities are one, where mixed-product fits only so
 ///     scalar-gathered       (a K) * (b L) = (a b) (K * L)
 ///     applied-in-sequence   otherwise the operators are applied one after the other
@@ -72,6 +72,9 @@ bool mixed_factors(const factor_list& a, const factor_list& b, kron_node<Scalar>
         if (inner == outer) {
             if (left.is_identity() || right.is_identity()) {
                 product.append(left.is_identity() ? right : left);
+                if (left.is_identity() != right.is_identity()) {
+                    product.rewritten().add(rewrite::kron_identity_split);
+                }
             } else {
                 product.append(product_leaf(left, right));
             }

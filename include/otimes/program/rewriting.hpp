@@ -21,7 +21,7 @@ enum class rewrite : std::uint8_t {
     scalar_gathered,        ///< a K (b L) = (a b) (K L)
     equal_terms_merged,     ///< a K + b K = (a + b) K
     identity_runs_merged,   ///< kron(I, I) = I: neighbouring identities are one index
-    kron_identity_split,    ///< an identity is split so that mixed_product fits: kron(A, I) * kron(I, B) = kron(A, B)
+    kron_identity_split,    ///< an identity is absorbed, cut first if too long: kron(A, I) * kron(I, B) = kron(A, B)
     identity_term_split,    ///< kron(A, B) + s I = kron(A, B) + s kron(I, I)
     mixed_product,          ///< kron(A, B) * kron(C, D) = kron(A C, B D)
     applied_in_sequence,    ///< a product of operators whose factors do not fit: one after the other

@@ -5,6 +5,8 @@
 #include <complex>
 #include <vector>
 
+#include <Eigen/SparseCore>
+
 #include "adapt/helpers.hpp"
 
 using namespace adapt;
@@ -337,4 +339,44 @@ TEST_CASE("operands that run backwards over the destination") {
     const auto p = otimes::make_plan(block, K * Z);
     CHECK_THROWS_AS(p.run(block, K * R), otimes::alias_error);
     CHECK((Y == y));
+}
+
+TEST_CASE("the elements of a sparse matrix beside a kron") {
+    const matrix_d F = random(3, 3, 61);
+    const vector_d x = random<vector_d>(3, 1, 62);
+    Eigen::SparseMatrix<double> S(3, 3);
+    S.insert(0, 1) = 1.5;
+    S.insert(1, 0) = 2;
+    S.insert(2, 2) = -3;
+    S.makeCompressed();
+    Eigen::Map<vector_d> values(S.valuePtr(), 3);
+    const vector_d before = values;
+    const auto refill = [&] { values = before; };
+    const matrix_d s = S;
+    const auto fx = times(F, matrix_d(x));
+    values = (S * kron(F)) * x;
+    CHECK(support::close(vector_d(values), times(s, fx), 6));
+    refill();
+    values = (S * kron(F) * S.transpose() + otimes::identity()) * x;
+    CHECK(support::close(vector_d(values),
+                         plus(times(s, times(F, times(matrix_d(s.transpose()), matrix_d(x)))), matrix_d(x)), 9));
+    refill();
+    values = (kron(F) * S) * x;
+    CHECK(support::close(vector_d(values), times(F, times(s, matrix_d(x))), 6));
+    refill();
+    values = ((2.0 * S) * kron(F)) * x;  // an expression does not tell where its elements are
+    CHECK(support::close(vector_d(values), scaled(2.0, times(s, fx)), 6));
+    refill();
+    values = (S.leftCols(3) * kron(F)) * x;
+    CHECK(support::close(vector_d(values), times(s, fx), 6));
+    // A sparse matrix with gaps: the elements of the last column lie behind as many places as it has elements.
+    Eigen::SparseMatrix<double> gaps(3, 3);
+    gaps.reserve(Eigen::VectorXi::Constant(3, 4));
+    gaps.insert(0, 1) = 1.5;
+    gaps.insert(1, 0) = 2;
+    gaps.insert(2, 2) = -3;
+    REQUIRE_FALSE(gaps.isCompressed());
+    Eigen::Map<vector_d> last(gaps.valuePtr() + gaps.outerIndexPtr()[2] - 2, 3);
+    last = (gaps * kron(F)) * x;
+    CHECK(support::close(vector_d(last), times(s, fx), 6));
 }

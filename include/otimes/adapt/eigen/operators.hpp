@@ -45,6 +45,47 @@ private:
     std::shared_ptr<const Matrix> owned_;
 };
 
+/// May a matrix beside a kron have elements in that memory? What does not tell where they are may, such as 2.0 * W: then the
+/// result takes a temporary.
+template <class Matrix>
+bool side_reads(const Matrix& m, const strided_memory& written) {
+    if constexpr (permutation_like<Matrix>) {
+        if constexpr (requires { m.indices(); }) {
+            using indices = bare<decltype(m.indices())>;
+            return overlap(memory_of(view_of(m.indices()), static_cast<std::int64_t>(sizeof(scalar_of<indices>))),
+                           written);
+        } else {
+            return side_reads(m.nestedExpression(), written);
+        }
+    } else if constexpr (diagonal_like<Matrix>) {
+        using diagonal_type = bare<decltype(m.diagonal())>;
+        if constexpr (has_direct_access<diagonal_type>) {
+            const auto& d = m.diagonal();
+            return overlap(memory_of(view_of(d), static_cast<std::int64_t>(sizeof(scalar_of<diagonal_type>))), written);
+        } else {
+            return true;
+        }
+    } else if constexpr (requires {
+                             m.valuePtr();
+                             m.outerIndexPtr();
+                             m.innerNonZeroPtr();
+                         }) {
+        // Elements lie in the order of the outer indices; a block of columns starts where its first one does.
+        const sparse_elements s = look_at_sparse<Matrix>(std::addressof(m));
+        const std::int64_t outer = m.outerSize();
+        if (s.values == nullptr || outer == 0) {
+            return false;
+        }
+        const auto bytes = static_cast<std::int64_t>(sizeof(scalar_of<Matrix>));
+        const std::int64_t first = s.begin(0);
+        return overlap({reinterpret_cast<std::intptr_t>(s.values) + first * bytes, s.end(outer - 1) - first, 1, bytes,
+                        bytes, bytes},
+                       written);
+    } else {
+        return true;
+    }
+}
+
 template <class Matrix>
 auto make_side(Matrix&& m) {
     if constexpr (!sparse_like<Matrix>) {  // the inverse of a permutation, which Eigen cannot multiply with an operator
@@ -126,7 +167,7 @@ public:
     [[nodiscard]] Scalar scale() const noexcept { return scale_; }
     [[nodiscard]] Scalar shift() const noexcept { return shift_; }
 
-    /// May K or a diagonal beside it lie in that memory?
+    /// May K or the elements of a matrix beside it lie in that memory?
     [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
         const strided_memory memory = memory_of(written, bytes);
         for (const leaf& f : kron_.node().factors()) {
@@ -134,19 +175,16 @@ public:
                 return true;
             }
         }
-        const auto side_reads = [&](const auto& side) {
-            if constexpr (requires { side.get().diagonal(); }) {
-                using diagonal_type = eigen::bare<decltype(side.get().diagonal())>;
-                if constexpr (eigen::diagonal_like<decltype(side.get())> && eigen::has_direct_access<diagonal_type>) {
-                    const auto& d = side.get().diagonal();
-                    return overlap(memory_of(eigen::view_of(d),
-                                             static_cast<std::int64_t>(sizeof(eigen::scalar_of<diagonal_type>))),
-                                   memory);
-                }
+        if constexpr (has_left) {
+            if (eigen::side_reads(left_.get(), memory)) {
+                return true;
             }
+        }
+        if constexpr (has_right) {
+            return eigen::side_reads(right_.get(), memory);
+        } else {
             return false;
-        };
-        return side_reads(left_) || side_reads(right_);
+        }
     }
 
     /// @name As for a sum of krons (sums.hpp). `toDenseMatrix()` is the only way to form the matrix.

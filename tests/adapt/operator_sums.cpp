@@ -4,6 +4,7 @@
 
 #include <complex>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -453,4 +454,27 @@ TEST_CASE(
     const Eigen::VectorXf f = d.real().cast<float>(), y = x.imag().cast<float>();
     const Eigen::VectorXf moved = kron(otimes::identity(2), P) * y;
     CHECK(((kron(otimes::identity(2), P) + f.asDiagonal()) * y - moved - f.cwiseProduct(y)).norm() < 1e-6);
+}
+
+TEST_CASE("kron_sum takes what kron takes: references, multiples of identities") {
+    matrix_d A = random(2, 2, 301);
+    const matrix_d B = random(3, 3, 302);
+    const auto want = [&] { return matrix_d(otimes::kron_sum(A, B).toDenseMatrix()); };
+    const auto of_references = otimes::kron_sum(std::cref(A), std::cref(B));
+    const auto of_list = otimes::kron_sum(std::vector<std::reference_wrapper<const matrix_d>>{A, B});
+    const std::vector<std::reference_wrapper<const matrix_d>> list{A, B};
+    CHECK(support::close(of_references.toDenseMatrix(), want(), 4));
+    CHECK(support::close(of_list.toDenseMatrix(), want(), 4));
+    CHECK(support::close(otimes::kron_sum(list).toDenseMatrix(), want(), 4));
+    A *= 3.0;  // referred to, as in kron
+    CHECK(support::close(of_references.toDenseMatrix(), want(), 4));
+    CHECK(support::close(of_list.toDenseMatrix(), want(), 4));
+    const matrix_d twice = 2.0 * matrix_d::Identity(4, 4);
+    CHECK(support::close(otimes::kron_sum(2.0 * otimes::identity(4), B).toDenseMatrix(),
+                         matrix_d(otimes::kron_sum(twice, B).toDenseMatrix()), 4));
+    CHECK(support::close(otimes::kron_sum(B, 2 * otimes::identity(4), std::ref(A)).toDenseMatrix(),
+                         matrix_d(otimes::kron_sum(B, twice, A).toDenseMatrix()), 4));
+    CHECK_THROWS_AS((void)otimes::kron_sum(B, 2.0 * otimes::identity()), otimes::shape_error);
+    const matrix_d tall = random(3, 2, 303);
+    CHECK_THROWS_AS((void)otimes::kron_sum(std::cref(tall), B), otimes::shape_error);
 }

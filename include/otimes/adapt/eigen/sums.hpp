@@ -591,10 +591,15 @@ requires eigen::dense<Matrix>
 
 namespace eigen {
 
+/// The order of an argument of kron_sum. @throws shape_error it is not square, or `s * identity()` without an order
 template <class Argument>
 std::int64_t order_of(const Argument& argument) {
-    if constexpr (std::is_same_v<bare<Argument>, identity_factor>) {
-        return argument.order;
+    if constexpr (is_reference<bare<Argument>>) {
+        return order_of(argument.get());
+    } else if constexpr (detail::identity_like<Argument> && !std::is_same_v<bare<Argument>, identity_operator>) {
+        const std::int64_t order = detail::shift_of(argument).order;
+        detail::check_factor_order(order);
+        return order;
     } else {
         if (argument.rows() != argument.cols()) {
             throw shape_error("otimes: kron_sum: a factor is " + detail::shape_text(argument.rows(), argument.cols()) +
@@ -606,8 +611,8 @@ std::int64_t order_of(const Argument& argument) {
 
 }  // namespace eigen
 
-/// The Kronecker sum: kron_sum(A, B, C) = kron(A, I, I) + kron(I, B, I) + kron(I, I, C), each factor square.
-/// Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
+/// The Kronecker sum: kron_sum(A, B, C) = kron(A, I, I) + kron(I, B, I) + kron(I, I, C), each factor square. Arguments, and what is
+/// owned and borrowed, as in kron. Applying it costs one mode product per factor. @throws shape_error a factor that is not square, extents that overflow
 template <class... Factors>
 requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (detail::is_factor_range<eigen::bare<Factors>> && ...)))

@@ -637,9 +637,9 @@ void mark_unaligned_results(std::vector<launch>& list) {
         const std::int64_t vector = 16 / element_bytes(l.type);
         const planning::group_place& place = l.fused.place;
         const bool aligned = place.y_inner % vector == 0 && (place.lines == 1 || place.y_line % vector == 0);
-        g.unaligned = g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum && g.moves.empty() && !g.addend &&
-                   g.terms == 1 && g.inputs == 1 && !g.scattered && g.ending == gpu_ending::stored &&
-                   g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 && ends_in_neighbours(g);
+        g.unaligned = g.outer && vector > 1 && !is_widened(l.type) && !aligned && !g.sum && g.moves.empty() &&
+                      !g.addend && g.terms == 1 && g.inputs == 1 && !g.scattered && g.ending == gpu_ending::stored &&
+                      g.tile.slots == 0 && g.tile.cluster == 1 && g.tile.slices == 1 && ends_in_neighbours(g);
     }
 }
 

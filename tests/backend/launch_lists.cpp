@@ -673,7 +673,7 @@ TEST_CASE("few long sums: several threads for each, as the plan says, with slabs
 
 TEST_CASE("outer groups are told where the rows of Y begin at any element") {
     const auto unaligned = [](std::int64_t rows, const std::vector<std::pair<std::int64_t, std::int64_t>>& factors,
-                           dtype type, const gpu_description& gpu = h200()) {
+                              dtype type, const gpu_description& gpu = h200()) {
         int count = 0;
         for (const launch& l : launches_of(rows, factors, type, false, {}, gpu).slab)
             count += l.kind == launch_kind::fused && l.fused.group.unaligned ? 1 : 0;

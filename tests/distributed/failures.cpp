@@ -190,12 +190,12 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
         return;
     }
     const otimes::communicator& ranks = *several();
-    const std::int64_t n = 2000;
+    const std::int64_t n = 1000;
     DistributedMatrix<double> x(ranks, n, n), small(ranks, 2, 2);
     x.fill([](std::int64_t, std::int64_t) { return 1.0; });
     small.fill([](std::int64_t, std::int64_t) { return 1.0; });
     const matrix host = matrix::Ones(ranks.rank() == 0 ? n : 0, ranks.rank() == 0 ? n : 0);
-    const matrix A = matrix::Identity(40, 40), B = matrix::Identity(50, 50);
+    const matrix A = matrix::Identity(40, 40), B = matrix::Identity(25, 25);
     const auto check = [&](const std::string& what, std::int32_t poor, const std::function<void()>& call) {
         CAPTURE(what);
         ranks.barrier();
@@ -204,7 +204,7 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
         {
             std::optional<support::allocation_size_limit> short_of_memory;
             if (ranks.rank() == poor) {
-                short_of_memory.emplace(std::size_t{1} << 20);
+                short_of_memory.emplace(std::size_t{1} << 19);
             }
             said = seen(call);
         }
@@ -232,7 +232,7 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
         });
     }
     // What a product, or a move, holds beside X and Y; later it is there.
-    const std::vector<std::int64_t> extents{40, 50};
+    const std::vector<std::int64_t> extents{40, 25};
     const distribution first = otimes::cut_mode(1, ranks.size(), extents, 0);
     for (const std::int32_t poor : {0, last}) {
         const otimes::communicator fresh = within(std::chrono::seconds(20));

@@ -3,8 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <complex>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
@@ -388,4 +392,67 @@ TEST_CASE("the snippets of docs/algebra") {
     // [/selected-snippet]
     const matrix_d k = K.toDenseMatrix();
     CHECK((S.row(1) - k(35, 5) * X.row(0) - k(35, 1) * X.row(1)).norm() < 1e-13);
+}
+
+TEST_CASE_TEMPLATE("K(rows, cols) does not look at what is not selected", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    // Equal where finite, else of one kind; complex products of infinities are infinite or NaN as their order has it.
+    const auto same = [](const matrix<Scalar>& got, const matrix<Scalar>& want) {
+        bool all = got.rows() == want.rows() && got.cols() == want.cols();
+        for (Index k = 0; all && k < want.size(); ++k) {
+            const double a = std::abs(got.data()[k]), b = std::abs(want.data()[k]);
+            all = std::isfinite(b)
+                      ? std::abs(got.data()[k] - want.data()[k]) < 1e-10
+                      : !std::isfinite(a) && (std::isnan(a) == std::isnan(b) || !std::is_same_v<Scalar, double>);
+        }
+        return all;
+    };
+    const auto times_selected = [](const matrix<Scalar>& k, const std::vector<int>& rows, const std::vector<int>& cols,
+                                   const matrix<Scalar>& X) {
+        matrix<Scalar> y = matrix<Scalar>::Zero(static_cast<Index>(rows.size()), X.cols());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            for (std::size_t j = 0; j < cols.size(); ++j) {
+                y.row(static_cast<Index>(i)) += k(rows[i], cols[j]) * X.row(static_cast<Index>(j));
+            }
+        }
+        return y;
+    };
+    std::vector<int> rows, cols;
+    for (int i = 0; i < 12; ++i) {
+        rows.push_back((i * 5) % 12);
+        cols.push_back(i);
+    }
+    const auto X = random<matrix<Scalar>>(12, 50, 401);
+    const auto check = [&](const auto& K) {
+        const matrix<Scalar> k = K.toDenseMatrix();
+        for (const std::vector<int>& few : {std::vector<int>{0, 1, 2}, rows}) {
+            CHECK(same(K(few, cols) * X, times_selected(k, few, cols, X)));
+            const matrix<Scalar> Z = X.transpose();
+            CHECK(same(Z * K(cols, few), matrix<Scalar>(times_selected(k.transpose(), few, cols, X).transpose())));
+        }
+        const matrix<Scalar> one = matrix<Scalar>::Ones(3, 1);
+        const std::vector<int> first{0, 1, 2};
+        CHECK(same(K(first, first) * one, times_selected(k, first, first, one)));
+    };
+    for (const double odd : {nan, infinity}) {
+        for (const Index at :
+             {Index(0), Index(3), Index(12), Index(6)}) {  // column and row of B: (0, 0), (3, 0), (0, 3), (2, 1)
+            auto B = random<matrix<Scalar>>(4, 4, 402);
+            const auto C = random<matrix<Scalar>>(4, 4, 403);
+            B.data()[at] = Scalar(odd);
+            check(kron(B, C));
+            check(kron(C, B));
+            check(kron(C, B.transpose()));
+            const Eigen::SparseMatrix<Scalar> S = B.sparseView();
+            check(kron(S, C));
+            check(kron(C, S.transpose()));
+            check(kron(C, otimes::low_rank(C, B)));
+            check(kron(C, otimes::low_rank(B, C)));
+            check(kron(B.template triangularView<Eigen::Lower>(), C));
+        }
+        vector<Scalar> d = random<vector<Scalar>>(4, 1, 404);
+        d(3) = Scalar(odd);
+        check(kron(d.asDiagonal(), random<matrix<Scalar>>(4, 4, 405)));
+    }
 }

@@ -366,7 +366,9 @@ public:
         return std::any_of(factors.begin(), factors.end(),
                            [&](const leaf& f) { return detail::factor_reads<Scalar>(f, memory); });
     }
-    /// Single elements where the selection is small, else K on a scattered x.
+    /// Single elements where the selection is small, else K on a scattered x. Zeros that stand for columns that were not selected
+    /// would turn infinite elements into NaN there: rows of K that come from a row of a factor that is not finite are taken by
+    /// single elements, too. Cost of finding them: a look at every factor. What a function factor returns is taken to be finite.
     template <bool FromLeft, class Destination, class Matrix>
     void apply(Destination& y, const Matrix& x, bool add, const Scalar& scale) const {
         if constexpr (FromLeft) {
@@ -393,11 +395,7 @@ private:
                               (static_cast<double>(x.cols()) + 8.0 * static_cast<double>(kron_.factor_count()));
         if (single <= full) {
             for (Eigen::Index i = 0; i < rows(); ++i) {
-                for (Eigen::Index j = 0; j < cols(); ++j) {
-                    const Scalar element = kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
-                                                 static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)]));
-                    y.row(i) += (scale * element) * x.row(j);
-                }
+                add_row_times(y, x, scale, i);
             }
             return;
         }
@@ -406,9 +404,85 @@ private:
             scattered.row(static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)])) += scale * x.row(j);
         }
         const DenseMatrix whole = kron_ * scattered;
+        const std::vector<std::vector<bool>> finite = finite_rows();
         for (Eigen::Index i = 0; i < rows(); ++i) {
-            y.row(i) += whole.row(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]));
+            if (comes_from(finite, rows_[static_cast<std::size_t>(i)])) {
+                y.row(i) += whole.row(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]));
+            } else {
+                add_row_times(y, x, scale, i);
+            }
         }
+    }
+    /// Row i of y += scale * K(rows, cols) * x, element by element.
+    template <class Destination, class Matrix>
+    void add_row_times(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index i) const {
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            const Scalar element = kron_(static_cast<Eigen::Index>(rows_[static_cast<std::size_t>(i)]),
+                                         static_cast<Eigen::Index>(cols_[static_cast<std::size_t>(j)]));
+            y.row(i) += (scale * element) * x.row(j);
+        }
+    }
+    /// Of each factor: which rows are finite. Of a product of factors none is, where any but the first has elements that are not.
+    [[nodiscard]] std::vector<std::vector<bool>> finite_rows() const {
+        const auto rows_of = [](const leaf& f) {
+            std::vector<bool> result(static_cast<std::size_t>(f.rows()), true);
+            const matrix_view view = f.view();
+            const auto look = [&](std::int64_t i, const Scalar& v) {
+                const Scalar zero = v - v;
+                result[static_cast<std::size_t>(i)] = result[static_cast<std::size_t>(i)] && zero == zero;
+            };
+            switch (f.kind()) {
+                case factor_kind::identity:
+                case factor_kind::permutation:
+                case factor_kind::callback: break;
+                case factor_kind::diagonal:
+                    for (std::int64_t i = 0; i < f.rows(); ++i) {
+                        look(i, kron_node<Scalar>::element(f, view, i, i));
+                    }
+                    break;
+                case factor_kind::sparse: {
+                    const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
+                    for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
+                        for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
+                            look(s.by_columns != f.transposed() ? s.index(s.inner, k) : outer,
+                                 detail::stored_value<Scalar>(f, s.values, k));
+                        }
+                    }
+                    break;
+                }
+                default:
+                    for (std::int64_t j = 0; j < f.cols(); ++j) {
+                        for (std::int64_t i = 0; i < f.rows(); ++i) {
+                            look(i, kron_node<Scalar>::element(f, view, i, j));
+                        }
+                    }
+            }
+            return result;
+        };
+        std::vector<std::vector<bool>> finite;
+        for (const leaf& factor : kron_.node().factors()) {
+            const std::vector<leaf> parts = detail::product_factors(factor);
+            std::vector<bool> result = rows_of(parts.front());
+            for (std::size_t k = 1; k < parts.size(); ++k) {
+                const std::vector<bool> further = rows_of(parts[k]);
+                if (std::find(further.begin(), further.end(), false) != further.end()) {
+                    result.assign(result.size(), false);
+                }
+            }
+            finite.push_back(std::move(result));
+        }
+        return finite;
+    }
+    /// Is row `at` of K made of these rows of its factors?
+    [[nodiscard]] bool comes_from(const std::vector<std::vector<bool>>& rows_of_factors, std::int64_t at) const {
+        for (std::size_t k = rows_of_factors.size(); k-- > 0;) {
+            const auto extent = static_cast<std::int64_t>(rows_of_factors[k].size());
+            if (!rows_of_factors[k][static_cast<std::size_t>(at % extent)]) {
+                return false;
+            }
+            at /= extent;
+        }
+        return true;
     }
 
     kron_expr<Scalar> kron_;

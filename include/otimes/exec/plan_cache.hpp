@@ -61,8 +61,12 @@ private:
 };
 
 OTIMES_COLD inline plan_table& process_plans() {
-    static plan_table& table = *new plan_table;  // outlives every static object that evaluates
-    return table;
+    union undestroyed {  // outlives every static object that evaluates
+        plan_table table{};
+        ~undestroyed() {}
+    };
+    static undestroyed kept;
+    return kept.table;
 }
 
 /// Fills `entry` from the table of the process, or by planning.
@@ -85,8 +89,7 @@ OTIMES_COLD inline void find_or_make_plan(const program& p, const executor& e, s
 std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e);
 #else
 OTIMES_COLD OTIMES_PLANNER_API std::shared_ptr<const plan> cached_plan_for(const program& p, const executor& e) {
-    struct recent_plans : std::array<detail::cached_plan, 16> {};
-    recent_plans* const recent = detail::kept_by_thread<recent_plans, recent_plans>();
+    auto* const recent = detail::kept_by_thread<std::array<detail::cached_plan, 16>, detail::cached_plan>();
     const std::uint64_t key = hash_value(p) ^ (e.id() * 0x9e3779b97f4a7c15ull);
     detail::cached_plan own;
     detail::cached_plan& entry =
@@ -113,8 +116,7 @@ struct keyed_plan {
 /// The place of this thread for plans with that key; null when the thread has ended. It may hold another's: ask `holds`, and fill it in
 /// where it does not. A run that evaluates something else in between may replace it.
 inline keyed_plan* keyed_plan_slot(const plan_key& key) {
-    struct recent_plans : std::array<keyed_plan, 16> {};
-    recent_plans* const recent = detail::kept_by_thread<recent_plans, recent_plans>();
+    auto* const recent = detail::kept_by_thread<std::array<keyed_plan, 16>, keyed_plan>();
     return recent != nullptr ? &(*recent)[static_cast<std::size_t>(key.hash()) % recent->size()] : nullptr;
 }
 

@@ -191,6 +191,8 @@ TEST_CASE("determinants of many factors: no exponent overflows") {
         CHECK(large.determinant() == inf);
         CHECK(otimes::kron_power(matrix_d(1e-20 * d), count).determinant() == 0.0);
         CHECK(otimes::kron_power(matrix_d(2 * matrix_d::Identity(2, 2)), count).determinant() == inf);
+        CHECK((1e-300 * large).determinant() == inf);  // (10^(10 count - 300))^(2^count)
+        CHECK((1e300 * otimes::kron_power(matrix_d(1e-20 * d), count)).determinant() == 0.0);
         const double order = std::pow(2.0, static_cast<double>(count));
         CHECK(large.logAbsDeterminant() == doctest::Approx(order * static_cast<double>(count) * 10 * std::log(10.0)));
     }

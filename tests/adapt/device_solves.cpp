@@ -22,6 +22,15 @@ TEST_CASE("solves in device memory") {
         }
         const otimes::kron_lu<double> other(lu);
         CHECK((other.solve(right).to_host() - Eigen::MatrixXd::Ones(12, 2) / 6).norm() <= 1e-14);
+        // Ill-conditioned eigenvectors: on the host, by Schur forms.
+        Eigen::MatrixXd f(2, 2), g(2, 2), y(4, 2);
+        f << 1, 1, 0, 1 + 5e-8;
+        g << 2, 1, 0, 2 + 5e-8;
+        y << 1, 2, 3, 4, 5, 6, 7, 8;
+        const otimes::kron_sum_solver<double> hard(otimes::kron_sum(f, g));
+        CHECK(hard.method() == "complex Schur forms of the factors");
+        CHECK(hard.solve(otimes::DeviceMatrix<double>(y)).to_host() == hard.solve(y));
+        CHECK(hard.solve(otimes::DeviceMatrix<double, 1>(y)).to_host() == hard.solve(y));
     }
     CHECK(gpu.in_use() == 0);
 }

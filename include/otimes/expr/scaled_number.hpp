@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <otimes/expr/scalar.hpp>
@@ -15,20 +14,18 @@ namespace otimes {
 namespace detail {
 
 /// mantissa * 2^exponent, 1 <= |mantissa| < 2 in the larger part of a complex one. Of types that are not floating-point numbers of
-/// C++ the mantissa is the number. An exponent beyond 2^61 stays there; what two of those cancel is NaN.
+/// C++ the mantissa is the number. The exponent is a double, which does not overflow; beyond 2^53, where it is rounded, the mantissa has no
+/// digits left either.
 template <class Scalar>
 class scaled_number {
 public:
     using real = real_of<Scalar>;
-    explicit scaled_number(const Scalar& value, std::int64_t exponent = 0) : mantissa_(value), exponent_(exponent) {
+    explicit scaled_number(const Scalar& value, std::int64_t exponent = 0)
+        : mantissa_(value), exponent_(static_cast<double>(exponent)) {
         normalise();
     }
     void multiply(const scaled_number& other) {
-        if (is_far(exponent_) && is_far(other.exponent_) && (exponent_ > 0) != (other.exponent_ > 0)) {
-            mantissa_ = Scalar(std::numeric_limits<real>::quiet_NaN());
-        } else {
-            mantissa_ = mantissa_ * other.mantissa_;
-        }
+        mantissa_ = mantissa_ * other.mantissa_;
         exponent_ += other.exponent_;
         normalise();
     }
@@ -48,14 +45,16 @@ public:
     /// The root of a number that is not negative.
     [[nodiscard]] scaled_number root() const {
         using std::sqrt;
-        const bool odd = exponent_ % 2 != 0;
-        return scaled_number(sqrt(odd ? mantissa_ * Scalar(2) : mantissa_), (exponent_ - (odd ? 1 : 0)) / 2);
+        const bool odd = std::fmod(exponent_, 2.0) != 0;
+        scaled_number result(sqrt(odd ? mantissa_ * Scalar(2) : mantissa_));
+        result.exponent_ += (exponent_ - (odd ? 1 : 0)) / 2;
+        return result;
     }
     /// Infinity or 0 where the number has no other value of its type.
     [[nodiscard]] Scalar value() const { return value_over(0); }
     /// The number / 2^exponent.
     [[nodiscard]] Scalar value_over(std::int64_t exponent) const {
-        return scaled(mantissa_, std::clamp<std::int64_t>(exponent_ - exponent, -100000, 100000));
+        return scaled(mantissa_, static_cast<int>(std::clamp(exponent_ - static_cast<double>(exponent), -1e5, 1e5)));
     }
     /// log |number|; -infinity for 0.
     [[nodiscard]] real log_of_size() const {
@@ -63,15 +62,12 @@ public:
         using std::log;
         return log(abs(mantissa_)) + static_cast<real>(exponent_) * log(real(2));
     }
-    /// 0 for 0, infinity and NaN.
-    [[nodiscard]] std::int64_t exponent() const noexcept { return exponent_; }
+    /// 0 for 0, infinity and NaN. @pre not a power of many
+    [[nodiscard]] std::int64_t exponent() const noexcept { return static_cast<std::int64_t>(exponent_); }
     [[nodiscard]] bool is_zero() const { return mantissa_ == Scalar(0); }
 
 private:
-    static constexpr std::int64_t most = std::int64_t{1} << 61;
-    static constexpr bool is_far(std::int64_t exponent) noexcept { return exponent >= most || exponent <= -most; }
-    static Scalar scaled(const Scalar& x, std::int64_t by) {
-        const auto shift = static_cast<int>(by);
+    static Scalar scaled(const Scalar& x, int shift) {
         if constexpr (!std::is_floating_point_v<real>) {
             return x;
         } else if constexpr (is_complex_scalar<Scalar>) {
@@ -97,11 +93,11 @@ private:
             }
             const int shift = std::ilogb(size);
             mantissa_ = scaled(mantissa_, -shift);
-            exponent_ = std::clamp(exponent_ + shift, -most, most);
+            exponent_ += shift;
         }
     }
     Scalar mantissa_;
-    std::int64_t exponent_ = 0;
+    double exponent_ = 0;
 };
 
 }  // namespace detail

@@ -260,7 +260,8 @@ public:
     [[nodiscard]] auto solve(const Rhs& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         require_rows(b.rows(), b.cols());
-        if (general_ && !(rcond_ >= std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon())))) {
+        const RealScalar least = std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon()));
+        if (general_ && (triangular_ || !(rcond_ >= least))) {
             using host_matrix = eigen::dense_matrix<scalar>;
             return solve_through_host([this](const host_matrix& host) { return host_matrix(solve(host)); },
                                       host_matrix(), b);

@@ -263,8 +263,11 @@ public:
         const RealScalar least = std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon()));
         if (general_ && (triangular_ || !(rcond_ >= least))) {
             using host_matrix = eigen::dense_matrix<scalar>;
-            return solve_through_host([this](const host_matrix& host) { return host_matrix(solve(host)); },
-                                      host_matrix(), b);
+            const auto on_host = [this](const host_matrix& host) {
+                const scoped_executor here(cpu());
+                return host_matrix(solve(host));
+            };
+            return solve_through_host(on_host, host_matrix(), b);
         }
         const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
         const auto complex_reciprocals = [this] { return values_.cwiseInverse().eval(); };

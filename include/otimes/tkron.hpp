@@ -107,7 +107,7 @@ inline bool ranges_meet(const element_range& a, const element_range& b, std::int
 
 /// Checks the arguments and describes the product; Dimension 1, 2 or 3, factors[k] along axis k.
 template <int Dimension, class Scalar>
-mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[Dimension],
+mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[static_cast<std::size_t>(Dimension)],
                                      const tkron_array<const Scalar>& x, const tkron_array<Scalar>& y,
                                      std::int64_t count, const Scalar& alpha) {
     constexpr const char* names[3] = {"A", "B", "C"};

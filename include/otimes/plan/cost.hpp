@@ -263,7 +263,7 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
             }
             continue;
         }
-        inside += is_contracted(p, k) ? 1 : 0;
+        inside += is_contracted(p, k) ? 1U : 0U;
         if (!is_contracted(p, k) && (p.lane_mode >= 0 || inside < p.sweeps.size())) {
             break;
         }

@@ -46,7 +46,6 @@ TEST_CASE("tune compares results of any magnitude") {
         const otimes::tuning_report report = otimes::tune(X * kron(A, B), {}, quick);
         REQUIRE(report.candidates.size() > 1);
         CHECK(report.candidates.front().valid);
-        CHECK(report.candidates.front().difference > 0);
         CHECK(report.candidates.front().difference < 1e-5);
     }
 }

@@ -14,7 +14,11 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
-/// Null until enabled. False: not a program for it; nothing is written then.
+namespace cpu_detail {
+inline constexpr double flops_per_fork = 4e5;  ///< about two forks of 4 us
+}
+
+/// Null until enabled. False: not a program for it; nothing is written then. `threads` 0: as many as OpenMP would start, where the work is worth it.
 template <class Scalar>
 struct row_steps {
     using function = bool (*)(const program& source, const bindings& b, std::int32_t threads, std::int64_t most_flops,

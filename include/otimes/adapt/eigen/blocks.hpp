@@ -73,10 +73,9 @@ public:
             return false;
         } else {
             enable_row_steps<Scalar>();
-            return &current_executor() == &cpu() && cpu().target().cpu.threads == 1 &&
-                   row_steps<Scalar>::run.load(std::memory_order_relaxed)(scratch_.program(), scratch_.bindings(), 1,
-                                                                          (std::numeric_limits<std::int64_t>::max)(),
-                                                                          most_elements);
+            return &current_executor() == &cpu() && row_steps<Scalar>::run.load(std::memory_order_relaxed)(
+                                                        scratch_.program(), scratch_.bindings(), 0,
+                                                        (std::numeric_limits<std::int64_t>::max)(), most_elements);
         }
     }
     [[nodiscard]] program& steps() { return scratch_.program(); }

@@ -103,7 +103,7 @@ public:
             return false;
         }
         rows_ = from_front_ ? modes.front().extent : modes.back().extent;
-        reduces_ = false;
+        reductions_ = 0;
         tensors_.assign(source.tensors.size(), {});
         std::int64_t all = 0;
         for (std::size_t id = 0; id < source.tensors.size(); ++id) {
@@ -150,6 +150,8 @@ public:
         return true;
     }
 
+    [[nodiscard]] std::int64_t count() const noexcept { return rows_; }
+
     void run(std::ptrdiff_t threads) {
         const auto reals = static_cast<std::size_t>((scratch_elements_ + width) * components + width);
         for (const job& j : jobs_) {  // what reductions add to
@@ -158,20 +160,28 @@ public:
             }
         }
 #if OTIMES_OPENMP
-        if (threads > 1 && !reduces_) {
+        if (threads > 1 && rows_ > 1) {
+            row_sums_.resize(static_cast<std::size_t>(reductions_ * rows_));
 #pragma omp parallel num_threads(static_cast <int>(threads))
             {
                 const workspace_lease lease(reals * sizeof(Real));
                 const std::int64_t me = omp_get_thread_num();
                 const std::int64_t count = omp_get_num_threads();
-                run_rows(rows_ * me / count, rows_ * (me + 1) / count, reinterpret_cast<Real*>(lease.data()));
+                run_rows(rows_ * me / count, rows_ * (me + 1) / count, reinterpret_cast<Real*>(lease.data()),
+                         row_sums_.data());
+            }
+            // Row after row, as one thread adds them up: the same bits whatever the threads.
+            for (const job& j : jobs_) {
+                for (std::int64_t row = 0; j.step->kind == step_kind::reduce && row < rows_; ++row) {
+                    *result_of(j) += row_sums_[static_cast<std::size_t>(j.reduction * rows_ + row)];
+                }
             }
             return;
         }
 #endif
         static_cast<void>(threads);
         const workspace_lease lease(reals * sizeof(Real));
-        run_rows(0, rows_, reinterpret_cast<Real*>(lease.data()));
+        run_rows(0, rows_, reinterpret_cast<Real*>(lease.data()), nullptr);
     }
 
 private:
@@ -191,6 +201,7 @@ private:
         std::int64_t outer = 1, inner = 1;
         std::size_t packed = 0;
         Scalar alpha = Scalar(1);
+        std::int64_t reduction = 0;  ///< its number among the reductions
     };
 
     [[nodiscard]] bool is_scalar_result(std::int32_t id) const {
@@ -283,7 +294,7 @@ private:
             if (s.variant != step_variant::dot || s.factor < 0 || source_->at(s.out).binding < 0) {
                 return false;
             }
-            reduces_ = true;
+            j.reduction = reductions_++;
         } else if (s.kind != step_kind::accumulate || s.factor >= 0) {
             return false;
         }
@@ -330,7 +341,8 @@ private:
                row * t.row_stride * components;
     }
 
-    void run_rows(std::int64_t begin, std::int64_t end, Real* scratch) const noexcept {
+    /// @param row_sums (reduction, row) receives what each row adds to the results; nullptr: it is added at once
+    void run_rows(std::int64_t begin, std::int64_t end, Real* scratch, Scalar* row_sums) const noexcept {
         for (std::int64_t row = begin; row < end; row += batch_) {
             const std::int64_t count = (std::min)(batch_, end - row);
             for (const job& j : jobs_) {
@@ -348,8 +360,13 @@ private:
                     default: {
                         const Real* const v = address(j.step->factor, row, scratch);
                         for (std::int64_t k = 0; k < count; ++k) {
-                            *result_of(j) += j.alpha * dot(j, x + k * from_row_to_row(j.step->in),
-                                                           v + k * from_row_to_row(j.step->factor));
+                            const Scalar of_row = j.alpha * dot(j, x + k * from_row_to_row(j.step->in),
+                                                                v + k * from_row_to_row(j.step->factor));
+                            if (row_sums == nullptr) {
+                                *result_of(j) += of_row;
+                            } else {
+                                row_sums[j.reduction * rows_ + row + k] = of_row;
+                            }
                         }
                         break;
                     }
@@ -460,7 +477,8 @@ private:
     std::int64_t batch_ = 1;  ///< rows at a time
     std::int64_t scratch_elements_ = 0;
     bool from_front_ = true;
-    bool reduces_ = false;
+    std::int64_t reductions_ = 0;
+    std::vector<Scalar> row_sums_;  ///< of several threads
     std::vector<row_tensor> tensors_;
     std::vector<job> jobs_;
     std::vector<Real> factors_;
@@ -483,7 +501,21 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
     }
     detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;  // keeps its memory
     row_program<Scalar>& rows = *prepared;
-    if (!rows.prepare(source, b, most_elements)) {
+    if (threads > 0) {
+        if (!rows.prepare(source, b, most_elements)) {
+            return false;
+        }
+        rows.run(threads);
+        return true;
+    }
+    threads = 1;
+#if OTIMES_OPENMP
+    if (static_cast<double>(flops) > flops_per_fork && omp_in_parallel() == 0) {
+        threads = static_cast<std::int32_t>(omp_get_max_threads());
+    }
+#endif
+    // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
+    if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {
         return false;
     }
     rows.run(threads);

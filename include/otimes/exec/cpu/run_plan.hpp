@@ -423,8 +423,6 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
     runner(p, one, b, buffers);
 }
 
-inline constexpr double flops_per_fork = 4e5;  ///< about two forks of 4 us
-
 /// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it. Unless the options ask for a number, no more than
 /// OpenMP would start now (omp_set_num_threads).
 inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// What is evaluated row by row has the same bits whatever the number of threads that share the rows.
+#include <doctest/doctest.h>
+
+#include <otimes/algebra.hpp>
+#include <otimes/otimes.hpp>
+
+#include <complex>
+#include <limits>
+
+#ifdef _OPENMP
+#include <omp.h>
+
+namespace {
+
+template <class Scalar>
+using row_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class Scalar>
+using column_major = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+
+// Evaluated by so many threads.
+template <class Evaluate>
+auto by_threads(int threads, const Evaluate& evaluate) {
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    auto result = evaluate();
+    omp_set_num_threads(before);
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("dot products and solves by several threads", Scalar, float, double, std::complex<double>) {
+    const auto self_adjoint = [](Eigen::Index n) -> column_major<Scalar> {
+        const column_major<Scalar> any = column_major<Scalar>::Random(n, n);
+        return any * any.adjoint() + Scalar(static_cast<float>(n)) * column_major<Scalar>::Identity(n, n);
+    };
+    const column_major<Scalar> A = self_adjoint(7), B = self_adjoint(8), C = self_adjoint(9);
+    const Eigen::Index order = 7 * 8 * 9;
+    for (const Eigen::Index rows : {2, 61, 300}) {
+        const row_major<Scalar> X = row_major<Scalar>::Random(rows, order), V = row_major<Scalar>::Random(rows, order);
+        const auto K = otimes::kron(A, B, C);
+        const auto dot = [&] { return otimes::dot(V, X * K); };
+        const Scalar alone = by_threads(1, dot);
+        const row_major<Scalar> Y = X * K;
+        const Scalar want = V.conjugate().cwiseProduct(Y).sum();
+        using real = decltype(std::real(Scalar()));
+        CHECK(std::abs(alone - want) <= real(300) * std::numeric_limits<real>::epsilon() * V.norm() * Y.norm());
+        CHECK(by_threads(2, dot) == alone);
+        CHECK(by_threads(3, dot) == alone);
+
+        const otimes::kron_sum_solver<Scalar> solver(otimes::kron_sum(A, B, C));
+        const column_major<Scalar> R = X.transpose();
+        const auto solve = [&]() -> column_major<Scalar> { return solver.solve(R); };
+        const column_major<Scalar> solution = by_threads(1, solve);
+        const column_major<Scalar> back = otimes::kron_sum(A, B, C) * solution;
+        CHECK((back - R).norm() <= real(1000) * std::numeric_limits<real>::epsilon() * R.norm());
+        CHECK(by_threads(2, solve) == solution);
+        CHECK(by_threads(3, solve) == solution);
+    }
+}
+#endif

@@ -278,12 +278,6 @@ public:
     using Scalar = ScalarType;
 
     explicit distributed_product(const DistributedMatrix<Scalar>& x) : x_(&x) {}
-    /// The same with another X of the same shape.
-    [[nodiscard]] distributed_product with_x(const DistributedMatrix<Scalar>& x) const {
-        distributed_product result(*this);
-        result.x_ = &x;
-        return result;
-    }
     template <class Kron>
     void multiply_right(const Kron& k) {
         if (right_.there) {

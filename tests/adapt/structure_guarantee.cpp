@@ -39,6 +39,18 @@ std::size_t bytes_of(const Matrix& m) {
     return static_cast<std::size_t>(m.size()) * sizeof(typename Matrix::Scalar);
 }
 
+// Does `what` want more than `bound` bytes?
+template <class What>
+bool is_refused(std::size_t bound, const What& what) {
+    const support::allocation_limit limit(bound);
+    try {
+        what();
+    } catch (const std::bad_alloc&) {
+        return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 TEST_CASE("no expression takes memory of the size of the product") {
@@ -186,28 +198,10 @@ TEST_CASE("no expression takes memory of the size of the product") {
         const std::string& name = entry.first;  // clang++ captures no structured binding
         const auto& what = entry.second;
         CAPTURE(name);
-        bool refused = false;
-        {
-            const support::allocation_limit limit(bound);
-            try {
-                what();
-            } catch (const std::bad_alloc&) {
-                refused = true;
-            }
-        }
-        CHECK_FALSE(refused);
+        CHECK_FALSE(is_refused(bound, what));
     }
     // The bound does refuse: forming the product is what toDenseMatrix() says.
-    bool refused = false;
-    {
-        const support::allocation_limit limit(bound);
-        try {
-            const matrix_d whole = K.toDenseMatrix();
-        } catch (const std::bad_alloc&) {
-            refused = true;
-        }
-    }
-    CHECK(refused);
+    CHECK(is_refused(bound, [&] { const matrix_d whole = K.toDenseMatrix(); }));
 }
 
 TEST_CASE("norms and decompositions keep large factors with structure") {
@@ -225,16 +219,7 @@ TEST_CASE("norms and decompositions keep large factors with structure") {
     const std::size_t bound = multiple * (bytes_of(A) + bytes_of(d) + 2 * bytes_of(b));
     const auto within = [bound](const char* name, const auto& what) {
         CAPTURE(name);
-        bool refused = false;
-        {
-            const support::allocation_limit limit(bound);
-            try {
-                what();
-            } catch (const std::bad_alloc&) {
-                refused = true;
-            }
-        }
-        CHECK_FALSE(refused);
+        CHECK_FALSE(is_refused(bound, what));
     };
     const auto numbers = [&](const otimes::kron_expr<double>& K, double norm, double det, double largest,
                              double least) {

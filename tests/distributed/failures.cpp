@@ -27,26 +27,6 @@ namespace {
 
 using matrix = Eigen::MatrixXd;
 
-// The type and the text of what `call` throws.
-std::string seen(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const otimes::device_error& e) {
-        return std::string("device: ") + e.what();
-    } catch (const otimes::unsupported_error& e) {
-        return std::string("unsupported: ") + e.what();
-    } catch (const otimes::shape_error& e) {
-        return std::string("shape: ") + e.what();
-    } catch (const otimes::budget_error& e) {
-        return std::string("budget: ") + e.what();
-    } catch (const std::exception& e) {
-        return std::string("not of otimes: ") + e.what();
-    }
-    return "nothing";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // For each_rank.sh: whether this case is the one that it starts, and what a rank says at the end of it.
 bool asked_for(const char* name) {
     const char* const wanted = std::getenv("OTIMES_TEST_CASE");
@@ -118,7 +98,7 @@ TEST_CASE("ranks that make different calls throw together and go on") {
             }
             CAPTURE(i);
             CAPTURE(j);
-            const std::string said = seen(first ? calls[i] : calls[j]);
+            const std::string said = thrown(first ? calls[i] : calls[j]);
             CHECK(has(said, "unsupported: "));
             CHECK(has(said, "different"));
             CHECK(has(said, "rank 0"));
@@ -128,17 +108,17 @@ TEST_CASE("ranks that make different calls throw together and go on") {
         const std::vector<std::int64_t> extents{6};
         DistributedMatrix<double> z(
             ranks, 6, 6, first ? otimes::cut_mode(2, ranks.size() / 2, extents, 0) : otimes::cut_columns(ranks.size()));
-        CHECK(has(seen([&] { y = kron(A, B) * z; }), "the ranks were asked for different products"));
+        CHECK(has(thrown([&] { y = kron(A, B) * z; }), "the ranks were asked for different products"));
     }
     CHECK(ranks.sum({&one, 1}) == ranks.size());
     CHECK((x.to_host().array() == 1).all());
     CHECK((y.to_host().array() == 2).all());
     // A call that begins as another one ends with it.
     if (first) {
-        CHECK(has(seen([&] { static_cast<void>(x.to_host()); }), "rank 0: the whole matrix on every process"));
+        CHECK(has(thrown([&] { static_cast<void>(x.to_host()); }), "rank 0: the whole matrix on every process"));
     } else {
         static_cast<void>(x.gather());
-        CHECK(has(seen([&] { ranks.barrier(); }), "a barrier; rank 0: the whole matrix on every process"));
+        CHECK(has(thrown([&] { ranks.barrier(); }), "a barrier; rank 0: the whole matrix on every process"));
     }
     ranks.barrier();
 }
@@ -151,7 +131,7 @@ TEST_CASE("what one rank cannot do is told to the others") {
     const bool first = ranks.rank() == 0;
     DistributedMatrix<double> y(ranks);
     const auto check = [&](const char* there, const std::function<void()>& call) {
-        CHECK(has(seen(call), first ? there : "device: otimes: another rank could not make this call"));
+        CHECK(has(thrown(call), first ? there : "device: otimes: another rank could not make this call"));
     };
     const matrix large = matrix::Ones(first ? 300 : 2, first ? 300 : 2);
     DistributedMatrix<double> x(ranks, 3, 2);
@@ -184,7 +164,7 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
     if (!support::allocations_are_counted()) {
         return;  // sanitizers end the process
     }
-    CHECK(has(seen([] { DistributedMatrix<double>(otimes::in_process(1), 1 << 20, 1 << 20); }),
+    CHECK(has(thrown([] { DistributedMatrix<double>(otimes::in_process(1), 1 << 20, 1 << 20); }),
               "device: otimes: a rank has no"));
     if (several() == nullptr) {
         return;
@@ -206,7 +186,7 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
             if (ranks.rank() == poor) {
                 short_of_memory.emplace(std::size_t{1} << 19);
             }
-            said = seen(call);
+            said = thrown(call);
         }
         CAPTURE(said);
         CHECK(has(said,
@@ -273,7 +253,7 @@ TEST_CASE("a call that has given up is not written to later [alone] [late_rank]"
     if (rank == 1) {
         std::this_thread::sleep_for(milliseconds(800));
     }
-    const std::string said = seen([&] { dY = dX * kron(matrix::Identity(4, 4), matrix::Identity(5, 5)); });
+    const std::string said = thrown([&] { dY = dX * kron(matrix::Identity(4, 4), matrix::Identity(5, 5)); });
     bool good = frame_stays(ranks);
     CHECK(good);
     // Words of the caller, too.
@@ -282,7 +262,7 @@ TEST_CASE("a call that has given up is not written to later [alone] [late_rank]"
     if (rank == 1) {
         std::this_thread::sleep_for(milliseconds(800));
     }
-    const std::string again = seen([&] { second.over().maximum(words); });
+    const std::string again = thrown([&] { second.over().maximum(words); });
     words.assign(words.size(), 42);
     good = frame_stays(ranks) && good;
     good = words == std::vector<std::uint64_t>(64, 42) && good;
@@ -290,7 +270,7 @@ TEST_CASE("a call that has given up is not written to later [alone] [late_rank]"
     const otimes::communicator third = within(milliseconds(200));
     std::string counted = "device: ";
     if (rank == 0) {
-        counted = seen([&] { static_cast<void>(otimes::backend::mpi_rank_on_host(third.over())); });
+        counted = thrown([&] { static_cast<void>(otimes::backend::mpi_rank_on_host(third.over())); });
     }
     // The late rank may find what the other one had begun, and then sees no error.
     good = (rank == 1 || (has(said, "device: ") && has(again, "device: "))) && has(counted, "device: ") && good;
@@ -321,7 +301,7 @@ TEST_CASE("after the program's own MPI_Finalize [alone] [finalized]") {
              [&] { static_cast<void>(dot(dX, dX)); },
              [&] { static_cast<void>(within(std::chrono::seconds(1))); },
          }) {
-        const std::string said = seen(call);
+        const std::string said = thrown(call);
         CHECK(has(said, why));
         good = has(said, why) && good;
     }

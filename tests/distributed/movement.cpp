@@ -26,23 +26,6 @@ matrix expected(Eigen::Index rows, Eigen::Index cols) {
     return matrix::NullaryExpr(rows, cols, [](Eigen::Index i, Eigen::Index j) { return value(i, j); });
 }
 
-// What `call` throws: its type and text.
-template <class Call>
-std::string thrown(const Call& call) {
-    try {
-        call();
-    } catch (const otimes::unsupported_error& e) {
-        return std::string("unsupported: ") + e.what();
-    } catch (const otimes::shape_error& e) {
-        return std::string("shape: ") + e.what();
-    } catch (const otimes::device_error& e) {
-        return std::string("device: ") + e.what();
-    }
-    return "nothing";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("fill, redistribute, scatter, gather") {

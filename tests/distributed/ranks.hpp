@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +20,26 @@
 #include <otimes/distributed.hpp>
 
 namespace ranks_test {
+
+// The type and the text of what `call` throws.
+inline std::string thrown(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const otimes::device_error& e) {
+        return std::string("device: ") + e.what();
+    } catch (const otimes::unsupported_error& e) {
+        return std::string("unsupported: ") + e.what();
+    } catch (const otimes::shape_error& e) {
+        return std::string("shape: ") + e.what();
+    } catch (const otimes::budget_error& e) {
+        return std::string("budget: ") + e.what();
+    } catch (const std::exception& e) {
+        return std::string("not of otimes: ") + e.what();
+    }
+    return "nothing";
+}
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 inline void copy_runs(const void* from, void* to, const otimes::strided_copy& c) {
     for (std::int64_t i = 0; i < c.counts[0]; ++i) {

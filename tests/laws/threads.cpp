@@ -59,4 +59,23 @@ TEST_CASE_TEMPLATE("dot products and solves by several threads", Scalar, float, 
         CHECK(by_threads(3, solve) == solution);
     }
 }
+
+TEST_CASE_TEMPLATE("sums by several threads, also more than there are rows", Scalar, float, double,
+                   std::complex<double>) {
+    const column_major<Scalar> A = column_major<Scalar>::Random(15, 15), B = column_major<Scalar>::Random(16, 16),
+                               C = column_major<Scalar>::Random(17, 17);
+    const auto K = otimes::kron(A, B, C);
+    const row_major<Scalar> X = row_major<Scalar>::Random(61, K.rows());
+    const auto both = [&](Eigen::Index rows) {
+        row_major<Scalar> Y(2 * rows, K.cols());
+        Y.topRows(rows) = X.topRows(rows) * otimes::kron_sum(A, B, C);
+        Y.bottomRows(rows) = X.topRows(rows) * (K + otimes::kron(A, B, C.transpose()) - Scalar(2) * K.transpose());
+        return Y;
+    };
+    for (const Eigen::Index rows : {1, 2, 61}) {
+        const row_major<Scalar> alone = by_threads(1, [&] { return both(rows); });
+        CHECK(by_threads(2, [&] { return both(rows); }) == alone);
+        CHECK(by_threads(3, [&] { return both(rows); }) == alone);
+    }
+}
 #endif

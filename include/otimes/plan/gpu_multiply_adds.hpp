@@ -147,7 +147,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::vector<trip_shape> shapes_of(const grou
 }
 
 /// How much slower a tile is than one that keeps all threads at work: the logarithm of a ratio. Weights fitted to 2400 tiles of 280 products on an
-/// H200 (bench/results/multiply_add_tiles_h200.csv); of those that were measured, the one ranked first takes 1.04 to 1.07 times the time of
+/// H200 (bench/results/multiply_add_tiles_h200.csv); of those of one product, the one ranked first takes 1.07 to 1.09 times the time of
 /// the best. `shapes`: shapes_of a tile with as many rows, whatever its threads and blocks.
 OTIMES_ON_DEMAND OTIMES_COLD inline double slowness(const group_request& r, const gpu_description& gpu,
                                                     const gpu_group& g, const std::vector<trip_shape>& shapes) {

@@ -24,6 +24,7 @@
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/exec/reference.hpp>
+#include <otimes/exec/row_hook.hpp>
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/plan/explain.hpp>
 #include <otimes/plan/planner.hpp>
@@ -31,9 +32,6 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace batches {
-
-/// Below this much work in all, the threads cost more than they gain.
-inline constexpr double flops_per_fork = 4e5;
 
 /// The plan that a look-up has found, held by whoever looked.
 inline const plan& found_plan(const plan& found) { return found; }
@@ -45,7 +43,7 @@ void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double 
 #if OTIMES_OPENMP
     const std::int64_t threads = omp_get_max_threads();
     const std::int64_t count = end - begin;
-    if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > flops_per_fork) {
+    if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > cpu_detail::flops_per_fork) {
         std::exception_ptr failure;
 #pragma omp parallel for schedule(static)
         for (std::int64_t t = 0; t < threads; ++t) {

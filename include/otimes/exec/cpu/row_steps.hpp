@@ -160,7 +160,7 @@ public:
             }
         }
 #if OTIMES_OPENMP
-        if (threads > 1 && rows_ > 1) {
+        if (threads > 1) {
             row_sums_.resize(static_cast<std::size_t>(reductions_ * rows_));
 #pragma omp parallel num_threads(static_cast <int>(threads))
             {
@@ -499,21 +499,16 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
     if (flops > most_flops) {
         return false;
     }
+    if (threads == 0) {
+        threads = 1;
+#if OTIMES_OPENMP
+        if (static_cast<double>(flops) > flops_per_fork && omp_in_parallel() == 0) {
+            threads = static_cast<std::int32_t>(omp_get_max_threads());
+        }
+#endif
+    }
     detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;  // keeps its memory
     row_program<Scalar>& rows = *prepared;
-    if (threads > 0) {
-        if (!rows.prepare(source, b, most_elements)) {
-            return false;
-        }
-        rows.run(threads);
-        return true;
-    }
-    threads = 1;
-#if OTIMES_OPENMP
-    if (static_cast<double>(flops) > flops_per_fork && omp_in_parallel() == 0) {
-        threads = static_cast<std::int32_t>(omp_get_max_threads());
-    }
-#endif
     // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
     if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {
         return false;

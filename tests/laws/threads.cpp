@@ -8,6 +8,8 @@
 #include <complex>
 #include <limits>
 
+#include "support/once.hpp"
+
 #ifdef _OPENMP
 #include <omp.h>
 
@@ -30,7 +32,8 @@ auto by_threads(int threads, const Evaluate& evaluate) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("dot products and solves by several threads", Scalar, float, double, std::complex<double>) {
+TEST_CASE_TEMPLATE("dot products and solves by several threads", Scalar,
+                   OTIMES_ONE_OF(double, float, std::complex<double>)) {
     const auto self_adjoint = [](Eigen::Index n) -> column_major<Scalar> {
         const column_major<Scalar> any = column_major<Scalar>::Random(n, n);
         return any * any.adjoint() + Scalar(static_cast<float>(n)) * column_major<Scalar>::Identity(n, n);
@@ -60,8 +63,8 @@ TEST_CASE_TEMPLATE("dot products and solves by several threads", Scalar, float, 
     }
 }
 
-TEST_CASE_TEMPLATE("sums by several threads, also more than there are rows", Scalar, float, double,
-                   std::complex<double>) {
+TEST_CASE_TEMPLATE("sums by several threads, also more than there are rows", Scalar,
+                   OTIMES_ONE_OF(std::complex<double>, float, double)) {
     const column_major<Scalar> A = column_major<Scalar>::Random(15, 15), B = column_major<Scalar>::Random(16, 16),
                                C = column_major<Scalar>::Random(17, 17);
     const auto K = otimes::kron(A, B, C);

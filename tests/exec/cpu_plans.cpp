@@ -538,6 +538,7 @@ TEST_CASE("cpu: what is read ahead") {
     job.alpha_re = 1;
     job.alpha_im = 0;
     job.factor = factor.data();
+    job.factor_p = 0;
     read_ahead ahead;
     read_ahead_of(ahead, coming.data(), 4 * line, 25, coming.data() + 100 * line, 46 * line + 1);
     CHECK(ahead.lines_per_block == 3);  // of 51
@@ -674,6 +675,51 @@ TEST_CASE_TEMPLATE("cpu: long fibres", Scalar, float, double, std::complex<float
     }
 }
 
+// Few rows read a long factor as it lies in memory, also with gaps between its rows and where Q ends within a register; more rows pack
+// it. Between others, added, scaled; and each row has the bits that it has among many.
+TEST_CASE_TEMPLATE("cpu: few rows of a long factor", Scalar, float, double, std::complex<float>, std::complex<double>) {
+    std::mt19937 bits(78);
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    for (int i = 0; i < (support::long_tests() ? 300 : 60); ++i) {
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.add = pick(0, 2) == 0;
+        spec.scalar = pick(0, 1) == 0;
+        spec.gap = pick(0, 1) == 0 ? pick(1, 9) : 0;
+        spec.modes = {free_mode(pick(1, 4)), i % 2 == 0 ? factor(pick(1, 5), pick(1, 5)) : free_mode(pick(1, 6)),
+                      factor(pick(20, 200), pick(20, 150)), i % 5 == 0 ? factor(1, 1) : free_mode(1)};
+        spec.order_in = spec.order_out = {0, 1, 2, 3};
+        fixture<Scalar> f(spec, bits);
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        p.flops = pick(0, 1) == 0 ? p.flops : 1 << 30;
+        check_also_bent(f, spec, p, bits);
+    }
+    for (int i = 0; i < 20; ++i) {
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.scalar = i % 2 == 0;
+        // Many rows take a longer fibre in parts, which changes the bits of complex sums.
+        const std::int64_t most = otimes::is_complex(spec.type) ? 150 : 400;
+        spec.modes = {free_mode(40), factor(pick(32, most), pick(32, 150))};
+        spec.order_in = spec.order_out = {0, 1};
+        fixture<Scalar> many(spec, bits);
+        many.check(otimes::make_plan(many.source, otimes::host_machine()));
+        const Scalar* const want = many.result().data();
+        spec.modes[0] = free_mode(pick(1, 17));
+        fixture<Scalar> few(spec, bits);
+        for (std::size_t k = 0; k < few.operands.size(); ++k) {
+            if (static_cast<std::int32_t>(k) != few.output) {  // its X begins like the other
+                std::copy_n(many.operands[k].data(), few.operands[k].size(), few.operands[k].data());
+            }
+        }
+        few.restore();
+        otimes::cpu().run(otimes::make_plan(few.source, otimes::host_machine()), few.bound, {});
+        CHECK(std::equal(few.result().data(), few.result().data() + few.result().size(), want));
+    }
+}
+
 // The parts of a long fibre are one sum in ascending order, also where its rows are brought together and the run ends within a register.
 TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, double) {
     using namespace otimes::cpu_detail;
@@ -725,6 +771,7 @@ TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, d
             job.alpha_re = Real(0.5);
             job.alpha_im = 0;
             job.factor = packed.data();
+            job.factor_p = 0;
             run_sweep<Real, 1>(job, x.data(), y.data());
             bool equal = true;
             for (std::ptrdiff_t k = 0; k < Q; ++k) {

@@ -89,6 +89,31 @@ void read_product(const program& source, const bindings& b, const sweep& s, std:
     }
 }
 
+/// The one member of a group that is no single entry, and the product of those that are; -1: there are several, or none.
+template <class Real>
+std::int32_t only_matrix(const program& source, const bindings& b, const sweep& s, Real& scale_re,
+                         Real& scale_im) noexcept {
+    std::int32_t found = s.factors.size() == 1 ? s.factors[0] : -1;
+    scale_re = 1;
+    scale_im = 0;
+    for (std::size_t k = s.factors.size(); s.factors.size() > 1 && k-- > 0;) {
+        const factor_view v = view_factor(source, b, s.factors[k]);
+        if (v.p_extent != 1 || v.q_extent != 1) {
+            if (found >= 0) {
+                return -1;
+            }
+            found = s.factors[k];
+            continue;
+        }
+        Real re, im;
+        read_entry<Real>(v, 0, 0, re, im);
+        const Real t = scale_re * re - scale_im * im;
+        scale_im = scale_re * im + scale_im * re;
+        scale_re = t;
+    }
+    return found;
+}
+
 /// Groups of at most this extent (all that the planner makes) are multiplied out member by member, not row by row.
 inline constexpr std::ptrdiff_t most_small_extent = 16;
 
@@ -143,26 +168,29 @@ OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, co
     const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     constexpr std::ptrdiff_t most = most_row_reals / Components;
     Real row[most_row_reals];
-    if (members == 1) {
-        const factor_view v = view_factor(source, b, s.factors[0]);
+    Real scale_re, scale_im;
+    if (const std::int32_t only = only_matrix<Real>(source, b, s, scale_re, scale_im); only >= 0) {
+        const factor_view v = view_factor(source, b, only);
+        const bool plain = scale_re == Real(1) && scale_im == 0;
         for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
-            if (Components == 1 && v.q_stride == 1 && !v.identity) {
+            if (Components == 1 && plain && v.q_stride == 1 && !v.identity) {
                 put(p, std::ptrdiff_t{0}, q_extent, static_cast<const Real*>(v.data) + p * v.p_stride);
                 continue;
             }
             for (std::ptrdiff_t q = 0; q < q_extent; q += most) {
                 const std::ptrdiff_t count = q_extent - q < most ? q_extent - q : most;
-                if (Components == 1 && !v.identity) {
+                if (Components == 1 && plain && !v.identity) {
                     const Real* const from = static_cast<const Real*>(v.data) + p * v.p_stride + q * v.q_stride;
                     for (std::ptrdiff_t i = 0; i < count; ++i) {
                         row[i] = from[i * v.q_stride];
                     }
                 } else {
                     for (std::ptrdiff_t i = 0; i < count; ++i) {
-                        Real im;
-                        read_entry<Real>(v, p, q + i, row[i * Components], im);
+                        Real re, im;
+                        read_entry<Real>(v, p, q + i, re, im);
+                        row[i * Components] = scale_re * re - scale_im * im;
                         if constexpr (Components == 2) {
-                            row[2 * i + 1] = im;
+                            row[2 * i + 1] = scale_re * im + scale_im * re;
                         }
                     }
                 }
@@ -238,21 +266,44 @@ constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t p_extent, std::ptrdiff_t q_
     return p_extent * ((q_extent * Components + width - 1) / width * width);
 }
 
-/// Where the factor of `s` may be read as it lies in memory: a single one, contiguous, and packed in one block. Else nullptr.
+/// Where the kernels of a sweep read its factor, in real elements.
+template <class Real>
+struct factor_place {
+    const Real* data;
+    std::ptrdiff_t p_stride;  ///< from p to p + 1, the q of a p side by side; 0: in the packed order
+};
+
+/// Rows up to which the row kernels read a long factor as it lies in memory: packing it costs a read and a write of every entry,
+/// each row a multiply-add. The bits are those of the packed one.
+inline constexpr std::ptrdiff_t most_unpacked_rows = 16;
+inline constexpr std::ptrdiff_t least_unpacked_extent = 32;
+
+/// Where the factor of `s` may be read as it lies in memory: a single one whose q lie side by side, and either contiguous and packed
+/// in one block, or long and for few rows. Else {nullptr, 0}. @param rows that the whole pass gives to the row kernels; 0: no row sweep
 template <class Real, int Components>
-const Real* unpacked_factor(const program& source, const bindings& b, const sweep& s, bool as_row) noexcept {
+factor_place<Real> unpacked_factor(const program& source, const bindings& b, const sweep& s,
+                                   std::ptrdiff_t rows) noexcept {
     using shapes = block_shapes<Real, Components>;
+    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
     const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    if (s.factors.size() != 1 ||
-        (as_row ? q_extent * Components % width != 0 || q_extent * Components > width * shapes::most_vectors
-                : q_extent > shapes::fibre_q(q_extent))) {
-        return nullptr;
+    const bool one_block =
+        rows > 0 ? q_extent * Components % width == 0 && q_extent * Components <= width * shapes::most_vectors
+                 : q_extent <= shapes::fibre_q(q_extent);
+    const bool few_rows = rows > 0 && rows <= most_unpacked_rows && p_extent >= least_unpacked_extent &&
+                          q_extent >= least_unpacked_extent && q_extent * Components >= width;
+    if (s.factors.size() != 1 || !(one_block || few_rows)) {
+        return {nullptr, 0};
     }
     const factor_view v = view_factor(source, b, s.factors[0]);
-    const bool as_it_lies =
-        v.q_stride == 1 && v.p_stride == q_extent && !v.identity && !v.conjugate && v.complex_data == (Components == 2);
-    return as_it_lies ? static_cast<const Real*>(v.data) : nullptr;
+    if (v.q_stride != 1 || v.identity || v.conjugate || v.complex_data != (Components == 2)) {
+        return {nullptr, 0};
+    }
+    if (one_block && v.p_stride == q_extent) {
+        return {static_cast<const Real*>(v.data), 0};
+    }
+    return few_rows ? factor_place<Real>{static_cast<const Real*>(v.data), v.p_stride * Components}
+                    : factor_place<Real>{nullptr, 0};
 }
 
 /// to[p * to_stride + i] = from[p, i] for all p and i < columns.
@@ -272,10 +323,28 @@ void pack_columns(const factor_view& v, const Real* from, std::ptrdiff_t columns
         }
         return;
     }
+    std::ptrdiff_t whole = 0;  // rows that are transposed in registers
+    if constexpr (width > 1) {
+        whole = v.p_stride == 1 && columns % width == 0 ? v.p_extent / width * width : 0;
+    }
+    for (std::ptrdiff_t p = 0; p < whole; p += width, from += width, to += width * to_stride) {
+        for (std::ptrdiff_t first = 0; first < columns; first += width) {
+            typename simd<Real>::type block[static_cast<std::size_t>(width)];
+            OTIMES_UNROLL
+            for (std::ptrdiff_t i = 0; i < width; ++i) {
+                block[i] = simd<Real>::load(from + (first + i) * v.q_stride);
+            }
+            transpose_registers<Real>(block);
+            OTIMES_UNROLL
+            for (std::ptrdiff_t i = 0; i < width; ++i) {
+                simd<Real>::store(to + i * to_stride + first, block[i]);
+            }
+        }
+    }
     // A column may be contiguous: a cache line's worth of rows at a time, so that no line is read twice.
     constexpr std::ptrdiff_t line = 64 / static_cast<std::ptrdiff_t>(sizeof(Real));
-    for (std::ptrdiff_t p = 0; p < v.p_extent; p += line) {
-        const std::ptrdiff_t rows = v.p_extent - p < line ? v.p_extent - p : line;
+    for (std::ptrdiff_t p = 0; p < v.p_extent - whole; p += line) {
+        const std::ptrdiff_t rows = v.p_extent - whole - p < line ? v.p_extent - whole - p : line;
         const Real* column = from + p * v.p_stride;
         for (std::ptrdiff_t i = 0; i < columns; ++i, column += v.q_stride) {
             for (std::ptrdiff_t r = 0; r < rows; ++r) {
@@ -318,15 +387,22 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
             tail_columns = whole > 0 ? 2 * per_vector : per_vector;
         }
     }
-    if (Components == 1 && s.factors.size() == 1) {
-        const factor_view v = view_factor(source, b, s.factors[0]);
+    Real scale, none;
+    if (const std::int32_t only = Components == 1 ? only_matrix<Real>(source, b, s, scale, none) : -1; only >= 0) {
+        const factor_view v = view_factor(source, b, only);
         if (!v.identity) {  // block after block, each written in order
             const auto* const from = static_cast<const Real*>(v.data);
+            const auto times_scale = [scale](Real* at, std::ptrdiff_t reals) {
+                for (std::ptrdiff_t i = 0; scale != Real(1) && i < reals; ++i) {
+                    at[i] *= scale;
+                }
+            };
             std::ptrdiff_t block = 0;
             for (std::ptrdiff_t first = 0; first < small_end; ++block) {
                 const std::ptrdiff_t columns = first < big_end ? big : small;
                 if (block % sharers == share) {
                     pack_columns(v, from + first * v.q_stride, columns, to + first * p_extent, columns);
+                    times_scale(to + first * p_extent, columns * p_extent);
                 }
                 first += columns;
             }
@@ -343,6 +419,7 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
                 }
                 pack_columns(v, from + tail_first * v.q_stride, q_extent - tail_first, tail, width);
             }
+            times_scale(tail, tail_columns * p_extent);
             return;
         }
     }

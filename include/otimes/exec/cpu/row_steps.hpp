@@ -395,6 +395,7 @@ private:
         s.alpha_re = std::real(j.alpha);
         s.alpha_im = std::imag(j.alpha);
         s.factor = factors_.data() + j.packed;
+        s.factor_p = 0;
         const auto outer = static_cast<std::ptrdiff_t>(j.outer);
         const std::ptrdiff_t x_row = from_row_to_row(j.step->in);
         const std::ptrdiff_t y_row = from_row_to_row(j.step->out);

@@ -42,8 +42,8 @@ struct pass_shape {
     int sweep_mode[most_sweeps];  ///< which of them a sweep replaces
     std::ptrdiff_t p_extent[most_sweeps];
     std::ptrdiff_t q_extent[most_sweeps];
-    bool as_row[most_sweeps];
-    const Real* factors[most_sweeps];  ///< packed
+    std::ptrdiff_t rows[most_sweeps];  ///< of the whole pass, for the row kernels; 0: the sweep takes the fibre kernels
+    factor_place<Real> factors[most_sweeps];
 
     bool has_lanes;
     tile_loop lanes;            ///< the whole lane mode
@@ -99,16 +99,31 @@ std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
 }
 
 /// Which sweeps take the row kernels, for which the factors are packed in another order: there are no lanes, and nothing but
-/// single indices inside the mode at that stage. Sets shape.as_row and nothing else.
+/// single indices inside the mode at that stage. And how many rows they have, over all tiles and slabs. Sets shape.rows and nothing
+/// else.
 template <class Real>
-void choose_rows(const pass& p, pass_shape<Real>& shape) noexcept {
+void count_rows(const pass& p, pass_shape<Real>& shape) noexcept {
     const bool has_lanes = p.lane_mode >= 0 && p.lane_count > 1;
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         bool row = !has_lanes;
         for (std::size_t k = 0; row && k < p.sweeps.size(); ++k) {
             row = p.sweeps[k].mode <= p.sweeps[i].mode || (k < i ? p.sweeps[k].q_extent : p.sweeps[k].p_extent) == 1;
         }
-        shape.as_row[i] = row;
+        shape.rows[i] = 0;
+        if (!row) {
+            continue;
+        }
+        double rows = 1;  // more than an integer holds, where the result has no index
+        for (std::size_t m = 0; m < p.modes.size(); ++m) {
+            std::int64_t extent = p.modes[m].extent_in;
+            for (std::size_t k = 0; k < i; ++k) {
+                extent = p.sweeps[k].mode == static_cast<std::int32_t>(m) ? p.sweeps[k].q_extent : extent;
+            }
+            rows *= static_cast<std::int32_t>(m) == p.sweeps[i].mode ? 1.0 : static_cast<double>(extent);
+        }
+        shape.rows[i] = rows < 1                    ? 1
+                        : rows > most_unpacked_rows ? most_unpacked_rows + 1
+                                                    : static_cast<std::ptrdiff_t>(rows);
     }
 }
 
@@ -213,7 +228,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
         shape.p_extent[i] = static_cast<std::ptrdiff_t>(s.p_extent);
         shape.q_extent[i] = static_cast<std::ptrdiff_t>(s.q_extent);
     }
-    choose_rows(p, shape);
+    count_rows(p, shape);
 }
 
 /// Everything about one shape of tile (full or at an end) but the addresses.
@@ -246,7 +261,7 @@ bool begins_twin(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* ext
     }
     int innermost = 0;
     for (int k = i; k < i + 2; ++k) {
-        if (shape.as_row[k] || shape.p_extent[k] != 3 || shape.q_extent[k] != 3) {
+        if (shape.rows[k] > 0 || shape.p_extent[k] != 3 || shape.q_extent[k] != 3) {
             return false;
         }
         innermost = shape.sweep_mode[k] > innermost ? shape.sweep_mode[k] : innermost;
@@ -269,7 +284,8 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.q_extent = shape.q_extent[i];
     job.x_p = in.modes[on];
     job.y_q = out.modes[on];
-    job.factor = shape.factors[i];
+    job.factor = shape.factors[i].data;
+    job.factor_p = shape.factors[i].p_stride;
     job.finish = epilogue::store;
     job.alpha_re = 1;
     job.alpha_im = 0;
@@ -327,11 +343,12 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     for (int k = 0; k < count; ++k) {
         job.loops[k] = found[count - 1 - k];
     }
-    if (shape.as_row[i]) {
+    if (shape.rows[i] > 0) {
         const std::ptrdiff_t length = job.q_extent * Components;
+        const bool splits =
+            job.factor_p != 0 || (length > width && length % width != 0);  // sums are stored more than once
         job.run = 0;
-        return in.modes[on] == Components && out.modes[on] == Components &&
-               !(direct_out && shape.add && length > width && length % width != 0);
+        return in.modes[on] == Components && out.modes[on] == Components && !(direct_out && shape.add && splits);
     }
     job.run = run;
     if (!shape.has_lanes && run == Components && Components < width) {
@@ -364,7 +381,7 @@ int first_of_pair(const pass_shape<Real>& shape) noexcept {
     const int last = shape.mode_count - 1;
     for (int i = 0; Components == 1 && i + 1 < shape.sweep_count; ++i) {
         const std::ptrdiff_t extent = shape.p_extent[i];
-        if (shape.as_row[i + 1] && shape.sweep_mode[i + 1] == last && shape.sweep_mode[i] == last - 1 &&
+        if (shape.rows[i + 1] > 0 && shape.sweep_mode[i + 1] == last && shape.sweep_mode[i] == last - 1 &&
             shape.q_extent[i] == extent && shape.p_extent[i + 1] == extent && shape.q_extent[i + 1] == extent) {
             return pair_kernel_for<Real>(extent) != nullptr ? i : -1;
         }
@@ -398,8 +415,8 @@ bool make_pair(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exten
         all.extent *= extent;
     }
     job.run = pair_kernel_for<Real>(inner);
-    job.first = shape.factors[i];
-    job.second = shape.factors[i + 1];
+    job.first = shape.factors[i].data;
+    job.second = shape.factors[i + 1].data;
     job.count = all.extent;
     job.x_step = all.in;
     job.y_step = all.out;
@@ -546,7 +563,7 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             }
         }
         if (twin) {
-            job.sweeps[i + 1].factor = shape.factors[i + 1];
+            job.sweeps[i + 1].factor = shape.factors[i + 1].data;
         }
         if (i == 0) {
             job.direct_in = in_direct;

@@ -144,8 +144,10 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
         int i = 0;
         for (const sweep& s : before.sweeps) {
             if (&before == &one) {
-                const Real* const unpacked = unpacked_factor<Real, Components>(p.source, b, s, shape.as_row[i]);
-                shape.factors[i++] = unpacked != nullptr ? unpacked : reinterpret_cast<const Real*>(workspace + offset);
+                const factor_place<Real> place = unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i]);
+                shape.factors[i++] = place.data != nullptr
+                                         ? place
+                                         : factor_place<Real>{reinterpret_cast<const Real*>(workspace + offset), 0};
             }
             offset += packed_bytes<Real, Components>(p, s);
         }
@@ -548,11 +550,11 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
         place(planned.out, one.output_binding, one.y);
         for (int i = 0; i < shape.sweep_count; ++i) {
             const sweep& s = planned.sweeps[static_cast<std::size_t>(i)];
-            one.as_row[i] = shape.as_row[i];
-            one.factor_binding[i] = unpacked_factor<Real, Components>(p.source, b, s, shape.as_row[i]) != nullptr
+            one.as_row[i] = shape.rows[i] > 0;
+            one.factor_binding[i] = unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i]).data != nullptr
                                         ? p.source.at(s.factors.front()).binding
                                         : -1;
-            one.job.sweeps[i].factor = shape.factors[i];
+            one.job.sweeps[i].factor = shape.factors[i].data;
         }
     }
     memo.set_runner(&run_prepared<Real, Components>);
@@ -605,10 +607,10 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
                 continue;
             }
             pass_shape<Real> shape;
-            choose_rows(one, shape);
+            count_rows(one, shape);
             for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
-                if (unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i]) == nullptr) {
-                    pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.as_row[i],
+                if (unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.rows[i]).data == nullptr) {
+                    pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.rows[i] > 0,
                                                    reinterpret_cast<Real*>(workspace + offset), share, sharers);
                 }
                 offset += packed_bytes<Real, components>(p, one.sweeps[i]);

@@ -128,7 +128,9 @@ struct sweep_job {
     bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
-    const Real* factor;           ///< packed
+    const Real* factor;
+    std::ptrdiff_t
+        factor_p;  ///< row sweep: from p to p + 1 where the factor is read as it lies in memory; 0: it is packed
     tile_loop loops[most_loops];  ///< outermost first
 };
 
@@ -281,7 +283,8 @@ void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, 
     }
 }
 
-/// Vectors along q; the tile's entries are broadcast. @pre j.x_p == Components and j.y_q == Components.
+/// Vectors along q; the tile's entries are broadcast. @pre j.x_p == Components and j.y_q == Components; a factor that is not packed
+/// has a register of q and more.
 template <class Real, int Components>
 void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, const tile_loop& rows,
               read_ahead* ahead) noexcept {
@@ -290,6 +293,8 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     const std::ptrdiff_t length = j.q_extent * Components;
     const std::ptrdiff_t whole = length / width;
     const std::ptrdiff_t rest = length % width;
+    const bool packed = j.factor_p == 0;
+    const std::ptrdiff_t next = packed ? j.p_extent : 1;  // times the reals of a panel: where the next one begins
     g.a_row = rows.in;
     g.c_row = rows.out;
     g.b_vector = g.c_vector = width;
@@ -297,11 +302,11 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     const auto panels = [&](const Real* b, Real* c, int vectors, std::ptrdiff_t count) {
         const int block = shapes::row_rows(vectors);
         const std::ptrdiff_t blocks = rows.extent / block;
-        g.b_p = vectors * width;
+        g.b_p = packed ? vectors * width : j.factor_p;
         b += g.p_first * g.b_p;
         g.n1 = count;
         g.a1 = 0;
-        g.b1 = vectors * width * j.p_extent;
+        g.b1 = vectors * width * next;
         g.c1 = vectors * width;
         g.a = x;
         g.b = b;
@@ -327,17 +332,18 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     Real* c = y;
     if (v.big_count > 0) {
         panels(b, c, v.big(), v.big_count);
-        b += v.big_count * v.big() * width * j.p_extent;
+        b += v.big_count * v.big() * width * next;
         c += v.big_count * v.big() * width;
     }
     if (v.small_count > 0) {
         panels(b, c, v.small, v.small_count);
-        b += v.small_count * v.small * width * j.p_extent;
+        b += v.small_count * v.small * width * next;
         c += v.small_count * v.small * width;
     }
     if (rest > 0) {
         // The last two registers overlap; a single short one is stored in part.
         g.c_vector = rest;
+        g.b_vector = packed ? width : rest;
         g.valid = whole > 0 ? width : rest;
         panels(b, c, whole > 0 ? 2 : 1, 1);
     }
@@ -348,6 +354,11 @@ template <class Real, int Components>
 std::ptrdiff_t parts_of_sweep(const sweep_job<Real>& j) noexcept {
     constexpr std::ptrdiff_t few = 8;
     constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (j.run == 0 && j.factor_p != 0) {
+        constexpr std::ptrdiff_t streams = 16;  // rows of the factor that the hardware reads ahead
+        return Components == 1 ? (j.p_extent + streams - 1) / streams
+                               : 1;  // parts of a complex sum would change its bits
+    }
     const bool used_often =
         j.run > 0 ? j.run >= width && (j.q_extent >= few || j.stage_panels)
                   : j.q_extent * Components >= width && j.loop_count > 0 && j.loops[j.loop_count - 1].extent >= few;

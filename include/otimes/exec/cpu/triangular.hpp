@@ -106,6 +106,7 @@ public:
             j.p_extent = static_cast<std::ptrdiff_t>(block.p_count);
             j.q_extent = static_cast<std::ptrdiff_t>(block.q_count);
             j.factor = memory_.data() + block.packed;
+            j.factor_p = 0;
             run_sweep<Real, components>(j, x + block.p_begin * j.x_p, y + block.q_begin * j.y_q);
         }
     }

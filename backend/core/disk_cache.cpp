@@ -286,7 +286,8 @@ disk_cache::claim::claim(const disk_cache& cache, std::string_view key, int wait
         return;
     }
     for (int waited = 0; ::flock(file_, LOCK_EX | LOCK_NB) != 0; waited += 5) {
-        if (waited >= wait_milliseconds) {
+        // Some file systems have no locks (ENOSYS, ENOLCK): there is nobody to wait for.
+        if (waited >= wait_milliseconds || (errno != EWOULDBLOCK && errno != EINTR)) {
             ::close(file_);
             file_ = -1;
             return;

@@ -2,12 +2,15 @@
 // The disk cache of compiled kernels: what it keeps, what it refuses to trust.
 #include <doctest/doctest.h>
 
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -48,9 +51,20 @@ std::string read(const fs::path& file) {
 }
 void write(const fs::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
 
+std::atomic<bool> no_locks{false};  // as file systems that have none
+
 const kernel_image image{std::string("code\0with zeros", 15), "a_function"};
 
 }  // namespace
+
+// In front of the library's.
+extern "C" int flock(int file, int operation) noexcept {
+    if (no_locks) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_flock, file, operation));
+}
 
 TEST_CASE("SHA-256 has the digests of FIPS 180-4") {
     using otimes::backend::sha256_hex;
@@ -275,6 +289,16 @@ TEST_CASE("one claim at a time holds a key") {
         });
     for (std::thread& t : threads) t.join();
     CHECK(most == 1);
+}
+
+TEST_CASE("a claim waits for nobody where the file system has no locks") {
+    const temporary_folder folder;
+    const disk_cache cache(folder.path());
+    no_locks = true;
+    const auto start = std::chrono::steady_clock::now();
+    { const disk_cache::claim claim(cache, "key", 2000); }
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1000));
+    no_locks = false;
 }
 
 TEST_CASE("the environment names the folder") {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -33,6 +34,9 @@ public:
         }
         std::string found = look();
         const std::lock_guard lock(mutex_);
+        if (known_.size() >= most_known) {  // programs of ever new shapes: where nothing was found can be asked again
+            std::erase_if(known_, [](const auto& entry) { return entry.second.empty(); });
+        }
         return known_.try_emplace(where, std::move(found)).first->second;
     }
     /// From now on that is the choice, and plans that were made before are stale.
@@ -62,6 +66,7 @@ private:
         return found == known_.end() ? std::nullopt : std::optional<std::string>(found->second);
     }
 
+    static constexpr std::size_t most_known = 4096;
     std::mutex mutex_;
     std::map<key, std::string> known_;
     std::atomic<std::uint64_t> version_{0};

@@ -2,6 +2,7 @@
 // What otimes::tune has found for GPUs is every executor's.
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <string>
 
 #include <otimes/plan/machine.hpp>
@@ -45,4 +46,20 @@ TEST_CASE("a choice is seen by who asked before it was made, and by GPUs of its 
     };
     CHECK(table.find(gpu, 9, meanwhile) == "kept meanwhile");
     CHECK(&otimes::backend::tuned_choices::of_process() == &otimes::backend::tuned_choices::of_process());
+}
+
+TEST_CASE("programs of ever new shapes are forgotten where nothing was tuned for them") {
+    otimes::backend::tuned_choices table;
+    const otimes::gpu_description gpu;
+    int looks = 0;
+    const auto nothing = [&] {
+        ++looks;
+        return std::string();
+    };
+    table.keep(gpu, 1, "tuned");
+    for (std::uint64_t program = 2; program < 10000; ++program) CHECK(table.find(gpu, program, nothing).empty());
+    looks = 0;
+    for (std::uint64_t program = 2; program < 10000; ++program) table.find(gpu, program, nothing);
+    CHECK(looks > 1000);  // they are not all known
+    CHECK(table.find(gpu, 1, nothing) == "tuned");
 }

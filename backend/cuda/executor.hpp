@@ -3,6 +3,7 @@
 /// The GPU executor: plans become launch lists once, and a run is a few address substitutions and launches.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -111,7 +112,7 @@ private:
     /// The caller's workspace is not used: it was planned for the strides in host memory.
     void run_with_host_operands(const prepared_plan& ready, const bindings& b) const;
     /// @param wrote set as soon as results may have reached host memory
-    void run_stage(const prepared_stage& ready, const bindings& b, bool& wrote) const;
+    void run_stage(const prepared_stage& ready, const bindings& b, std::atomic<bool>& wrote) const;
     /// @throws budget_error nothing fits in `budget` bytes of device memory
     std::shared_ptr<const prepared_stream> prepare_stream(const plan& p, std::int64_t budget) const;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -166,14 +167,16 @@ private:
 /// slab s are queued and lets the device wait until they are done; likewise outwards. The calling thread queues the kernels.
 class stage_run {
 public:
+    /// @param wrote set before results may reach host memory
     stage_run(CUcontext context, CUstream stream, pinned_blocks& pinned, const stream_lanes& lanes,
-              std::vector<passage>& passages, const stream_stage& stage)
+              std::vector<passage>& passages, const stream_stage& stage, std::atomic<bool>& wrote)
         : context_(context),
           stream_(stream),
           pinned_(pinned),
           lanes_(lanes),
           passages_(passages),
           stage_(stage),
+          wrote_(wrote),
           arriving_(static_cast<std::size_t>(stage.slab_count)),
           leaving_(static_cast<std::size_t>(stage.slab_count)) {
         for (std::size_t i = 0; i < passages.size(); ++i) {
@@ -350,6 +353,7 @@ private:
             }
             OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes_.out, lanes_.computed[from.buffer], 0));
             if (from.of->pinned) {
+                wrote_ = true;
                 copy_lines(from.host, from.device, lines_of(from.modes, from.of->element_bytes), false, lanes_.out);
             } else {
                 OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(block->get().data, reinterpret_cast<CUdeviceptr>(from.device),
@@ -367,6 +371,7 @@ private:
             }
             if (!from.of->pinned) {
                 OTIMES_CUDA_CALL(cuEventSynchronize(block->get().done));
+                wrote_ = true;
                 scatter_elements(from.host, from.modes, from.of->element_bytes, t.first, t.count, block->get().data);
             }
         }
@@ -378,6 +383,7 @@ private:
     const stream_lanes& lanes_;
     std::vector<passage>& passages_;
     const stream_stage& stage_;
+    std::atomic<bool>& wrote_;
     ticket_list in_;
     ticket_list out_;
     std::mutex mutex_;
@@ -430,7 +436,7 @@ std::shared_ptr<const prepared_stream> gpu_executor::prepare_stream(const plan& 
     return ready;
 }
 
-void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, bool& wrote) const {
+void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std::atomic<bool>& wrote) const {
     const planning::stream_stage& stage = ready.stage;
     const std::int64_t rest_extent = stage.slab_extent > 0 ? stage.cut.extent % stage.slab_extent : 0;
     std::vector<passage> passages;
@@ -514,9 +520,8 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, boo
         OTIMES_CUDA_CALL(cuEventRecord(lanes.ready, stream_));
         OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes.in, lanes.ready, 0));
         OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes.out, lanes.ready, 0));
-        stage_run run(device_.handle(), stream_, pinned_, lanes, passages, stage);
+        stage_run run(device_.handle(), stream_, pinned_, lanes, passages, stage, wrote);
         run.run([&](std::int64_t slab) {
-            wrote = wrote || slab > 0;
             place(static_cast<std::size_t>(slab % 2));
             run_on_device(slab + 1 == stage.slab_count && ready.rest ? *ready.rest : *ready.slab, placed, {});
         });
@@ -542,7 +547,7 @@ void gpu_executor::run_with_host_operands(const prepared_plan& ready, const bind
         void operator()(std::byte* memory) const noexcept { ::operator delete (memory, std::align_val_t{64}); }
     };
     std::shared_ptr<const prepared_stream> stream = ready.stream;
-    for (bool wrote = false;;) {
+    for (std::atomic<bool> wrote{false};;) {
         try {
             std::unique_ptr<std::byte, freed> between;
             bindings bound = b;

@@ -361,3 +361,38 @@ TEST_CASE("a product that this thread has lowered is bound to other operands wit
     CHECK_THROWS_AS(plan.run(Y, first.rows * kron(first.A, first.B)), otimes::unsupported_error);
     CHECK_THROWS_AS(plan.run(Z, first.X * kron(first.A, first.B)), otimes::unsupported_error);
 }
+
+namespace {
+class captured_gpu : public pretended_gpu {
+public:
+    void require_no_capture(const char* what) const override {
+        if (captured) throw otimes::device_error(what);
+    }
+    bool captured = false;
+};
+}  // namespace
+
+TEST_CASE("in a capture no matrix gets other memory") {
+    captured_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(4, 6, 1);
+    const DeviceMatrix<double> dA(random_matrix<Eigen::MatrixXd>(2, 2, 2)), dB(random_matrix<Eigen::MatrixXd>(3, 3, 3));
+    const auto K = kron(dA, dB);
+    DeviceMatrix<double> dX(X), dY(4, 6), dZ(3, 6);
+    const double* const before = dX.data();
+    gpu.captured = true;
+    CHECK_THROWS_AS(dX = dX * K, otimes::device_error);
+    CHECK_THROWS_AS(dX *= K, otimes::device_error);
+    CHECK_THROWS_AS(dX = dX * K - dX, otimes::device_error);
+    CHECK_THROWS_AS(dZ = dX * K, otimes::device_error);
+    CHECK(dX.data() == before);
+    CHECK(dZ.rows() == 3);
+    CHECK(gpu.evaluations == 0);
+    dY = dX * K;
+    dX += dX * K;  // the temporary begins and ends in the graph
+    CHECK(dX.data() == before);
+    gpu.captured = false;
+    CHECK((dX.to_host() - X - dY.to_host()).norm() <= 1e-12);
+    dX = dX * K;
+    CHECK(dX.data() != before);
+}

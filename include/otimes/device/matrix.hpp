@@ -262,7 +262,8 @@ public:
         return *this;
     }
 
-    /// Y = expression: takes its shape. Safe when Y is one of its operands.
+    /// Y = expression: takes its shape. Safe when Y is one of its operands: it then gets other memory. @throws device_error where that would be in a
+    /// capture, as for another size
     template <device::value_of<ScalarType> Value>
     DeviceMatrix& operator=(const Value& value) {
         device::check_shapes(value);
@@ -270,6 +271,7 @@ public:
             home_ = &device::executor_for(device::home_of(value));
         }
         if (value.reads(view())) {
+            device::executor_for(home_).require_no_capture("a matrix that is its own operand would get other memory");
             DeviceMatrix result(*home_);
             result = value;
             swap(result);
@@ -395,6 +397,9 @@ public:
             home_ = &device::executor_for(nullptr);
         }
         if (bytes != bytes_) {
+            if (data_ != nullptr) {  // a graph could not free it, and would write to memory of its own
+                home_->require_no_capture("a matrix would get memory of another size");
+            }
             free();
             data_ = bytes == 0 ? nullptr : static_cast<Scalar*>(home_->allocate(bytes));
             bytes_ = bytes;

@@ -60,6 +60,7 @@ gpu_description describe_device(CUdevice device) {
 device_context::device_context(CUcontext context, CUdevice device)
     : context_(context), description_(describe_device(device)), kernels_(context, description_.compute_capability) {
     const context_scope scope(context);
+    const beside_captures making;
     if (driver().has_pools && attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {
         CUmemPoolProps properties{};
         properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -204,6 +205,7 @@ void device_context::release(void* memory, CUstream stream) noexcept {
 
 pinned_blocks::block pinned_blocks::take(std::size_t bytes) {
     constexpr std::size_t most_blocks = 16;
+    const beside_captures waiting;  // another thread may capture a stream that has nothing to do with this one
     std::unique_lock lock(mutex_);
     for (std::size_t i = 0; i < free_.size(); ++i) {
         if (free_[i].bytes >= bytes && driver().cuEventQuery(free_[i].done) == CUDA_SUCCESS) {

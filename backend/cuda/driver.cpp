@@ -127,6 +127,9 @@ captured_place place_in_capture(CUstream stream) {
     return place;
 }
 
+beside_captures::beside_captures() { OTIMES_CUDA_CALL(cuThreadExchangeStreamCaptureMode(&before_)); }
+beside_captures::~beside_captures() { driver().cuThreadExchangeStreamCaptureMode(&before_); }
+
 bool may_launch_early(CUfunction function) {
     int architecture = 0;
     return driver().has_early_launch &&

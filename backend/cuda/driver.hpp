@@ -12,24 +12,25 @@
 namespace otimes::backend {
 
 // Names pass through the header's own renaming (cuMemAlloc is cuMemAlloc_v2), so each is the version that it declares.
-#define OTIMES_DRIVER_FUNCTIONS(each)                                                                               \
-    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)             \
-        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)              \
-            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)       \
-                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuCtxGetStreamPriorityRange) each(cuStreamCreate)  \
-                    each(cuStreamCreateWithPriority) each(cuStreamDestroy) each(cuStreamSynchronize)                \
-                        each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent) each(cuEventCreate)  \
-                            each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)    \
-                                each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)           \
-                                    each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)         \
-                                        each(cuMemcpy2DAsync) each(cuMemcpy3DAsync) each(cuMemsetD8Async)           \
-                                            each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)   \
-                                                each(cuFuncSetAttribute) each(cuFuncGetAttribute)                   \
-                                                    each(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
-                                                        each(cuLaunchKernel) each(cuModuleGetGlobal)                \
-                                                            each(cuPointerGetAttribute) each(cuDeviceCanAccessPeer) \
-                                                                each(cuEventElapsedTime) each(cuMemHostRegister)    \
-                                                                    each(cuMemHostUnregister)
+#define OTIMES_DRIVER_FUNCTIONS(each)                                                                                \
+    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)              \
+        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)               \
+            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)        \
+                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuCtxGetStreamPriorityRange) each(cuStreamCreate)   \
+                    each(cuStreamCreateWithPriority) each(cuStreamDestroy) each(cuStreamSynchronize)                 \
+                        each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent) each(cuEventCreate)   \
+                            each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)     \
+                                each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)            \
+                                    each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)          \
+                                        each(cuMemcpy2DAsync) each(cuMemcpy3DAsync) each(cuMemsetD8Async)            \
+                                            each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)    \
+                                                each(cuFuncSetAttribute) each(cuFuncGetAttribute)                    \
+                                                    each(cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
+                                                        each(cuLaunchKernel) each(cuModuleGetGlobal)                 \
+                                                            each(cuPointerGetAttribute) each(cuDeviceCanAccessPeer)  \
+                                                                each(cuThreadExchangeStreamCaptureMode)              \
+                                                                    each(cuEventElapsedTime) each(cuMemHostRegister) \
+                                                                        each(cuMemHostUnregister)
 /// Since 11.2; a driver without them gets plain allocations.
 #define OTIMES_POOL_FUNCTIONS(each)                                                                      \
     each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \
@@ -87,6 +88,19 @@ struct captured_place {
 
 /// Where the stream stands; not captured where the driver cannot tell.
 captured_place place_in_capture(CUstream stream);
+
+/// Lets this thread take memory that stays, load code and wait for a stream of its own while a stream is being captured, by this thread or another
+/// one: unless the capture is relaxed, such calls fail and make it invalid. What is queued on a captured stream is captured as ever.
+class beside_captures {
+public:
+    beside_captures();
+    beside_captures(const beside_captures&) = delete;
+    beside_captures& operator=(const beside_captures&) = delete;
+    ~beside_captures();
+
+private:
+    CUstreamCaptureMode before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
 
 /// True where a kernel that calls after_earlier_launches() (kernels/launch_order.cuh) was compiled with its wait, and the driver can launch
 /// it before the one in front has ended.

@@ -584,6 +584,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
                                 "options{.placement = placement::gpu} and this executor's target().");
     }
     const context_scope scope(device_.handle());
+    const beside_captures loading;  // also what is evaluated for the first time in a capture
     auto ready = std::make_shared<prepared_plan>();
     ready->made_for = p;
     for (const tensor& t : p.source.tensors) {
@@ -622,6 +623,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
 
 std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) const {
     const context_scope scope(device_.handle());
+    const beside_captures loading;
     auto ready = std::make_shared<prepared_plan>();
     ready->made_for = p;
     ready->scattered = true;

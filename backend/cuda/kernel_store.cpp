@@ -129,6 +129,7 @@ kernel_store::outcome kernel_store::load(const kernel_request& request) const {
 loaded_kernel kernel_store::load_module(const kernel_image& image, const kernel_request& request,
                                         kernel_source source) const {
     const context_scope current(context_);
+    const beside_captures loading;  // in this thread, which may be one of several that load a plan's kernels
     loaded_kernel kernel;
     kernel.source = source;
     CUmodule module = nullptr;

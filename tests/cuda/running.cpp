@@ -164,6 +164,73 @@ TEST_CASE("capture refuses host operands and host factors by a typed error" * ne
     CHECK(agrees(dY.to_host(), expected_right(X, std::vector<Eigen::MatrixXd>{A, B}), {5, {3, 4}, {3, 4}}));
 }
 
+TEST_CASE("what a capture of any mode evaluates first is loaded beside it" * needs_gpu()) {
+    driver cuda;
+    const auto on_new_stream = [&cuda]() -> const otimes::device_executor& {
+        CUstream_st* stream = nullptr;
+        REQUIRE(cuda.stream_create(&stream, 1) == 0);
+        return otimes::gpu(stream);
+    };
+    const otimes::device_executor& other = on_new_stream();
+    for (const int mode : {0, 1, 2}) {  // global, of the thread, relaxed
+        CAPTURE(mode);
+        const otimes::device_executor& e = on_new_stream();
+        const shapes s{21, {6, 5 + mode}, {6, 5 + mode}};  // that no other test has
+        const auto factors = random_factors<double>(s);
+        const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 1);
+        const DeviceMatrix<double, 1> A(factors[0], e), B(factors[1], e), dX(X, e);
+        DeviceMatrix<double, 1> dY(s.rows, s.outputs(), e), host_side(X.rows(), X.cols(), other);
+        poison(dY);
+        e.synchronize();
+        REQUIRE(cuda.begin_capture(e.stream(), mode) == 0);
+        dY = dX * kron(A, B);
+        // Another thread's executor may take pinned memory meanwhile.
+        std::thread([&] { host_side = X; }).join();
+        void* graph = nullptr;
+        void* executable = nullptr;
+        REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        REQUIRE(cuda.graph_launch(executable, e.stream()) == 0);
+        CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+        CHECK(host_side.to_host() == X);
+        // The same kernels as without a capture.
+        const otimes::plan p = otimes::make_plan<1>(dX * kron(A, B));
+        CHECK(e.describe(p) == on_new_stream().describe(p));
+    }
+}
+
+TEST_CASE("in a capture a matrix keeps its memory, and what would change that leaves the capture valid" * needs_gpu()) {
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream);
+    const shapes s{9, {4, 3}, {4, 3}};
+    const auto factors = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 1);
+    const DeviceMatrix<double> A(factors[0], e), B(factors[1], e);
+    const auto K = kron(A, B);
+    DeviceMatrix<double> dX(X, e), dY(e), dZ(2, 2, e);
+    dY = dX * K;
+    dX += dX * K;  // a temporary that ends with the expression
+    dX = X;
+    e.synchronize();
+    REQUIRE(cuda.begin_capture(stream, 0) == 0);
+    CHECK_THROWS_AS(dX = dX * K, otimes::device_error);
+    CHECK_THROWS_AS(dX *= K, otimes::device_error);
+    CHECK_THROWS_AS(dZ = dX * K, otimes::device_error);
+    dX += dX * K;
+    void* graph = nullptr;
+    void* executable = nullptr;
+    REQUIRE(cuda.end_capture(stream, &graph) == 0);
+    REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+    Eigen::MatrixXd want = X;
+    for (int i = 0; i < 2; ++i) {
+        REQUIRE(cuda.graph_launch(executable, stream) == 0);
+        want += expected_right(want, factors);
+    }
+    CHECK(agrees(dX.to_host(), want, s));
+}
+
 TEST_CASE("a second run allocates nothing, on the host or on the device" * needs_gpu()) {
     driver cuda;
     static counting_resource resource;

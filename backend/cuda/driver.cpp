@@ -42,6 +42,13 @@ loaded_driver load_driver() {
     }
     OTIMES_DRIVER_FUNCTIONS(OTIMES_LOAD)
 #undef OTIMES_LOAD
+#define OTIMES_LOAD(name)                                                                \
+    if (!load(library, OTIMES_NAME_OF(name), f.name) && !load(library, #name, f.name)) { \
+        complete = false;                                                                \
+        missing = #name;                                                                 \
+    }
+    OTIMES_RENAMED_FUNCTIONS(OTIMES_LOAD)
+#undef OTIMES_LOAD
     if (!complete) {
         result.reason = std::string("the NVIDIA driver is too old: it has no ") + missing;
         return result;

@@ -565,6 +565,54 @@ TEST_CASE("launch lists compute what their programs say") {
     CHECK(fused > 400);  // the fused kernels are reached
 }
 
+// The interpreter refuses tiles that the GPU cannot run (planning::why_illegal).
+TEST_CASE("launch lists of random products, for random GPUs of every capability") {
+    support::random_stream random(20);
+    const auto pick = [&random](std::int64_t least, std::int64_t most) { return random.integer(least, most); };
+    const int count = support::long_tests() ? 400 : 30;
+    int fused = 0;
+    for (int i = 0; i < count; ++i) {
+        test_case t{pick(1, 40),
+                    {},
+                    pick(0, 1) == 1,
+                    pick(0, 1) == 1,
+                    pick(-2, 4) > 0 ? pick(1, 5) : 0,
+                    pick(0, 1) == 1,
+                    pick(0, 1) == 1,
+                    pick(0, 2) == 0};
+        const bool square = pick(0, 1) == 1;
+        std::int64_t in = 1, out = 1;
+        for (std::int64_t left = pick(1, 5); left > 0; --left) {
+            const std::int64_t p = pick(0, 4) == 0 ? pick(1, 40) : pick(1, 9), q = square ? p : pick(1, 12);
+            if (in * p > 800 || out * q > 800) break;
+            in *= p;
+            out *= q;
+            t.factors.emplace_back(p, q);
+        }
+        if (t.factors.empty()) continue;
+        const std::vector<std::int32_t> capabilities{75, 80, 86, 89, 90, 100, 103, 110, 120, 121};
+        gpu_description gpu = gpu_of_capability(capabilities[static_cast<std::size_t>(i) % capabilities.size()]);
+        if (pick(0, 3) == 0) gpu.shared_bytes_per_block = static_cast<std::int32_t>(8192 * pick(1, 6));
+        if (pick(0, 3) == 0) gpu.multiprocessors = static_cast<std::int32_t>(pick(1, 20));
+        gpu.compiles = pick(0, 6) > 0;
+        options wishes;
+        wishes.precision = pick(0, 2) == 0 ? precision::ieee : precision::standard;
+        wishes.deterministic = pick(0, 4) == 0;
+        CAPTURE(i);
+        CAPTURE(gpu.name);
+        check<double>(t, wishes, gpu, true, &fused);
+        check<float>(t, wishes, gpu, true, &fused);
+        try {
+            wishes.workspace_limit_bytes = 0;
+            check<double>(t, wishes, gpu, true);
+        } catch (const budget_error& refusal) {  // what it says is enough
+            wishes.workspace_limit_bytes = refusal.least_bytes();
+            check<double>(t, wishes, gpu, true);
+        }
+    }
+    CHECK(fused > count);
+}
+
 TEST_CASE("a factor that no block holds: a launch for each slice of the new index") {
     gpu_description small = h200();
     small.shared_bytes_per_block = 8192;  // a factor of 32 x 32 doubles alone

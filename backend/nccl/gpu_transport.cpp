@@ -218,17 +218,19 @@ public:
             const nccl_functions& f = *find_nccl(nullptr);
             messages_in_graphs_ = messages_in_graphs_ || captured();
             check(f.group_start(), "ncclGroupStart");
+            open_group group(f);
             for (const message& m : sends) {
                 gpu_rank& g = at(m.from - first_rank());
-                check(f.send(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.to, g.nccl, g.exchange),
+                check(group, f.send(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.to, g.nccl, g.exchange),
                       "ncclSend");
             }
             for (const message& m : receives) {
                 gpu_rank& g = at(m.to - first_rank());
-                check(f.receive(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.from, g.nccl, g.exchange),
+                check(group,
+                      f.receive(m.data, static_cast<std::size_t>(m.bytes), nccl_bytes, m.from, g.nccl, g.exchange),
                       "ncclRecv");
             }
-            check(f.group_end(), "ncclGroupEnd");
+            check(group.end(), "ncclGroupEnd");
             settle("the start of an exchange");
         }
         for (gpu_rank& g : gpus_) {
@@ -611,12 +613,13 @@ private:
         }
         std::memcpy(identity.bytes, text.data(), sizeof(identity.bytes));
         check(f->group_start(), "ncclGroupStart");
+        open_group group(*f);
         for (std::int32_t i = 0; i < local_count(); ++i) {
             const context_scope scope(at(i).context);
             nccl_configuration how;
-            check(f->init_rank(&at(i).nccl, size(), identity, first_rank() + i, &how), "ncclCommInitRankConfig");
+            check(group, f->init_rank(&at(i).nccl, size(), identity, first_rank() + i, &how), "ncclCommInitRankConfig");
         }
-        check(f->group_end(), "ncclGroupEnd");
+        check(group.end(), "ncclGroupEnd");
         settle("NCCL's start");
     }
 
@@ -653,6 +656,34 @@ private:
         }
     }
 
+    /// A group of NCCL's calls that this thread has begun. One that stays open keeps what the thread asks of NCCL next, also of other
+    /// communicators, and also to abort.
+    class open_group {
+    public:
+        explicit open_group(const nccl_functions& f) : f_(f) {}
+        open_group(const open_group&) = delete;
+        open_group& operator=(const open_group&) = delete;
+        ~open_group() {
+            if (open_) {
+                f_.group_end();
+            }
+        }
+        int end() {
+            open_ = false;
+            return f_.group_end();
+        }
+
+    private:
+        const nccl_functions& f_;
+        bool open_ = true;
+    };
+    /// Of a call in a group, which ends where the call has failed.
+    void check(open_group& group, int code, const char* what) {
+        if (code != nccl_success && code != nccl_in_progress) {
+            group.end();
+        }
+        check(code, what);
+    }
     void check(int code, const char* what) {
         if (code != nccl_success && code != nccl_in_progress) {
             fail(std::string(what) + " failed: " + find_nccl(nullptr)->error_text(code) + ".");

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <complex>
+#include <cstdint>
 #include <limits>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -253,6 +255,19 @@ TEST_CASE("real structured factors in a complex kron") {
     check<cd>(kron(C, d.asDiagonal(), S), dense_kron(C, matrix_d(d.asDiagonal()), s));
     check<cd>(cd(1, 0) * kron(d.asDiagonal(), S, free), dense_kron(matrix<cd>(matrix_d(d.asDiagonal())), s, F));
     check<cd>(kron(C, free), dense_kron(C, F));
+}
+
+TEST_CASE("toDenseMatrix() without the memory forms nothing before it says so") {
+    int calls = 0;
+    const auto free = otimes::matrix_free<double>(2, 2, [&calls](bool, const auto& in, auto& out) {
+        ++calls;
+        out = in;
+    });
+    const auto K = kron(free, otimes::identity(std::int64_t(1) << 30));  // 2^62 elements
+    CHECK_THROWS_AS(static_cast<void>(K.toDenseMatrix()), std::bad_alloc);
+    CHECK(calls == 0);
+    CHECK(kron(free, otimes::identity(2)).toDenseMatrix() == matrix_d::Identity(4, 4));
+    CHECK(calls > 0);
 }
 
 TEST_CASE("what structured factors cost in the plan") {

@@ -160,12 +160,20 @@ public:
                               ".toDenseMatrix(): " + detail::shape_text(rows(), cols()) + " elements exceed 2^63 - 1.");
         }
         eigen::require_index_counts(rows(), cols());
+        // The whole matrix first: where there is no memory for it, nothing smaller is formed in vain.
+        DenseMatrix whole(rows(), cols());
         DenseMatrix result = DenseMatrix::Constant(1, 1, node_.alpha());
-        for (const leaf& f : node_.factors()) {
+        for (std::size_t k = 0; k < factor_count(); ++k) {
+            const leaf& f = node_.factors()[k];
             const DenseMatrix factor = f.is_dense() || f.is_identity() ? DenseMatrix() : dense_factor(f);
             const leaf& read = f.is_dense() || f.is_identity() ? f : leaf_of(factor);
             const matrix_view view = read.view();
-            DenseMatrix next(eigen::index_of(result.rows() * view.rows), eigen::index_of(result.cols() * view.cols));
+            DenseMatrix next;
+            if (k + 1 == factor_count()) {
+                next.swap(whole);
+            } else {
+                next.resize(eigen::index_of(result.rows() * view.rows), eigen::index_of(result.cols() * view.cols));
+            }
             for (Eigen::Index j = 0; j < next.cols(); ++j) {
                 for (Eigen::Index i = 0; i < next.rows(); ++i) {
                     next(i, j) =

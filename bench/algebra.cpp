@@ -3,6 +3,8 @@
 // identities, a solve, a dot product without Y, the BLAS-like calls of batches. Prints CSV: case,n,rows,ms,ratio,bar,residual; ratio is
 // the time over that of its yardstick (`X * kron(A, B, C)` where nothing else is said), the bar is what it should not exceed. Each
 // result is checked before it is timed. Thread time, the median of 31 measurements each between two of its yardstick.
+//
+//   algebra [N ROWS]    only three factors of N x N and so many rows; without: four such, and batches
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +18,8 @@
 #include <otimes/algebra.hpp>
 #include <otimes/batched.hpp>
 #include <otimes/tkron.hpp>
+
+#include "arguments.hpp"
 
 namespace {
 
@@ -183,17 +187,23 @@ void run_batches(Index n, Index rows) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv, "algebra [N ROWS]", 2);
+    if (argc == 2) {
+        words.refuse();
+    }
+    const Index n = words.number(1, 0);
+    const Index rows = words.number(2, 0);
     std::puts("case,n,rows,ms,ratio,bar,residual");
-    if (argc == 3) {
-        run(std::stol(argv[1]), std::stol(argv[2]));
+    if (n > 0) {
+        run(n, rows);
         return 0;
     }
     run(8, 64);
     run(16, 32);
     run(32, 16);
     run(32, 1);
-    for (const Index n : {3, 4, 8, 10, 16}) {
-        run_batches(n, 10000);
+    for (const Index order : {3, 4, 8, 10, 16}) {
+        run_batches(order, 10000);
     }
     return 0;
 }

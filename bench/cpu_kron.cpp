@@ -16,6 +16,8 @@
 
 #include <otimes/otimes.hpp>
 
+#include "arguments.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -488,19 +490,20 @@ int main(int argc, char** argv) {
 #ifdef _OPENMP
     s.threads = omp_get_max_threads();
 #endif
+    const otimes::bench::arguments words(argc, argv, "cpu_kron [--threads n] [--csv file] [--only text] [--quick]",
+                                         argc);
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         if (word == "--quick") {
             s.quick = true;
         } else if (i + 1 < argc && word == "--threads") {
-            s.threads = std::atoi(argv[++i]);
+            s.threads = static_cast<int>(words.whole(argv[++i], 1));
         } else if (i + 1 < argc && word == "--csv") {
             s.csv = argv[++i];
         } else if (i + 1 < argc && word == "--only") {
             s.only = argv[++i];
         } else {
-            std::printf("usage: cpu_kron [--threads n] [--csv file] [--only text] [--quick]\n");
-            return 2;
+            words.refuse();
         }
     }
 #ifdef _OPENMP

@@ -7,6 +7,7 @@
 #include <Eigen/Dense>
 #include <otimes/otimes.hpp>
 
+#include "arguments.hpp"
 #include "random_shapes.hpp"
 
 #include <algorithm>
@@ -115,11 +116,12 @@ void measure(const shape& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    shapes random(argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 1U);
-    const int count = argc > 2 ? std::atoi(argv[2]) : 140;
+    const otimes::bench::arguments words(argc, argv, "random_shapes [SEED [COUNT]]", 2);
+    shapes random(static_cast<unsigned>(words.number(1, 1, 0)));
+    const std::int64_t count = words.number(2, 140);
     std::printf("order,dtype,factors,rows,ms,gflops,eigen_chain_ms,ratio,difference\n");
-    for (int i = 0; i < count; ++i) {
-        const shape s = random.draw(i % 7);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const shape s = random.draw(static_cast<int>(i % 7));
         switch (random.pick(0, 3)) {
             case 0: measure<float, Eigen::RowMajor>(s); break;
             case 1: measure<double, Eigen::RowMajor>(s); break;

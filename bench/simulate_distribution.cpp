@@ -29,6 +29,8 @@
 #include <otimes/plan/distributed_planner.hpp>
 #include <otimes/plan/machine_table.hpp>
 
+#include "arguments.hpp"
+
 namespace {
 
 using otimes::distributed_plan;
@@ -198,13 +200,13 @@ int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--measured") == 0) {
         return compare(argv[2]);
     }
+    const otimes::bench::arguments words(
+        argc, argv,
+        "simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]], or simulate_distribution --measured RESULTS.csv",
+        2);
     setting s;
-    const double network = (argc > 1 ? std::atof(argv[1]) : 50.0) * 1e9;
-    s.out = argc > 2 ? std::fopen(argv[2], "w") : stdout;
-    if (network <= 0 || s.out == nullptr) {
-        std::fprintf(stderr, "simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]]\n");
-        return 1;
-    }
+    const double network = words.amount(1, 50.0) * 1e9;
+    s.out = words.output(2);
     s.where = otimes::gpu_machine(otimes::h200());
     s.net = {.bytes_per_second = nvlink_bytes_per_second,
              .network_bytes_per_second = network,

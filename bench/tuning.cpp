@@ -7,6 +7,8 @@
 #include <Eigen/Dense>
 #include <otimes/tune.hpp>
 
+#include "arguments.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -61,9 +63,10 @@ void measure(const product& what, const otimes::tuning_options& how, totals& all
 
 }  // namespace
 
-int main(int count, char** words) {
-    const otimes::tuning_options how{.most_candidates = count > 1 ? std::atoi(words[1]) : 12,
-                                     .repetitions = count > 2 ? std::atoi(words[2]) : 7};
+int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv, "tuning [MOST [REPETITIONS]]", 2);
+    const otimes::tuning_options how{.most_candidates = static_cast<int>(words.number(1, 12)),
+                                     .repetitions = static_cast<int>(words.number(2, 7))};
     const std::vector<product> products{{{16, 16}, 10000},
                                         {{64, 64}, 1024},
                                         {{128, 128}, 256},

@@ -26,6 +26,7 @@
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
+#include "../arguments.hpp"
 #include "milliseconds.hpp"
 
 namespace {
@@ -237,19 +238,16 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv, "algebra_gpu [OUTPUT.csv [CASE [N]]]", 3);
+    wishes wanted;
+    wanted.only = words.text(2);
+    wanted.n = static_cast<long>(words.number(3, 0));
     std::string why;
     if (otimes::find_gpu(&why) == nullptr) {
         std::printf("no GPU: %s\n", why.c_str());
         return 0;
     }
-    wishes wanted;
-    wanted.out = argc > 1 ? std::fopen(argv[1], "w") : stdout;
-    if (wanted.out == nullptr) {
-        std::perror(argv[1]);
-        return 1;
-    }
-    wanted.only = argc > 2 ? argv[2] : "";
-    wanted.n = argc > 3 ? std::atol(argv[3]) : 0;
+    wanted.out = words.output(1);
     std::FILE* const out = wanted.out;
     std::fputs("case,dtype,n,rows,ms,ratio,bar,residual\n", out);
     run<float>(8, 65536, wanted);

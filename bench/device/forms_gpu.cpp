@@ -21,6 +21,7 @@
 #include <otimes/otimes.hpp>
 #include <otimes/tkron.hpp>
 
+#include "../arguments.hpp"
 #include "milliseconds.hpp"
 
 namespace {
@@ -225,19 +226,14 @@ void run_batches(Eigen::Index n, Eigen::Index count) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv, "forms_gpu [OUTPUT.csv [CASE]]", 2);
     std::string why;
     if (otimes::find_gpu(&why) == nullptr) {
         std::printf("no GPU: %s\n", why.c_str());
         return 0;
     }
-    if (argc > 1 && std::string_view(argv[1]) != "-") {
-        out = std::fopen(argv[1], "w");
-    }
-    if (out == nullptr) {
-        std::perror(argv[1]);
-        return 1;
-    }
-    only = argc > 2 ? argv[2] : "";
+    out = words.output(1);
+    only = words.text(2);
     std::fputs("case,dtype,n,rows,ms,yardstick_ms,ratio,residual\n", out);
     run<float>(8, 65536);
     run<double>(16, 4096);

@@ -20,6 +20,8 @@
 #include <otimes/otimes.hpp>
 #include <otimes/plan/planner.hpp>
 
+#include "../arguments.hpp"
+
 namespace {
 
 using otimes::kron;
@@ -198,12 +200,13 @@ void run(const product& p, std::FILE* out, tally& host, tally& device) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv, "placement [OUTPUT.csv]", 1);
     std::string why;
     if (otimes::find_gpu(&why) == nullptr) {
         std::printf("no GPU: %s\n", why.c_str());
         return 0;
     }
-    std::FILE* const out = argc > 1 ? std::fopen(argv[1], "w") : stdout;
+    std::FILE* const out = words.output(1);
     std::fprintf(out,
                  "id,dtype,rows,operands,us_cpu,us_gpu,us_automatic,ratio,chosen,predicted_cpu_us,predicted_gpu_us\n");
     tally host;

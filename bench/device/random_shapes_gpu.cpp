@@ -29,6 +29,7 @@
 #include <otimes/otimes.hpp>
 #include <otimes/plan/gpu_passes.hpp>
 
+#include "../arguments.hpp"
 #include "../random_shapes.hpp"
 #include "milliseconds.hpp"
 
@@ -179,16 +180,20 @@ void measure_way(Index way, const shape& s, double rate, bool kernels_only, cons
 }  // namespace
 
 int main(int argc, char** argv) {
+    const otimes::bench::arguments words(argc, argv,
+                                         "random_shapes_gpu [SEED [COUNT]]\n"
+                                         "       random_shapes_gpu SEED COUNT kernels PART PARTS\n"
+                                         "       random_shapes_gpu product rows|columns f32|f64 FACTORS ROWS [PLAN]",
+                                         6);
     if (argc >= 6 && std::string_view(argv[1]) == "product") {
         const std::string_view order = argv[2];
         const std::string_view type = argv[3];
         if ((order != "rows" && order != "columns") || (type != "f32" && type != "f64")) {
-            std::fprintf(stderr, "usage: random_shapes_gpu product rows|columns f32|f64 FACTORS ROWS [PLAN]\n");
-            return 2;
+            words.refuse();
         }
         try {
             measure_way((order == "columns" ? 2 : 0) + (type == "f64" ? 1 : 0),
-                        shape::named(argv[4], std::stoll(argv[5])), copy_rate(), false, argc > 6 ? argv[6] : "");
+                        shape::named(argv[4], words.number(5, 1)), copy_rate(), false, argc > 6 ? argv[6] : "");
         } catch (const std::exception& e) {
             std::fprintf(stderr, "%s\n", e.what());
             return 1;
@@ -198,11 +203,14 @@ int main(int argc, char** argv) {
     otimes::bench::sizes of;
     of.room = 400000;
     of.elements = {3000000, 8000000, 12000000};
-    shapes random(argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 1U, of);
-    const int count = argc > 2 ? std::atoi(argv[2]) : 140;
-    const bool kernels_only = argc > 5 && std::string_view(argv[3]) == "kernels";
-    const int part = kernels_only ? std::atoi(argv[4]) : 0;
-    const int parts = kernels_only ? std::max(1, std::atoi(argv[5])) : 1;
+    shapes random(static_cast<unsigned>(words.number(1, 1, 0)), of);
+    const int count = static_cast<int>(words.number(2, 140));
+    const bool kernels_only = argc == 6 && std::string_view(argv[3]) == "kernels";
+    if (argc > 3 && !kernels_only) {
+        words.refuse();
+    }
+    const int part = kernels_only ? static_cast<int>(words.number(4, 0, 0)) : 0;
+    const int parts = kernels_only ? static_cast<int>(words.number(5, 1)) : 1;
     try {
         const double rate = kernels_only ? 1 : copy_rate();
         if (!kernels_only) {

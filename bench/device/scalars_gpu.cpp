@@ -28,6 +28,7 @@
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
+#include "../arguments.hpp"
 #include "milliseconds.hpp"
 
 namespace {
@@ -161,11 +162,8 @@ int main(int argc, char** argv) try {
                                           {"64^2", {64, 64}},
                                           {"64^3", {64, 64, 64}},
                                           {"128^2", {128, 128}}};
-    std::FILE* const out = argc > 1 ? std::fopen(argv[1], "w") : stdout;
-    if (out == nullptr) {
-        std::fprintf(stderr, "scalars_gpu: %s cannot be written\n", argv[1]);
-        return 1;
-    }
+    const otimes::bench::arguments words(argc, argv, "scalars_gpu [OUTPUT.csv [TYPES [CASE]]]", 3);
+    std::FILE* const out = words.output(1);
     std::fputs("case,dtype,order,rows,ms,copy_ms,bound_ms,x_bound,relerr,plan\n", out);
     const std::string_view types = argc > 2 ? argv[2] : "c64,c128,f16,bf16,tf32";
     for (const kron_case& c : cases) {

@@ -28,6 +28,8 @@
 #include <otimes/cuda.hpp>
 #include <otimes/otimes.hpp>
 
+#include "../arguments.hpp"
+
 namespace {
 
 using otimes::kron;
@@ -205,13 +207,14 @@ struct bench {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const double gib = argc > 1 ? std::atof(argv[1]) : 4.0;
+    const otimes::bench::arguments words(argc, argv, "streaming [GIB_OF_X [OUTPUT.csv [ORDER]]]", 3);
+    const double gib = words.amount(1, 4.0);
     std::string why;
     if (otimes::find_gpu(&why) == nullptr) {
         std::printf("no GPU: %s\n", why.c_str());
         return 0;
     }
-    std::FILE* const out = argc > 2 ? std::fopen(argv[2], "w") : stdout;
+    std::FILE* const out = words.output(2);
     const auto bytes = static_cast<std::int64_t>(gib * (1 << 30)) / 4096 * 4096;
     const host_memory x(bytes);
     const host_memory y(bytes);
@@ -227,7 +230,7 @@ int main(int argc, char** argv) {
             });
             std::fprintf(stderr, "pinning %.1f GiB: %.2f s\n", 2 * gib, seconds);
         }
-        const bench b{copies, x, y, pinned, out, argc > 3 ? argv[3] : ""};
+        const bench b{copies, x, y, pinned, out, words.text(3)};
         b.run<float, Eigen::RowMajor>("8^5", {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}});
         b.run<float, Eigen::ColMajor>("8^5", {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}});
         b.run<float, Eigen::RowMajor>("64^3", {{64, 64}, {64, 64}, {64, 64}});

@@ -27,6 +27,8 @@
 
 #include <otimes/distributed.hpp>
 
+#include "../arguments.hpp"
+
 namespace {
 
 using matrix = Eigen::MatrixXf;
@@ -254,16 +256,18 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
 
 }  // namespace
 
-int main(int count, char** arguments) {
-    // Arguments: numbers of GPUs to take (none: 1, 2 and 4, as far as there are), and cases like columns,64^4,2 (none: all).
+int main(int argc, char** argv) {
+    // Numbers of GPUs to take (none: 1, 2 and 4, as far as there are), and cases like columns,64^4,2 (none: all).
+    const otimes::bench::arguments words(argc, argv, "bench_distributed [GPUS...] [CASES...], a case as columns,64^4,2",
+                                         argc);
     std::vector<int> gpu_counts;
     std::vector<std::string> cases;
-    for (int i = 1; i < count; ++i) {
-        const std::string argument = arguments[i];
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
         if (argument.find('^') != std::string::npos) {
             cases.push_back(argument);
         } else {
-            gpu_counts.push_back(std::atoi(arguments[i]));
+            gpu_counts.push_back(static_cast<int>(words.whole(argv[i], 1)));
         }
     }
     const auto wanted = [&cases](const char* cut, const problem& c) {

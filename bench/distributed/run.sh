@@ -2,7 +2,7 @@
 # run.sh FOLDER: builds the tests and the benchmark of several GPUs in FOLDER, runs both, and leaves results there. For a machine
 # with a CUDA toolkit, two or more GPUs and NCCL (its folder in LD_LIBRARY_PATH, or its file in OTIMES_NCCL_LIBRARY).
 set -u
-folder=$1
+folder=${1:?"usage: sh bench/distributed/run.sh FOLDER"}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$folder"
 cmake -S "$source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DOTIMES_CUDA=ON -DOTIMES_BUILD_EXAMPLES=OFF \

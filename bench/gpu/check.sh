@@ -2,7 +2,7 @@
 # Builds the checking program and runs it, kernels from both compilers: sh bench/gpu/check.sh OUTPUT_FOLDER [--sanitize]
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-out=$1
+out=${1:?"usage: sh bench/gpu/check.sh OUTPUT_FOLDER [--sanitize]"}
 cuda=${CUDA_HOME:-/usr/local/cuda}
 export LD_LIBRARY_PATH="$cuda/lib64:${LD_LIBRARY_PATH:-}"
 mkdir -p "$out/images"

@@ -463,12 +463,16 @@ int program(int argc, char** argv) {
     bool compile_only = false, timed = true, check = false, brief = false, yardstick = false;
     for (int i = 2; i < argc; ++i) {
         const std::string a = argv[i];
+        const auto value = [&]() -> std::string {
+            if (++i == argc) throw std::runtime_error(a + " needs a value");
+            return argv[i];
+        };
         if (a == "--plans")
-            plans = argv[++i];
+            plans = value();
         else if (a == "--csv")
-            csv_path = argv[++i];
+            csv_path = value();
         else if (a == "--only")
-            only = argv[++i];
+            only = value();
         else if (a == "--compile-only")
             compile_only = true;
         else if (a == "--check-only")
@@ -480,13 +484,13 @@ int program(int argc, char** argv) {
         else if (a == "--yardstick")
             yardstick = true;
         else if (a == "--cache")
-            cache = argv[++i];
+            cache = value();
         else if (a == "--ahead-of-time")
-            ahead_of_time = argv[++i];
+            ahead_of_time = value();
         else if (a.rfind("-D", 0) == 0)
             definitions.push_back(a);
         else if (a == "--dump")
-            dump = argv[++i];
+            dump = value();
         else
             throw std::runtime_error("unknown option " + a);
     }

@@ -2,7 +2,7 @@
 # Builds the measuring program and runs it: sh bench/gpu/run.sh OUTPUT_FOLDER [options of gpu_kernels]
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-out=$1
+out=${1:?"usage: sh bench/gpu/run.sh OUTPUT_FOLDER [options of gpu_kernels]"}
 shift
 cuda=${CUDA_HOME:-/usr/local/cuda}
 mkdir -p "$out"

@@ -2,7 +2,7 @@
 # Builds gpu_cases and runs it twice, with an empty cache of kernels and with a full one: sh bench/gpu/run_cases.sh OUTPUT_FOLDER [options of gpu_cases]
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-out=$1
+out=${1:?"usage: sh bench/gpu/run_cases.sh OUTPUT_FOLDER [options of gpu_cases]"}
 shift
 mkdir -p "$out"
 cmake -S "$root" -B "$out/build" -DOTIMES_CUDA=ON -DOTIMES_BUILD_TESTS=OFF -DOTIMES_BUILD_EXAMPLES=OFF -DOTIMES_BUILD_BENCH=ON >"$out/build.log" 2>&1

@@ -14,6 +14,7 @@
 
 #include <otimes/otimes.hpp>
 
+#include "../arguments.hpp"
 #include "ladder_case.hpp"
 
 namespace {
@@ -101,7 +102,11 @@ void gemm_chain(const matrix& x, const std::vector<float>& f, matrix& scratch, m
 }  // namespace
 
 int main(int argc, char** argv) {
-    const bool brief = argc > 1 && std::strcmp(argv[1], "--brief") == 0;
+    const otimes::bench::arguments words(argc, argv, "ladder_cpu [--brief]", 1);
+    const bool brief = std::strcmp(words.text(1), "--brief") == 0;
+    if (argc > 1 && !brief) {
+        words.refuse();
+    }
 #ifdef _OPENMP
     const std::string threads = std::to_string(omp_get_max_threads()) + " threads";
 #else

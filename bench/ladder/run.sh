@@ -3,7 +3,7 @@
 # the rungs of the CPU.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-out=$1
+out=${1:?"usage: sh bench/ladder/run.sh FOLDER [--brief]"}
 shift
 mkdir -p "$out"
 eigen=${OTIMES_EIGEN_DIR:-/usr/include/eigen3}

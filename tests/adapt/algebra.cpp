@@ -753,6 +753,12 @@ TEST_CASE("errors of the algebra") {
           "product.");
     CHECK_THROWS_AS((void)(kron(A, A) + kron(random(9, 9, 3))).solve(vector_d(vector_d::Ones(9))),
                     otimes::unsupported_error);
+    const vector_d e = (vector_d(2) << 1, 0.5).finished(), f = (vector_d(2) << 3e-17, 1).finished();
+    CHECK(message_of([&] {
+              (void)(kron(e.asDiagonal(), f.asDiagonal()) + 0 * otimes::identity()).solve(vector_d(vector_d::Ones(4)));
+          }) ==
+          "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues reach "
+          "from 1.5e-17 to 1 in magnitude).");
     CHECK_THROWS_AS((void)otimes::sylvester(A, matrix_d(-A), A), otimes::singular_error);
     CHECK_THROWS_AS((void)otimes::nearest_kron(A, 2, 3), otimes::shape_error);
     CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);

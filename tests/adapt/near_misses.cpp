@@ -218,7 +218,7 @@ TEST_CASE("fractions of permutations and identities beside integers are refused,
     CHECK(support::exactly_equal(Y, matrix<int>(2 * want)));
     K = K / 4;
     CHECK(text_of([&] { Y = X * K; }) ==
-          "otimes: 0.500000 * kron(F1, F2) beside integers: the fraction would be cut off. Multiply by an integer, or "
+          "otimes: 0.5 * kron(F1, F2) beside integers: the fraction would be cut off. Multiply by an integer, or "
           ".cast<double>() the integers.");
     CHECK(support::exactly_equal(Y, matrix<int>(2 * want)));
     const matrix_d halved = X.cast<double>() * K;

@@ -435,7 +435,7 @@ public:
         result.edit().set_alpha(detail::amount_as<Other>(node().alpha()));
         if constexpr (std::is_integral_v<Other>) {
             if (static_cast<double>(result.node().alpha()) != node().alpha()) {
-                throw unsupported_error("otimes: " + std::to_string(node().alpha()) + " * " +
+                throw unsupported_error("otimes: " + detail::number_text(node().alpha()) + " * " +
                                         detail::kron_text(factor_count()) +
                                         " beside integers: the fraction would be cut off. Multiply by an integer, or "
                                         ".cast<double>() the integers.");

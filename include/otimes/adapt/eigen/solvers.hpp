@@ -51,6 +51,7 @@
 #include <otimes/adapt/eigen/factors.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/lower_tree.hpp>
+#include <otimes/expr/messages.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -603,8 +604,8 @@ private:
             throw singular_error(
                 "otimes: solve with a sum of Kronecker products: it is singular to working precision (its "
                 "eigenvalues reach from " +
-                std::to_string(static_cast<double>(least)) + " to " + std::to_string(static_cast<double>(most)) +
-                " in magnitude).");
+                detail::number_text(static_cast<double>(least)) + " to " +
+                detail::number_text(static_cast<double>(most)) + " in magnitude).");
         }
     }
 

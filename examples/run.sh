@@ -11,6 +11,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . cmake/prerequisites.sh
 
+case ${1:-} in
+    "" | all) ;;
+    *) [ -f "examples/$1.cpp" ] || fail "There is no example $1 here, but $(cd examples && ls ./*.cpp | sed 's/^..//; s/.cpp$//' | tr '\n' ' ')and all." ;;
+esac
 require_tools compiler
 folder=${OTIMES_BUILD_DIR:-build}/examples
 mkdir -p "$folder"

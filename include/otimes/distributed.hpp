@@ -75,14 +75,17 @@ public:
     /// Ranks over a transport of your own. Collective.
     communicator(std::unique_ptr<transport> over, const communicator_options& how);
 
+    /// Number of ranks.
     [[nodiscard]] std::int32_t size() const noexcept;
     /// The first (with MPI the only) rank of this process.
     [[nodiscard]] std::int32_t rank() const noexcept;
     /// Ranks of this process: 1 with MPI, all where one process has several GPUs.
     [[nodiscard]] std::int32_t local_count() const noexcept;
+    /// Whether the parts of matrices lie on GPUs.
     [[nodiscard]] bool on_device() const noexcept;
     /// "4 ranks over mpi, each on cpu avx2 serial"
     [[nodiscard]] std::string name() const;
+    /// What the ranks exchange by (exec/transport.hpp). @throws unsupported_error without ranks
     [[nodiscard]] transport& over() const;
     /// What assignments are planned with (communicator_options).
     [[nodiscard]] const options& wishes() const;
@@ -902,6 +905,7 @@ requires device::any_kron<Kron>
 [[nodiscard]] distributed_product<Scalar> operator*(const Kron& k, const DistributedMatrix<Scalar>& x) {
     return k * x.expression();
 }
+/// A number times dX or a product of it, from either side: lazy, no pass of its own.
 template <class Scalar, class Amount>
 requires device::amount<Amount, Scalar>
 [[nodiscard]] distributed_product<Scalar> operator*(const Amount& amount, distributed_product<Scalar> value) {

@@ -348,6 +348,8 @@ template <class ScalarType>
 class kron_qr {
 public:
     using Scalar = ScalarType;
+    /// Cost: a Householder QR decomposition of each factor. @throws singular_error a factor with NaN or Inf; budget_error one that would
+    /// be formed beyond 64 MiB and 12 times what it stores
     explicit kron_qr(const kron_expr<Scalar>& k) {
         kron_node<Scalar> q;
         kron_node<Scalar> r;
@@ -373,6 +375,7 @@ public:
         q_ = kron_expr<Scalar>(std::move(q));
         r_ = kron_expr<Scalar>(std::move(r));
     }
+    /// Q and R with K = Q R, the scalar of K in R.
     [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
     /// X with the least |K X - B|, column by column: X = R^-1 Q^H B, two applications, the triangular factors of R in place.
@@ -462,6 +465,7 @@ public:
         vectors_ = kron_expr<Scalar>(std::move(vectors));
         values_ = std::real(k.node().alpha()) * eigen::kron_of_vectors<RealScalar>(values);
     }
+    /// The eigenvalues in the order of the product, entry (i1, i2, ..) the product of the factors', and the vectors' kron beside them.
     [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
     [[nodiscard]] const kron_expr<Scalar>& eigenvectors() const noexcept { return vectors_; }
 
@@ -476,6 +480,8 @@ class kron_svd {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
+    /// Cost: a Jacobi SVD of each factor; min(rows, cols) of each multiplied out for the values. @throws singular_error a factor with NaN
+    /// or Inf; budget_error as kron_qr
     explicit kron_svd(const kron_expr<Scalar>& k) {
         kron_node<Scalar> u;
         kron_node<Scalar> v;
@@ -513,6 +519,7 @@ public:
         u_ = kron_expr<Scalar>(std::move(u));
         v_ = kron_expr<Scalar>(std::move(v));
     }
+    /// U and V with K = U diag(singularValues()) V^H, thin; the values in the order of the product, not sorted.
     [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
     [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_; }

@@ -97,9 +97,12 @@ public:
         }
     }
 
+    /// The product of the factors' rows, of their columns. Cost: O(N) for N factors.
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(node_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(node_.cols()); }
+    /// Number of factors; nested krons are flattened.
     [[nodiscard]] std::size_t factor_count() const noexcept { return node_.factors().size(); }
+    /// The Eigen-free node: the factors as leaves, and the scalar (expr/kron.hpp).
     [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return node_; }
     [[nodiscard]] kron_node<Scalar>& edit() noexcept { return node_; }
 
@@ -125,6 +128,7 @@ public:
         }
         return node_.coefficient(i, j);
     }
+    /// As K(i, j).
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
 
     /// K(rows, cols) with lists of indices: these rows and columns, lazy (row_products.hpp). std::vector, std::array, a span
@@ -152,7 +156,9 @@ public:
     }
     /// @}
 
-    /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
+    /// The whole matrix, rows() x cols(). The only way to form it. Cost: somewhat more than a multiplication for each element; the
+    /// memory of the matrix, and of the product of all factors but the last. @throws shape_error when it cannot be addressed,
+    /// std::bad_alloc where there is no memory for it, before anything is computed
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         std::int64_t ignored = 0;
         if (!checked_multiply(rows(), cols(), ignored)) {
@@ -201,17 +207,20 @@ public:
         }
     }
 
-    /// kron(F1^T, ..., FN^T): the factors are transposed where they stand, their order does not change.
+    /// kron(F1^T, ..., FN^T): the factors are transposed where they stand, their order does not change. Cost of this and the next
+    /// two: a list of N leaves; no element is touched.
     [[nodiscard]] kron_expr transpose() const {
         kron_expr result(*this);
         result.node_.transpose();
         return result;
     }
+    /// kron of the factors' conjugates, with the scalar's.
     [[nodiscard]] kron_expr conjugate() const {
         kron_expr result(*this);
         result.node_.conjugate();
         return result;
     }
+    /// kron(F1^H, ..., FN^H).
     [[nodiscard]] kron_expr adjoint() const { return transpose().conjugate(); }
 
     /// Row i, 1 x cols(). Cost: cols() multiplications per level. @throws shape_error outside the matrix.
@@ -277,8 +286,10 @@ public:
 
     /// The spectral norm, the largest singular value; NaN where a factor has elements that are NaN or infinite. Any shapes.
     [[nodiscard]] auto operatorNorm() const { return eigen::algebra<kron_expr>::operator_norm(*this); }
-    /// X with K * X = B; where a factor is not square, the least-squares solution of least norm.
-    /// @throws singular_error a square factor that is singular to working precision
+    /// X, cols() x b.cols(), with K * X = b; where a factor is not square, the least-squares
+    /// solution of least norm. Cost: a decomposition of each factor, then 1 product, or 3 with refinement (docs/algebra/solving.md).
+    /// @throws shape_error b has other rows than K; singular_error a square factor that is singular to working precision, or one
+    /// that is not square with NaN or Inf
     template <class Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         if constexpr (eigen::may_solve_for<Rhs, Scalar>()) {
@@ -287,9 +298,10 @@ public:
             return DenseMatrix();
         }
     }
-    /// kron of the factors' inverses. @throws singular_error
+    /// kron of the factors' inverses, cols() x rows(). Cost: an LU decomposition of each factor. @throws shape_error a factor that is
+    /// not square; singular_error one that is singular to working precision
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
-    /// kron of the factors' Moore-Penrose inverses. @throws singular_error a factor with NaN or Inf
+    /// kron of the factors' Moore-Penrose inverses, cols() x rows(). Cost: a complete orthogonal decomposition of each. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto pseudoInverse() const { return eigen::algebra<kron_expr>::pseudo_inverse(*this); }
     /// The determinant. May overflow; see logAbsDeterminant. @throws shape_error a kron that is not square
     [[nodiscard]] auto determinant() const { return eigen::algebra<kron_expr>::determinant(*this); }

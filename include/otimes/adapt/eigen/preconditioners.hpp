@@ -30,6 +30,7 @@ public:
     enum { ColsAtCompileTime = Eigen::Dynamic, MaxColsAtCompileTime = Eigen::Dynamic };
 
     KronPreconditioner() = default;
+    /// As compute(op).
     template <class Operator>
     explicit KronPreconditioner(const Operator& op) {
         compute(op);
@@ -48,6 +49,9 @@ public:
         return *this;
     }
 
+    /// @name What Eigen's solvers call: compute(op) decomposes op, if set() has named no other; costs of kron_lu or kron_sum_solver.
+    /// @throws singular_error; unsupported_error an operator that is no kron and no sum of krons, or one without such a solver
+    /// @{
     template <class Operator>
     KronPreconditioner& analyzePattern(const Operator&) {
         return *this;
@@ -73,6 +77,9 @@ public:
         return factorize(op);
     }
 
+    /// @}
+
+    /// That solver's solution for b; b itself before compute(). Cost: a solve.
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using result_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
@@ -84,6 +91,7 @@ public:
         }
         return result_type(b);
     }
+    /// Always Eigen::Success: what cannot be decomposed throws.
     [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
 
 private:
@@ -125,10 +133,13 @@ public:
     enum { ColsAtCompileTime = Eigen::Dynamic, MaxColsAtCompileTime = Eigen::Dynamic };
 
     DiagonalPreconditioner() = default;
+    /// As compute(op).
     template <class Operator>
     explicit DiagonalPreconditioner(const Operator& op) {
         compute(op);
     }
+    /// @name What Eigen's solvers call: compute(op) takes the reciprocals of op.diagonal(), O(factors) for each entry.
+    /// @{
     template <class Operator>
     DiagonalPreconditioner& analyzePattern(const Operator&) {
         return *this;
@@ -145,11 +156,15 @@ public:
     DiagonalPreconditioner& compute(const Operator& op) {
         return factorize(op);
     }
+    /// @}
+
+    /// b divided by the diagonal, row by row. @pre compute() was called, b has as many rows
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using result_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         return result_type(inverse_.asDiagonal() * b);
     }
+    /// Always Eigen::Success.
     [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
 
 private:

@@ -58,8 +58,10 @@ public:
     /// A single kron as a sum of one term.
     sum_expr(const kron_expr<Scalar>& k) : sum_expr(operator_tree<Scalar>(k.node())) {}
 
+    /// The extents that all terms have.
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(tree_->rows()); }
     [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(tree_->cols()); }
+    /// The Eigen-free tree of sums, products and krons, which copies share (expr/tree.hpp).
     [[nodiscard]] const operator_tree<Scalar>& tree() const noexcept { return *tree_; }
     [[nodiscard]] const std::shared_ptr<const operator_tree<Scalar>>& shared_tree() const noexcept { return tree_; }
 
@@ -86,21 +88,26 @@ public:
         }
         return tree_->coefficient(i, j);
     }
+    /// As S(i, j).
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
 
-    /// The whole matrix, rows() x cols(). The only way to form it. @throws shape_error when it cannot be addressed.
+    /// The whole matrix, rows() x cols(). The only way to form it. Cost: each term as a matrix. @throws shape_error when it cannot be
+    /// addressed, std::bad_alloc where there is no memory for it
     [[nodiscard]] DenseMatrix toDenseMatrix() const { return dense_of(*tree_); }
 
+    /// The sum of the terms' transposes (conjugates, adjoints); of products of operators in reversed order. Cost: a copy of the tree.
     [[nodiscard]] sum_expr transpose() const {
         operator_tree<Scalar> result = *tree_;
         result.transpose();
         return sum_expr(std::move(result));
     }
+    /// See transpose().
     [[nodiscard]] sum_expr conjugate() const {
         operator_tree<Scalar> result = *tree_;
         result.conjugate();
         return sum_expr(std::move(result));
     }
+    /// See transpose().
     [[nodiscard]] sum_expr adjoint() const { return transpose().conjugate(); }
 
     /// The trace. Cost: O(factors) for sums of krons with square factors, else O(rows). @throws shape_error not square
@@ -111,10 +118,15 @@ public:
     /// The Frobenius norm and its square, through inner products of the factors (expr/inner_products.hpp): no term is formed.
     /// @throws unsupported_error two terms have factors of different shapes, or a term is a product of operators
     [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(*tree_); }
+    /// The root of squaredNorm(); overflows and vanishes only where it has no other value.
     [[nodiscard]] RealScalar norm() const { return norm_of(*tree_); }
 
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{
+
+    /// X, rows() x b.cols(), with S * X = b, where the factors at each place can be diagonalised or made triangular together. Cost: the
+    /// factors' decompositions, then 2 products and a division, or more (docs/algebra/solving.md); kron_sum_solver keeps the former.
+    /// @throws shape_error a sum that is not square, or b of other rows; singular_error; unsupported_error a sum without such a form
     template <class Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         if constexpr (eigen::may_solve_for<Rhs, Scalar>()) {

@@ -4,7 +4,7 @@
 # * a block of C++ is either preceded by a line `<!-- from FILE NAME -->` and then equals the lines of FILE between `// [NAME]`
 #   and `// [/NAME]`, less their common indentation; or by `<!-- not compiled: reason -->`;
 # * a block of something else that is preceded by `<!-- part of FILE -->` is in FILE, line by line;
-# * a relative link leads to a file that exists.
+# * a relative link leads to a file that exists, and to a heading in it where it names one; in the README.md of other folders, too.
 set -u
 cd "$1" || exit 2
 files=$({ ls README.md && find docs -name '*.md'; } 2>/dev/null | sort)
@@ -32,6 +32,12 @@ part_of() {
             }
             exit 1
         }' - "$1"
+}
+
+# headings FILE: what links call them.
+headings() {
+    sed '/^```/,/^```/d' "$1" | sed -n 's/^#\{1,6\} //p' | sed 's/\[\([^]]*\)\]([^)]*)/\1/g' | tr '[:upper:]' '[:lower:]' |
+        sed 's/[^a-z0-9_ -]//g; s/ /-/g'
 }
 
 for document in $files; do
@@ -76,12 +82,20 @@ for document in $files; do
         fi
         rm -f "$folder/region"
     done
+done
 
+for document in $files $(ls tests/README.md examples/README.md 2>/dev/null); do
     base=$(dirname "$document")
-    targets=$(sed '/^```/,/^```/d' "$document" | grep -oE '\]\([^)# ]+' | sed 's/^](//' | grep -vE '^(https?|mailto):')
+    targets=$(sed '/^```/,/^```/d' "$document" | grep -oE '\]\([^) ]+' | sed 's/^](//' | grep -vE '^(https?|mailto):')
     for target in $targets; do
-        if [ ! -e "$base/$target" ]; then
+        page=${target%%#*}
+        page=${page:+$base/$page}
+        page=${page:-$document}
+        if [ ! -e "$page" ]; then
             echo "$document: the link to $target leads nowhere"
+            status=1
+        elif [ "$target" != "${target#*#}" ] && ! headings "$page" | grep -qxF -e "${target#*#}"; then
+            echo "$document: $page has no heading for the link to $target"
             status=1
         fi
     done

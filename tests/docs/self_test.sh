@@ -80,4 +80,12 @@ EOF
 expect refused "a broken link" <<'EOF'
 See [here](docs/nowhere.md#part).
 EOF
+expect refused "a link to a heading that is not there" <<'EOF'
+# The `first` part, and [more](docs)
+See [below](#the-first-part).
+EOF
+expect accepted "a link to a heading" <<'EOF'
+# The `first` part, and [more](docs)
+See [above](#the-first-part-and-more) and [there](README.md#the-first-part-and-more).
+EOF
 exit $status

@@ -43,6 +43,12 @@ constexpr bool may_solve_for() {
         dense<Rhs> || is_device_operand<Rhs>,
         "otimes: K.solve(B): B is a matrix or a vector. For a Kronecker product B write K.inverse() * B, for a "
         "stacked matrix K.solve(vec(X).toVector()), for an array K.solve(R.matrix()).");
+    static_assert(!std::is_integral_v<Scalar>,
+                  "otimes: K.solve(B) of integers: solutions are fractions. Convert the factors and B: "
+                  "kron(A.cast<double>(), B.cast<double>()).");
+    if constexpr (std::is_integral_v<Scalar>) {
+        return false;
+    }
     if constexpr (dense<Rhs>) {
         static_assert(
             detail::scalars_mix<scalar_of<Rhs>, Scalar>,

@@ -343,12 +343,14 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     for (int k = 0; k < count; ++k) {
         job.loops[k] = found[count - 1 - k];
     }
+    // A sum that is taken in parts goes on from what is in y, which is not the result that it is added to.
+    const bool in_parts = Components == 1 && (job.factor_p != 0 || job.p_extent > most_part<Real>);
     if (shape.rows[i] > 0) {
         const std::ptrdiff_t length = job.q_extent * Components;
-        const bool splits =
-            job.factor_p != 0 || (length > width && length % width != 0);  // sums are stored more than once
+        const bool overlaps = length > width && length % width != 0;
         job.run = 0;
-        return in.modes[on] == Components && out.modes[on] == Components && !(direct_out && shape.add && splits);
+        return in.modes[on] == Components && out.modes[on] == Components &&
+               !(direct_out && shape.add && (overlaps || in_parts));
     }
     job.run = run;
     if (!shape.has_lanes && run == Components && Components < width) {
@@ -362,7 +364,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     if (run < width) {
         return !direct_in && !twin;
     }
-    if (direct_out && shape.add && run % width != 0) {
+    if (direct_out && shape.add && (run % width != 0 || in_parts)) {
         return false;
     }
     job.stage_panels =

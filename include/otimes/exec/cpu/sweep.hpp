@@ -263,7 +263,7 @@ void fibre_run(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Rea
 }
 
 /// Runs of a register or more whose rows p collide in the cache, or are many: brought together first, a few registers wide.
-/// @pre g.p_extent <= most_part
+/// @pre g.p_extent <= most_part, or a register of each p fits stage_bytes and the run is whole registers
 template <class Real, int Components>
 void fibre_staged(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real* y, read_ahead* ahead) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
@@ -349,19 +349,23 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     }
 }
 
-/// Parts in which a sweep takes its fibres: one, unless they are long and every part is used often.
+/// Parts in which a sweep takes its fibres: one, unless they are long and every part is used often, or the factor is read as it lies
+/// in memory. One also where a part could not go on from the sums before it, since a row's bits may not depend on how many rows
+/// there are: complex sums are stored combined, and those that are added to y are not alone there.
 template <class Real, int Components>
 std::ptrdiff_t parts_of_sweep(const sweep_job<Real>& j) noexcept {
     constexpr std::ptrdiff_t few = 8;
     constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (Components == 2 || j.finish == epilogue::scale_add) {
+        return 1;
+    }
     if (j.run == 0 && j.factor_p != 0) {
         constexpr std::ptrdiff_t streams = 16;  // rows of the factor that the hardware reads ahead
-        return Components == 1 ? (j.p_extent + streams - 1) / streams
-                               : 1;  // parts of a complex sum would change its bits
+        return (j.p_extent + streams - 1) / streams;
     }
-    const bool used_often =
-        j.run > 0 ? j.run >= width && (j.q_extent >= few || j.stage_panels)
-                  : j.q_extent * Components >= width && j.loop_count > 0 && j.loops[j.loop_count - 1].extent >= few;
+    const bool used_often = j.run > 0
+                                ? j.run >= width && (j.q_extent >= few || j.stage_panels)
+                                : j.q_extent >= width && j.loop_count > 0 && j.loops[j.loop_count - 1].extent >= few;
     return used_often ? (j.p_extent + most_part<Real> - 1) / most_part<Real> : 1;
 }
 
@@ -425,13 +429,15 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     g.alpha_im = j.alpha_im;
     g.claim = j.claim;
     const std::ptrdiff_t parts = parts_of_sweep<Real, Components>(j);
-    const bool stage = j.run > 0 && (j.stage_panels || parts > 1);
+    const bool fits =
+        j.p_extent <= most_part<Real> ||
+        (j.run % width == 0 && j.p_extent * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes<Real>);
+    const bool stage = j.run > 0 && (parts > 1 || (j.stage_panels && fits));
     for (std::ptrdiff_t part = 0; part < parts; ++part) {
         g.p_first = j.p_extent * part / parts;
         g.p_extent = j.p_extent * (part + 1) / parts - g.p_first;
-        // What is added to y cannot go on from y: each part adds its own.
-        g.resume = part > 0 && j.finish != epilogue::scale_add;
-        g.finish = part + 1 < parts && j.finish != epilogue::scale_add ? epilogue::store : j.finish;
+        g.resume = part > 0;
+        g.finish = part + 1 < parts ? epilogue::store : j.finish;
         sweep_part<Real, Components>(j, g, stage, x + g.p_first * j.x_p, y);
     }
 }

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -199,7 +200,52 @@ TEST_CASE("machines that no cost can be reckoned with are refused") {
         (void)otimes::make_plan(rows_power(20, 4, 3), m);
         FAIL("refused");
     } catch (const otimes::unsupported_error& e) {
-        CHECK(std::string(e.what()) == "otimes: machine.cpu.flops_f64 is 0.000000. Give 1 a second or more.");
+        CHECK(std::string(e.what()) == "otimes: machine.cpu.flops_f64 is 0.000000. Give 1 to 1e30 a second.");
+    }
+}
+
+TEST_CASE("GPUs that no cost can be reckoned with are refused, what is not known of one is not") {
+    using otimes::gpu_description;
+    using limits = std::numeric_limits<double>;
+    const otimes::program p = rows_power(20, 8, 4);
+    const auto refused = [&p](const auto& change) {
+        otimes::machine m = otimes::gpu_machine(otimes::h200(), 2);
+        change(m.gpus.back());
+        for (const otimes::placement where :
+             {otimes::placement::automatic, otimes::placement::gpu, otimes::placement::gpus}) {
+            CHECK_THROWS_AS((void)otimes::make_plan(p, m, {.placement = where}), otimes::unsupported_error);
+        }
+        CHECK(otimes::make_plan(p, m, {.placement = otimes::placement::cpu}).where == otimes::placement::cpu);
+    };
+    for (double gpu_description::*rate :
+         {&gpu_description::memory_bytes_per_second, &gpu_description::l2_bytes_per_second, &gpu_description::flops_f32,
+          &gpu_description::flops_f64, &gpu_description::flops_f32_split, &gpu_description::flops_f64_mma,
+          &gpu_description::host_bytes_per_second, &gpu_description::peer_bytes_per_second,
+          &gpu_description::staged_bytes_per_second}) {
+        for (const double value : {-1.0, 1e-300, 1e300, limits::quiet_NaN(), limits::infinity()}) {
+            refused([&](gpu_description& gpu) { gpu.*rate = value; });
+        }
+    }
+    for (const double value : {-1.0, 1e300, limits::quiet_NaN()}) {
+        refused([&](gpu_description& gpu) { gpu.launch_seconds = value; });
+        refused([&](gpu_description& gpu) { gpu.graph_node_seconds = value; });
+    }
+    for (std::int32_t gpu_description::*count :
+         {&gpu_description::compute_capability, &gpu_description::multiprocessors,
+          &gpu_description::shared_bytes_per_block, &gpu_description::shared_bytes_per_multiprocessor,
+          &gpu_description::registers_per_multiprocessor, &gpu_description::cluster_blocks}) {
+        for (const std::int32_t value : {-1, std::numeric_limits<std::int32_t>::max()}) {
+            refused([&](gpu_description& gpu) { gpu.*count = value; });
+        }
+    }
+    refused([](gpu_description& gpu) { gpu.memory_bytes = -1; });
+    refused([](gpu_description& gpu) { gpu.l2_bytes = -1; });
+    otimes::machine unknown;
+    unknown.gpus.resize(2);
+    for (const otimes::placement where : {otimes::placement::gpu, otimes::placement::gpus}) {
+        const otimes::plan made = otimes::make_plan(p, unknown, {.placement = where});
+        CHECK(std::isfinite(made.predicted_seconds));
+        CHECK(std::isfinite(made.bound_seconds));
     }
 }
 

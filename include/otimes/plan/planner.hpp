@@ -418,44 +418,82 @@ OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& s
     }
 }
 
+/// What the fields of a machine that is written by hand are checked by. @throws unsupported_error all of them.
+class field_check {
+public:
+    explicit field_check(std::string owner) : owner_(std::move(owner)) {}
+    /// Of things a second. `may_be_unknown`: 0 says that it is not known.
+    OTIMES_COLD void rate(const char* field, double value, bool may_be_unknown) const {
+        if (!((value >= 1 && value <= 1e30) || (may_be_unknown && value == 0))) {
+            refuse(field, std::to_string(value),
+                   may_be_unknown ? "1 to 1e30 a second, or 0 for what is not known" : "1 to 1e30 a second");
+        }
+    }
+    OTIMES_COLD void seconds(const char* field, double value) const {
+        if (!(value >= 0 && value <= 1e9)) {
+            refuse(field, std::to_string(value), "0 to 1e9 seconds");
+        }
+    }
+    OTIMES_COLD void bytes(const char* field, std::int64_t value) const {
+        if (value < 0) {
+            refuse(field, std::to_string(value), "bytes, 0 or more");
+        }
+    }
+    OTIMES_COLD void between(const char* field, std::int64_t value, std::int64_t least, std::int64_t most) const {
+        if (value < least || value > most) {
+            refuse(field, std::to_string(value), std::to_string(least) + " to " + std::to_string(most));
+        }
+    }
+    [[noreturn]] OTIMES_COLD void refuse(const char* field, const std::string& value, const std::string& wanted) const {
+        throw unsupported_error("otimes: machine." + owner_ + "." + field + " is " + value + ". Give " + wanted + ".");
+    }
+
+private:
+    std::string owner_;
+};
+
 /// @throws unsupported_error a machine written by hand whose costs would not be finite: no comparison of plans would end well.
 OTIMES_ON_DEMAND OTIMES_COLD inline void check_cpu(const cpu_description& cpu) {
-    const auto refuse = [](const char* field, const std::string& value, const char* wanted) {
-        throw unsupported_error("otimes: machine.cpu." + std::string(field) + " is " + value + ". Give " + wanted +
-                                ".");
-    };
-    const auto value_of = [](auto number) { return std::to_string(number); };
-    struct named {
-        const char* field;
-        double value;
-    };
-    for (const named& rate :
-         {named{"flops_f32", cpu.flops_f32}, named{"flops_f64", cpu.flops_f64},
-          named{"l1_bytes_per_second", cpu.l1_bytes_per_second}, named{"l2_bytes_per_second", cpu.l2_bytes_per_second},
-          named{"l3_bytes_per_second", cpu.l3_bytes_per_second},
-          named{"memory_bytes_per_second", cpu.memory_bytes_per_second}}) {
-        if (!(rate.value >= 1) || !std::isfinite(rate.value)) {
-            refuse(rate.field, value_of(rate.value), "1 a second or more");
-        }
-    }
-    for (const named& time :
-         {named{"dispatch_seconds", cpu.dispatch_seconds}, named{"fork_seconds", cpu.fork_seconds}}) {
-        if (!(time.value >= 0 && time.value <= 1e9)) {
-            refuse(time.field, value_of(time.value), "0 to 1e9 seconds");
-        }
-    }
+    const field_check check("cpu");
+    check.rate("flops_f32", cpu.flops_f32, false);
+    check.rate("flops_f64", cpu.flops_f64, false);
+    check.rate("l1_bytes_per_second", cpu.l1_bytes_per_second, false);
+    check.rate("l2_bytes_per_second", cpu.l2_bytes_per_second, false);
+    check.rate("l3_bytes_per_second", cpu.l3_bytes_per_second, false);
+    check.rate("memory_bytes_per_second", cpu.memory_bytes_per_second, false);
+    check.seconds("dispatch_seconds", cpu.dispatch_seconds);
+    check.seconds("fork_seconds", cpu.fork_seconds);
     if (cpu.simd_bytes != 16 && cpu.simd_bytes != 32 && cpu.simd_bytes != 64) {
-        refuse("simd_bytes", value_of(cpu.simd_bytes), "16, 32 or 64");
+        check.refuse("simd_bytes", std::to_string(cpu.simd_bytes), "16, 32 or 64");
     }
-    if (cpu.simd_registers < 4 || cpu.simd_registers > 1024) {
-        refuse("simd_registers", value_of(cpu.simd_registers), "4 to 1024");
-    }
-    for (const auto& [field, bytes] : {std::pair{"l1_bytes", cpu.l1_bytes}, std::pair{"l2_bytes", cpu.l2_bytes},
-                                       std::pair{"l3_bytes", cpu.l3_bytes}}) {
-        if (bytes < 0) {
-            refuse(field, value_of(bytes), "bytes, 0 or more");
-        }
-    }
+    check.between("simd_registers", cpu.simd_registers, 4, 1024);
+    check.bytes("l1_bytes", cpu.l1_bytes);
+    check.bytes("l2_bytes", cpu.l2_bytes);
+    check.bytes("l3_bytes", cpu.l3_bytes);
+}
+
+/// The same of a GPU, of which all may be unknown (0): then it is planned for as a slow one.
+OTIMES_ON_DEMAND OTIMES_COLD inline void check_gpu(const gpu_description& gpu, std::size_t position) {
+    const field_check check("gpus[" + std::to_string(position) + "]");
+    check.between("compute_capability", gpu.compute_capability, 0, 10'000);
+    check.between("multiprocessors", gpu.multiprocessors, 0, 1 << 20);
+    check.bytes("memory_bytes", gpu.memory_bytes);
+    check.bytes("l2_bytes", gpu.l2_bytes);
+    check.between("shared_bytes_per_block", gpu.shared_bytes_per_block, 0, 1 << 24);
+    check.between("shared_bytes_per_multiprocessor", gpu.shared_bytes_per_multiprocessor, 0, 1 << 24);
+    check.between("registers_per_multiprocessor", gpu.registers_per_multiprocessor, 0, 1 << 24);
+    check.between("cluster_blocks", gpu.cluster_blocks, 0, 64);
+    check.rate("memory_bytes_per_second", gpu.memory_bytes_per_second, true);
+    check.rate("l2_bytes_per_second", gpu.l2_bytes_per_second, true);
+    check.rate("flops_f32", gpu.flops_f32, true);
+    check.rate("flops_f64", gpu.flops_f64, true);
+    check.rate("flops_f32_split", gpu.flops_f32_split, true);
+    check.rate("flops_f64_mma", gpu.flops_f64_mma, true);
+    check.rate("host_bytes_per_second", gpu.host_bytes_per_second, true);
+    check.rate("peer_bytes_per_second", gpu.peer_bytes_per_second, true);
+    check.rate("staged_bytes_per_second", gpu.staged_bytes_per_second, true);
+    check.seconds("launch_seconds", gpu.launch_seconds);
+    check.seconds("graph_node_seconds", gpu.graph_node_seconds);
 }
 
 }  // namespace planning
@@ -483,6 +521,9 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
                                 ", which is none of standard, ieee, tf32 and bf16.");
     }
     check_cpu(target.cpu);
+    for (std::size_t i = 0; chosen != placement::cpu && i < target.gpus.size(); ++i) {
+        check_gpu(target.gpus[i], i);
+    }
     if (chosen == placement::cpu && where.any_on_device) {
         throw unsupported_error(
             "otimes: placement::cpu, but an operand lies in device memory. Copy it to the host by "
@@ -546,7 +587,7 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         const std::vector<chain> chains = chains_of(source);
         const dtype type = chains.empty() || chains.front().step_count == 0 ? dtype::f64 : chains.front().type;
         const auto count = result.where == placement::gpus ? static_cast<double>(target.gpus.size()) : 1.0;
-        add_bounds(result, chains, gpu.memory_bytes_per_second * count,
+        add_bounds(result, chains, known_rate(gpu.memory_bytes_per_second) * count,
                    rate_of(gpu, type, wishes.precision, 8, 8).flops_per_second * count);
         note_factors(result, chains);
     }

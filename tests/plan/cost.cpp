@@ -8,6 +8,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 namespace {
 
 using namespace otimes::planning;
@@ -397,6 +401,27 @@ TEST_CASE("totals of a plan: least bytes and bound") {
     CHECK(p.bytes == 409600 + 204800 + 1024 + 32768);
     CHECK(p.flops == 8192000);
     CHECK(p.bound_seconds == doctest::Approx(8192000 / 350e9));
+}
+
+TEST_CASE("flops and bytes beyond 2^63 - 1 stay there, on the CPU and on a GPU") {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t long_mode = 1 << 20;
+    otimes::program p = planner_test::rows_program(
+        1 << 20, {planner_test::factor(long_mode, long_mode), planner_test::factor(2, 2)}, otimes::dtype::c128);
+    const otimes::machine m = otimes::gpu_machine(otimes::h200());
+    for (const otimes::placement where : {otimes::placement::cpu, otimes::placement::gpu}) {
+        for (otimes::tensor& t : p.tensors) {
+            t.space = where == otimes::placement::cpu ? otimes::memory_space::host : otimes::memory_space::device;
+        }
+        const otimes::plan made = otimes::make_plan(p, m, {.placement = where});
+        CHECK(made.flops == most);
+        CHECK(std::ranges::any_of(made.passes, [](const otimes::pass& one) { return one.flops == most; }));
+    }
+    std::int64_t total = most - 2;
+    otimes::saturating_add(total, 1.0);
+    CHECK(total >= most - 2);
+    otimes::saturating_add(total, 1e19);
+    CHECK(total == most);
 }
 
 TEST_CASE("no plan is predicted to be faster than its bound, also where the operands are in cache") {

@@ -22,6 +22,7 @@
 #include <otimes/plan/step_cost.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
@@ -372,7 +373,7 @@ private:
                        ? "reference loops"
                        : "strided loops";
         for (const std::int32_t id : {s.in, s.factor, s.out}) {
-            p.bytes += id < 0 ? 0 : operand_bytes(source_, id);
+            saturating_add(p.bytes, id < 0 ? 0.0 : static_cast<double>(operand_bytes(source_, id)));
         }
         p.flops = step_flops(source_, s);
         p.bound_seconds = (std::max)(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
@@ -424,8 +425,8 @@ private:
             if (begin > 0 && !c.in_place && !f.slab.in_output) {
                 pool_.release(-2 - input);
             }
-            p.flops = static_cast<std::int64_t>(cost.flops);
-            p.bytes = static_cast<std::int64_t>(cost.bytes);
+            saturating_add(p.flops, cost.flops);
+            saturating_add(p.bytes, cost.bytes);
             p.level = level_name((std::max)(where.in, where.out));
             p.bound_seconds = cost.bound_seconds;
             p.predicted_seconds = cost.seconds;
@@ -444,7 +445,7 @@ private:
             const std::int64_t batch = tight ? 1 : batch_count(p, type);
             result_.tile_elements = (std::max)(result_.tile_elements, tile_elements_of(p, result_.vector_count, batch));
         }
-        result_.flops += p.flops;
+        saturating_add(result_.flops, static_cast<double>(p.flops));
         result_.predicted_seconds += p.predicted_seconds;
         result_.passes.push_back(std::move(p));
     }

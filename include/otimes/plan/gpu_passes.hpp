@@ -41,6 +41,7 @@
 #include <otimes/plan/shared_terms.hpp>
 #include <otimes/plan/slabs.hpp>
 #include <otimes/plan/text.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
@@ -194,10 +195,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void give_up_tile(dtype type, double element
     p.shared_bytes = 0;
     p.lane_mode = -1;
     p.lane_count = 1;
-    p.bytes = static_cast<std::int64_t>(
-                  elements_in * static_cast<double>(element_bytes(type)) *
-                  (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent))) +
-              s.p_extent * s.q_extent * element_bytes(type);
+    p.bytes = s.p_extent * s.q_extent * element_bytes(type);
+    saturating_add(p.bytes,
+                   elements_in * static_cast<double>(element_bytes(type)) *
+                       (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent)));
     p.bound_seconds = bound_seconds;
     p.predicted_seconds = predicted_seconds;
 }
@@ -410,8 +411,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     const double reads = is_sliced_by_launches(p.tile) ? p.tile.slices : 1;  // of the input
     const double seconds_memory = reads * bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
                                   (p.tile.pieces - 1) * bytes_out / known_rate(gpu.l2_bytes_per_second);
-    p.flops = static_cast<std::int64_t>(flops);
-    p.bytes = static_cast<std::int64_t>(reads * bytes_in + p.tile.pieces * bytes_out + factor_bytes);
+    p.flops = 0;
+    saturating_add(p.flops, flops);
+    p.bytes = 0;
+    saturating_add(p.bytes, reads * bytes_in + p.tile.pieces * bytes_out + factor_bytes);
     p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
     p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
     double seconds = std::hypot(seconds_memory, seconds_compute);
@@ -960,7 +963,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
             }
             input = chosen.out;
             begin = end;
-            result.flops += chosen.flops;
+            saturating_add(result.flops, static_cast<double>(chosen.flops));
             result.predicted_seconds += chosen.predicted_seconds;
             for (const sweep& s : chosen.sweeps) {
                 result.factor_elements += packed_factor_elements(s, result.vector_count);

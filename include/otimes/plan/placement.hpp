@@ -16,6 +16,7 @@
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/streaming.hpp>
 #include <otimes/plan/text.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
@@ -73,7 +74,8 @@ OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_des
             result.passes.push_back(std::move(p));
         }
         const std::int64_t whole = stage.slab_count - (stage.rest.passes.empty() ? 0 : 1);
-        result.flops += stage.slab.flops * whole + stage.rest.flops;
+        saturating_add(result.flops, static_cast<double>(stage.slab.flops) * static_cast<double>(whole) +
+                                         static_cast<double>(stage.rest.flops));
         result.factor_elements += stage.slab.factor_elements;
         for (std::size_t b = 0; b < stage.slab.buffer_elements.size(); ++b) {
             if (b == result.buffer_elements.size()) {

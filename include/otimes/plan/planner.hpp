@@ -45,6 +45,7 @@ plan make_plan(const program& source, const machine& target, const options& wish
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/tuning.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
@@ -154,7 +155,7 @@ OTIMES_ON_DEMAND inline bool plan_without_workspace(const program& source, const
             source.modes_of(out)[static_cast<std::size_t>(s.mode)].extent > longest_stack_fibre) {
             return false;
         }
-        p.flops += one.flops;
+        saturating_add(p.flops, static_cast<double>(one.flops));
         p.predicted_seconds += one.predicted_seconds;
         p.passes.push_back(std::move(one));
     }
@@ -268,7 +269,8 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
             bytes += static_cast<double>(element_count(p.source, s.out)) * p.source.at(s.out).scalar_bytes;
         }
     }
-    p.bytes = static_cast<std::int64_t>(bytes);
+    p.bytes = 0;
+    saturating_add(p.bytes, bytes);
     p.bound_seconds = (std::max)(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/program.hpp>
 
@@ -54,13 +55,14 @@ OTIMES_COLD inline std::int64_t step_flops(const program& source, const step& s)
                 return 0;
             }
             if (kind == factor_kind::sparse || kind == factor_kind::callback || kind == factor_kind::triangular) {
-                return weight * fibres * source.at(s.factor).stored;
+                return saturating_multiply(weight * fibres, source.at(s.factor).stored);
             }
-            return weight * out * (kind == factor_kind::diagonal ? 1 : extent);
+            return saturating_multiply(weight * out, kind == factor_kind::diagonal ? 1 : extent);
         }
-        case step_kind::solve: return weight * fibres * (extent * (extent + 1) / 2);
+        case step_kind::solve: return saturating_multiply(weight * fibres, extent * (extent + 1) / 2);
         case step_kind::scale: return s.factor < 0 ? 0 : (complex ? 6 : 1) * out;
-        case step_kind::reduce: return s.variant == step_variant::gram ? weight * out * fibres : weight * in;
+        case step_kind::reduce:
+            return s.variant == step_variant::gram ? saturating_multiply(weight * out, fibres) : weight * in;
         case step_kind::gather:
         case step_kind::scatter:
         case step_kind::accumulate: return 0;

@@ -104,3 +104,94 @@ TEST_CASE("text with a right checksum but wrong fields is refused, not believed"
     }
     CHECK(refused > 500);
 }
+
+TEST_CASE(
+    "a text whose numbers were changed, checksum included, is no plan that reaches beyond its operands and buffers") {
+    const auto read = [](std::string body) {
+        body += "checksum " + std::to_string(otimes::planning::checksum_of(body)) + "\n";
+        return otimes::plan_from_text(body);
+    };
+    const auto changed = [&read](const otimes::plan& p, const auto& change) {
+        otimes::plan other = p;
+        change(other);
+        const std::string text = otimes::to_text(other);
+        CHECK_THROWS_AS((void)read(text.substr(0, text.rfind("checksum "))), otimes::unsupported_error);
+    };
+    using otimes::plan;
+    // slabs with an intermediate between two passes
+    const otimes::program three = rows_program(40, {factor(8, 8), factor(8, 8), factor(8, 8)});
+    otimes::machine m = tiny_caches(2);
+    m.tuning.push_back({otimes::hash_value(three),
+                        otimes::planning::choice_text({2, false, 8, 64, otimes::planning::partition::two_passes}),
+                        1e-3});
+    const plan slabs = otimes::make_plan(three, m);
+    CHECK(otimes::plan_from_text(otimes::to_text(slabs)) == slabs);
+    REQUIRE(slabs.slab_count > 1);
+    REQUIRE(slabs.passes.size() > 1);
+    REQUIRE(!slabs.buffer_elements.empty());
+    changed(slabs, [](plan& p) { p.vector_count = 0; });
+    changed(slabs, [](plan& p) { p.threads = 0; });
+    changed(slabs, [](plan& p) { p.slab_count += 1; });
+    changed(slabs, [](plan& p) { p.slab_extent *= 2; });
+    changed(slabs, [](plan& p) { p.buffer_elements.front() -= 1; });
+    changed(slabs, [](plan& p) { p.buffer_elements.front() = 1ll << 62; });
+    changed(slabs, [](plan& p) { p.workspace_bytes -= 64; });
+    changed(slabs, [](plan& p) { p.tile_elements += 1 << 20; });
+    changed(slabs, [](plan& p) { p.source.modes.front().extent = -1; });
+    changed(slabs, [](plan& p) { p.source.modes.front().stride = 1ll << 62; });
+    changed(slabs, [](plan& p) { p.source.tensors.front().alignment_log2 = 200; });
+    changed(slabs, [](plan& p) { p.source.steps.front().mode = 9; });
+    for (const std::size_t k : {std::size_t{0}, slabs.passes.size() - 1}) {
+        changed(slabs, [k](plan& p) { p.passes[k].in = -1; });
+        changed(slabs, [k](plan& p) { p.passes[k].out = 1000; });
+        changed(slabs, [k](plan& p) { p.passes[k].out = -1000; });
+        changed(slabs, [k](plan& p) { p.passes[k].out = std::numeric_limits<std::int32_t>::min(); });
+        changed(slabs, [k](plan& p) { p.passes[k].step = 1; });
+        changed(slabs, [k](plan& p) { p.passes[k].scalar = 1; });
+        changed(slabs, [k](plan& p) { p.passes[k].slab_mode = -1; });
+        changed(slabs, [k](plan& p) { p.passes[k].slab_scale = 0; });
+        changed(slabs, [k](plan& p) { p.passes[k].lane_mode = 77; });
+        changed(slabs, [k](plan& p) { p.passes[k].lane_count = 1ll << 40; });
+        changed(slabs, [k](plan& p) { p.passes[k].modes.back().stride_in += 1; });
+        changed(slabs, [k](plan& p) { p.passes[k].modes.back().stride_out = -1; });
+        changed(slabs, [k](plan& p) { p.passes[k].modes.front().extent_in += 1; });
+        changed(slabs, [k](plan& p) { p.passes[k].sweeps.front().p_extent += 1; });
+        changed(slabs, [k](plan& p) { p.passes[k].sweeps.front().mode = 50; });
+        changed(slabs, [k](plan& p) { p.passes[k].sweeps.front().factors.front() = 0x7fffffff; });
+        changed(slabs, [k](plan& p) { p.passes[k].sweeps.front().factors.clear(); });
+        changed(slabs, [k](plan& p) { p.passes[k].tile.cluster = 0; });
+        changed(slabs, [k](plan& p) { p.passes[k].flops = -1; });
+    }
+    // temporaries with buffers: a second factor on a mode begins another chain
+    otimes::program twice = rows_program(6, {factor(4, 4), factor(4, 4)}, dtype::f64);
+    twice.steps.back().mode = twice.steps.front().mode;
+    const plan stored = otimes::make_plan(twice, tiny_caches());
+    REQUIRE(!stored.tensor_buffers.empty());
+    CHECK(otimes::plan_from_text(otimes::to_text(stored)) == stored);
+    changed(stored, [](plan& p) { p.tensor_buffers.pop_back(); });
+    changed(stored, [](plan& p) { p.tensor_buffers.front() = 5; });
+    changed(stored, [](plan& p) { p.tensor_modes.clear(); });
+    changed(stored, [](plan& p) { p.tensor_modes.front().stride += 1; });
+    changed(stored, [](plan& p) {
+        for (otimes::mode& m : p.tensor_modes) {
+            m.stride *= 2;
+        }
+    });
+    // GPU: what is an index
+    const plan gpu = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()));
+    changed(gpu, [](plan& p) { p.passes.front().in = 1000; });
+    changed(gpu, [](plan& p) { p.passes.front().tile.cluster = std::numeric_limits<std::int32_t>::max(); });
+    changed(gpu, [](plan& p) { p.passes.front().tile.trips.front().first = 0; });
+    changed(gpu, [](plan& p) { p.passes.front().tile.trips.front().count = 100; });
+    // a short text that speaks of long lists takes no memory for them
+    const std::string text = otimes::to_text(slabs);
+    const std::size_t passes = text.find("\npasses ") + 8;
+    std::string longer = text.substr(0, passes) + std::to_string(text.size() / 2) +
+                         text.substr(text.find('\n', passes), text.rfind("checksum ") - text.find('\n', passes));
+    CHECK_THROWS_AS((void)read(longer), otimes::unsupported_error);
+    try {
+        (void)read(longer);
+    } catch (const otimes::unsupported_error& e) {
+        CHECK(std::string(e.what()).find("is longer than the text") != std::string::npos);
+    }
+}

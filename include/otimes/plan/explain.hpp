@@ -38,6 +38,7 @@ std::ostream& operator<<(std::ostream& out, const plan& p);
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -348,7 +349,7 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
                    flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"), one.level,
                    seconds_text(one.predicted_seconds), seconds_text(one.bound_seconds), one.reason});
         predicted += one.predicted_seconds;
-        bytes += one.bytes;
+        saturating_add(bytes, static_cast<double>(one.bytes));
     }
     table.row({"", "total", "", "", "", "", flops_text(static_cast<double>(p.flops)),
                quantity(static_cast<double>(bytes), "B"), "", seconds_text(predicted), seconds_text(p.bound_seconds),

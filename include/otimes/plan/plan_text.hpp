@@ -16,6 +16,7 @@
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/plan_check.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
@@ -93,7 +94,7 @@ public:
         integer(static_cast<std::int64_t>(value));
     }
     template <class Element>
-    std::size_t count(std::vector<Element>& list) {
+    std::size_t count(std::vector<Element>& list, std::size_t /*least*/ = 2) {
         integer(static_cast<std::int64_t>(list.size()));
         return list.size();
     }
@@ -229,10 +230,11 @@ public:
         }
         value = static_cast<Enum>(read);
     }
+    /// @param least characters of the shortest entry, so that no text makes a list that is many times longer than itself
     template <class Element>
-    std::size_t count(std::vector<Element>& list) {
+    std::size_t count(std::vector<Element>& list, std::size_t least = 2) {
         const std::int64_t read = integer();
-        if (read < 0 || read > static_cast<std::int64_t>(rest_.size())) {  // each entry takes at least one character
+        if (read < 0 || read > static_cast<std::int64_t>(rest_.size() / least)) {
             refuse_text("a list of " + std::to_string(read) + " entries is longer than the text");
         }
         list.clear();
@@ -286,7 +288,7 @@ template <class Archive>
 void transfer(Archive& a, program& p) {
     a.line("program");
     a.field(p.scalar_count);
-    const std::size_t tensors = a.count(p.tensors);
+    const std::size_t tensors = a.count(p.tensors, 20);
     for (std::size_t i = 0; i < tensors; ++i) {
         tensor& t = p.tensors[i];
         a.line("tensor");
@@ -298,7 +300,7 @@ void transfer(Archive& a, program& p) {
     }
     transfer_modes(a, "modes", p.modes);
     a.line("steps");
-    const std::size_t steps = a.count(p.steps);
+    const std::size_t steps = a.count(p.steps, 20);
     for (std::size_t i = 0; i < steps; ++i) {
         step& s = p.steps[i];
         a.line("step");
@@ -306,19 +308,9 @@ void transfer(Archive& a, program& p) {
         a.choice(s.variant, step_variant::unit_upper);
         transfer_all(a, s.add, s.reserved, s.in, s.factor, s.out, s.mode, s.scalar);
     }
-    if constexpr (Archive::reading) {  // what the rest of the library indexes without asking
-        for (const tensor& t : p.tensors) {
-            if (t.first_mode < 0 || t.mode_count < 0 ||
-                static_cast<std::size_t>(t.first_mode) + static_cast<std::size_t>(t.mode_count) > p.modes.size()) {
-                refuse_text("a tensor has modes that do not exist");
-            }
-        }
-        for (const step& s : p.steps) {
-            for (const std::int32_t id : {s.in, s.factor, s.out}) {
-                if (id < -1 || id >= static_cast<std::int32_t>(p.tensors.size())) {
-                    refuse_text("a step names a tensor that does not exist");
-                }
-            }
+    if constexpr (Archive::reading) {
+        if (const std::string_view fault = fault_of(p); !fault.empty()) {
+            refuse_text(fault);
         }
     }
 }
@@ -343,7 +335,7 @@ void transfer(Archive& a, pass& p) {
         transfer_all(a, p.modes[i].extent_in, p.modes[i].extent_out, p.modes[i].stride_in, p.modes[i].stride_out);
     }
     a.line("sweeps");
-    const std::size_t sweeps = a.count(p.sweeps);
+    const std::size_t sweeps = a.count(p.sweeps, 20);
     for (std::size_t i = 0; i < sweeps; ++i) {
         sweep& s = p.sweeps[i];
         a.line("sweep");
@@ -351,16 +343,13 @@ void transfer(Archive& a, pass& p) {
         a.choice(s.kernel, sweep_kernel::mma_tf32);
         transfer_all(a, s.p_extent, s.q_extent);
         transfer_numbers(a, "factors", s.factors);
-        if (Archive::reading && (s.mode < 0 || static_cast<std::size_t>(s.mode) >= modes)) {
-            refuse_text("a sweep names a mode that does not exist");
-        }
     }
 }
 
 template <class Archive, class Candidates>
 void transfer_rejected(Archive& a, Candidates& rejected) {
     a.line("rejected");
-    const std::size_t count = a.count(rejected);
+    const std::size_t count = a.count(rejected, 20);
     for (std::size_t i = 0; i < count; ++i) {
         a.line("candidate");
         transfer_all(a, rejected[i].what, rejected[i].reason, rejected[i].predicted_seconds);
@@ -383,12 +372,17 @@ void transfer(Archive& a, plan& p) {
     transfer_numbers(a, "tensor_buffers", p.tensor_buffers);
     transfer_modes(a, "tensor_modes", p.tensor_modes);
     a.line("passes");
-    const std::size_t passes = a.count(p.passes);
+    const std::size_t passes = a.count(p.passes, 60);
     for (std::size_t i = 0; i < passes; ++i) {
         transfer(a, p.passes[i]);
     }
     transfer_rejected(a, p.rejected);
     transfer_numbers(a, "notes", p.notes);
+    if constexpr (Archive::reading) {
+        if (const std::string_view fault = plan_check(p).fault(); !fault.empty()) {
+            refuse_text(fault);
+        }
+    }
 }
 
 template <class Archive>
@@ -399,7 +393,7 @@ void transfer(Archive& a, machine& m) {
                  c.flops_f64, c.l1_bytes_per_second, c.l2_bytes_per_second, c.l3_bytes_per_second,
                  c.memory_bytes_per_second, c.dispatch_seconds, c.fork_seconds);
     a.line("gpus");
-    const std::size_t gpus = a.count(m.gpus);
+    const std::size_t gpus = a.count(m.gpus, 50);
     for (std::size_t i = 0; i < gpus; ++i) {
         gpu_description& g = m.gpus[i];
         a.line("gpu");
@@ -414,7 +408,7 @@ void transfer(Archive& a, machine& m) {
     a.line("network");
     a.field(m.network_bytes_per_second);
     a.line("tuning");
-    const std::size_t entries = a.count(m.tuning);
+    const std::size_t entries = a.count(m.tuning, 12);
     for (std::size_t i = 0; i < entries; ++i) {
         a.line("entry");
         transfer_all(a, m.tuning[i].program_hash, m.tuning[i].choice, m.tuning[i].seconds);

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+/// @file plan_check.hpp
+/// Whether a plan that was read from text is one: the executors index, add up and divide by its numbers without asking, so a text that
+/// somebody changed (its checksum too) must not become a plan. Asked once, when text is read. Of plans for GPUs only the numbers that are
+/// indices are looked at: their passes describe slabs of operands, which an executor plans again.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/workspace_layout.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// The lowest and the highest element that modes reach, from element (0, ..., 0).
+struct reach {
+    std::int64_t below = 0;
+    std::int64_t above = 0;
+    bool is_empty = false;  ///< an extent is 0
+
+    /// False: an extent is negative, or the element lies 2^60 or more away.
+    [[nodiscard]] bool add(std::int64_t extent, std::int64_t stride) noexcept {
+        constexpr std::int64_t most = std::int64_t{1} << 60;
+        std::int64_t length = 0;
+        if (extent < 0 || stride <= -most || stride >= most ||
+            !checked_multiply((std::max)(extent, std::int64_t{1}) - 1, stride < 0 ? -stride : stride, length)) {
+            return false;
+        }
+        is_empty = is_empty || extent == 0;
+        std::int64_t& end = stride < 0 ? below : above;
+        return checked_add(end, length, end) && end < most;
+    }
+    [[nodiscard]] bool lies_in(const reach& other) const noexcept {
+        return is_empty || (below <= other.below && above <= other.above);
+    }
+};
+
+OTIMES_COLD inline bool reach_of(std::span<const mode> modes, reach& result) {
+    return std::ranges::all_of(modes, [&result](const mode& m) { return result.add(m.extent, m.stride); });
+}
+
+/// What is wrong with a program, in words; empty: nothing.
+OTIMES_COLD inline std::string_view fault_of(const program& p) {
+    for (const tensor& t : p.tensors) {
+        if (t.first_mode < 0 || t.mode_count < 0 ||
+            static_cast<std::size_t>(t.first_mode) + static_cast<std::size_t>(t.mode_count) > p.modes.size()) {
+            return "a tensor has modes that do not exist";
+        }
+        std::int64_t bytes = t.scalar_bytes;
+        for (const mode& m : p.modes_of(t)) {
+            if (m.extent < 0 || !checked_multiply(bytes, m.extent, bytes)) {
+                return "a tensor is of no size";
+            }
+        }
+        if (reach r; !reach_of(p.modes_of(t), r) || t.alignment_log2 > 6 || t.stored < 0) {
+            return "a tensor lies nowhere";
+        }
+    }
+    for (const step& s : p.steps) {
+        for (const std::int32_t id : {s.in, s.factor, s.out}) {
+            if (id < -1 || id >= static_cast<std::int32_t>(p.tensors.size())) {
+                return "a step names a tensor that does not exist";
+            }
+        }
+        if (s.mode < -1 || (s.mode >= 0 && (s.in < 0 || s.mode >= p.at(s.in).mode_count)) || s.scalar < -1 ||
+            s.scalar >= p.scalar_count) {
+            return "a step names a mode or a scalar that does not exist";
+        }
+        if (s.kind == step_kind::contract &&
+            (s.in < 0 || s.out < 0 || s.mode < 0 || s.mode >= p.at(s.out).mode_count)) {
+            return "a step has no operands";
+        }
+    }
+    return {};
+}
+
+/// Looks for what is wrong with a plan whose program is right.
+class plan_check {
+public:
+    explicit plan_check(const plan& p) : p_(p) {}
+
+    /// In words; empty: nothing.
+    [[nodiscard]] OTIMES_COLD std::string_view fault() const {
+        if (p_.threads < 1 || p_.vector_count < 1 || p_.vector_count > 64 || p_.slab_extent < 0 || p_.slab_count < 1 ||
+            p_.tile_elements < 0 || std::ranges::any_of(p_.buffer_elements, [](std::int64_t e) { return e < 0; })) {
+            return "it has no threads, or slabs or buffers of no size";
+        }
+        if (!temporaries_exist()) {
+            return "a temporary lies outside its buffer";
+        }
+        for (const pass& one : p_.passes) {
+            if (!names_exist(one)) {
+                return "a pass names what does not exist";
+            }
+            if (!tile_is_possible(one)) {
+                return "a pass has a tile that no kernel has";
+            }
+            if (one.flops < 0 || one.bytes < 0) {
+                return "a pass costs less than nothing";
+            }
+            if (p_.where == placement::cpu &&
+                !(one.kernel == pass_kernel::step ? operands_exist(one) : stays_in_memory(one))) {
+                return "a pass works on what is not there";
+            }
+        }
+        if (bytes_at_most() >= 0x1p62 || (p_.where == placement::cpu && layout_of(p_).total != p_.workspace_bytes)) {
+            return "its workspace is of another size";
+        }
+        return {};
+    }
+
+private:
+    [[nodiscard]] bool is_tensor(std::int32_t id) const {
+        return id >= 0 && id < static_cast<std::int32_t>(p_.source.tensors.size());
+    }
+    [[nodiscard]] bool is_buffer(std::int64_t number) const {
+        return number >= 0 && number < static_cast<std::int64_t>(p_.buffer_elements.size());
+    }
+    [[nodiscard]] bool is_operand(std::int32_t id) const { return is_tensor(id) && p_.source.at(id).binding >= 0; }
+    [[nodiscard]] static bool is_contracted(const pass& one, std::int32_t k) {
+        return std::ranges::any_of(one.sweeps, [k](const sweep& s) { return s.mode == k; });
+    }
+
+    [[nodiscard]] bool temporaries_exist() const {
+        const program& source = p_.source;
+        if ((!p_.tensor_buffers.empty() && p_.tensor_buffers.size() != source.tensors.size()) ||
+            (!p_.tensor_modes.empty() && p_.tensor_modes.size() != source.modes.size())) {
+            return false;
+        }
+        for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+            const std::int32_t buffer = p_.tensor_buffers.empty() ? -1 : p_.tensor_buffers[id];
+            if (buffer < in_place_of_result || (buffer >= 0 && !is_buffer(buffer))) {
+                return false;
+            }
+            if (p_.where != placement::cpu || p_.tensor_modes.empty()) {
+                if (p_.where == placement::cpu && buffer != -1) {
+                    return false;
+                }
+                continue;
+            }
+            const tensor& t = source.tensors[id];
+            const std::span<const mode> own = source.modes_of(t);
+            const auto stored = std::span(p_.tensor_modes).subspan(static_cast<std::size_t>(t.first_mode), own.size());
+            if (!std::ranges::equal(stored, own, [buffer](const mode& a, const mode& b) {
+                    return a.extent == b.extent && (buffer != -1 || a.stride == b.stride);
+                })) {
+                return false;
+            }
+            reach r;
+            if (buffer == -1) {
+                continue;
+            }
+            if (!reach_of(stored, r)) {
+                return false;
+            }
+            reach whole;
+            if (buffer == in_place_of_result) {
+                const std::int32_t result = p_.passes.empty() ? -1 : p_.passes.front().in;
+                if (!is_operand(result) || !reach_of(source.modes_of(result), whole)) {
+                    return false;
+                }
+            } else {
+                whole.above = elements_of(buffer) - 1;
+            }
+            if (!r.lies_in(whole)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    [[nodiscard]] std::int64_t elements_of(std::int32_t buffer) const {
+        return p_.buffer_elements[static_cast<std::size_t>(buffer)];
+    }
+
+    [[nodiscard]] bool names_exist(const pass& one) const {
+        const auto modes = static_cast<std::int32_t>(one.modes.size());
+        const auto steps = static_cast<std::int32_t>(p_.source.steps.size());
+        const bool is_step = one.kernel == pass_kernel::step;
+        for (const std::int32_t id : {one.in, one.out}) {
+            if (id == -1 ? !is_step : id >= 0 ? !is_tensor(id) : !is_buffer(-2 - std::int64_t{id})) {
+                return false;
+            }
+        }
+        for (const sweep& s : one.sweeps) {
+            if (s.mode < 0 || s.mode >= modes || s.p_extent < 0 || s.q_extent < 0 ||
+                !std::ranges::all_of(s.factors, [this](std::int32_t id) { return is_operand(id); })) {
+                return false;
+            }
+        }
+        return (is_step ? one.step >= 0 && one.step < steps : one.step == -1) && one.scalar >= -1 &&
+               one.scalar < p_.source.scalar_count && one.lane_mode >= -1 && one.lane_mode < modes &&
+               one.slab_mode >= -1 && one.slab_mode < modes && one.lane_count >= 1 && one.slab_scale >= 1;
+    }
+
+    [[nodiscard]] static bool tile_is_possible(const pass& one) {
+        constexpr std::int32_t most = 1 << 20;
+        const auto modes = static_cast<std::int32_t>(one.modes.size());
+        const gpu_tile& t = one.tile;
+        return one.shared_bytes >= 0 && t.slots >= 0 && t.slots <= most && t.rows >= 1 && t.run >= 1 &&
+               std::ranges::all_of(std::vector{t.threads, t.blocks, t.segments, t.cluster, t.slices, t.pieces},
+                                   [](std::int32_t count) { return count >= 1 && count <= most; }) &&
+               t.cluster <= most / t.slices && std::ranges::all_of(t.trips, [modes](const gpu_trip& trip) {
+                   return trip.first >= 1 && trip.count >= 1 && trip.count <= modes &&
+                          trip.first <= modes - trip.count + 1 && trip.split >= 1;
+               });
+    }
+
+    [[nodiscard]] bool is_in_place(std::int32_t id) const {
+        return id >= 0 && !p_.tensor_buffers.empty() &&
+               p_.tensor_buffers[static_cast<std::size_t>(id)] == in_place_of_result;
+    }
+
+    /// What the step of a pass reads and writes is an operand or has a buffer.
+    [[nodiscard]] bool operands_exist(const pass& one) const {
+        const step& s = p_.source.steps[static_cast<std::size_t>(one.step)];
+        if (s.kind == step_kind::contract && (is_in_place(s.in) || is_in_place(s.out))) {
+            const mode& from = p_.source.modes_of(s.in)[static_cast<std::size_t>(s.mode)];
+            const mode& to = p_.source.modes_of(s.out)[static_cast<std::size_t>(s.mode)];
+            if (from.extent != to.extent || from.extent > longest_stack_fibre) {
+                return false;
+            }
+        }
+        return std::ranges::all_of(std::vector{s.in, s.factor, s.out}, [this](std::int32_t id) {
+            return id < 0 || is_operand(id) || p_.source.at(id).type == dtype::other ||
+                   (!p_.tensor_buffers.empty() && p_.tensor_buffers[static_cast<std::size_t>(id)] != -1);
+        });
+    }
+
+    /// A pass of tiles: its sweeps are the factors', and it reads and writes its operands and buffers alone.
+    [[nodiscard]] bool stays_in_memory(const pass& one) const {
+        const auto modes = static_cast<std::int32_t>(one.modes.size());
+        for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
+            const sweep& s = one.sweeps[i];
+            std::int64_t p_extent = 1;
+            std::int64_t q_extent = 1;
+            for (const std::int32_t id : s.factors) {
+                const std::span<const mode> factor = p_.source.modes_of(id);
+                if (factor.size() != 2 || !checked_multiply(p_extent, factor[0].extent, p_extent) ||
+                    !checked_multiply(q_extent, factor[1].extent, q_extent)) {
+                    return false;
+                }
+            }
+            const pass_mode& m = one.modes[static_cast<std::size_t>(s.mode)];
+            if (p_extent != s.p_extent || q_extent != s.q_extent || m.extent_in != p_extent ||
+                m.extent_out != q_extent ||
+                std::any_of(one.sweeps.begin(), one.sweeps.begin() + static_cast<std::ptrdiff_t>(i),
+                            [&s](const sweep& before) { return before.mode == s.mode; })) {
+                return false;
+            }
+        }
+        reach in;
+        reach out;
+        double elements = 1;  // of all tiles and stages at most
+        for (std::int32_t k = 0; k < modes; ++k) {
+            const pass_mode& m = one.modes[static_cast<std::size_t>(k)];
+            const bool cut = k == one.slab_mode && p_.slab_count > 1;
+            if (!is_contracted(one, k) && m.extent_in != m.extent_out) {
+                return false;
+            }
+            if (cut && !slabs_cover(m.extent_in, one.slab_scale)) {
+                return false;
+            }
+            const std::int64_t slab = cut ? (std::min)(m.extent_in, p_.slab_extent * one.slab_scale) : m.extent_in;
+            if (!in.add(one.in < 0 ? slab : m.extent_in, m.stride_in) ||
+                !out.add(one.out < 0 ? (cut ? slab : m.extent_out) : m.extent_out, m.stride_out)) {
+                return false;
+            }
+            elements *= static_cast<double>((std::max)({m.extent_in, m.extent_out, std::int64_t{1}}));
+        }
+        const bool cut = one.slab_mode >= 0 && !is_contracted(one, one.slab_mode);
+        const bool lanes_exist =
+            one.lane_mode < 0 ? one.lane_count == 1
+                              : !is_contracted(one, one.lane_mode) &&
+                                    one.lane_count <= one.modes[static_cast<std::size_t>(one.lane_mode)].extent_in;
+        return lanes_exist && (p_.slab_count > 1 ? cut : one.slab_mode < 0) && elements < 0x1p60 && fits(one.in, in) &&
+               fits(one.out, out);
+    }
+    [[nodiscard]] bool slabs_cover(std::int64_t extent, std::int64_t scale) const {
+        const std::int64_t total = extent / scale;
+        return extent % scale == 0 && p_.slab_extent >= 1 && p_.slab_extent <= total &&
+               (total - 1) / p_.slab_extent + 1 == p_.slab_count;
+    }
+    [[nodiscard]] bool fits(std::int32_t id, const reach& r) const {
+        if (id < 0) {
+            return r.lies_in({0, elements_of(-2 - id) - 1, false});
+        }
+        reach whole;
+        return is_operand(id) && reach_of(p_.source.modes_of(id), whole) && r.lies_in(whole);
+    }
+
+    /// What the workspace takes, too large rather than too small, so that layout_of may add it up.
+    [[nodiscard]] double bytes_at_most() const {
+        double elements = 2.0 * p_.threads * static_cast<double>(p_.tile_elements);
+        for (const pass& one : p_.passes) {
+            for (const sweep& s : one.sweeps) {
+                elements += static_cast<double>(s.p_extent) * (static_cast<double>(s.q_extent) + p_.vector_count);
+            }
+        }
+        for (const std::int64_t e : p_.buffer_elements) {
+            elements += static_cast<double>(p_.threads) * static_cast<double>(e);
+        }
+        return elements * static_cast<double>((std::max)(std::int64_t{1}, plan_element_bytes(p_.source)));
+    }
+
+    const plan& p_;
+};
+
+}  // namespace otimes::planning

@@ -249,6 +249,21 @@ TEST_CASE("GPUs that no cost can be reckoned with are refused, what is not known
     }
 }
 
+TEST_CASE("scalars that no kernel knows are planned for the reference loops, whatever the machine has") {
+    otimes::program p = rows_program(9000, {factor(64, 64), factor(64, 64)}, dtype::f64);
+    for (otimes::tensor& t : p.tensors) {
+        t.type = dtype::other;
+        t.scalar_bytes = 16;
+    }
+    const otimes::machine m = otimes::gpu_machine(otimes::h200(), 2);
+    const otimes::plan made = otimes::make_plan(p, m);
+    CHECK(made.where == otimes::placement::cpu);
+    CHECK(made.flops == 2 * (2 * 64ll) * 9000 * 64 * 64);
+    CHECK(made == otimes::make_plan(p, m, {.placement = otimes::placement::automatic}));
+    CHECK_THROWS_AS((void)otimes::make_plan(p, m, {.placement = otimes::placement::gpu}), otimes::unsupported_error);
+    CHECK_THROWS_AS((void)otimes::make_plan(p, m, {.placement = otimes::placement::gpus}), otimes::unsupported_error);
+}
+
 TEST_CASE("a tuned choice replaces the cost model's, unless the plan must be deterministic") {
     const otimes::program p = rows_power(256, 8, 5);
     otimes::machine m = two_wide_cores();

@@ -376,6 +376,12 @@ OTIMES_ON_DEMAND inline bool has_empty_output(const program& source) {
     return any;
 }
 
+/// True when the result is of a type that no kernel knows (indices of gather and scatter are no results).
+OTIMES_ON_DEMAND inline bool is_of_other_type(const program& source) {
+    return std::ranges::any_of(source.tensors,
+                               [](const tensor& t) { return t.role == tensor_role::output && t.type == dtype::other; });
+}
+
 /// The plan on the CPU. @throws budget_error
 OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
     const cpu_description& cpu = target.cpu;
@@ -504,8 +510,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_gpu(const gpu_description& gpu, s
 /// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
-/// @throws unsupported_error a placement that the machine does not have, the CPU for operands in device memory, one that is none of
-/// the enumeration, a precision that is none, a negative number of threads, or a machine with rates and times that no cost is reckoned from.
+/// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU
+/// for operands in device memory, one that is none of the enumeration, a precision that is none, a negative number of threads, or a
+/// machine with rates and times that no cost is reckoned from.
 OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
@@ -530,6 +537,15 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         throw unsupported_error(
             "otimes: placement::cpu, but an operand lies in device memory. Copy it to the host by "
             "to_host(), or plan for the GPU.");
+    }
+    if (is_of_other_type(source)) {  // by the reference loops, wherever they are called
+        if (chosen == placement::gpu || chosen == placement::gpus) {
+            throw unsupported_error(
+                "otimes: a plan for a GPU was asked for, but only the CPU's reference loops know the scalar type of "
+                "the "
+                "operands. Use placement::automatic or placement::cpu.");
+        }
+        chosen = placement::cpu;
     }
     plan result;
     if (has_empty_output(source)) {

@@ -58,6 +58,16 @@ bool runs_in_place(const lazy<Node>& expression, const matrix_view& destination)
     }
 }
 
+/// The options of a plan for the current executor: where it works, unless they say otherwise. Scalars that no kernel knows go by the
+/// reference loops whatever the executor is.
+template <class Scalar>
+options placed_options(options wishes) {
+    if (wishes.placement == placement::automatic) {
+        wishes.placement = dtype_of<Scalar>() == dtype::other ? placement::cpu : current_executor().where();
+    }
+    return wishes;
+}
+
 /// The destination of the plain matrix that the expression would become.
 template <class Node>
 matrix_view plain_destination(const lazy<Node>& expression) {
@@ -94,10 +104,7 @@ template <class Node>
 }
 template <class Node>
 [[nodiscard]] plan make_plan(const lazy<Node>& expression, const options& wishes = {}) {
-    options decided = wishes;
-    if (decided.placement == placement::automatic) {
-        decided.placement = current_executor().where();
-    }
+    const options decided = eigen::placed_options<typename Node::scalar_type>(wishes);
     return make_plan(expression, decided, current_executor().target());
 }
 /// The plan for evaluating `expression` into `destination`: its storage order and strides are planned for; a matrix of another
@@ -107,10 +114,7 @@ template <class Node>
 template <class Destination, class Node>
 requires(eigen::dense<Destination>&& eigen::has_direct_access<Destination>) [[nodiscard]] plan
     make_plan(const Destination& destination, const lazy<Node>& expression, const options& wishes = {}) {
-    options decided = wishes;
-    if (decided.placement == placement::automatic) {
-        decided.placement = current_executor().where();
-    }
+    const options decided = eigen::placed_options<typename Node::scalar_type>(wishes);
     plan result;
     const matrix_view planned = eigen::resized_destination("make_plan", destination, expression);
     eigen::with_program(

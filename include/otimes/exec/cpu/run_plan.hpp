@@ -101,7 +101,7 @@ run_layout layout_run(const plan& p) noexcept {
     }
     layout.tiles = layout.buffers + layout.workers * layout.worker_stride;
     layout.tile_bytes = to_lines(tile * static_cast<std::ptrdiff_t>(sizeof(Real)));
-    layout.total = layout.tiles + 2 * p.threads * layout.tile_bytes;
+    layout.total = layout.tiles + std::ptrdiff_t{2} * p.threads * layout.tile_bytes;
     return layout;
 }
 

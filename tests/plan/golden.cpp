@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -192,6 +194,36 @@ TEST_CASE("explain prints the golden pages (tests/plan/explain.golden)") {
         std::ofstream("explain.actual") << pages;  // in the folder where the test runs, to compare or to copy
     }
     CHECK_MESSAGE(pages == golden, "explain.actual differs from tests/plan/explain.golden");
+}
+
+TEST_CASE("what lost is predicted to take longer, starting threads included, or says which rule decided") {
+    int quicker = 0;
+    for (const std::int64_t rows : {1, 17, 169, 968, 2116}) {
+        for (const std::vector<planner_test::mode_spec>& factors :
+             {std::vector{factor(8, 8), factor(8, 8)},
+              {factor(32, 8), factor(64, 128)},
+              {factor(9, 17), factor(1, 8)},
+              {factor(3, 2), factor(34, 9), factor(16, 16), factor(3, 7)},
+              {factor(36, 4), factor(6, 19), factor(29, 1)}}) {
+            for (const bool columns : {false, true}) {
+                const otimes::plan p =
+                    otimes::make_plan(rows_program(rows, factors, dtype::f64, columns), two_wide_cores());
+                CAPTURE(otimes::explain(p));
+                for (const otimes::rejected_candidate& lost : p.rejected) {
+                    const bool says_why = lost.reason.find("x the time: ") != std::string::npos;
+                    quicker += says_why ? 1 : 0;
+                    CHECK(says_why == (lost.predicted_seconds < p.predicted_seconds * (1 - 1e-12)));
+                }
+            }
+        }
+    }
+    CHECK(quicker > 0);
+    const otimes::program cube = rows_power(256, 8, 5);
+    const std::int64_t half = otimes::make_plan(cube, two_wide_cores()).workspace_bytes / 2;
+    const otimes::plan tight = otimes::make_plan(cube, two_wide_cores(), {.workspace_limit_bytes = half});
+    CHECK(std::ranges::any_of(tight.rejected, [](const otimes::rejected_candidate& lost) {
+        return lost.reason.ends_with("x the time: beyond the workspace limit");
+    }));
 }
 
 TEST_CASE("numbers as text") {

@@ -288,42 +288,52 @@ OTIMES_ON_DEMAND inline double operand_bytes_per_second(const std::vector<chain>
 }
 
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
-OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu) {
+/// @param decided_by why one that is predicted to be quicker lost all the same; nullptr: the rules of the cost model decided
+OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu, const char* decided_by) {
     plan& p = winner.made;
     if (winner.chains.size() != 1 || winner.chains.front().step_count == 0 || winner.decision.groups.empty()) {
         return;
     }
     const chain& c = winner.chains.front();
     const chain_decision& chosen = winner.decision;
+    const double fork = p.threads > 1 ? cpu.fork_seconds : 0;  // of the plan's own time, and of what lost
+    const auto lose = [&](std::string what, double seconds, const char* rule) {
+        const double times = (seconds + fork) / (chosen.seconds + fork);
+        std::string reason = three_digits(times) + "x the time";
+        if (times < 1) {
+            (reason += ": ") += decided_by != nullptr ? decided_by : rule;
+        }
+        p.rejected.push_back({std::move(what), std::move(reason), seconds + fork});
+    };
     double last_first = 0;
     const double least = least_flops(c, last_first);
     if (last_first > 1.005 * least) {
         p.rejected.push_back({"last factor first", flops_text(last_first) + " instead of " + flops_text(least),
-                              chosen.seconds * last_first / least});
+                              chosen.seconds * last_first / least + fork});
     }
     double seconds = 0;
     const fusion_setting f = setting_for(c, chosen.groups, cpu, winner.request, chosen.slab);
     if (chosen.ends.size() < chosen.groups.size()) {
-        partition_of(f, partition::one_group_each, seconds);
-        p.rejected.push_back({"no fusion: " + std::to_string(chosen.groups.size()) + " passes",
-                              three_digits(seconds / chosen.seconds) + "x the time", seconds});
+        // The output cannot hold what lies between passes of one sweep.
+        const fusion_setting apart =
+            setting_for(c, chosen.groups, cpu, winner.request, chosen.slab.in_output ? slab_choice{} : chosen.slab);
+        partition_of(apart, partition::one_group_each, seconds);
+        lose("no fusion: " + std::to_string(chosen.groups.size()) + " passes", seconds,
+             "more passes must promise more");
     }
     if (chosen.ends.size() > 1) {
         partition_of(f, partition::one_pass, seconds);
-        p.rejected.push_back(
-            {"everything in one pass", three_digits(seconds / chosen.seconds) + "x the time", seconds});
+        lose("everything in one pass", seconds, "larger tiles must promise more");
     }
     if (chosen.slab.count > 1 && chosen.seconds_without_slabs > 0) {
-        p.rejected.push_back({"no slabs", three_digits(chosen.seconds_without_slabs / chosen.seconds) + "x the time",
-                              chosen.seconds_without_slabs});
+        lose("no slabs", chosen.seconds_without_slabs, "more workspace must promise more");
     }
     const bool grouped = std::ranges::any_of(chosen.groups, [](const factor_group& g) { return g.count > 1; });
     if (grouped) {
         std::vector<factor_group> apart = group_factors(c, false);
         const fusion_setting other = setting_for(c, apart, cpu, winner.request, chosen.slab);
         partition_of(other, partition::by_cost, seconds);
-        p.rejected.push_back(
-            {"all factors kept apart", three_digits(seconds / chosen.seconds) + "x the time", seconds});
+        lose("all factors kept apart", seconds, "groups are chosen by the factors alone");
     }
 }
 
@@ -400,7 +410,8 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
         chosen.made.notes.push_back("1 thread of " + std::to_string(request.threads) + ": starting the others takes " +
                                     seconds_text(cpu.fork_seconds));
     }
-    if (chosen.made.workspace_bytes > wishes.workspace_limit_bytes) {
+    const bool limited = chosen.made.workspace_bytes > wishes.workspace_limit_bytes;
+    if (limited) {
         const std::int64_t wanted = chosen.made.workspace_bytes;
         chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes, wanted);
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
@@ -412,7 +423,10 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
                peak_flops(cpu, type) * request.threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
-    explain_losers(chosen, cpu);
+    explain_losers(chosen, cpu,
+                   limited        ? "beyond the workspace limit"
+                   : measured > 0 ? "measurement decided"
+                                  : nullptr);
     return std::move(chosen.made);
 }
 

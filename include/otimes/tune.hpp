@@ -212,6 +212,11 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
                                 "' evaluates this expression. Name the CPU: const otimes::scoped_executor "
                                 "scope(otimes::cpu());");
     }
+    if (wishes.placement != placement::automatic && wishes.placement != placement::cpu) {
+        throw unsupported_error(
+            "otimes::tune: it measures plans of the cpu executor, but options::placement asks for another. Leave it "
+            "out.");
+    }
     expression.node().check();
     enable_kernels<scalar>();
     result_memory<scalar> wanted(like);
@@ -296,7 +301,7 @@ tuning_report tune_product(const lazy<Node>& expression, const matrix_view& like
 /// With wishes.deterministic the planner's plan is the only candidate.
 /// Cost: tens of milliseconds of planning, one evaluation by the independent path, of each candidate two evaluations and as many
 /// repetitions as asked for, each of 0.5 ms at least, and memory for two results.
-/// @throws shape_error; unsupported_error another executor than a CPU's is the current one, there is nothing to choose, or the operands
+/// @throws shape_error; unsupported_error another executor than a CPU's is the current one or asked for, there is nothing to choose, or the operands
 ///         hold values that are not finite; budget_error wishes.workspace_limit_bytes is too small.
 template <class Node>
 tuning_report tune(const lazy<Node>& expression, const options& wishes = {}, const tuning_options& how = {}) {
@@ -347,7 +352,8 @@ inline std::size_t use_tuned_choices(std::string_view text) {
         planning::cpu_request unused;
         words >> entry.program_hash >> entry.seconds >> std::ws;
         std::getline(words, entry.choice);
-        if (words.fail() || !(entry.seconds > 0) || !planning::read_choice(entry.choice, unused)) {
+        if (words.fail() || line.front() == '-' || !(entry.seconds > 0) ||
+            !planning::read_choice(entry.choice, unused)) {
             throw unsupported_error("otimes::use_tuned_choices: line " + std::to_string(number) +
                                     " is not one that tuned_choices() writes: " + line);
         }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <otimes/tune.hpp>
 
@@ -132,7 +133,26 @@ TEST_CASE("choices as text: what is kept comes back, other machines' and other t
         "1\".");
     CHECK(text_of<otimes::unsupported_error>([&] { otimes::use_tuned_choices(all + "12 x\n"); }) ==
           "otimes::use_tuned_choices: line 3 is not one that tuned_choices() writes: 12 x");
+    const std::string choice = "threads 1 multiply_out 1 slab_extent 7 most_lanes 3 partition 2";
+    const std::vector<std::string> no_choices{
+        "-5 1e-3 " + choice,
+        "12 1e-3 " + choice + " x",
+        "12 1e-3 threads 1 multiply_out 7 slab_extent 7 most_lanes 3 partition 2",
+        "12 inf " + choice,
+        "12 1e-3 " + choice + "\r",
+        std::string(),
+    };
+    for (const std::string& line : no_choices) {
+        CHECK_THROWS_AS(otimes::use_tuned_choices(all + line + "\n"), otimes::unsupported_error);
+    }
     CHECK(otimes::tuned_choices() == all);
+    // slabs that are longer than what there is are none
+    const matrix_d before = X * kron(A, A, A);
+    CHECK(otimes::use_tuned_choices(text_for(X * kron(A, A, A),
+                                             "threads 2147483647 multiply_out 0 slab_extent 9223372036854775807 "
+                                             "most_lanes 9223372036854775807 partition 1")) == 1);
+    CHECK(otimes::make_plan(X * kron(A, A, A)).slab_count == 1);
+    CHECK(matrix_d(X * kron(A, A, A)).isApprox(before));
 }
 
 TEST_CASE("tune for a destination, a row vector, complex operands and Y += ..") {
@@ -171,6 +191,8 @@ TEST_CASE("tune refuses what it cannot measure") {
           "otimes::tune: nothing in this expression is a chain of products by dense factors; only those have plans to "
           "choose from.");
     CHECK_THROWS_AS(otimes::tune(X * kron(A, A), {.workspace_limit_bytes = 1}, quick), otimes::budget_error);
+    CHECK_THROWS_AS(otimes::tune(X * kron(A, A), {.placement = otimes::placement::gpu}, quick),
+                    otimes::unsupported_error);
     const otimes::scoped_executor scope(otimes::reference());
     X(1, 2) = std::numeric_limits<double>::quiet_NaN();
     CHECK(text_of<otimes::unsupported_error>([&] { otimes::tune(X * kron(A, A), {}, quick); }) ==

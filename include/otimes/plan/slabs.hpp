@@ -44,8 +44,10 @@ inline double live_intermediates(const fusion_setting& f) { return f.groups.size
 /// Slabs of `extent` indices of mode `k`.
 OTIMES_COLD inline slab_choice cut(const chain& c, std::int32_t k, std::int64_t extent) {
     const std::int64_t total = c.modes[static_cast<std::size_t>(k)].p_extent;
-    const std::int64_t count = (total + extent - 1) / extent;
-    return count <= 1 ? slab_choice{} : slab_choice{k, extent, count};
+    if (extent >= total) {
+        return {};
+    }
+    return {k, extent, (total + extent - 1) / extent};
 }
 
 /// The slabs worth comparing, those of least workspace first: one index; one whole vector of indices; as many as keep two

@@ -45,13 +45,14 @@ OTIMES_ON_DEMAND inline bool read_choice(const std::string& text, cpu_request& r
     int how = 0;
     in >> names[0] >> read.threads >> names[1] >> multiply_out >> names[2] >> read.slab_extent >> names[3] >>
         read.most_lanes >> names[4] >> how;
-    if (!in || names[0] != "threads" || names[1] != "multiply_out" || names[2] != "slab_extent" ||
-        names[3] != "most_lanes" || names[4] != "partition" || read.threads < 1 || how < 0 || how > 3 ||
-        read.most_lanes < 1 || read.slab_extent < -1) {
+    if (!in || read.threads < 1 || how < 0 || how > 3 || read.most_lanes < 1 || read.slab_extent < -1) {
         return false;
     }
     read.multiply_out = multiply_out != 0;
     read.partition = static_cast<partition>(how);
+    if (choice_text(read) != text) {  // other names, or more than it writes
+        return false;
+    }
     r = read;
     return true;
 }

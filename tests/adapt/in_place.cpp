@@ -163,6 +163,13 @@ TEST_CASE("in place within every workspace limit from 0 up") {
         }
         const otimes::plan bare = make(0);
         CHECK(bare.workspace_bytes == 0);
+        std::int64_t least = -1;
+        try {
+            (void)make(-1);
+        } catch (const otimes::budget_error& refused) {
+            least = refused.least_bytes();
+        }
+        CHECK(least == 0);
         X = x;
         const auto expression = X * kron_of;
         bare.run(X, expression);

@@ -203,8 +203,11 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
             }
         }
     }
-    if (cpu_candidate bare; !best && limit >= 0 && plan_without_workspace(source, cpu, bare)) {
-        best = std::move(bare);
+    if (cpu_candidate bare; !best && plan_without_workspace(source, cpu, bare)) {
+        least = 0;
+        if (limit >= 0) {
+            best = std::move(bare);
+        }
     }
     if (!best) {
         throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +

@@ -694,13 +694,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool terms_take_two_passes(const program& so
            (outputs.size() == 1 || two_inputs_group(r, gpu).has_value());
 }
 
-/// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
-/// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
-/// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
-/// ignored.
-OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu,
-                                                     const options& wishes, std::int64_t slab_extent = 0,
-                                                     const gpu_choice* choice = nullptr) {
+/// plan_on_gpu where intermediates are chosen for their speed as far as wishes.workspace_limit_bytes has room for them.
+OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, const gpu_description& gpu,
+                                                        const options& wishes, std::int64_t slab_extent,
+                                                        const gpu_choice* choice) {
     plan result;
     result.source = source;
     result.where = placement::gpu;
@@ -976,12 +973,30 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
         result.tensor_modes = std::move(modes);
     }
     result.workspace_bytes = layout_of(result).total;
-    if (end_of_terms > 0 && result.workspace_bytes > wishes.workspace_limit_bytes) {
-        options without = wishes;  // what stands between two passes of a sum has no room: its terms one by one
-        without.workspace_limit_bytes = 0;
-        return plan_on_gpu(source, gpu, without, slab_extent, choice);
-    }
     return result;
+}
+
+/// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
+/// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
+/// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
+/// ignored. Where the limit is not kept by the choices that were made for it, of those for no memory and for any the one that
+/// takes least: what a limit is refused with must not depend on the limit.
+OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu,
+                                                     const options& wishes, std::int64_t slab_extent = 0,
+                                                     const gpu_choice* choice = nullptr) {
+    plan best = plan_for_limit(source, gpu, wishes, slab_extent, choice);
+    for (const std::int64_t limit : {std::int64_t{0}, (std::numeric_limits<std::int64_t>::max)()}) {
+        if (best.workspace_bytes <= wishes.workspace_limit_bytes) {
+            break;
+        }
+        options other = wishes;
+        other.workspace_limit_bytes = limit;
+        plan next = plan_for_limit(source, gpu, other, slab_extent, choice);
+        if (next.workspace_bytes < best.workspace_bytes) {
+            best = std::move(next);
+        }
+    }
+    return best;
 }
 
 /// The choice that a plan of one chain made, to be forced again by plan_on_gpu; nothing for other plans.

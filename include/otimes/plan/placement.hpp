@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -184,14 +185,19 @@ OTIMES_ON_DEMAND inline program_cut spreading_cut(const program& source, std::in
 }
 
 /// The plan for all GPUs of a machine and operands in host memory: each GPU streams a part of them (exec/executor.hpp's
-/// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all. `whole`: the plan for one GPU.
+/// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all. `whole`: the plan for one GPU, where
+/// one keeps the workspace limit.
 OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machine& target, const options& wishes,
-                                              const plan& whole) {
+                                              const std::optional<plan>& whole) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const program_cut cut = spreading_cut(source, count);
-    plan result = whole;
-    result.where = placement::gpus;
     const std::int64_t parts = (std::max)(std::int64_t{1}, (std::min)(count, cut.extent));
+    options limits = wishes;
+    if (parts > 1) {  // each part keeps the limit by itself
+        limits.workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
+    }
+    plan result = whole ? *whole : place_on_gpu(source, target, limits);
+    result.where = placement::gpus;
     if (parts < 2) {
         if (count > 1) {
             result.notes.push_back("no index runs through all steps: one GPU does all of it");
@@ -218,7 +224,7 @@ OTIMES_ON_DEMAND inline plan place_on_gpus(const program& source, const machine&
                                 "' has " + std::to_string(count) + ". Use placement::gpu or placement::automatic.");
     }
     if (on_host) {
-        return spread_from_host(source, target, wishes, place_on_gpu(source, target, wishes));
+        return spread_from_host(source, target, wishes, std::nullopt);
     }
     const std::vector<chain> chains = chains_of(source);
     const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;

@@ -166,6 +166,13 @@ OTIMES_ON_DEMAND inline bool plan_without_workspace(const program& source, const
     return true;
 }
 
+OTIMES_ON_DEMAND [[noreturn]] OTIMES_COLD inline void throw_over_limit(std::int64_t least, std::int64_t limit) {
+    throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
+                           " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
+                           ". Raise the limit to that or more.",
+                       least);
+}
+
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
 /// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
@@ -210,10 +217,7 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
         }
     }
     if (!best) {
-        throw budget_error("otimes: the product needs a workspace of at least " + std::to_string(least) +
-                               " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
-                               ". Raise the limit to that or more.",
-                           least);
+        throw_over_limit(least, limit);
     }
     return std::move(*best);
 }
@@ -433,14 +437,57 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     return std::move(chosen.made);
 }
 
-/// The plan for one GPU, where it keeps the workspace limit.
-OTIMES_ON_DEMAND inline std::optional<plan> gpu_plan_if_it_fits(const program& source, const machine& target,
-                                                                const options& wishes) {
+/// What `make` returns, where it keeps the workspace limit. @param least lowered to what `make` would need, where it does not
+template <class Make>
+std::optional<plan> plan_if_it_fits(const Make& make, std::int64_t& least) {
     try {
-        return place_on_gpu(source, target, wishes);
-    } catch (const budget_error&) {
+        return make();
+    } catch (const budget_error& refused) {
+        least = (std::min)(least, refused.least_bytes());
         return std::nullopt;
     }
+}
+
+/// The quickest plan of a program on host operands, on the CPU, one GPU or all. A place that cannot keep the workspace limit loses
+/// to one that can. @throws budget_error none can; the text names the least of all.
+OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine& target, const options& wishes) {
+    std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+    std::optional<plan> other;
+    if (!target.gpus.empty()) {
+        other = plan_if_it_fits([&] { return place_on_gpu(source, target, wishes); }, least);
+    }
+    if (target.gpus.size() > 1) {
+        std::optional<plan> spread =
+            plan_if_it_fits([&] { return spread_from_host(source, target, wishes, other); }, least);
+        if (spread && (!other || spread->predicted_seconds < other->predicted_seconds)) {
+            if (other) {
+                spread->rejected.push_back(
+                    {"on one GPU", three_digits(other->predicted_seconds / spread->predicted_seconds) + "x the time",
+                     other->predicted_seconds});
+            }
+            other = std::move(spread);
+        }
+    }
+    std::optional<plan> result = plan_if_it_fits([&] { return place_on_cpu(source, target, wishes); }, least);
+    if (!result && !other) {
+        throw_over_limit(least, wishes.workspace_limit_bytes);
+    }
+    if (!result || !other) {
+        return std::move(result ? *result : *other);
+    }
+    const auto lost = [](const plan& loser, const plan& winner, const char* name) {
+        return rejected_candidate{name, three_digits(loser.predicted_seconds / winner.predicted_seconds) + "x the time",
+                                  loser.predicted_seconds};
+    };
+    if (other->predicted_seconds < result->predicted_seconds) {
+        std::swap(*other, *result);
+        result->rejected.push_back(lost(*other, *result, "on the CPU"));
+    } else {
+        result->rejected.push_back(lost(
+            *other, *result,
+            other->where == placement::gpus ? "on all GPUs, transfers included" : "on the GPU, transfers included"));
+    }
+    return std::move(*result);
 }
 
 /// What the fields of a machine that is written by hand are checked by. @throws unsupported_error all of them.
@@ -577,45 +624,10 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         result = place_on_gpus(source, target, wishes);
     } else if (chosen == placement::gpu || where.any_on_device) {
         result = place_on_gpu(source, target, wishes);
+    } else if (chosen == placement::automatic) {
+        result = place_by_cost(source, target, wishes);
     } else {
-        // A place that cannot keep the workspace limit loses to one that can.
-        std::optional<plan> other;
-        if (chosen == placement::automatic && !target.gpus.empty()) {
-            other = gpu_plan_if_it_fits(source, target, wishes);
-            if (other && target.gpus.size() > 1) {
-                plan spread = spread_from_host(source, target, wishes, *other);
-                if (spread.predicted_seconds < other->predicted_seconds) {
-                    spread.rejected.push_back(
-                        {"on one GPU", three_digits(other->predicted_seconds / spread.predicted_seconds) + "x the time",
-                         other->predicted_seconds});
-                    other = std::move(spread);
-                }
-            }
-        }
-        try {
-            result = place_on_cpu(source, target, wishes);
-        } catch (const budget_error&) {
-            if (!other) {
-                throw;
-            }
-            result = std::move(*other);
-            other.reset();
-        }
-        if (other) {
-            const auto lost = [](const plan& loser, const plan& winner, const char* name) {
-                return rejected_candidate{
-                    name, three_digits(loser.predicted_seconds / winner.predicted_seconds) + "x the time",
-                    loser.predicted_seconds};
-            };
-            if (other->predicted_seconds < result.predicted_seconds) {
-                std::swap(*other, result);
-                result.rejected.push_back(lost(*other, result, "on the CPU"));
-            } else {
-                result.rejected.push_back(lost(*other, result,
-                                               other->where == placement::gpus ? "on all GPUs, transfers included"
-                                                                               : "on the GPU, transfers included"));
-            }
-        }
+        result = place_on_cpu(source, target, wishes);
     }
     if (result.where != placement::cpu) {
         const gpu_description& gpu = target.gpus.front();

@@ -103,9 +103,9 @@ OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source)
 
 OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// The stage that works on slabs of `extent` indices. The plans of its slabs may throw budget_error.
+/// The stage that works on slabs of `extent` indices, its kernels chosen to keep `budget` bytes with the slabs where they can.
 OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const program_cut& cut, std::int64_t extent,
-                                              const gpu_description& gpu, const options& wishes) {
+                                              const gpu_description& gpu, const options& wishes, std::int64_t budget) {
     stream_stage stage;
     stage.source = source;
     stage.cut = cut;
@@ -156,13 +156,6 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
         return p;
     };
     stage.device = on_device(is_cut ? extent : 0);
-    stage.slab = plan_on_gpu(stage.device, gpu, wishes);
-    double seconds = stage.slab.predicted_seconds * static_cast<double>(stage.slab_count);
-    if (is_cut && cut.extent % extent != 0) {
-        stage.rest = plan_on_gpu(on_device(cut.extent % extent), gpu, wishes);
-        seconds += stage.rest.predicted_seconds - stage.slab.predicted_seconds;
-    }
-    stage.device_bytes = (std::max)(stage.slab.workspace_bytes, stage.rest.workspace_bytes);
     for (const streamed_operand& o : stage.operands) {
         const tensor& t = source.at(o.tensor);
         const std::int64_t bytes = element_count(stage.device, o.tensor) * t.scalar_bytes;
@@ -171,6 +164,15 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
         stage.bytes_in += o.read ? whole : 0.0;
         stage.bytes_out += o.written ? whole : 0.0;
     }
+    options left = wishes;  // for the kernels, beside the slabs
+    left.workspace_limit_bytes = (std::max)(std::int64_t{0}, budget - stage.device_bytes);
+    stage.slab = plan_on_gpu(stage.device, gpu, left);
+    double seconds = stage.slab.predicted_seconds * static_cast<double>(stage.slab_count);
+    if (is_cut && cut.extent % extent != 0) {
+        stage.rest = plan_on_gpu(on_device(cut.extent % extent), gpu, left);
+        seconds += stage.rest.predicted_seconds - stage.slab.predicted_seconds;
+    }
+    stage.device_bytes += (std::max)(stage.slab.workspace_bytes, stage.rest.workspace_bytes);
     if (gpu.host_bytes_per_second > 0) {
         const double in = stage.bytes_in / gpu.host_bytes_per_second;
         const double out = stage.bytes_out / gpu.host_bytes_per_second;
@@ -189,11 +191,12 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
     return stage;
 }
 
-/// The best stage for `source` within `budget` bytes of device memory; its device_bytes exceed the budget when none is.
+/// The best stage for `source` within `budget` bytes of device memory; where there is none, the one of least device_bytes. Which
+/// slabs are looked at does not depend on the budget, so that the least is a budget that works, and nothing below it is.
 OTIMES_ON_DEMAND inline stream_stage best_stage(const program& source, const std::vector<program_cut>& cuts,
                                                 const gpu_description& gpu, const options& wishes,
                                                 std::int64_t budget) {
-    stream_stage best = stage_of(source, {}, 0, gpu, wishes);
+    stream_stage best = stage_of(source, {}, 0, gpu, wishes, budget);
     const double moved = best.bytes_in + best.bytes_out;
     if (best.device_bytes <= budget && moved < worth_cutting) {
         return best;  // too little to cut
@@ -220,22 +223,17 @@ OTIMES_ON_DEMAND inline stream_stage best_stage(const program& source, const std
         if (extent > granule && 2 * round_up(extent, granule) <= cut.extent) {
             extent = round_up(extent, granule);
         }
-        stream_stage stage = stage_of(source, cut, extent, gpu, wishes);
-        while (stage.device_bytes > budget && extent > 1) {
-            // Shrink at least as far as the bytes say; the workspace does not always follow.
-            const double share = static_cast<double>(budget) / static_cast<double>(stage.device_bytes);
-            extent =
-                std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(extent) * share), 1, extent - 1);
+        for (bool fits = false; !fits && extent > 0; extent /= 2) {
             extent = extent > granule ? extent / granule * granule : extent;
-            stage = stage_of(source, cut, extent, gpu, wishes);
-        }
-        const bool fits = stage.device_bytes <= budget;
-        const bool better = fits != found ? fits
-                            : fits        ? stage.predicted_seconds < best.predicted_seconds
-                                          : stage.device_bytes < best.device_bytes;
-        if (better) {
-            found = fits;
-            best = std::move(stage);
+            stream_stage stage = stage_of(source, cut, extent, gpu, wishes, budget);
+            fits = stage.device_bytes <= budget;
+            const bool better = fits != found ? fits
+                                : fits        ? stage.predicted_seconds < best.predicted_seconds
+                                              : stage.device_bytes < best.device_bytes;
+            if (better) {
+                found = fits;
+                best = std::move(stage);
+            }
         }
     }
     return best;

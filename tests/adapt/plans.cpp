@@ -83,6 +83,8 @@ TEST_CASE("plans of sums, scaled sums and vectors") {
     matrix_d Y;
     p.run(Y, e);
     CHECK(support::close(Y, scaled(2.0, plus(Z, xk)), 145));
+    // Least traffic: Z, X, the factors, and Y once, although both terms write it.
+    CHECK(p.bytes == 8 * (Z.size() + X.size() + A.size() + B.size() + C.size() + Y.size()));
     const vector_d v = random<vector_d>(140, 1, 8);
     const otimes::plan q = otimes::make_plan(kron(A, B, C) * v);
     vector_d y;

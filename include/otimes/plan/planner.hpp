@@ -257,12 +257,19 @@ OTIMES_ON_DEMAND inline double least_flops(const chain& c, double& last_first) {
 OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second,
                                         double flops_per_second) {
     double bytes = 0;
+    double written = 0;  // the terms of a sum have an output each, which is the same matrix
     for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
         const tensor& t = p.source.tensors[id];
-        if (t.binding >= 0) {
-            bytes += static_cast<double>(operand_bytes(p.source, static_cast<std::int32_t>(id)));
+        const auto own = static_cast<double>(operand_bytes(p.source, static_cast<std::int32_t>(id)));
+        if (t.role == tensor_role::output) {
+            written = (std::max)(written, own);
+        } else if (t.binding >= 0) {
+            bytes += own;
         }
     }
+    const auto first = std::ranges::find_if(
+        p.source.steps, [&p](const step& s) { return s.out >= 0 && p.source.at(s.out).role == tensor_role::output; });
+    bytes += first != p.source.steps.end() && first->add ? 2 * written : written;
     double flops = 0;
     for (const chain& c : chains) {
         double unused = 0;
@@ -270,11 +277,6 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
             c.step_count > 0
                 ? least_flops(c, unused)
                 : static_cast<double>(step_flops(p.source, p.source.steps[static_cast<std::size_t>(c.first_step)]));
-    }
-    for (const step& s : p.source.steps) {
-        if (s.add && s.out >= 0 && p.source.at(s.out).binding >= 0) {
-            bytes += static_cast<double>(element_count(p.source, s.out)) * p.source.at(s.out).scalar_bytes;
-        }
     }
     p.bytes = 0;
     saturating_add(p.bytes, bytes);

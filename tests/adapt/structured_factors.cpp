@@ -344,6 +344,17 @@ TEST_CASE("toeplitz and circulant take rows and columns of any type, and no othe
                          otimes::shape_error);
 }
 
+TEST_CASE("sparse vectors are factors") {
+    Eigen::SparseVector<double> s(4);
+    s.coeffRef(1) = 3;
+    s.coeffRef(2) = -1;
+    const matrix_d B = random(2, 3, 2), column(s);
+    CHECK(kron(s, B).toDenseMatrix() == kron(column, B).toDenseMatrix());
+    const matrix_d X = random(3, 8, 1), y = X * kron(s, B), want = X * kron(column, B);
+    CHECK(support::close(y, oracle::from(want), 10));
+    CHECK(kron(s.transpose(), B).toDenseMatrix() == kron(column.transpose(), B).toDenseMatrix());
+}
+
 TEST_CASE("structured factors are not made dense") {
     const Index n = 2000;  // dense: 32 MB
     const auto d = random<vector_d>(n, 1, 1);

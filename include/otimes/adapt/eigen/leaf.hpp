@@ -227,7 +227,8 @@ sparse_elements look_at_sparse(const void* object) {
     return result;
 }
 
-/// A sparse matrix. An lvalue SparseMatrix is borrowed and followed, everything else is evaluated to one that is owned.
+/// A sparse matrix. An lvalue SparseMatrix is borrowed and followed, everything else is evaluated to one that is owned; a SparseVector
+/// too, which has no index of its columns.
 template <class Matrix>
 leaf make_sparse_leaf(Matrix&& m) {
     struct kept_operand {
@@ -236,7 +237,7 @@ leaf make_sparse_leaf(Matrix&& m) {
     };
     using type = bare<Matrix>;
     auto kept = std::make_shared<kept_operand>();
-    if constexpr (std::is_lvalue_reference_v<Matrix> && requires(type & plain) {
+    if constexpr (std::is_lvalue_reference_v<Matrix> && !type::IsVectorAtCompileTime && requires(type & plain) {
                       plain.outerIndexPtr();
                       plain.innerNonZeroPtr();
                       plain.reserve(1);

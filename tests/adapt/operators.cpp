@@ -165,6 +165,25 @@ TEST_CASE("an operator borrows its lvalue matrices and owns the others") {
     check_operator(op, times(matrix_d(W), times(k, matrix_d(sparse_matrix(6, 7, 5)))));
 }
 
+TEST_CASE("what is computed from a sparse matrix stands beside a kron with the value that it has") {
+    const auto K = kron(A, B);
+    sparse W = sparse_matrix(6, 6, 4);
+    const matrix_d w(W);
+    const auto op = 2.0 * W * K;
+    const auto negative = times(matrix_d(-w), k);
+    check_operator(-W * K + kron(A, B), plus(negative, k));  // as a term of a sum
+    check_operator((K * W.cwiseAbs()).transpose(),
+                   times(matrix_d(w.cwiseAbs().transpose()), dense_kron(A.transpose(), B.transpose())));
+    check_operator(W.middleRows(1, 2) * K + W.bottomRows(2) * K,
+                   times(matrix_d(w.middleRows(1, 2) + w.bottomRows(2)), k));
+    W = W * 3.0;  // not seen
+    check_operator(op, scaled(-2.0, negative));
+    Eigen::SparseVector<double> s(6);
+    s.coeffRef(3) = 2;
+    check_operator(K * s, times(k, matrix_d(s)));
+    check_operator(s.transpose() * K, times(matrix_d(s.transpose()), k));
+}
+
 TEST_CASE("conjugate gradients on an operator") {
     const matrix_d F = random(3, 3, 7);
     const matrix_d G = random(4, 4, 8);

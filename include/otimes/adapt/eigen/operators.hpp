@@ -29,7 +29,7 @@ namespace eigen {
 struct absent {};
 
 /// A sparse, diagonal or permutation matrix beside a kron. Lvalue plain objects are borrowed, everything else is held by
-/// value (a Transpose of an lvalue holds a reference to it, as in Eigen).
+/// value (a Transpose of an lvalue holds a reference to it, as in Eigen; what is computed is the value that it has, as a factor's).
 template <class Matrix>
 class side_matrix {
 public:
@@ -87,10 +87,41 @@ bool side_reads(const Matrix& m, const strided_memory& written) {
 }
 
 template <class Matrix>
+inline constexpr bool is_transpose = false;
+template <class Nested>
+inline constexpr bool is_transpose<Eigen::Transpose<Nested>> = true;
+
+/// True for what is computed when its elements are read: of sparse matrices everything but the plain ones, views of their memory, and the
+/// transposes of both. Sparse vectors count as computed: Eigen multiplies no dense matrix by one.
+template <class Matrix>
+constexpr bool is_computed_side() {
+    if constexpr (sparse_matrix_like<Matrix>) {
+        if constexpr (is_transpose<Matrix>) {
+            return is_computed_side<bare<decltype(std::declval<const Matrix&>().nestedExpression())>>();
+        } else {
+            return Matrix::IsVectorAtCompileTime || !requires(const Matrix& m) {
+                m.valuePtr();
+                m.innerNonZeroPtr();
+            };
+        }
+    } else if constexpr (diagonal_like<Matrix>) {
+        return !has_direct_access<bare<decltype(std::declval<const Matrix&>().diagonal())>>;
+    } else {
+        return false;
+    }
+}
+
+template <class Matrix>
 auto make_side(Matrix&& m) {
     if constexpr (!sparse_like<Matrix>) {  // the inverse of a permutation, which Eigen cannot multiply with an operator
         auto plain = m.eval();
         return side_matrix<decltype(plain)>(std::move(plain), std::false_type());
+    } else if constexpr (is_computed_side<bare<Matrix>>() && diagonal_like<Matrix>) {
+        using plain = Eigen::DiagonalMatrix<scalar_of<Matrix>, Eigen::Dynamic>;
+        return side_matrix<plain>(plain(m.diagonal()), std::false_type());
+    } else if constexpr (is_computed_side<bare<Matrix>>()) {
+        using plain = typename bare<Matrix>::PlainObject;
+        return side_matrix<plain>(plain(m), std::false_type());
     } else {
         return side_matrix<bare<Matrix>>(std::forward<Matrix>(m),
                                          std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
@@ -475,7 +506,7 @@ inline constexpr bool is_operator_expr<operator_expr<Left, Right, Scalar>> = tru
 template <class Scalar, class Matrix>
 operator_tree<Scalar> side_tree(const Matrix& w, bool borrowed) {
     kron_node<Scalar> node;
-    if constexpr (sparse_matrix_like<Matrix> && requires { w.nestedExpression().innerNonZeroPtr(); }) {
+    if constexpr (sparse_matrix_like<Matrix> && is_transpose<Matrix>) {
         append_argument(node, w.nestedExpression());
         node.transpose();
     } else if (borrowed) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include <Eigen/IterativeLinearSolvers>
@@ -163,6 +164,15 @@ TEST_CASE("an operator borrows its lvalue matrices and owns the others") {
     const auto op = W * kron(A, B) * sparse(sparse_matrix(6, 7, 5));
     W = W * 2.0;  // seen
     check_operator(op, times(matrix_d(W), times(k, matrix_d(sparse_matrix(6, 7, 5)))));
+    const sparse V = sparse_matrix(6, 6, 7);
+    const vector_d d = random<vector_d>(6, 1, 6), e = random<vector_d>(6, 1, 9);
+    const sparse U = sparse_matrix(6, 6, 8);
+    std::optional transposed(V.transpose());
+    std::optional diagonal(d.asDiagonal());
+    const auto of_views = *transposed * kron(A, B) * *diagonal;
+    transposed.emplace(U.transpose());  // another handle in that place: not seen
+    diagonal.emplace(e.asDiagonal());
+    check_operator(of_views, times(matrix_d(V.transpose()), times(k, matrix_d(d.asDiagonal()))));
 }
 
 TEST_CASE("what is computed from a sparse matrix stands beside a kron with the value that it has") {

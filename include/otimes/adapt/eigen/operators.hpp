@@ -91,6 +91,17 @@ inline constexpr bool is_transpose = false;
 template <class Nested>
 inline constexpr bool is_transpose<Eigen::Transpose<Nested>> = true;
 
+template <class Scalar, int Options, class StorageIndex>
+std::true_type probe_owner(const Eigen::SparseMatrix<Scalar, Options, StorageIndex>*);
+template <class Scalar, int Size, int MaxSize>
+std::true_type probe_owner(const Eigen::DiagonalMatrix<Scalar, Size, MaxSize>*);
+template <int Size, int MaxSize, class StorageIndex>
+std::true_type probe_owner(const Eigen::PermutationMatrix<Size, MaxSize, StorageIndex>*);
+std::false_type probe_owner(...);
+/// True for what owns its elements and can be borrowed by address; of a view the handle is copied, which may go before the operator.
+template <class Matrix>
+inline constexpr bool is_plain_side = decltype(probe_owner(static_cast<Matrix*>(nullptr)))::value;
+
 /// True for what is computed when its elements are read: of sparse matrices everything but the plain ones, views of their memory, and the
 /// transposes of both. Sparse vectors count as computed: Eigen multiplies no dense matrix by one.
 template <class Matrix>
@@ -123,8 +134,9 @@ auto make_side(Matrix&& m) {
         using plain = typename bare<Matrix>::PlainObject;
         return side_matrix<plain>(plain(m), std::false_type());
     } else {
-        return side_matrix<bare<Matrix>>(std::forward<Matrix>(m),
-                                         std::bool_constant<std::is_lvalue_reference_v<Matrix>>());
+        return side_matrix<bare<Matrix>>(
+            std::forward<Matrix>(m),
+            std::bool_constant < std::is_lvalue_reference_v<Matrix> && is_plain_side < bare < Matrix >>> ());
     }
 }
 

@@ -170,4 +170,10 @@ TEST_CASE("destinations that are no plain matrix") {
     complex.imag() = X * K;
     check(complex.imag(), xk);
     check(complex.real(), xk);
+    complex.bottomRows(2).imag() = 3.0 * complex.topRows(2).real() * kron(otimes::identity(6));
+    check(complex.bottomRows(2).imag(), scaled(3.0, matrix_d(complex.real().topRows(2))));
+    check(complex.real(), xk);
+    complex.resize(0, 6);  // an empty part has no first element
+    complex.imag() = complex.real() * K;
+    CHECK(matrix_d(complex.transpose().real().transpose() * K).cols() == 6);
 }

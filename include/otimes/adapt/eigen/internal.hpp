@@ -113,6 +113,24 @@ inline constexpr bool has_direct_access = bool(int(traits_of<Expression>::Flags)
     e.data();
 };
 
+/// The real (0) or the imaginary part (1) of a complex matrix that may be written, an Eigen::CwiseUnaryView; -1 for other expressions.
+template <class Expression>
+inline constexpr int part_of_complex = -1;
+template <template <class...> class View, class Complex, class... Matrix>
+inline constexpr int part_of_complex<View<Eigen::internal::scalar_real_ref_op<Complex>, Matrix...>> = 0;
+template <template <class...> class View, class Complex, class... Matrix>
+inline constexpr int part_of_complex<View<Eigen::internal::scalar_imag_ref_op<Complex>, Matrix...>> = 1;
+
+/// What has the first element of the matrix that it wraps.
+template <class Expression>
+inline constexpr bool is_wrapper = false;
+template <class Matrix>
+inline constexpr bool is_wrapper<Eigen::Transpose<Matrix>> = true;
+template <class Array>
+inline constexpr bool is_wrapper<Eigen::MatrixWrapper<Array>> = true;
+template <class Matrix>
+inline constexpr bool is_wrapper<Eigen::ArrayWrapper<Matrix>> = true;
+
 /// True for a product of matrices: inside another expression Eigen evaluates it before anything is written.
 template <class Expression>
 inline constexpr bool is_evaluated_first = bool(int(traits_of<Expression>::Flags) & Eigen::EvalBeforeNestingBit);

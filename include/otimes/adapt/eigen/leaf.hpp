@@ -92,17 +92,35 @@ concept amount = detail::scales<bare<Type>, Scalar> && !dense<Type>;
 template <class Type>
 using scalar_of = typename traits_of<bare<Type>>::Scalar;
 
+/// The first element of an expression with direct access. Of a part of a complex matrix Eigen itself would take the address of element 0,
+/// which an empty one does not have, and a part of a Block only with two indices.
+template <class Derived>
+const void* data_of(const Derived& m) {
+    if constexpr (part_of_complex<Derived> >= 0) {
+        const void* const whole = data_of(m.nestedExpression());
+        return whole == nullptr ? whole : static_cast<const scalar_of<Derived>*>(whole) + part_of_complex<Derived>;
+    } else if constexpr (is_wrapper<Derived>) {
+        return data_of(m.nestedExpression());
+    } else {
+        return m.data();
+    }
+}
+
 /// Pointer and strides of an expression with direct access. @throws shape_error elements at a null pointer
 template <class Derived>
 matrix_view view_of(const Derived& m) {
-    if constexpr (!is_plain<Derived>) {
-        if (m.data() == nullptr && m.rows() != 0 && m.cols() != 0) {
+    const void* data = nullptr;
+    if constexpr (is_plain<Derived>) {
+        data = m.data();
+    } else {
+        data = data_of(m);
+        if (data == nullptr && m.rows() != 0 && m.cols() != 0) {
             detail::throw_null_view(m.rows(), m.cols());
         }
     }
     const std::int64_t inner = m.innerStride();
     const std::int64_t outer = m.outerStride();
-    return {m.data(), m.rows(), m.cols(), Derived::IsRowMajor ? outer : inner, Derived::IsRowMajor ? inner : outer};
+    return {data, m.rows(), m.cols(), Derived::IsRowMajor ? outer : inner, Derived::IsRowMajor ? inner : outer};
 }
 
 template <class Plain>

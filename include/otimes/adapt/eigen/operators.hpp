@@ -134,9 +134,8 @@ auto make_side(Matrix&& m) {
         using plain = typename bare<Matrix>::PlainObject;
         return side_matrix<plain>(plain(m), std::false_type());
     } else {
-        return side_matrix<bare<Matrix>>(
-            std::forward<Matrix>(m),
-            std::bool_constant < std::is_lvalue_reference_v<Matrix> && is_plain_side < bare < Matrix >>> ());
+        constexpr bool borrowed = std::is_lvalue_reference_v<Matrix> && is_plain_side<bare<Matrix>>;
+        return side_matrix<bare<Matrix>>(std::forward<Matrix>(m), std::bool_constant<borrowed>());
     }
 }
 

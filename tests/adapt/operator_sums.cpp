@@ -374,6 +374,22 @@ TEST_CASE("an operator with matrices beside its kron: from the right, transposed
     CHECK(support::close(matrix_d(X * op), times(X, formed), 46));
 }
 
+TEST_CASE("computed sparse matrices and blocks of them beside a sum are what they are, not their operands") {
+    using scalar = std::complex<double>;
+    const auto A = random<matrix<scalar>>(2, 2, 74), B = random<matrix<scalar>>(3, 3, 75);
+    const auto w = random<matrix<scalar>>(6, 6, 76), X = random<matrix<scalar>>(6, 2, 77);
+    Eigen::SparseMatrix<scalar> W = w.sparseView();
+    const auto S = otimes::kron_sum(A, B);
+    const matrix<scalar> s = S.toDenseMatrix();
+    CHECK(distance((-W) * S * X, -(w * (s * X))) < 1e-12);
+    CHECK(distance(W.adjoint() * S * X, w.adjoint() * (s * X)) < 1e-12);
+    CHECK(distance(S * W.conjugate() * X, s * (w.conjugate() * X)) < 1e-12);
+    CHECK(distance(X.transpose() * (W * kron(A, B) * W.adjoint()),
+                   X.transpose() * w * kron(A, B).toDenseMatrix() * w.adjoint()) < 1e-12);
+    CHECK(distance(S * W.middleCols(1, 2) * X.topRows(2), s * (w.middleCols(1, 2) * X.topRows(2))) < 1e-12);
+    CHECK(distance(W.middleCols(0, 6) * S * X, w * (s * X)) < 1e-12);
+}
+
 TEST_CASE("matrices beside an operator that has matrices beside its kron; such an operator as a sum_expr") {
     const matrix_d A = random(2, 2, 66), B = random(3, 3, 67), w = random(4, 6, 68), v = random(4, 5, 69);
     const Eigen::SparseMatrix<double> W = w.sparseView(), V = v.sparseView();

@@ -513,7 +513,7 @@ template <class Left, class Right, class Scalar>
 inline constexpr bool is_operator_expr<operator_expr<Left, Right, Scalar>> = true;
 
 /// A sparse, diagonal or permutation matrix as an operator of one factor. A borrowed one, or the transpose of one, is
-/// followed.
+/// followed; what is computed (-W, W.adjoint(), a block) is evaluated.
 template <class Scalar, class Matrix>
 operator_tree<Scalar> side_tree(const Matrix& w, bool borrowed) {
     kron_node<Scalar> node;

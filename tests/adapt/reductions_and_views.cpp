@@ -261,6 +261,16 @@ TEST_CASE("dot products of products and of sums") {
     CHECK(otimes::quadratic_trace(X, S) == doctest::Approx((sx.array() * X.array()).sum()));
 }
 
+TEST_CASE("reductions of products without elements are zero, also where the first factor has no rows to cut") {
+    const matrix_d none(0, 3), B = random(2, 2, 94), v = random(6, 1, 95);
+    const auto K = kron(none, B);
+    CHECK((K * vector_d(v)).squaredNorm() == 0);
+    CHECK(otimes::dot(vector_d(0), K * vector_d(v)) == 0);
+    CHECK(otimes::column_squared_norms(K * vector_d(v)) == vector_d::Zero(1));
+    CHECK((v.transpose() * K.transpose()).norm() == 0);
+    CHECK(otimes::dot(v, K.transpose() * vector_d(0)) == 0);
+}
+
 TEST_CASE("multiples of stacked matrices, vectors as their values, sums of krons applied to them") {
     const matrix_d A = random(3, 3, 84), B = random(2, 2, 85), X = random(2, 3, 86), R = random(3, 2, 87);
     const vector_d x = otimes::vec(X), y = random<vector_d>(6, 1, 88);

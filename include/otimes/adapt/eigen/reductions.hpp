@@ -176,6 +176,9 @@ bool for_each_block(const product_node<Scalar>& node, const block_consumer& use)
     };
     const std::int64_t rows = node.rows();
     const std::int64_t cols = node.cols();
+    if (rows == 0 || cols == 0) {  // also of a first factor without rows, of which there is no piece
+        return true;
+    }
     std::vector<Scalar> memory;
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // blocks are stored as X is

@@ -79,6 +79,18 @@ TEST_CASE("Y = Y * K, of another shape") {
     CHECK(support::close(v, times(kac, old), 15));
 }
 
+TEST_CASE("an operand without elements becomes the result, which has some") {
+    matrix_d Y(3, 0);
+    Y = kron(Y, B) * matrix_d(0, 2);  // 9 x 0 times 0 x 2, since B has two columns and Y none
+    CHECK((Y.rows() == 9 && Y.isZero(0.0)));
+    Y.resize(0, 4);
+    Y = kron(matrix_d(3, 0), B) * Y;
+    CHECK((Y.rows() == 9 && Y.cols() == 4 && Y.isZero(0.0)));
+    Y.resize(0, 4);
+    Y = otimes::face_split(matrix_d(3, 0), A.transpose()) * Y;
+    CHECK((Y.rows() == 3 && Y.cols() == 4 && Y.isZero(0.0)));
+}
+
 TEST_CASE("sums that read the destination") {
     const auto K = kron(A, B);
     const matrix_d Z = random(4, 6, 8);

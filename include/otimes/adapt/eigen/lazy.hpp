@@ -377,6 +377,10 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
     if (!fits && !takes_shape<Destination>(source.rows(), source.cols())) {
         detail::throw_fixed_shape(destination.rows(), destination.cols(), source.rows(), source.cols());
     }
+    // What has no elements overlaps nothing, but may be an operand all the same, whose shape would change under the product.
+    const bool empty = destination.rows() == 0 || destination.cols() == 0;
+    const bool loses_shape =
+        !fits && empty && (destination.rows() != destination.cols() || source.rows() == 0 || source.cols() == 0);
     const auto resize = [&] {
         if constexpr (is_resizable<Destination>) {
             if (!fits) {
@@ -392,8 +396,9 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
         const plain value(source);
         resize();
         assign_without_alias(destination, value, functor);
-    } else if (source.node().reads(view_of(destination), static_cast<std::int64_t>(sizeof(scalar))) &&
-               !(how == assignment::overwrite && overwrites_itself(source.node(), view_of(destination)))) {
+    } else if (loses_shape ||
+               (source.node().reads(view_of(destination), static_cast<std::int64_t>(sizeof(scalar))) &&
+                !(how == assignment::overwrite && overwrites_itself(source.node(), view_of(destination))))) {
         plain value(source.rows(), source.cols());
         source.node().evaluate(value, false, scalar(1));
         if constexpr (how == assignment::overwrite && std::is_same_v<Destination, plain>) {

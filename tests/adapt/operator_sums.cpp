@@ -240,7 +240,7 @@ TEST_CASE("errors of sums name both shapes") {
     CHECK(message_of([&] { (void)(kron(A, B) + 2.0 * otimes::identity()); }) ==
           "otimes: operator + s * identity(): the operator is 6 x 12; only a square operator can be shifted.");
     CHECK(message_of([&] { (void)otimes::kron_sum(A, B); }) ==
-          "otimes: kron_sum: a factor is 2 x 4; the terms of a Kronecker sum are square.");
+          "otimes: kron_sum: factor 2 is 2 x 4; the terms of a Kronecker sum are square.");
     const matrix_d X = random(2, 5, 3);
     CHECK(message_of([&] { (void)(X * otimes::kron_sum(A, A)); }) ==
           "otimes: X * S: X is 2 x 5, but S, a sum of 2 terms, is 9 x 9. The columns of X must equal the rows of S.");

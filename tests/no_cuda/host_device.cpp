@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("sums of Kronecker products in device memory", Scalar,
             "must be equal; identity() takes the order that fits.",
             otimes::shape_error);
         CHECK_THROWS_WITH_AS(static_cast<void>(otimes::kron_sum(A, R)),
-                             "otimes: kron_sum in device memory: a factor is 2 x 3; the terms of a Kronecker sum are "
+                             "otimes: kron_sum in device memory: factor 2 is 2 x 3; the terms of a Kronecker sum are "
                              "square.",
                              otimes::shape_error);
         gpu.evaluations = 0;

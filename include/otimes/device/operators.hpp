@@ -134,12 +134,14 @@ requires any_device_operand<Factors...>
 [[nodiscard]] auto kron_sum(Factors&&... factors) {
     using scalar =
         typename detail::scalar_of_all<typename device::argument_scalar<device::bare<Factors>>::type...>::type;
-    const auto order_of = [](const auto& factor) -> std::int64_t {
+    std::size_t position = 0;
+    const auto order_of = [&position](const auto& factor) -> std::int64_t {
+        ++position;
         if constexpr (device::is_identity_like<decltype(factor)>) {
             return detail::shift_of(factor).order;
         } else {
             if (factor.rows() != factor.cols()) {
-                throw shape_error("otimes: kron_sum in device memory: a factor is " +
+                throw shape_error("otimes: kron_sum in device memory: factor " + std::to_string(position) + " is " +
                                   detail::shape_text(factor.rows(), factor.cols()) +
                                   "; the terms of a Kronecker sum are square.");
             }

@@ -603,18 +603,20 @@ requires eigen::dense<Matrix>
 
 namespace eigen {
 
-/// The order of an argument of kron_sum. @throws shape_error it is not square, or `s * identity()` without an order
+/// The order of the argument of kron_sum at `position`, counted from 1. @throws shape_error it is not square, or `s * identity()`
+/// without an order
 template <class Argument>
-std::int64_t order_of(const Argument& argument) {
+std::int64_t order_of(const Argument& argument, std::size_t position) {
     if constexpr (is_reference<bare<Argument>>) {
-        return order_of(argument.get());
+        return order_of(argument.get(), position);
     } else if constexpr (detail::identity_like<Argument> && !std::is_same_v<bare<Argument>, identity_operator>) {
         const std::int64_t order = detail::shift_of(argument).order;
         detail::check_factor_order(order);
         return order;
     } else {
         if (argument.rows() != argument.cols()) {
-            throw shape_error("otimes: kron_sum: a factor is " + detail::shape_text(argument.rows(), argument.cols()) +
+            throw shape_error("otimes: kron_sum: factor " + std::to_string(position) + " is " +
+                              detail::shape_text(argument.rows(), argument.cols()) +
                               "; the terms of a Kronecker sum are square.");
         }
         return argument.rows();
@@ -632,10 +634,11 @@ requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
     using combined =
         typename detail::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
-    const std::int64_t orders[] = {eigen::order_of(factors)...};
+    std::size_t position = 0;
+    const std::int64_t orders[] = {eigen::order_of(factors, ++position)...};
     operator_tree<scalar> tree;
     tree.kind = tree_kind::sum;
-    std::size_t position = 0;
+    position = 0;
     const auto add_term = [&](auto&& factor) {
         kron_node<scalar> node;
         for (std::size_t k = 0; k < sizeof...(Factors); ++k) {
@@ -666,7 +669,7 @@ requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Rang
     tree.kind = tree_kind::sum;
     std::vector<std::int64_t> orders;
     for (const auto& factor : factors) {
-        orders.push_back(eigen::order_of(factor));
+        orders.push_back(eigen::order_of(factor, orders.size() + 1));
     }
     std::size_t position = 0;
     for (auto& factor : factors) {

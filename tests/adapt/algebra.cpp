@@ -2,8 +2,10 @@
 // Solving, decompositions, determinants, preconditioners against Eigen's dense ones.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <complex>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include <Eigen/Dense>
@@ -38,6 +40,10 @@ bool near(const Got& got, const Want& want, double tolerance = 1e-10) {
            (got - want).norm() <= tolerance * (1 + want.norm());
 }
 
+matrix_d hilbert(Index n) {
+    return matrix_d::NullaryExpr(n, n, [](Index i, Index j) { return 1.0 / static_cast<double>(i + j + 1); });
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
@@ -64,12 +70,7 @@ TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, OTIMES_REAL_AND_
 }
 
 TEST_CASE("an ill-conditioned solve is refined") {
-    matrix_d H(8, 8);
-    for (Index i = 0; i < 8; ++i) {
-        for (Index j = 0; j < 8; ++j) {
-            H(i, j) = 1.0 / static_cast<double>(i + j + 1);
-        }
-    }
+    const matrix_d H = hilbert(8);
     const matrix_d A = well_conditioned<double>(5, 1);
     const auto K = kron(A, H);
     const matrix_d b = random(40, 1, 2);
@@ -602,6 +603,27 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     solves(Eigen::MINRES<sum_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), S);
     solves(Eigen::MINRES<gp_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), op);
     solves(Eigen::BiCGSTAB<kron_d, otimes::DiagonalPreconditioner<double>>(), K);
+}
+
+TEST_CASE("a decomposition does not read its matrices again: they may change, or end") {
+    auto A = std::make_unique<matrix_d>(hilbert(6));
+    const matrix_d B = well_conditioned<double>(3, 2);
+    const vector_d b = random<vector_d>(18, 1, 3);
+    const otimes::kron_lu<double> lu(kron(*A, B)), plain(kron(B, B));
+    const otimes::kron_lu<double> copy = lu;
+    CHECK(lu.refines());
+    const vector_d x = lu.solve(b);
+    A->setConstant(7);
+    CHECK(lu.solve(b) == x);
+    A.reset();
+    CHECK(copy.solve(b) == x);
+    auto end = std::make_unique<otimes::kron_lu<double>>(kron(B, B));
+    {
+        const matrix_d gone = B;
+        end = std::make_unique<otimes::kron_lu<double>>(kron(gone, gone));
+    }
+    CHECK_FALSE(end->refines());
+    CHECK(end->solve(b.head(9)) == plain.solve(b.head(9)));
 }
 
 TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {

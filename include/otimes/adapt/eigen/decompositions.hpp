@@ -157,15 +157,26 @@ public:
         eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
         eigen::enable_structure<Scalar>();
         kron_node<Scalar> inverse;
+        kron_node<Scalar> own;
         std::size_t position = 0;
         for (const leaf& f : kron_.node().factors()) {
-            inverse.append(inverted(f, ++position));
+            inverse.append(inverted(f, ++position, own));
         }
         if (kron_.node().alpha() == Scalar(0)) {
             throw singular_error("otimes: LU decomposition of " + eigen::shape_of(kron_) + ": its scalar is 0.");
         }
         inverse.set_alpha(Scalar(1) / kron_.node().alpha());
         inverse_ = kron_expr<Scalar>(std::move(inverse));
+        // The matrices may change, or end, before the decomposition does.
+        own.set_alpha(kron_.node().alpha());
+        if (!refines()) {  // no more than the shape is asked for
+            kron_node<Scalar> shape;
+            for (const leaf& f : own.factors()) {
+                shape.append(leaf::identity(f.rows()));
+            }
+            own = std::move(shape);
+        }
+        kron_ = kron_expr<Scalar>(std::move(own));
     }
 
     /// kron of the factors' inverses.
@@ -206,9 +217,11 @@ public:
     }
 
 private:
-    leaf inverted(const leaf& f, std::size_t position) {
+    /// The inverse of f; appends a copy of f to `own`.
+    leaf inverted(const leaf& f, std::size_t position, kron_node<Scalar>& own) {
         const eigen::factor_reader<Scalar> reader(f, position, "inverse");
         if (reader.moves_only()) {
+            own.append(f);  // of its own
             leaf result = f;
             result.transpose();
             return result;
@@ -224,9 +237,11 @@ private:
                 eigen::throw_singular("inverse", position, f.rows());
             }
             rcond_ = f.rows() > 0 ? rcond_ * (least / most) : rcond_;
+            own.append(eigen::owned_diagonal<Scalar>(reader.diagonal()));
             return eigen::owned_diagonal<Scalar>(reader.diagonal().cwiseInverse());
         }
         const auto dense = reader.dense();
+        own.append(eigen::owned_factor<Scalar>(dense));
         if (dense.rows() == 0) {
             return eigen::owned_factor<Scalar>(dense);
         }

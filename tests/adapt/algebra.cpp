@@ -626,6 +626,48 @@ TEST_CASE("a decomposition does not read its matrices again: they may change, or
     CHECK(end->solve(b.head(9)) == plain.solve(b.head(9)));
 }
 
+TEST_CASE_TEMPLATE("decompositions and solves at the ends of the range: no square overflows or vanishes", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = well_conditioned<Scalar>(4, 1), B = well_conditioned<Scalar>(3, 2);
+    const auto F = random<matrix<Scalar>>(5, 3, 3), C = random<matrix<Scalar>>(4, 3, 4);
+    const auto b = random<matrix<Scalar>>(12, 2, 5), c = random<matrix<Scalar>>(15, 2, 6);
+    matrix<Scalar> J = Scalar(2) * matrix<Scalar>::Identity(4, 4);
+    J.diagonal(1).setConstant(Scalar(1));
+    for (const double s : {0x1p-640, 0x1p640}) {
+        CAPTURE(s);
+        const matrix<Scalar> As = A * s, Bs = B * s, Fs = F * s, Js = J * s;
+        const auto K = kron(A, B), Ks = kron(As, B);
+        CHECK(near(matrix<Scalar>(Ks.solve(b) * s), K.solve(b)));
+        CHECK(near(matrix<Scalar>(otimes::kron_qr<Scalar>(Ks).solve(b) * s), K.solve(b)));
+        CHECK(near(matrix<Scalar>(kron(Fs, B).solve(c) * s), kron(F, B).solve(c)));
+        CHECK(Ks.rank() == 12);
+        CHECK(kron(Fs, B).rank() == 9);
+        CHECK(Ks.logAbsDeterminant() == doctest::Approx(K.logAbsDeterminant() + 12 * std::log(s)));
+        CHECK(near(matrix<Scalar>(otimes::kron_sum(As, Bs).solve(b) * s), otimes::kron_sum(A, B).solve(b)));
+        CHECK(near(matrix<Scalar>(otimes::kron_sum(Js, Bs).solve(b) * s), otimes::kron_sum(J, B).solve(b)));
+        CHECK(near(matrix<Scalar>((Ks + Scalar(s) * otimes::identity()).solve(b) * s),
+                   (K + otimes::identity()).solve(b)));
+        CHECK(near(matrix<Scalar>(otimes::sylvester(As, Bs, C) * s), otimes::sylvester(A, B, C)));
+        CHECK(near(vector<real_of<Scalar>>(kron(As, matrix<Scalar>(B / s), As).singularValues() / s),
+                   kron(A, B, A).singularValues()));
+    }
+}
+
+TEST_CASE("sums of diagonals are singular where an element is 0, however far the elements reach") {
+    const vector_d d = (vector_d(3) << 1e-20, 1, 1e20).finished(), e = (vector_d(2) << 0, 1e-9).finished();
+    const auto S = kron(d.asDiagonal(), otimes::identity(2)) + kron(otimes::identity(3), e.asDiagonal());
+    const vector_d x = S.solve(vector_d::Ones(6).eval());
+    CHECK(near(x, vector_d(S.diagonal().cwiseInverse()), 1e-15));
+    CHECK(S.logAbsDeterminant() == doctest::Approx(S.diagonal().array().log().sum()));
+    CHECK_THROWS_AS(static_cast<void>((S - 1e20 * otimes::identity()).solve(x)), otimes::singular_error);
+    matrix_d A = 1e-10 * positive<double>(2, 1);
+    A.row(1).setZero();
+    A.col(1).setZero();
+    CHECK(support::text_of([&] {
+              static_cast<void>(otimes::kron_sum(A, A).solve(vector_d::Ones(4).eval()));
+          }).find("e-10 in magnitude") != std::string::npos);
+}
+
 TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto B = random<matrix<Scalar>>(3, 2, 1);
     const auto C = random<matrix<Scalar>>(2, 4, 2);

@@ -86,9 +86,26 @@ void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t co
                          ", is singular to working precision. For the solution of least norm use pseudoInverse().");
 }
 
-/// kron(v1, .., vN) as a vector.
+/// scale * kron(v1, .., vN) as a vector. Their powers of two are dealt out evenly first: products of some of them do not overflow or
+/// vanish where those of all do not.
 template <class Scalar>
-dense_vector<Scalar> kron_of_vectors(const std::vector<dense_vector<Scalar>>& vectors) {
+dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, const Scalar& scale = Scalar(1)) {
+    vectors.push_back(dense_vector<Scalar>::Constant(1, scale));
+    int left = 0;
+    std::vector<int> exponents;
+    for (const dense_vector<Scalar>& v : vectors) {
+        exponents.push_back(exponent_of_largest(v));
+        left += exponents.back();
+    }
+    for (std::size_t k = 0; k < vectors.size(); ++k) {
+        const int share = left / static_cast<int>(vectors.size() - k);
+        left -= share;
+        if (share != exponents[k]) {
+            vectors[k] = vectors[k].unaryExpr([shift = share - exponents[k]](const Scalar& x) {
+                return detail::scaled_number<Scalar>(x, shift).value();
+            });
+        }
+    }
     dense_vector<Scalar> result = dense_vector<Scalar>::Ones(1);
     for (const dense_vector<Scalar>& v : vectors) {
         dense_vector<Scalar> next(result.size() * v.size());
@@ -240,12 +257,13 @@ private:
             own.append(eigen::owned_diagonal<Scalar>(reader.diagonal()));
             return eigen::owned_diagonal<Scalar>(reader.diagonal().cwiseInverse());
         }
-        const auto dense = reader.dense();
+        auto dense = reader.dense();
         own.append(eigen::owned_factor<Scalar>(dense));
         if (dense.rows() == 0) {
-            return eigen::owned_factor<Scalar>(dense);
+            return eigen::owned_factor<Scalar>(std::move(dense));
         }
-        const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(dense);
+        const eigen::scaled_matrix<Scalar> scaled(std::move(dense));
+        const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(scaled.matrix);
         const RealScalar rcond = lu.rcond();
         if (!(rcond > std::numeric_limits<RealScalar>::epsilon() / RealScalar(16))) {
             eigen::throw_singular("inverse", position, f.rows());
@@ -253,8 +271,8 @@ private:
         rcond_ *= rcond;
         const eigen::dense_matrix<Scalar> inverse = lu.inverse();
         amplification_ *=
-            (dense.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
-        return eigen::owned_factor<Scalar>(inverse);
+            (scaled.matrix.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
+        return eigen::owned_factor<Scalar>(inverse * scaled.power(-1));
     }
 
     kron_expr<Scalar> kron_;
@@ -379,12 +397,14 @@ public:
                 r.append(eigen::owned_diagonal<Scalar>(f.finite_diagonal()));
                 return;
             }
-            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(f.finite());
+            const eigen::scaled_matrix<Scalar> scaled(f.finite());
+            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(scaled.matrix);
             const auto thin = static_cast<Eigen::Index>((std::min)(f.rows(), f.cols()));
             q.append(eigen::owned_factor<Scalar>(
                 qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(static_cast<Eigen::Index>(f.rows()), thin)));
-            r.append(eigen::owned_factor<Scalar>(
-                eigen::dense_matrix<Scalar>(qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>())));
+            const eigen::dense_matrix<Scalar> upper =
+                qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>();
+            r.append(eigen::owned_factor<Scalar>(upper * scaled.power()));
         });
         r.set_alpha(k.node().alpha());
         q_ = kron_expr<Scalar>(std::move(q));
@@ -478,7 +498,7 @@ public:
             values.push_back(solver.eigenvalues());
         });
         vectors_ = kron_expr<Scalar>(std::move(vectors));
-        values_ = std::real(k.node().alpha()) * eigen::kron_of_vectors<RealScalar>(values);
+        values_ = eigen::kron_of_vectors<RealScalar>(std::move(values), std::real(k.node().alpha()));
     }
     /// The eigenvalues in the order of the product, entry (i1, i2, ..) the product of the factors', and the vectors' kron beside them.
     [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
@@ -529,7 +549,7 @@ public:
             }
         });
         const RealScalar size = std::abs(k.node().alpha());
-        values_ = size * eigen::kron_of_vectors<RealScalar>(values);
+        values_ = eigen::kron_of_vectors<RealScalar>(std::move(values), size);
         u.set_alpha(size > RealScalar(0) ? Scalar(k.node().alpha() / size) : Scalar(1));
         u_ = kron_expr<Scalar>(std::move(u));
         v_ = kron_expr<Scalar>(std::move(v));
@@ -618,8 +638,9 @@ struct algebra<kron_expr<Scalar>> {
                 result.append(owned_factor<Scalar>(
                     dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), static_cast<Eigen::Index>(f.rows()))));
             } else {
-                result.append(owned_factor<Scalar>(
-                    Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>>(f.finite()).pseudoInverse()));
+                const scaled_matrix<Scalar> scaled(f.finite());
+                const Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>> whole(scaled.matrix);
+                result.append(owned_factor<Scalar>(whole.pseudoInverse() * scaled.power(-1)));
             }
         });
         const Scalar alpha = k.node().alpha();
@@ -678,7 +699,11 @@ struct algebra<kron_expr<Scalar>> {
                 const dense_vector<real> sizes = f.finite_diagonal().cwiseAbs();
                 result *= (sizes.array() > negligible(sizes)).count();
             } else {
-                result *= f.empty() ? 0 : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(f.finite()).rank();
+                result *=
+                    f.empty()
+                        ? 0
+                        : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(scaled_matrix<Scalar>(f.finite()).matrix)
+                              .rank();
             }
         });
         return result;
@@ -717,7 +742,7 @@ struct algebra<kron_expr<Scalar>> {
                 of_factors.push_back(Eigen::JacobiSVD<dense_matrix<Scalar>>(f.finite()).singularValues());
             }
         });
-        const dense_vector<real> products = std::abs(k.node().alpha()) * kron_of_vectors<real>(of_factors);
+        const dense_vector<real> products = kron_of_vectors<real>(std::move(of_factors), std::abs(k.node().alpha()));
         dense_vector<real> result = dense_vector<real>::Zero((std::min)(k.rows(), k.cols()));
         result.head(products.size()) = products;
         std::sort(result.data(), result.data() + result.size(), [](real a, real b) { return a > b; });
@@ -750,8 +775,9 @@ private:
         } else if (f.form() == factor_form::permutation) {
             return number(Scalar(sign_of(f.source())));
         } else {
-            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(f.dense());
-            det = number(Scalar(static_cast<real>(lu.permutationP().determinant())));
+            const scaled_matrix<Scalar> scaled(f.dense());
+            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(scaled.matrix);
+            det = number(Scalar(static_cast<real>(lu.permutationP().determinant())), scaled.exponent * f.rows());
             multiply(lu.matrixLU().diagonal());
         }
         return det;

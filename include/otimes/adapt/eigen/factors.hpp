@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <Eigen/Core>
@@ -48,6 +50,50 @@ leaf owned_diagonal(dense_vector<Scalar> d) {
     const std::int64_t size = kept->size();
     return detail::diagonal_leaf(data, size, 1, std::move(kept));
 }
+
+/// The power of two near the largest element of m; its inverse is a normal number of the type, too. 0 for zero matrices, and where an
+/// element is infinite.
+template <class Derived>
+int exponent_of_largest(const Eigen::MatrixBase<Derived>& m) {
+    using real = typename Eigen::NumTraits<typename Derived::Scalar>::Real;
+    if constexpr (std::is_floating_point_v<real>) {
+        real largest(0);
+        for (Eigen::Index j = 0; j < m.cols(); ++j) {
+            for (Eigen::Index i = 0; i < m.rows(); ++i) {
+                largest = (std::max)(
+                    {largest, std::abs(Eigen::numext::real(m(i, j))), std::abs(Eigen::numext::imag(m(i, j)))});
+            }
+        }
+        if (largest > real(0) && std::isfinite(largest)) {
+            constexpr int most = std::numeric_limits<real>::max_exponent - 2;
+            return std::clamp(std::ilogb(largest), -most, most);
+        }
+    }
+    return 0;
+}
+
+/// A matrix as `matrix` * 2^exponent, without roundings, with elements up to about 1: Eigen's decompositions add up squares of elements and
+/// products with conjugates, which must neither overflow nor vanish.
+template <class Scalar>
+struct scaled_matrix {
+    using real = detail::real_of<Scalar>;
+    dense_matrix<Scalar> matrix;
+    int exponent = 0;
+
+    explicit scaled_matrix(dense_matrix<Scalar> m) : matrix(std::move(m)), exponent(exponent_of_largest(matrix)) {
+        if (exponent != 0) {
+            matrix *= power(-1);
+        }
+    }
+    /// 2^(sign * exponent)
+    [[nodiscard]] Scalar power(int sign = 1) const {
+        if constexpr (std::is_floating_point_v<real>) {
+            return Scalar(std::ldexp(real(1), sign * exponent));
+        } else {
+            return Scalar(1);
+        }
+    }
+};
 
 /// Bytes of the elements that a factor stores; each that lies in memory several times counts once.
 template <class Scalar>

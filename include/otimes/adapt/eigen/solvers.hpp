@@ -38,7 +38,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <locale>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -124,7 +126,7 @@ private:
             for (const Complex& amount : amounts) {
                 pivot += amount;
             }
-            x /= pivot;
+            x *= Complex(1) / pivot;  // Eigen's quotients of complex numbers square them
             return;
         }
         const level& l = levels_[k];
@@ -211,6 +213,13 @@ public:
             choices.push_back(distinct_at(k));
             all_self_adjoint = all_self_adjoint && choices.back().self_adjoint;
         }
+        for (std::size_t t = 0; t < terms_.size(); ++t) {
+            std::int64_t exponent = 0;
+            for (const choice& c : choices) {
+                exponent += c.count > 0 && c.uses_f[t] ? c.exponent : 0;
+            }
+            terms_[t].set_alpha(detail::scaled_number<Scalar>(terms_[t].alpha(), exponent).value());
+        }
         if (all_self_adjoint) {
             diagonalise_self_adjoint(choices);
         } else {
@@ -271,7 +280,7 @@ public:
             return solve_through_host(on_host, host_matrix(), b);
         }
         const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
-        const auto complex_reciprocals = [this] { return values_.cwiseInverse().eval(); };
+        const auto complex_reciprocals = [this] { return complex_reciprocals_; };
         if constexpr (detail::is_complex_scalar<scalar>) {
             return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
                          : apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b);
@@ -302,7 +311,7 @@ private:
     [[nodiscard]] Right by_eigenvectors(const Right& b) const {
         using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Right::ColsAtCompileTime>;
         complex_type half = complex_left_ * complex_type(b.template cast<Complex>());
-        half.array().colwise() /= values_.array();
+        half.array().colwise() *= complex_reciprocals_.array();
         const complex_type x = complex_right_ * half;
         return real_part_of<To, Right>(x);
     }
@@ -429,9 +438,10 @@ private:
         return node;
     }
 
-    /// What stands at one position: no matrix (identities only), F, or F and G; by their elements where all are diagonals.
+    /// What stands at one position: no matrix (identities only), F * 2^exponent, or F and G; by their elements where all are diagonals.
     struct choice {
         int count = 0;
+        int exponent = 0;
         eigen::dense_matrix<Scalar> f;
         eigen::dense_matrix<Scalar> g;
         bool is_diagonal = false;
@@ -545,6 +555,10 @@ private:
                     f = 1;
                     result.f.swap(result.g);
                 }
+            } else {
+                eigen::scaled_matrix<Scalar> scaled(std::move(result.f));
+                result.f = std::move(scaled.matrix);
+                result.exponent = scaled.exponent;
             }
             result.self_adjoint = is_self_adjoint(result.f);
         }
@@ -559,8 +573,9 @@ private:
         return is_real(d) && (d.size() == 0 || d.real().minCoeff() > RealScalar(0));
     }
     static bool is_self_adjoint(const eigen::dense_matrix<Scalar>& m) {
-        const RealScalar tolerance = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon() * m.norm();
-        return (m - m.adjoint()).norm() <= tolerance;
+        const eigen::dense_matrix<Scalar> scaled = eigen::scaled_matrix<Scalar>(m).matrix;
+        const RealScalar tolerance = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon() * scaled.norm();
+        return (scaled - scaled.adjoint()).norm() <= tolerance;
     }
     static bool is_positive_definite(const eigen::dense_matrix<Scalar>& m) {
         return is_self_adjoint(m) && Eigen::LLT<eigen::dense_matrix<Scalar>>(m).info() == Eigen::Success;
@@ -573,10 +588,11 @@ private:
                                 "solver of Eigen with otimes::KronPreconditioner.");
     }
 
-    /// d = sum over the terms of alpha * kron(l_k or 1).
+    /// d = sum over the terms of alpha * kron(l_k or 1); of_sizes: of the absolute values of all these.
     template <class Value>
     eigen::dense_vector<Complex> eigenvalues_of(const std::vector<choice>& choices,
-                                                const std::vector<eigen::dense_vector<Value>>& values) const {
+                                                const std::vector<eigen::dense_vector<Value>>& values,
+                                                bool of_sizes = false) const {
         eigen::dense_vector<Complex> sum;
         for (std::size_t t = 0; t < terms_.size(); ++t) {
             std::vector<eigen::dense_vector<Value>> parts;
@@ -584,9 +600,13 @@ private:
                 parts.push_back(choices[k].count > 0 && choices[k].uses_f[t]
                                     ? values[k]
                                     : eigen::dense_vector<Value>::Ones(static_cast<Eigen::Index>(choices[k].order)));
+                if (of_sizes) {
+                    parts.back() = parts.back().cwiseAbs().template cast<Value>().eval();
+                }
             }
+            const Complex amount = of_sizes ? Complex(std::abs(terms_[t].alpha())) : Complex(terms_[t].alpha());
             const eigen::dense_vector<Complex> term =
-                Complex(terms_[t].alpha()) * eigen::kron_of_vectors<Value>(parts).template cast<Complex>();
+                amount * eigen::kron_of_vectors<Value>(std::move(parts)).template cast<Complex>();
             if (t == 0) {
                 sum = term;
             } else {
@@ -596,17 +616,37 @@ private:
         return sum;
     }
 
-    void check_values() {
-        reciprocals_ = values_.real().cwiseInverse();
+    /// Takes the eigenvalues of the sum. @throws singular_error one is not known from 0: those of diagonals are known to some roundings of
+    /// their terms, however small, those of other factors to some roundings of the largest
+    template <class Value>
+    void take_values(const std::vector<choice>& choices, const std::vector<eigen::dense_vector<Value>>& values) {
+        values_ = eigenvalues_of<Value>(choices, values);
         const RealScalar most = values_.size() == 0 ? RealScalar(0) : values_.cwiseAbs().maxCoeff();
-        const RealScalar least = values_.size() == 0 ? RealScalar(1) : values_.cwiseAbs().minCoeff();
-        if (!(least > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * most)) {
-            throw singular_error(
-                "otimes: solve with a sum of Kronecker products: it is singular to working precision (its "
-                "eigenvalues reach from " +
-                detail::number_text(static_cast<double>(least)) + " to " +
-                detail::number_text(static_cast<double>(most)) + " in magnitude).");
+        const bool diagonals =
+            std::all_of(choices.begin(), choices.end(), [](const choice& c) { return c.count == 0 || c.is_diagonal; });
+        const eigen::dense_vector<RealScalar> sizes =
+            diagonals ? eigenvalues_of<Value>(choices, values, true).real().eval()
+                      : eigen::dense_vector<RealScalar>::Constant(values_.size(), most);
+        for (Eigen::Index i = 0; i < values_.size(); ++i) {
+            if (!(std::abs(values_(i)) > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * sizes(i))) {
+                throw_singular(values_.cwiseAbs().minCoeff(), most);
+            }
         }
+        take_reciprocals();
+    }
+    void take_reciprocals() {
+        if (real_) {
+            reciprocals_ = values_.real().cwiseInverse();
+        } else {  // one by one: Eigen's quotients of complex numbers square them
+            complex_reciprocals_ = values_.unaryExpr([](const Complex& d) { return Complex(1) / d; });
+        }
+    }
+    [[noreturn]] static void throw_singular(RealScalar least, RealScalar most) {
+        throw singular_error(
+            "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues "
+            "reach from " +
+            detail::number_text(static_cast<double>(least)) + " to " + detail::number_text(static_cast<double>(most)) +
+            " in magnitude).");
     }
 
     void diagonalise_self_adjoint(const std::vector<choice>& choices) {
@@ -656,7 +696,6 @@ private:
         }
         right_ = kron_expr<Scalar>(std::move(vectors));
         left_ = right_.adjoint();
-        values_ = eigenvalues_of<RealScalar>(choices, values);
         real_ = true;
         for (const kron_node<Scalar>& term : terms_) {
             real_ = real_ && std::imag(term.alpha()) == RealScalar(0);
@@ -667,7 +706,7 @@ private:
                 complex_right_ = right_;
             }
         }
-        check_values();
+        take_values<RealScalar>(choices, values);
     }
 
     void diagonalise_general(std::vector<choice> choices) {
@@ -690,8 +729,7 @@ private:
             for (std::size_t k = 0; k < choices_.size(); ++k) {
                 values.push_back(triangular_->diagonal(k));
             }
-            values_ = eigenvalues_of<Complex>(choices_, values);
-            check_values();
+            take_values<Complex>(choices_, values);
         }
     }
 
@@ -767,6 +805,7 @@ private:
         if (!(std::numeric_limits<RealScalar>::epsilon() * size_ <= rcond_ * least / RealScalar(1024))) {
             return false;
         }
+        take_reciprocals();
         method_ = "eigenvectors of general factors";
         complex_left_ = kron_expr<Complex>(std::move(left));
         complex_right_ = kron_expr<Complex>(std::move(right));
@@ -805,7 +844,8 @@ private:
     kron_expr<Complex> complex_left_;
     kron_expr<Complex> complex_right_;
     eigen::dense_vector<Complex> values_;
-    eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
+    eigen::dense_vector<RealScalar> reciprocals_;       ///< of values_, where they are real
+    eigen::dense_vector<Complex> complex_reciprocals_;  ///< else
     device_copies kept_;
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
@@ -847,14 +887,16 @@ template <class DerivedA, class DerivedB, class DerivedC>
                                  " has an element that is NaN or infinite; such a matrix has no Schur form.");
         }
     }
-    const Eigen::ComplexSchur<matrix> schur_a(matrix(a.template cast<complex>()));
-    const Eigen::ComplexSchur<matrix> schur_b(matrix(b.template cast<complex>()));
+    const eigen::scaled_matrix<complex> scaled_a(matrix(a.template cast<complex>()));
+    const eigen::scaled_matrix<complex> scaled_b(matrix(b.template cast<complex>()));
+    const Eigen::ComplexSchur<matrix> schur_a(scaled_a.matrix);
+    const Eigen::ComplexSchur<matrix> schur_b(scaled_b.matrix);
     if (schur_a.info() != Eigen::Success || schur_b.info() != Eigen::Success) {
         throw singular_error("otimes: sylvester(A, B, C): the Schur form of " +
                              std::string(schur_a.info() != Eigen::Success ? "A" : "B") + " did not converge.");
     }
-    const matrix& s = schur_a.matrixT();
-    const matrix& t = schur_b.matrixT();
+    const matrix s = schur_a.matrixT() * scaled_a.power();
+    const matrix t = schur_b.matrixT() * scaled_b.power();
     matrix y = schur_a.matrixU().adjoint() * c.template cast<complex>() * schur_b.matrixU();
     const real size = s.cwiseAbs().maxCoeff() + t.cwiseAbs().maxCoeff();
     for (Eigen::Index j = 0; j < y.cols(); ++j) {  // S y_j + y_j t_jj = rhs_j

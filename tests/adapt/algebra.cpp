@@ -668,6 +668,21 @@ TEST_CASE("sums of diagonals are singular where an element is 0, however far the
           }).find("e-10 in magnitude") != std::string::npos);
 }
 
+TEST_CASE("a KronPreconditioner that could not be computed can be computed again, and says what it needs") {
+    const matrix_d A = well_conditioned<double>(2, 1), B = well_conditioned<double>(3, 2);
+    const vector_d b = random<vector_d>(6, 1, 3);
+    otimes::KronPreconditioner<double> p;
+    CHECK_THROWS_AS(p.compute(kron(matrix_d(matrix_d::Zero(2, 2)), B)), otimes::singular_error);
+    p.compute(kron(A, B));
+    CHECK(near(vector_d(kron(A, B) * p.solve(b)), b));
+    CHECK_THROWS_AS(p.set(kron(matrix_d(matrix_d::Zero(2, 2)), B)), otimes::singular_error);
+    p.compute(kron(B, A));
+    CHECK(near(vector_d(kron(B, A) * p.solve(b)), b));
+    const otimes::sum_expr<double> product = otimes::kron_sum(A, B) * otimes::kron_sum(A, B);
+    CHECK(support::text_of([&] { p.compute(product); }).find("preconditioner().set(K)") != std::string::npos);
+    CHECK(support::text_of([&] { otimes::kron_sum_solver<double>{product}; }).find("S.solve(B)") != std::string::npos);
+}
+
 TEST_CASE_TEMPLATE("the nearest Kronecker product", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto B = random<matrix<Scalar>>(3, 2, 1);
     const auto C = random<matrix<Scalar>>(2, 4, 2);

@@ -38,14 +38,13 @@ public:
 
     /// The operator to solve with in place of the one given to the solver. @throws shape_error, singular_error, unsupported_error
     KronPreconditioner& set(const kron_expr<Scalar>& k) {
-        fixed_ = true;
-        kron_ = std::make_shared<const kron_lu<Scalar>>(k);
-        sum_.reset();
+        factorise(k);
+        fixed_ = true;  // behind what may throw
         return *this;
     }
     KronPreconditioner& set(const sum_expr<Scalar>& s) {
-        fixed_ = true;
         factorise(s);
+        fixed_ = true;
         return *this;
     }
 
@@ -58,19 +57,22 @@ public:
     }
     template <class Operator>
     KronPreconditioner& factorize(const Operator& op) {
-        if (!fixed_) {
-            if constexpr (std::is_same_v<Operator, kron_expr<Scalar>>) {
-                set(op);
-            } else if constexpr (std::is_same_v<Operator, sum_expr<Scalar>>) {
-                factorise(op);
-            } else {
-                throw unsupported_error(
-                    "otimes: KronPreconditioner: the operator is not a sum of Kronecker products; say by "
-                    "preconditioner().set(K) which one to solve with.");
-            }
-            fixed_ = false;
+        if (fixed_) {
+            return *this;
         }
-        return *this;
+        if constexpr (std::is_same_v<Operator, kron_expr<Scalar>>) {
+            factorise(op);
+            return *this;
+        } else if constexpr (std::is_same_v<Operator, sum_expr<Scalar>>) {
+            try {
+                factorise(op);
+                return *this;
+            } catch (const unsupported_error&) {  // which advises to take what this is
+            }
+        }
+        throw unsupported_error(
+            "otimes: KronPreconditioner: the operator is not a Kronecker product or a sum of them that is diagonalised "
+            "factor by factor; say by preconditioner().set(K) which one to solve with.");
     }
     template <class Operator>
     KronPreconditioner& compute(const Operator& op) {
@@ -95,11 +97,15 @@ public:
     [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
 
 private:
+    void factorise(const kron_expr<Scalar>& k) {
+        kron_ = std::make_shared<const kron_lu<Scalar>>(k);
+        sum_.reset();
+    }
     void factorise(const sum_expr<Scalar>& s) {
         kron_.reset();
         sum_.reset();
         if (s.is_kron()) {
-            kron_ = std::make_shared<const kron_lu<Scalar>>(s.as_kron());
+            factorise(s.as_kron());
             return;
         }
         operator_tree<Scalar> tree = s.tree();

@@ -453,6 +453,11 @@ private:
     };
 
     void collect(const operator_tree<Scalar>& tree) {
+        if (tree.kind == tree_kind::product) {
+            throw unsupported_error("otimes: solve with " + tree.name() +
+                                    ": kron_sum_solver takes sums. S.solve(B) solves with the parts of a product one "
+                                    "after the other.");
+        }
         std::vector<const kron_node<Scalar>*> krons;
         if (tree.kind == tree_kind::kron) {
             krons.push_back(&tree.kron);

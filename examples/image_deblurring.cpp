@@ -163,6 +163,10 @@ int run(const std::string& path) {
 
 /// Usage: image_deblurring [file.png]
 int main(int argc, char** argv) {
+    if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+        std::fprintf(stderr, "usage: image_deblurring [file.png]\n");
+        return 2;
+    }
     try {
         return run(argc > 1 ? argv[1] : "image_deblurring.png");
     } catch (const std::exception& e) {

@@ -63,7 +63,7 @@ double ghz() {
     }
     Eigen::VectorXd expected = Eigen::VectorXd::Zero(psi.size());
     expected(0) = expected(psi.size() - 1) = 0.5;
-    return (psi.cwiseAbs2() - expected).cwiseAbs().maxCoeff();
+    return (psi.cwiseAbs2() - expected).cwiseAbs().maxCoeff<Eigen::PropagateNaN>();
 }
 
 /// Largest deviation of the marked entry's probability, over the rounds, from the formula; and the norm's from 1.
@@ -81,7 +81,10 @@ double grover() {
         psi(0) = -psi(0);
         psi = all_hadamard * psi;
         const double expected = std::pow(std::sin(static_cast<double>(2 * k + 1) * angle), 2);
-        worst = std::max({worst, std::abs(std::norm(psi(marked)) - expected), std::abs(psi.norm() - 1.0)});
+        for (const double deviation : {std::norm(psi(marked)) - expected, psi.norm() - 1.0}) {
+            const double size = std::abs(deviation);
+            worst = std::isnan(size) || size > worst ? size : worst;  // NaN is the worst, and stays
+        }
     }
     std::printf("Grover, %td qubits: entry %td of %td found with probability %.6f after %td rounds\n", search_qubits,
                 marked, psi.size(), std::norm(psi(marked)), rounds);

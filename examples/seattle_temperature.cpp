@@ -169,7 +169,7 @@ double difference_from_dense(const field& standardised, Index days) {
     const VectorXd dense = k(Eigen::seqN(0, k.rows()), known) * weights;
     std::printf("sub-grid of %td days, %td known cells: residual %.1e with Kronecker products, %.1e dense\n", days,
                 y.size(), lazy.residual, (y - a * weights).norm() / y.norm());
-    return (lazy.cells - dense).cwiseAbs().maxCoeff();
+    return (lazy.cells - dense).cwiseAbs().maxCoeff<Eigen::PropagateNaN>();
 }
 
 // ---- Image ----------------------------------------------------------------------------------------------------------
@@ -278,6 +278,10 @@ int run(const std::string& picture_path) {
 
 /// Usage: seattle_temperature [file.png]
 int main(int argc, char** argv) {
+    if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+        std::fprintf(stderr, "usage: seattle_temperature [file.png]\n");
+        return 2;
+    }
     try {
         return run(argc > 1 ? argv[1] : "seattle_temperature.png");
     } catch (const std::exception& e) {

@@ -90,17 +90,17 @@ public:
         : host_transport(where), deadline_(deadline), shared_(std::make_unique<collective_memory>()) {
         require_whole();
         mpi_library::instance();
+        int rank = 0;
+        int size = 1;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        rank_ = rank;
+        size_ = size;
         // A communicator of our own: no message meets one of the program's.
         check(MPI_Comm_idup(MPI_COMM_WORLD, &shared_->ranks, &shared_->request), "MPI_Comm_idup");
         wait({&shared_->request, 1}, "other ranks to join");
         ranks_ = shared_->ranks;
         MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
-        int rank = 0;
-        int size = 1;
-        MPI_Comm_rank(ranks_, &rank);
-        MPI_Comm_size(ranks_, &size);
-        rank_ = rank;
-        size_ = size;
     }
     ~mpi_transport() override {
         if (!finalized() && reason_.empty()) {

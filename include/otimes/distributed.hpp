@@ -610,7 +610,7 @@ public:
         ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
         ranks_.over().synchronize();
     }
-    /// The whole matrix on rank `root`; 0 x 0 elsewhere. Collective.
+    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective.
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host gather(std::int32_t root = 0) const {
         distribution all;
@@ -620,9 +620,10 @@ public:
         std::vector<Scalar> staged;
         detail::or_refuse(ranks_, [&] {  // all memory before anything is sent
             whole.take(rows_, cols_, all);
-            const bool here = whole.holds_all();
-            host = Host(here ? rows_ : 0, here ? cols_ : 0);
-            staged.resize(static_cast<std::size_t>(here ? rows_ * cols_ : 0));
+            if (whole.holds_all()) {
+                host = Host(rows_, cols_);
+                staged.resize(static_cast<std::size_t>(rows_ * cols_));
+            }
         });
         ranks_.move(layout_, sources(), all, whole.targets(), rows_, cols_, sizeof(Scalar));
         if (!staged.empty()) {

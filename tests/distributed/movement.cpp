@@ -59,6 +59,10 @@ TEST_CASE("fill, redistribute, scatter, gather") {
                 const matrix here = d.gather(n / 2);
                 const bool holds = ranks.rank() <= n / 2 && n / 2 < ranks.rank() + ranks.local_count();
                 CHECK(here.rows() == (holds ? rows : 0));
+                if (rows == 1) {  // where nothing is held too: a vector cannot be 0 x 0
+                    CHECK(d.gather<Eigen::RowVectorXd>(n / 2).size() == (holds ? cols : 0));
+                    CHECK((d.to_host<Eigen::RowVectorXd>().array() == want.array()).all());
+                }
                 CHECK((!holds || (here.array() == want.array()).all()));
                 const DistributedMatrix<double> copy(d);
                 CHECK(otimes::dot(d, copy) == doctest::Approx(want.squaredNorm()));

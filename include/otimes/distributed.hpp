@@ -283,23 +283,15 @@ public:
     explicit distributed_product(const DistributedMatrix<Scalar>& x) : x_(&x) {}
     template <class Kron>
     void multiply_right(const Kron& k) {
-        if (right_.there) {
-            throw unsupported_error(
-                "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply "
-                "the "
-                "krons first, dX * (K1 * K2).");
-        }
-        multiply(right_, k, "dX * K");
+        multiply(right_, k, "dX * K",
+                 "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply "
+                 "the factors first, dX * kron(A * C, B * D).");
     }
     template <class Kron>
     void multiply_left(const Kron& k) {
-        if (left_.there) {
-            throw unsupported_error(
-                "otimes: K1 * (K2 * dX) with a DistributedMatrix: evaluate the first product, dY = K2 * dX, or "
-                "multiply the "
-                "krons first, (K1 * K2) * dX.");
-        }
-        multiply(left_, k, "K * dX");
+        multiply(left_, k, "K * dX",
+                 "otimes: K1 * (K2 * dX) with a DistributedMatrix: evaluate the first product, dY = K2 * dX, or "
+                 "multiply the factors first, kron(A * C, B * D) * dX.");
     }
     void scale(const Scalar& amount) { alpha_ = alpha_ * amount; }
 
@@ -446,9 +438,11 @@ private:
         return p;
     }
     template <class Kron>
-    void multiply(side& s, const Kron& k, const char* what) {
-        s.there = true;
+    void multiply(side& s, const Kron& k, const char* what, const char* why_not_twice) {
         try {
+            if (std::exchange(s.there, true)) {
+                throw unsupported_error(why_not_twice);
+            }
             append(s, k, what);
         } catch (...) {
             failure_ = failure_ != nullptr ? failure_ : std::current_exception();

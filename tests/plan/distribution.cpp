@@ -448,6 +448,36 @@ TEST_CASE("a thousand ranks are planned as quickly as four") {
     CHECK(plan.predicted_seconds > 0);
 }
 
+TEST_CASE("an exchange pays the network for what leaves a host") {
+    const otimes::interconnect net{.bytes_per_second = 3e11, .network_bytes_per_second = 5e10, .ranks_per_host = 8};
+    const extents modes(3, 16);
+    const auto seconds = [&](std::int32_t row_parts, std::int32_t col_parts, std::int32_t hosts_of) {
+        otimes::distributed_problem p = power(4 * row_parts, 16, 16, 3, row_parts * col_parts);
+        p.operand = otimes::cut_mode(row_parts, col_parts, modes, 0);
+        p.result_is_fixed = true;
+        p.result = otimes::cut_mode(row_parts, col_parts, modes, 1);
+        otimes::interconnect of = net;
+        of.ranks_per_host = hosts_of;
+        return otimes::make_distributed_plan(p, otimes::gpu_machine(otimes::h200(), 8), of, false).predicted_seconds;
+    };
+    // Ranks that share rows share a host: as many hosts as one likes.
+    CHECK(seconds(1, 8, 8) == seconds(16, 8, 8));
+    CHECK(seconds(16, 8, 8) == seconds(16, 8, 0));
+    CHECK(seconds(1, 16, 8) == seconds(4, 16, 8));
+    CHECK(seconds(1, 16, 8) > seconds(1, 16, 16));
+    const auto shares = [&](const distribution& from, const distribution& to, std::int32_t ranks) {
+        const otimes::planning::outside_shares s = otimes::planning::shares_outside(net, from, to, ranks);
+        return std::pair(s.least, s.most);
+    };
+    const distribution twelve = otimes::cut_columns(12);
+    CHECK(shares(twelve, twelve, 12) == std::pair(4.0 / 11, 8.0 / 11));
+    distribution four = otimes::cut_columns(4);  // two of them on each of two hosts
+    four.first_rank = 6;
+    CHECK(shares(four, four, 16) == std::pair(2.0 / 3, 2.0 / 3));
+    CHECK(shares(otimes::cut_rows(16), otimes::cut_columns(16), 16) == std::pair(8.0 / 15, 8.0 / 15));
+    CHECK(shares(otimes::cut_rows(5), otimes::cut_columns(5), 5) == std::pair(0.0, 0.0));
+}
+
 TEST_CASE("distributed plans as text") {
     otimes::distributed_problem p = power(3, 4, 5, 3, 3);
     p.factors[1].identity = true;

@@ -46,17 +46,43 @@ OTIMES_COLD inline distribution_rates rates_of(const machine& where, const distr
     return r;
 }
 
+/// Least and most share of what a rank sends that leaves its host. Where the grid stays, a rank sends to those with its rows alone; else it
+/// is taken to send to all.
+struct outside_shares {
+    double least = 0;
+    double most = 0;
+};
+OTIMES_COLD inline outside_shares shares_outside(const interconnect& net, const distribution& from,
+                                                 const distribution& to, std::int32_t ranks) {
+    if (net.network_bytes_per_second <= 0 || net.ranks_per_host <= 0) {
+        return {};
+    }
+    const bool same_grid =
+        from.row_parts == to.row_parts && from.col_parts == to.col_parts && from.first_rank == to.first_rank;
+    const std::int32_t peers = same_grid ? from.col_parts : ranks;  // with the rank itself
+    const std::int32_t begin = same_grid ? from.first_rank : 0;
+    const std::int32_t end = same_grid ? begin + from.parts() : ranks;
+    outside_shares shares{1, 0};
+    for (std::int32_t rank = begin; rank < end; ++rank) {
+        const std::int32_t first = rank - (rank - begin) % peers;
+        const std::int32_t host = rank - rank % net.ranks_per_host;
+        const std::int32_t inside = (std::min)(first + peers, host + net.ranks_per_host) - (std::max)(first, host);
+        const double share = static_cast<double>(peers - inside) / static_cast<double>((std::max)(1, peers - 1));
+        shares = {(std::min)(shares.least, share), (std::max)(shares.most, share)};
+    }
+    return shares;
+}
+
 OTIMES_COLD inline double exchange_seconds(const interconnect& net, const moved_elements& moved, std::int64_t bytes,
-                                           std::int32_t ranks) {
+                                           const distribution& from, const distribution& to, std::int32_t ranks) {
     const auto most = static_cast<double>((std::max)(moved.most_sent, moved.most_received) * bytes);
     if (most == 0) {
         return 0;
     }
-    double seconds = most / net.bytes_per_second;
-    if (net.network_bytes_per_second > 0 && net.ranks_per_host > 0 && ranks > net.ranks_per_host) {
-        const double outside =
-            static_cast<double>(ranks - net.ranks_per_host) / static_cast<double>((std::max)(1, ranks - 1));
-        seconds = (std::max)(seconds * (1 - outside), most * outside / net.network_bytes_per_second);
+    const outside_shares outside = shares_outside(net, from, to, ranks);
+    double seconds = most * (1 - outside.least) / net.bytes_per_second;
+    if (outside.most > 0) {
+        seconds = (std::max)(seconds, most * outside.most / net.network_bytes_per_second);
     }
     return seconds + net.exchange_seconds;
 }

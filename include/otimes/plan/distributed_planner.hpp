@@ -86,7 +86,8 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
             stage.to = chosen.layouts[i].with(extents);
             stage.moved = count_moved(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks);
             if (!same_blocks(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks)) {
-                stage.predicted_seconds = exchange_seconds(net, stage.moved, bytes, problem.ranks);
+                stage.predicted_seconds =
+                    exchange_seconds(net, stage.moved, bytes, stage.from, stage.to, problem.ranks);
                 result.bytes_on_wire += stage.moved.total * bytes;
                 result.most_bytes_sent += stage.moved.most_sent * bytes;
                 result.stages.push_back(std::move(stage));

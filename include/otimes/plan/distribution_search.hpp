@@ -225,7 +225,7 @@ private:
                 const moved_elements moved = count_moved(from, to, problem_.rows, product_of(extents), problem_.ranks);
                 c.total_moved += moved.total;
                 ++c.exchanges;
-                c.seconds += exchange_seconds(net_, moved, bytes, problem_.ranks);
+                c.seconds += exchange_seconds(net_, moved, bytes, from, to, problem_.ranks);
             }
             if (!c.factors[i].empty()) {
                 c.seconds += local_seconds(c.layouts[i].with(extents), c.factors[i], extents);

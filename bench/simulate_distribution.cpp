@@ -3,10 +3,10 @@
 // and costs the multi-GPU problems of the literature (FastKron, Figure 11) for
 // 1 to 1024 GPUs, eight to a host over NVLink and a network between hosts.
 //
-//   simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]]      defaults:
-//   50 (one 400 Gbit/s port per GPU), standard output simulate_distribution
-//   --measured bench/results/h200_distributed.csv      predictions beside what
-//   bench/distributed measured
+//   simulate_distribution [NETWORK_GB_PER_SECOND [OUTPUT.csv]]
+//       defaults: 50 (one 400 Gbit/s port per GPU), standard output
+//   simulate_distribution --measured bench/results/h200_distributed.csv
+//       predictions beside what bench/distributed measured
 //
 // Columns: problem, split, gpus, rows, ms, ms_local, gib_wire,
 // gib_wire_algorithm_2, mib_sent_most, efficiency, stages. `rows`: M grows with
@@ -230,8 +230,10 @@ int main(int argc, char** argv) {
             alone = alone > 0 ? alone : seconds;
         }
     }
-    if (s.out != stdout) {
-        std::fclose(s.out);
+    const bool whole = std::ferror(s.out) == 0;
+    if (std::fclose(s.out) != 0 || !whole) {
+        std::fprintf(stderr, "not everything could be written\n");
+        return 1;
     }
     return 0;
 }

@@ -38,9 +38,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <locale>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -265,6 +265,11 @@ std::string in_words(const std::string& asked) {
     return asked.find(separator) == std::string::npos ? asked : "a product";
 }
 
+/// What rank 0 was asked for, beside a rank that was asked for `mine`.
+std::string compared_with_root(const std::string& mine, const std::string& of_root) {
+    return of_root == mine ? "rank 0 the same, another not" : "rank 0: " + in_words(of_root);
+}
+
 /// How two requests of which this rank's is a product differ.
 std::string difference_of(std::int32_t rank, const std::vector<distributed_problem>& mine, const std::string& asked,
                           const std::string& of_root) {
@@ -531,10 +536,9 @@ void communicator::agree(const std::string& what) const {
     }
     bool lacks = false;
     if (const std::optional<std::string> of_root = another_request(t, what, lacks)) {
-        throw unsupported_error(
-            "otimes: the ranks make different calls: rank " + std::to_string(rank()) + ": " + what + "; " +
-            (*of_root == what ? std::string("rank 0 the same, another not") : "rank 0: " + in_words(*of_root)) +
-            ". All ranks must make the same calls in the same order.");
+        throw unsupported_error("otimes: the ranks make different calls: rank " + std::to_string(rank()) + ": " + what +
+                                "; " + compared_with_root(what, *of_root) +
+                                ". All ranks must make the same calls in the same order.");
     }
 }
 
@@ -948,7 +952,7 @@ void communicator::move(const distribution& from, std::span<const void* const> s
         bool lacks = false;
         if (const std::optional<std::string> of_root = another_request(over(), asked, lacks)) {
             throw unsupported_error("otimes: the ranks were asked to move different matrices: rank " +
-                                    std::to_string(rank()) + ": " + asked + "; rank 0: " + in_words(*of_root) +
+                                    std::to_string(rank()) + ": " + asked + "; " + compared_with_root(asked, *of_root) +
                                     ". All ranks must make the same calls.");
         }
     }

@@ -130,7 +130,8 @@ OTIMES_COLD inline std::string describe_difference(const distributed_problem& mi
         return differs("the scalar is", std::string(to_string(mine.type)), std::string(to_string(other.type)));
     }
     if (mine.rows != other.rows) {
-        return differs("X has rows:", std::to_string(mine.rows), std::to_string(other.rows));
+        return differs("X has rows (where K * X is asked for, all of X is one):", std::to_string(mine.rows),
+                       std::to_string(other.rows));
     }
     if (mine.factors.size() != other.factors.size()) {
         return differs("factors:", std::to_string(mine.factors.size()), std::to_string(other.factors.size()));

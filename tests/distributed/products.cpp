@@ -318,6 +318,12 @@ TEST_CASE("a workspace limit bounds what a column cut takes beside X and Y, from
         REQUIRE(least > 0);
         REQUIRE(least < most);
         CHECK_THROWS_AS(run(least - 1), otimes::budget_error);
+        try {
+            run(std::numeric_limits<std::int64_t>::min());
+            FAIL("as no workspace");
+        } catch (const otimes::budget_error& refused) {
+            CHECK(refused.least_bytes() == least);
+        }
         CHECK(run(least).second == (7 + row_parts - 1) / row_parts);  // row by row
         std::int64_t slabs = 7;
         for (std::int64_t limit = least; limit < most; limit += 64 + (most - least) / 40) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <otimes/plan/distributed_plan.hpp>
 #include <otimes/program/cold.hpp>
@@ -40,6 +41,11 @@ struct held_between {
         unpacked = (std::max)(unpacked, other.unpacked);
     }
 };
+
+/// What a limit leaves beside `held` bytes; no limit leaves no limit, one below 0 nothing.
+[[nodiscard]] constexpr std::int64_t left_of(std::int64_t limit, std::int64_t held) noexcept {
+    return limit == (std::numeric_limits<std::int64_t>::max)() ? limit : limit > held ? limit - held : std::int64_t{0};
+}
 
 OTIMES_COLD inline held_between held_by(const distributed_plan& p, const interconnect& net) {
     const auto bytes = static_cast<std::int64_t>(element_bytes(p.source.type));

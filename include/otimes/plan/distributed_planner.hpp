@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,9 +137,7 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     held.join(held_by(result, net));
     options wishes = problem.wishes;
     wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
-    if (wishes.workspace_limit_bytes != (std::numeric_limits<std::int64_t>::max)()) {
-        wishes.workspace_limit_bytes = (std::max)(wishes.workspace_limit_bytes - held.total(), std::int64_t{0});
-    }
+    wishes.workspace_limit_bytes = left_of(wishes.workspace_limit_bytes, held.total());
     std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
     std::int64_t steps_take = 0;
     const auto planned = [&](distributed_stage& stage, const program& source) {
@@ -426,7 +423,6 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
 OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
                                                           std::int64_t copied_bytes, const machine& where,
                                                           const interconnect& net) {
-    constexpr std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
     const std::int64_t limit = problems.front().wishes.workspace_limit_bytes;
     distributed_plan result;
     result.source = problems.front();
@@ -457,7 +453,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     };
     // As if each were alone; where that is too much for all of them, with the least that each does with.
     std::vector<std::int64_t> least;
-    const std::int64_t left = limit == unlimited ? unlimited : (std::max)(limit - copied_bytes, std::int64_t{0});
+    const std::int64_t left = planning::left_of(limit, copied_bytes);
     if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || together(least) > limit) {
         static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0), least));
         const std::vector<std::int64_t> limits = least;

@@ -461,6 +461,10 @@ void communicator_state::start_exchange(const distribution& from, const distribu
 
 communicator::communicator(std::unique_ptr<transport> over, const communicator_options& how)
     : state_(std::make_shared<communicator_state>()) {
+    if (over == nullptr) {
+        throw unsupported_error(
+            "otimes: a communicator was made without a transport. Give it one, or use otimes::make_communicator().");
+    }
     state_->how = how;
     state_->links = links_of(*over, how);
     state_->arenas.resize(static_cast<std::size_t>(over->local_count()));

@@ -72,7 +72,7 @@ class communicator {
 public:
     /// No ranks; what a default-constructed matrix has.
     communicator() = default;
-    /// Ranks over a transport of your own. Collective.
+    /// Ranks over a transport of your own. Collective. @throws unsupported_error no transport
     communicator(std::unique_ptr<transport> over, const communicator_options& how);
 
     /// Number of ranks.

@@ -69,6 +69,8 @@ TEST_CASE("extents of zero, in and behind every mode") {
 }
 
 TEST_CASE("matrices that have no shape yet, or no ranks") {
+    CHECK(has(thrown([] { const otimes::communicator none(nullptr, {}); }),
+              "unsupported: otimes: a communicator was made without a transport"));
     for (const otimes::communicator& ranks : everyone()) {
         CAPTURE(ranks.name());
         const std::int32_t n = ranks.size();

@@ -179,15 +179,21 @@ TEST_CASE("what a capture of any mode evaluates first is loaded beside it" * nee
         const auto factors = random_factors<double>(s);
         const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(s.rows, s.inputs(), 1);
         const DeviceMatrix<double, 1> A(factors[0], e), B(factors[1], e), dX(X, e);
-        DeviceMatrix<double, 1> dY(s.rows, s.outputs(), e), host_side(X.rows(), X.cols(), other);
+        DeviceMatrix<double, 1> dY(s.rows, s.outputs(), e), host_side(X.rows(), X.cols(), other), larger(e);
         poison(dY);
+        const DeviceMatrix<double, 1> C(Eigen::MatrixXd(Eigen::MatrixXd::Random(s.inputs(), 40)), e);
+        larger = dX * kron(C);  // the executor has its memory; the kernels of the other product are not there yet
         e.synchronize();
-        REQUIRE(cuda.begin_capture(e.stream(), mode) == 0);
-        dY = dX * kron(A, B);
-        // Another thread's executor may take pinned memory meanwhile.
-        std::thread([&] { host_side = X; }).join();
         void* graph = nullptr;
         void* executable = nullptr;
+        REQUIRE(cuda.begin_capture(e.stream(), mode) == 0);
+        try {
+            dY = dX * kron(A, B);
+            // Another thread's executor may take pinned memory meanwhile.
+            std::thread([&] { host_side = X; }).join();
+        } catch (const otimes::device_error& refused) {
+            FAIL_CHECK(refused.what());
+        }
         REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
         REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
         REQUIRE(cuda.graph_launch(executable, e.stream()) == 0);

@@ -173,8 +173,8 @@ TEST_CASE(
     changed(stored, [](plan& p) { p.tensor_modes.clear(); });
     changed(stored, [](plan& p) { p.tensor_modes.front().stride += 1; });
     changed(stored, [](plan& p) {
-        for (otimes::mode& m : p.tensor_modes) {
-            m.stride *= 2;
+        for (otimes::mode& each : p.tensor_modes) {
+            each.stride *= 2;
         }
     });
     // GPU: what is an index

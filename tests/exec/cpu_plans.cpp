@@ -731,6 +731,26 @@ TEST_CASE_TEMPLATE("cpu: few rows of a long factor", Scalar, float, double, std:
     }
 }
 
+// A map of stride 0 shows one row P times: it lies in memory, and is not what the kernels take for packed.
+TEST_CASE("cpu: few rows of a long factor whose rows are one") {
+    std::mt19937 bits(79);
+    for (const std::int64_t rows : {1, 3, 20}) {
+        chain_spec spec;
+        spec.type = dtype::f64;
+        spec.modes = {free_mode(rows), factor(40, 64)};
+        spec.order_in = spec.order_out = {0, 1};
+        fixture<double> f(spec, bits);
+        for (const otimes::tensor& t : f.source.tensors) {
+            if (t.role == otimes::tensor_role::factor) {
+                f.source.modes[static_cast<std::size_t>(t.first_mode + t.mode_count - 2)].stride = 0;
+            }
+        }
+        otimes::reference_run<double>(f.source, f.bound);
+        f.expected.assign(f.result().data(), f.result().data() + f.result().size());
+        f.check(otimes::make_plan(f.source, otimes::host_machine()));
+    }
+}
+
 // The parts of a long fibre are one sum in ascending order, also where its rows are brought together and the run ends within a register.
 TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, double) {
     using namespace otimes::cpu_detail;

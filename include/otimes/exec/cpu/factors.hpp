@@ -299,6 +299,9 @@ factor_place<Real> unpacked_factor(const program& source, const bindings& b, con
     if (v.q_stride != 1 || v.identity || v.conjugate || v.complex_data != (Components == 2)) {
         return {nullptr, 0};
     }
+    if (v.p_stride == 0) {  // one row for all p, which a place would call packed
+        return {nullptr, 0};
+    }
     if (one_block && v.p_stride == q_extent) {
         return {static_cast<const Real*>(v.data), 0};
     }

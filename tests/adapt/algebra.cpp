@@ -834,7 +834,8 @@ TEST_CASE("errors of the algebra") {
                     otimes::unsupported_error);
     const vector_d e = (vector_d(2) << 1, 0.5).finished(), f = (vector_d(2) << 3e-17, 1).finished();
     CHECK(message_of([&] {
-              (void)(kron(e.asDiagonal(), f.asDiagonal()) + 0 * otimes::identity()).solve(vector_d(vector_d::Ones(4)));
+              (void)(kron(matrix_d(e.asDiagonal()), f.asDiagonal()) + 0 * otimes::identity())
+                  .solve(vector_d(vector_d::Ones(4)));
           }) ==
           "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues reach "
           "from 1.5e-17 to 1 in magnitude).");

@@ -90,7 +90,8 @@ void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t co
 /// vanish where those of all do not.
 template <class Scalar>
 dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, const Scalar& scale = Scalar(1)) {
-    vectors.push_back(dense_vector<Scalar>::Constant(1, scale));
+    vectors.insert(vectors.begin(),
+                   dense_vector<Scalar>::Constant(1, scale));  // first: behind, it would take the whole once more
     int left = 0;
     std::vector<int> exponents;
     for (const dense_vector<Scalar>& v : vectors) {

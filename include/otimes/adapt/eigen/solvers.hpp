@@ -278,7 +278,7 @@ public:
             return solve_through_host(on_host, host_matrix(), b);
         }
         const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
-        const auto complex_reciprocals = [this] { return complex_reciprocals_; };
+        const auto complex_reciprocals = [this] { return values_.unaryExpr(&reciprocal).eval(); };
         if constexpr (detail::is_complex_scalar<scalar>) {
             return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
                          : apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b);
@@ -309,7 +309,9 @@ private:
     [[nodiscard]] Right by_eigenvectors(const Right& b) const {
         using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Right::ColsAtCompileTime>;
         complex_type half = complex_left_ * complex_type(b.template cast<Complex>());
-        half.array().colwise() *= complex_reciprocals_.array();
+        for (Eigen::Index j = 0; j < half.cols(); ++j) {
+            half.col(j).array() *= values_.unaryExpr(&reciprocal).array();
+        }
         const complex_type x = complex_right_ * half;
         return real_part_of<To, Right>(x);
     }
@@ -627,11 +629,13 @@ private:
         const RealScalar most = values_.size() == 0 ? RealScalar(0) : values_.cwiseAbs().maxCoeff();
         const bool diagonals =
             std::all_of(choices.begin(), choices.end(), [](const choice& c) { return c.count == 0 || c.is_diagonal; });
-        const eigen::dense_vector<RealScalar> sizes =
-            diagonals ? eigenvalues_of<Value>(choices, values, true).real().eval()
-                      : eigen::dense_vector<RealScalar>::Constant(values_.size(), most);
+        eigen::dense_vector<RealScalar> sizes;  // of each, where that is not the largest
+        if (diagonals) {
+            sizes = eigenvalues_of<Value>(choices, values, true).real();
+        }
         for (Eigen::Index i = 0; i < values_.size(); ++i) {
-            if (!(std::abs(values_(i)) > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * sizes(i))) {
+            const RealScalar size = diagonals ? sizes(i) : most;
+            if (!(std::abs(values_(i)) > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * size)) {
                 throw_singular(values_.cwiseAbs().minCoeff(), most);
             }
         }
@@ -640,10 +644,10 @@ private:
     void take_reciprocals() {
         if (real_) {
             reciprocals_ = values_.real().cwiseInverse();
-        } else {  // one by one: Eigen's quotients of complex numbers square them
-            complex_reciprocals_ = values_.unaryExpr([](const Complex& d) { return Complex(1) / d; });
         }
     }
+    /// Alone: Eigen's quotients of complex numbers square them.
+    static Complex reciprocal(const Complex& d) { return Complex(1) / d; }
     [[noreturn]] static void throw_singular(RealScalar least, RealScalar most) {
         throw singular_error(
             "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues "
@@ -847,8 +851,7 @@ private:
     kron_expr<Complex> complex_left_;
     kron_expr<Complex> complex_right_;
     eigen::dense_vector<Complex> values_;
-    eigen::dense_vector<RealScalar> reciprocals_;       ///< of values_, where they are real
-    eigen::dense_vector<Complex> complex_reciprocals_;  ///< else
+    eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
     device_copies kept_;
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;

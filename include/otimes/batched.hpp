@@ -434,7 +434,7 @@ public:
     }
     operator std::vector<DenseMatrix>() const { return eval(); }
 
-    /// destination (+)= scale * value, item by item. @throws shape_error, alias_error
+    /// destination (+)= scale * value, item by item. @throws shape_error (also an item at a null pointer), alias_error
     void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add) const {
         const detail::item_operand<Scalar>& y = destination.items();
         if (y.count != count_ || (count_ != 0 && (y.rows != rows() || y.cols != cols()))) {
@@ -442,11 +442,20 @@ public:
                               detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) +
                               " of " + detail::shape_text(rows(), cols()) + ". A batch is not resized.");
         }
+        if (const std::int64_t item = detail::null_item(y); item >= 0) {
+            detail::throw_null_item("Y", item);
+        }
         if (detail::items_meet(y)) {
             detail::throw_batch_alias("another one");
         }
         const auto refuse = [&](const batch_leaf<Scalar>& operand, const auto& name) {
-            if (!operand.is_owned() && !operand.is_identity() && detail::items_meet(operand.now(), y)) {
+            if (operand.is_owned() || operand.is_identity()) {
+                return;
+            }
+            if (const std::int64_t item = detail::null_item(operand.now()); item >= 0) {
+                detail::throw_null_item(name(), item);
+            }
+            if (detail::items_meet(operand.now(), y)) {
                 detail::throw_batch_alias(name());
             }
         };

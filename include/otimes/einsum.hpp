@@ -184,6 +184,18 @@ consteval subscripts parse_subscripts(const subscript_text<Length>& given) {
     throw shape_error("otimes: einsum<\"" + std::string(text) + "\">: the destination is " + given +
                       ", but the result is " + wanted + ". A view is not resized.");
 }
+/// Elements in host memory without an address; those of a device are found where they are launched.
+template <class View>
+bool is_null(const View& v) {
+    bool some = v.home() == nullptr && v.data() == nullptr;
+    for (const std::int64_t extent : v.extents()) {
+        some = some && extent > 0;
+    }
+    return some;
+}
+[[noreturn]] OTIMES_COLD inline void throw_null_view(const char* text, const char* which) {
+    throw shape_error("otimes: einsum<\"" + std::string(text) + "\">: " + which + " is at a null pointer.");
+}
 [[noreturn]] OTIMES_COLD inline void throw_contraction_alias(const char* text, const char* with) {
     throw alias_error("otimes: einsum<\"" + std::string(text) + "\">: the destination shares memory with " + with +
                       ". Evaluate by .eval() first, or give it memory of its own.");
@@ -410,6 +422,11 @@ private:
         if (to.extents() != extents_) {
             detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), order),
                                       detail::extents_text(extents_.data(), order));
+        }
+        if (detail::is_null(to) || detail::is_null(first_) || detail::is_null(second_)) {
+            detail::throw_null_view(Text.text, detail::is_null(to)       ? "the destination"
+                                               : detail::is_null(first_) ? "the first operand"
+                                                                         : "the second operand");
         }
         if (detail::bytes_meet(to, first_)) {
             detail::throw_contraction_alias(Text.text, "the first operand");

@@ -207,6 +207,17 @@ TEST_CASE("batched: what is refused, before anything is written") {
           }).find("shares memory with another one") != std::string::npos);
     CHECK(alias([&] { batched(y, 2, 4, 3, 0) = batched(X) * kron(batched(A)); }).find("another one") !=
           std::string::npos);
+    std::vector<const double*> gone{X[0].data(), X[1].data(), nullptr};
+    const auto holed = batched(std::span<const double* const>(gone), 2, 4);
+    CHECK(shape([&] { batched(Y) = holed * kron(batched(A)); }) ==
+          "otimes: batched: item 2 of X is at a null pointer.");
+    gone = {A[0].data(), nullptr, A[2].data()};
+    CHECK(shape([&] { batched(Y) = batched(X) * kron(batched(std::span<const double* const>(gone), 4, 4)); }) ==
+          "otimes: batched: item 1 of factor 1 is at a null pointer.");
+    CHECK(shape([&] { batched(static_cast<double*>(nullptr), 2, 4, 3) = batched(X) * kron(batched(A)); }) ==
+          "otimes: batched: item 0 of Y is at a null pointer.");
+    CHECK_NOTHROW(batched(static_cast<double*>(nullptr), 2, 4, 0) =
+                      batched(static_cast<const double*>(nullptr), 2, 4, 0) * kron(A[0]));
     auto odd = X;
     odd[2].resize(4, 2);
     CHECK(shape([&] { static_cast<void>(batched(odd)); }) ==

@@ -313,6 +313,13 @@ TEST_CASE("einsum: what is refused") {
     CHECK(alias([&] {
               strided_view<double, 3>(c.data(), {3, 3, 2}, {1, 2, 9}) = einsum<"mk,knp->mnp">(A, B);
           }).find("with itself: two indices may mean one element") != std::string::npos);
+    const auto nowhere = strided_view<double, 3>::by_columns(nullptr, {4, 3, 2});
+    CHECK(shape([&] {
+              strided_view<double, 3>::by_columns(c.data(), {3, 3, 2}) = einsum<"mk,knp->mnp">(A, nowhere);
+          }) == "otimes: einsum<\"mk,knp->mnp\">: the second operand is at a null pointer.");
+    CHECK(shape([&] {
+              strided_view<double, 3>::by_columns(nullptr, {3, 3, 2}) = einsum<"mk,knp->mnp">(A, B);
+          }) == "otimes: einsum<\"mk,knp->mnp\">: the destination is at a null pointer.");
     CHECK(shape([&] {
               strided_view<double, 2>(a.data(), {3, -4}, {1, 3});
           }) ==

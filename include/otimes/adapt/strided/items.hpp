@@ -131,6 +131,20 @@ bool items_meet(const item_operand<Written>& written) {
     return false;
 }
 
+/// The first item in host memory that has elements and no address, else -1. Those of a device are found where they are launched.
+template <class Scalar>
+std::int64_t null_item(const item_operand<Scalar>& o) {
+    if (o.home != nullptr || o.reach() == 0) {
+        return -1;
+    }
+    for (std::int64_t i = 0; i < (o.by_pointers() ? o.count : o.count > 0 ? 1 : 0); ++i) {
+        if (o.at(i) == nullptr) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 [[noreturn]] OTIMES_COLD inline void throw_batch_shape(std::int64_t rows, std::int64_t cols, std::int64_t count,
                                                        std::int64_t batch_stride) {
     throw shape_error("otimes: batched: " + std::to_string(count) + " items of " + shape_text(rows, cols) +
@@ -141,6 +155,9 @@ bool items_meet(const item_operand<Written>& written) {
                                                 std::int64_t cols, std::int64_t first_rows, std::int64_t first_cols) {
     throw shape_error("otimes: batched: item " + std::to_string(item) + " is " + shape_text(rows, cols) +
                       ", item 0 is " + shape_text(first_rows, first_cols) + ". " + rule);
+}
+[[noreturn]] OTIMES_COLD inline void throw_null_item(const std::string& name, std::int64_t item) {
+    throw shape_error("otimes: batched: item " + std::to_string(item) + " of " + name + " is at a null pointer.");
 }
 [[noreturn]] OTIMES_COLD inline void throw_counts(const std::string& name, std::int64_t count, std::int64_t other) {
     throw shape_error("otimes: batched: " + name + " has " + std::to_string(count) + " items, another operand " +

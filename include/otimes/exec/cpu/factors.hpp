@@ -320,9 +320,7 @@ void pack_columns(const factor_view& v, const Real* from, std::ptrdiff_t columns
             for (std::ptrdiff_t i = 0; i < whole; i += width) {
                 simd<Real>::store(to + i, simd<Real>::load(from + i));
             }
-            for (std::ptrdiff_t i = whole; i < columns; ++i) {
-                to[i] = from[i];
-            }
+            copy_partial<Real>(to + whole, from + whole, columns - whole);
         }
         return;
     }

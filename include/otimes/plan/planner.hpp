@@ -608,8 +608,7 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         if (chosen == placement::gpu || chosen == placement::gpus) {
             throw unsupported_error(
                 "otimes: a plan for a GPU was asked for, but only the CPU's reference loops know the scalar type of "
-                "the "
-                "operands. Use placement::automatic or placement::cpu.");
+                "the operands. Use placement::automatic or placement::cpu.");
         }
         chosen = placement::cpu;
     }

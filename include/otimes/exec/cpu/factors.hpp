@@ -296,10 +296,8 @@ factor_place<Real> unpacked_factor(const program& source, const bindings& b, con
         return {nullptr, 0};
     }
     const factor_view v = view_factor(source, b, s.factors[0]);
-    if (v.q_stride != 1 || v.identity || v.conjugate || v.complex_data != (Components == 2)) {
-        return {nullptr, 0};
-    }
-    if (v.p_stride == 0) {  // one row for all p, which a place would call packed
+    // A p_stride of 0 is one row for all p, which a place would call packed.
+    if (v.q_stride != 1 || v.p_stride == 0 || v.identity || v.conjugate || v.complex_data != (Components == 2)) {
         return {nullptr, 0};
     }
     if (one_block && v.p_stride == q_extent) {

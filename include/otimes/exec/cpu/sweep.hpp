@@ -129,8 +129,7 @@ struct sweep_job {
     epilogue finish;
     Real alpha_re, alpha_im;
     const Real* factor;
-    std::ptrdiff_t
-        factor_p;  ///< row sweep: from p to p + 1 where the factor is read as it lies in memory; 0: it is packed
+    std::ptrdiff_t factor_p;      ///< row sweep: from p to p + 1 where it is read as it lies; 0: packed
     tile_loop loops[most_loops];  ///< outermost first
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "operand_reach.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <charconv>
 
 namespace otimes::backend {
@@ -25,6 +28,17 @@ const char* name_of(tensor_role role) {
 }
 
 }  // namespace
+
+bool host_reads(const void* address) noexcept {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+        return true;  // nothing is known: as if it were the host's
+    }
+    const bool readable = ::write(ends[1], address, 1) == 1;  // EFAULT where a load would fault
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return readable;
+}
 
 std::string refusal_of(tensor_role role, const void* address, reach found) {
     const std::string what = std::string("otimes: ") + name_of(role) + ", at " + text_of(address) + ", ";

@@ -59,6 +59,10 @@ private:
     std::array<pair, std::size_t{1} << slots_log2> pairs_{};
 };
 
+/// Whether the host itself can read a byte there. What a captured allocation gives is an address that the driver does not know before the
+/// graph runs, in a range that the host cannot read; memory of the host can be read. Cost: four system calls.
+bool host_reads(const void* address) noexcept;
+
 /// Why an operand is refused, and what to do. @pre found != reach::here
 std::string refusal_of(tensor_role role, const void* address, reach found);
 

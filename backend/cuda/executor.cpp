@@ -765,6 +765,9 @@ void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) 
             continue;
         }
         const reach found = device_.reach_of(address);
+        if (found == reach::host_memory && is_captured(stream_) && !host_reads(address)) {
+            continue;  // memory of the graph that is being made, such as a temporary of this expression
+        }
         if (found != reach::here) {
             throw device_error(refusal_of(o.role, address, found));
         }

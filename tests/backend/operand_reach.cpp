@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which pages a thread knows a GPU to reach, and what an operand out of reach is told.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 namespace {
 
 using otimes::tensor_role;
+using otimes::backend::host_reads;
 using otimes::backend::reach;
 using otimes::backend::reached_pages;
 using otimes::backend::refusal_of;
@@ -69,4 +71,14 @@ TEST_CASE("a refusal names the operand, where it is and what to do") {
     CHECK(refusal_of(tensor_role::output, at(1), reach::host_memory).rfind("otimes: Y, at 0x1, is in host memory", 0) ==
           0);
     CHECK(refusal_of(tensor_role::factor, at(1), reach::host_memory).rfind("otimes: a factor, at", 0) == 0);
+}
+
+TEST_CASE("memory of the host is what the host can read") {
+    const int here = 1;
+    CHECK(host_reads(&here));
+    CHECK(!host_reads(at(16)));
+    void* const reserved = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);  // as a driver reserves
+    REQUIRE(reserved != MAP_FAILED);
+    CHECK(!host_reads(reserved));
+    munmap(reserved, 4096);
 }

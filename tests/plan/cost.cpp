@@ -443,4 +443,19 @@ TEST_CASE("no plan is predicted to be faster than its bound, also where the oper
         compare({planner_test::factor(2, 2), planner_test::factor(2, 2)}, rows);
         compare({planner_test::factor(32, 32), planner_test::factor(16, 4)}, rows);
     }
+    // Of few rows the factor is most of the bytes.
+    for (const std::int64_t rows : {1, 2, 7, 18}) {
+        for (const std::int64_t extent : {110, 260, 1000, 2000}) {
+            compare({planner_test::factor(extent, extent)}, rows);
+            compare({planner_test::factor(extent, extent), planner_test::factor(9, 4)}, rows);
+        }
+    }
+}
+
+TEST_CASE("one tile is left to one thread, however much there is to do") {
+    const otimes::machine m = otimes::cpu_machine(otimes::cpu_avx512(), 2);
+    const otimes::plan one = otimes::make_plan(planner_test::rows_program(1, {planner_test::factor(3000, 3000)}), m);
+    CHECK(one.predicted_seconds > 32 * m.cpu.fork_seconds);
+    CHECK(one.threads == 1);
+    CHECK(otimes::make_plan(planner_test::rows_program(200, {planner_test::factor(3000, 3000)}), m).threads == 2);
 }

@@ -488,8 +488,16 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                      efficiency(where.out, moves_out,
                                 contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, pages, vector),
                                 tile_stage_elements(p, p.sweeps.size())));
+    // Each thread reads the factors, once: of few rows that is most of the time. The kernels' efficiency counts it for factors in L2, unless
+    // there is next to nothing else; parts have counted theirs.
+    const level far = level_of(cpu, factor_bytes, 1);
+    const double factor_seconds = parts || far == level::l1 ? 0.0 : factor_bytes / bandwidth(cpu, far, where.threads);
+    if (far > level::l2) {
+        cost.traffic_seconds += factor_seconds;
+    }
     const double slabs_each = std::ceil(where.slab_count / where.threads);
-    cost.seconds = overlapped(cost.compute_seconds * share, cost.traffic_seconds) + cpu.dispatch_seconds * slabs_each;
+    cost.seconds = (std::max)(overlapped(cost.compute_seconds * share, cost.traffic_seconds), factor_seconds) +
+                   cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {
         cost.seconds += 0.25 * cpu.fork_seconds;  // the barrier behind a pass whose tiles are shared
     }

@@ -488,6 +488,8 @@ TEST_CASE("what is not finite is not solved with") {
               "otimes: sylvester(A, B, C): A has an element that is NaN or infinite; such a matrix has no Schur form.");
         CHECK(support::text_of([&] { static_cast<void>(otimes::sylvester(B, A, C.transpose())); }) ==
               "otimes: sylvester(A, B, C): B has an element that is NaN or infinite; such a matrix has no Schur form.");
+        CHECK(support::text_of([&] { static_cast<void>(otimes::lyapunov(A, A)); }) ==
+              "otimes: lyapunov(A, Q): A has an element that is NaN or infinite; such a matrix has no Schur form.");
         CHECK(
             support::text_of([&] { static_cast<void>(otimes::kron_sum(B, A).solve(vector_d::Ones(6).eval())); }) ==
             "otimes: solve with a sum of Kronecker products: factor 2, 3 x 3, has an element that is NaN or infinite; "
@@ -840,6 +842,10 @@ TEST_CASE("errors of the algebra") {
           "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues reach "
           "from 1.5e-17 to 1 in magnitude).");
     CHECK_THROWS_AS((void)otimes::sylvester(A, matrix_d(-A), A), otimes::singular_error);
+    matrix_d turning(2, 2);  // its eigenvalues are i and -i
+    turning << 0, 1, -1, 0;
+    CHECK(support::text_of([&] { static_cast<void>(otimes::lyapunov(turning, turning)); }) ==
+          "otimes: lyapunov(A, Q): A and -A^H have a common eigenvalue, so there is no unique X.");
     CHECK_THROWS_AS((void)otimes::nearest_kron(A, 2, 3), otimes::shape_error);
     CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);
 }

@@ -868,38 +868,43 @@ private:
     /// @}
 };
 
-/// X with A X + X B = C, by the complex Schur forms of A and B (Bartels and Stewart 1972): works for defective A and B too.
-/// Cost: O(m^3 + n^3 + m n (m + n)). @throws shape_error; singular_error where A and -B share an eigenvalue, or one has NaN or Inf
+namespace eigen {
+
+/// What errors call a matrix equation and what is in it.
+struct equation_names {
+    const char* call;
+    const char* a;
+    const char* b;
+    const char* no_unique_solution;  ///< because of what
+};
+
+/// Body of sylvester and lyapunov. @pre the shapes fit
 template <class DerivedA, class DerivedB, class DerivedC>
-[[nodiscard]] auto sylvester(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedB>& b,
-                             const Eigen::MatrixBase<DerivedC>& c) {
+auto solve_by_schur_forms(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedB>& b,
+                          const Eigen::MatrixBase<DerivedC>& c, const equation_names& names) {
     using scalar = detail::common_scalar<detail::common_scalar<typename DerivedA::Scalar, typename DerivedB::Scalar>,
                                          typename DerivedC::Scalar>;
     using real = detail::real_of<scalar>;
     using complex = std::conditional_t<detail::is_complex_scalar<scalar>, scalar, std::complex<real>>;
-    using matrix = eigen::dense_matrix<complex>;
-    if (a.rows() != a.cols() || b.rows() != b.cols() || c.rows() != a.rows() || c.cols() != b.rows()) {
-        throw shape_error("otimes: sylvester(A, B, C): A is " + detail::shape_text(a.rows(), a.cols()) + ", B is " +
-                          detail::shape_text(b.rows(), b.cols()) + ", C is " + detail::shape_text(c.rows(), c.cols()) +
-                          ". A and B must be square and C must have the rows of A and the columns of B.");
-    }
-    eigen::dense_matrix<scalar> result(c.rows(), c.cols());
+    using matrix = dense_matrix<complex>;
+    const std::string where = "otimes: " + std::string(names.call) + ": ";
+    dense_matrix<scalar> result(c.rows(), c.cols());
     if (c.size() == 0) {
         return result;
     }
     for (const bool of_a : {true, false}) {
         if (!(of_a ? a.allFinite() : b.allFinite())) {
-            throw singular_error("otimes: sylvester(A, B, C): " + std::string(of_a ? "A" : "B") +
+            throw singular_error(where + (of_a ? names.a : names.b) +
                                  " has an element that is NaN or infinite; such a matrix has no Schur form.");
         }
     }
-    const eigen::scaled_matrix<complex> scaled_a(matrix(a.template cast<complex>()));
-    const eigen::scaled_matrix<complex> scaled_b(matrix(b.template cast<complex>()));
+    const scaled_matrix<complex> scaled_a(matrix(a.template cast<complex>()));
+    const scaled_matrix<complex> scaled_b(matrix(b.template cast<complex>()));
     const Eigen::ComplexSchur<matrix> schur_a(scaled_a.matrix);
     const Eigen::ComplexSchur<matrix> schur_b(scaled_b.matrix);
     if (schur_a.info() != Eigen::Success || schur_b.info() != Eigen::Success) {
-        throw singular_error("otimes: sylvester(A, B, C): the Schur form of " +
-                             std::string(schur_a.info() != Eigen::Success ? "A" : "B") + " did not converge.");
+        throw singular_error(where + "the Schur form of " + (schur_a.info() != Eigen::Success ? names.a : names.b) +
+                             " did not converge.");
     }
     const matrix s = schur_a.matrixT() * scaled_a.power();
     const matrix t = schur_b.matrixT() * scaled_b.power();
@@ -912,8 +917,7 @@ template <class DerivedA, class DerivedB, class DerivedC>
         for (Eigen::Index i = y.rows(); i-- > 0;) {
             const complex pivot = s(i, i) + t(j, j);
             if (!(std::abs(pivot) > real(4) * std::numeric_limits<real>::epsilon() * size)) {
-                throw singular_error(
-                    "otimes: sylvester(A, B, C): A and -B have a common eigenvalue, so there is no unique X.");
+                throw singular_error(where + names.no_unique_solution + ", so there is no unique X.");
             }
             y(i, j) /= pivot;
             y.col(j).head(i) -= s.col(i).head(i) * y(i, j);
@@ -928,6 +932,21 @@ template <class DerivedA, class DerivedB, class DerivedC>
     return result;
 }
 
+}  // namespace eigen
+
+/// X with A X + X B = C, by the complex Schur forms of A and B (Bartels and Stewart 1972): works for defective A and B too.
+/// Cost: O(m^3 + n^3 + m n (m + n)). @throws shape_error; singular_error where A and -B share an eigenvalue, or one has NaN or Inf
+template <class DerivedA, class DerivedB, class DerivedC>
+[[nodiscard]] auto sylvester(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedB>& b,
+                             const Eigen::MatrixBase<DerivedC>& c) {
+    if (a.rows() != a.cols() || b.rows() != b.cols() || c.rows() != a.rows() || c.cols() != b.rows()) {
+        throw shape_error("otimes: sylvester(A, B, C): A is " + detail::shape_text(a.rows(), a.cols()) + ", B is " +
+                          detail::shape_text(b.rows(), b.cols()) + ", C is " + detail::shape_text(c.rows(), c.cols()) +
+                          ". A and B must be square and C must have the rows of A and the columns of B.");
+    }
+    return eigen::solve_by_schur_forms(a, b, c, {"sylvester(A, B, C)", "A", "B", "A and -B have a common eigenvalue"});
+}
+
 /// X with A X + X A^H = Q. @throws shape_error; singular_error where two eigenvalues of A sum to 0 (one conjugated)
 template <class DerivedA, class DerivedQ>
 [[nodiscard]] auto lyapunov(const Eigen::MatrixBase<DerivedA>& a, const Eigen::MatrixBase<DerivedQ>& q) {
@@ -935,7 +954,8 @@ template <class DerivedA, class DerivedQ>
         throw shape_error("otimes: lyapunov(A, Q): A is " + detail::shape_text(a.rows(), a.cols()) + ", Q is " +
                           detail::shape_text(q.rows(), q.cols()) + ". Both must be square and of one order.");
     }
-    return sylvester(a, a.adjoint(), q);
+    return eigen::solve_by_schur_forms(a, a.adjoint(), q,
+                                       {"lyapunov(A, Q)", "A", "A^H", "A and -A^H have a common eigenvalue"});
 }
 
 namespace eigen {

@@ -307,6 +307,10 @@ TEST_CASE("a plan refuses a destination that an operand of the expression shares
           "matrix, or "
           "write Y = expression.");
     CHECK(support::exactly_equal(Y, before));
+    matrix_d E(0, 2);  // without elements: it is resized, and overlaps nothing
+    const otimes::plan r = otimes::make_plan(E, M.topRows(0).transpose() * kron(E, M.topRows(2)));
+    r.run(E, M.topRows(0).transpose() * kron(E, M.topRows(2)));
+    CHECK((E.rows() == 5 && E.cols() == 10 && E.isZero(0.0)));
     Eigen::Ref<matrix_d> ref(Y);
     CHECK_THROWS_AS(q.run(ref, before * kron(M.leftCols(2))), otimes::shape_error);
     CHECK(text_of([&] { q.run(ref, before * kron(M.leftCols(2))); }) ==

@@ -246,12 +246,16 @@ inline constexpr bool has_no_plan<First, Second, Rest...> = any_operator<First> 
                                                             (any_eigen<First> && !lazy_node<First> &&
                                                              !lazy_node<Second>);
 
-template <class Refused>
+template <class... Refused>
 constexpr void refuse_plan() {
     static_assert(
-        always_false<Refused>,
+        (is_stacked<Refused> || ...) || always_false<Refused...>,
         "otimes: explain and make_plan take a product with an operand, such as explain(X * K) or make_plan(Y, X "
         "* K): the plan depends on the shape and the storage of X.");
+    static_assert(
+        !(is_stacked<Refused> || ...),
+        "otimes: what is stacked is planned as the product of matrices that it is: explain((K * vec(X)).matrix()), "
+        "make_plan(Y, (K * vec(X)).matrix()).");
 }
 
 }  // namespace eigen
@@ -342,13 +346,26 @@ void operator<<(Eigen::DenseBase<Matrix>&, const Operator&) {
 /// @{
 template <class First, class... Rest>
 requires eigen::has_no_plan<First, Rest...> std::string explain(const First&, const Rest&...) {
-    eigen::refuse_plan<First>();
+    eigen::refuse_plan<First, Rest...>();
     return {};
 }
 template <class First, class... Rest>
 requires eigen::has_no_plan<First, Rest...> plan make_plan(const First&, const Rest&...) {
-    eigen::refuse_plan<First>();
+    eigen::refuse_plan<First, Rest...>();
     return {};
+}
+
+/// Arguments of plan::run that are none, or in another order.
+template <class Destination, class Other>
+requires(!eigen::lazy_node<Other> &&
+         !any_device_operand<Destination, Other>) void run_bound_plan(const plan&, Destination&, const Other&, void*,
+                                                                      std::int64_t) {
+    static_assert(eigen::is_stacked<Other> || eigen::always_false<Other>,
+                  "otimes: plan::run(Y, X * K): the destination comes first, then an expression like the planned one.");
+    static_assert(
+        !eigen::is_stacked<Other>,
+        "otimes: plan::run(Y, K * vec(X)): what is stacked is run as the product of matrices that it is, into "
+        "a matrix: p.run(Y, (K * vec(X)).matrix()).");
 }
 
 template <class... Arguments>

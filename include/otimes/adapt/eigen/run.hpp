@@ -175,6 +175,18 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
             // A plan that refuses the expression leaves the destination as it was.
             eigen::with_program(expression, resized,
                                 [&](const program& given, const bindings&) { demand_signature(given); });
+            if (destination.rows() == 0 || destination.cols() == 0) {
+                // It overlaps nothing, but may be an operand all the same, whose shape would change under the expression.
+                typename eigen::bare<Destination>::PlainObject value(expression.rows(), expression.cols());
+                run_bound_plan(p, value, expression, workspace, available_bytes);
+                if constexpr (eigen::is_plain<eigen::bare<Destination>>) {
+                    destination.swap(value);
+                } else {  // a transposed view of a matrix
+                    destination.resize(expression.rows(), expression.cols());
+                    destination = value;
+                }
+                return;
+            }
             destination.resize(expression.rows(), expression.cols());
         }
     }
@@ -196,15 +208,6 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
             }
         },
         in_place);
-}
-
-/// Arguments of plan::run in another order.
-template <class Destination, class Other>
-requires(!eigen::lazy_node<Other> &&
-         !any_device_operand<Destination, Other>) void run_bound_plan(const plan&, Destination&, const Other&, void*,
-                                                                      std::int64_t) {
-    static_assert(eigen::always_false<Other>,
-                  "otimes: plan::run(Y, X * K): the destination comes first, then an expression like the planned one.");
 }
 
 /// `on(executor, Y) = expression`; also += and -=. Y may be a view.

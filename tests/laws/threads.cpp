@@ -7,7 +7,10 @@
 
 #include <complex>
 #include <limits>
+#include <new>
+#include <thread>
 
+#include "support/counting_new.hpp"
 #include "support/once.hpp"
 
 #ifdef _OPENMP
@@ -80,5 +83,26 @@ TEST_CASE_TEMPLATE("sums by several threads, also more than there are rows", Sca
         CHECK(by_threads(2, [&] { return both(rows); }) == alone);
         CHECK(by_threads(3, [&] { return both(rows); }) == alone);
     }
+}
+
+// An exception that leaves a team of OpenMP would end the program.
+TEST_CASE("no memory for rows that several threads share is an exception") {
+    const column_major<double> A = column_major<double>::Random(15, 15), B = column_major<double>::Random(16, 16),
+                               C = column_major<double>::Random(17, 17);
+    const row_major<double> X = row_major<double>::Random(61, 15 * 16 * 17);
+    row_major<double> Y(61, 15 * 16 * 17);
+    const auto S = otimes::kron(A, B, C) + otimes::kron(A, B, C.transpose());
+    bool refused = false;
+    std::thread([&] {  // whose memory is all to be taken
+        omp_set_num_threads(3);
+        try {
+            const support::allocation_size_limit limit(20'000);
+            Y.noalias() = X * S;
+        } catch (const std::bad_alloc&) {
+            refused = true;
+        }
+    })
+        .join();
+    CHECK(refused == support::allocations_are_counted());
 }
 #endif

@@ -154,6 +154,15 @@ public:
 
     void run(std::ptrdiff_t threads) {
         const auto reals = static_cast<std::size_t>((scratch_elements_ + width) * components + width);
+        // All memory is taken here, before anything is written: no exception may leave a team of threads.
+        const std::size_t bytes = (reals * sizeof(Real) + 63) / 64 * 64;
+        const workspace_lease lease(bytes * static_cast<std::size_t>(threads));
+        const auto scratch_of = [&](std::ptrdiff_t thread) {
+            return reinterpret_cast<Real*>(static_cast<char*>(lease.data()) + bytes * static_cast<std::size_t>(thread));
+        };
+        if (threads > 1) {
+            row_sums_.resize(static_cast<std::size_t>(reductions_ * rows_));
+        }
         for (const job& j : jobs_) {  // what reductions add to
             if (j.step->kind == step_kind::reduce && !j.step->add) {
                 *result_of(j) = Scalar(0);
@@ -161,14 +170,11 @@ public:
         }
 #if OTIMES_OPENMP
         if (threads > 1) {
-            row_sums_.resize(static_cast<std::size_t>(reductions_ * rows_));
 #pragma omp parallel num_threads(static_cast <int>(threads))
             {
-                const workspace_lease lease(reals * sizeof(Real));
                 const std::int64_t me = omp_get_thread_num();
                 const std::int64_t count = omp_get_num_threads();
-                run_rows(rows_ * me / count, rows_ * (me + 1) / count, reinterpret_cast<Real*>(lease.data()),
-                         row_sums_.data());
+                run_rows(rows_ * me / count, rows_ * (me + 1) / count, scratch_of(me), row_sums_.data());
             }
             // Row after row, as one thread adds them up: the same bits whatever the threads.
             for (const job& j : jobs_) {
@@ -179,9 +185,7 @@ public:
             return;
         }
 #endif
-        static_cast<void>(threads);
-        const workspace_lease lease(reals * sizeof(Real));
-        run_rows(0, rows_, reinterpret_cast<Real*>(lease.data()), nullptr);
+        run_rows(0, rows_, scratch_of(0), nullptr);
     }
 
 private:

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/thrown.hpp"
+
 namespace {
 
 using otimes::distribution;
@@ -496,6 +498,16 @@ TEST_CASE("distributed plans as text") {
     CHECK_THROWS_AS(static_cast<void>(otimes::distributed_plan_from_text(otimes::to_text(
                         plan.stages.front().plans.empty() ? otimes::plan() : plan.stages.front().plans.front()))),
                     otimes::unsupported_error);
+    otimes::distributed_plan around = plan;
+    for (const bool fits : {true, true, false}) {  // in turn, in turn slabs, deeper than that
+        otimes::distributed_plan inside = around;
+        around = plan;
+        around.in_turn.push_back(inside);
+        const std::string nested = otimes::to_text(around);
+        CHECK((support::text_of([&] {
+                   static_cast<void>(otimes::distributed_plan_from_text(nested));
+               }).find("deeper") == std::string::npos) == fits);
+    }
     otimes::distributed_problem other = p;
     other.factors[2].p_extent = 7;
     CHECK(otimes::describe_difference(p, other) == "factor 3 is here 4 x 5, there 7 x 5");

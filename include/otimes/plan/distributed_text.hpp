@@ -76,8 +76,15 @@ void transfer(Archive& a, distributed_stage& s) {
     }
 }
 
+/// How deep plans lie in each other: one in turn holds slabs.
+inline constexpr int most_nested_plans = 2;
+
+/// @param depth plans around this one
 template <class Archive>
-void transfer(Archive& a, distributed_plan& p) {
+void transfer(Archive& a, distributed_plan& p, int depth = 0) {
+    if (Archive::reading && depth > most_nested_plans) {
+        refuse_text("its plans lie deeper in each other than the planner's do");
+    }
     transfer(a, p.source);
     a.line("distributed");
     transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.workspace_bytes, p.slab_rows, p.slab_count, p.overlapped,
@@ -94,12 +101,12 @@ void transfer(Archive& a, distributed_plan& p) {
     a.line("slabs");
     const std::size_t slabs = a.count(p.slabs);
     for (std::size_t i = 0; i < slabs; ++i) {
-        transfer(a, p.slabs[i]);
+        transfer(a, p.slabs[i], depth + 1);
     }
     a.line("in_turn");
     const std::size_t in_turn = a.count(p.in_turn);
     for (std::size_t i = 0; i < in_turn; ++i) {
-        transfer(a, p.in_turn[i]);
+        transfer(a, p.in_turn[i], depth + 1);
     }
 }
 

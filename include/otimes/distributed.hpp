@@ -551,10 +551,15 @@ public:
 
     /// @name The block of a local rank (from 0): row-major, in its executor's memory.
     /// @{
+    /// @throws shape_error there is no such local rank
     [[nodiscard]] held_block block(std::int32_t local = 0) const {
+        if (local < 0 || (local > 0 && local >= ranks_.local_count())) {
+            throw shape_error("otimes: DistributedMatrix::block(" + std::to_string(local) + "): this process has " +
+                              planning::counted(ranks_.local_count(), "rank") + ", counted from 0.");
+        }
         return block_of(layout_, rows_, cols_, ranks_.rank() + local);
     }
-    /// Null where the rank has no elements.
+    /// Null where the rank has no elements, and where there is no such rank.
     [[nodiscard]] Scalar* data(std::int32_t local = 0) noexcept { return static_cast<Scalar*>(address(local)); }
     [[nodiscard]] const Scalar* data(std::int32_t local = 0) const noexcept {
         return static_cast<const Scalar*>(address(local));
@@ -660,7 +665,7 @@ public:
         }
         return host;
     }
-    /// A copy of a local rank's block on the host; waits for the rank.
+    /// A copy of a local rank's block on the host; waits for the rank. @throws as block
     [[nodiscard]] std::vector<Scalar> staged_block(std::int32_t local = 0) const {
         const held_block b = block(local);
         std::vector<Scalar> staged(static_cast<std::size_t>(b.elements()));

@@ -81,6 +81,10 @@ TEST_CASE("matrices that have no shape yet, or no ranks") {
         CHECK(d.gather().size() == 0);
         CHECK(d.to_host().size() == 0);
         CHECK(d.staged_block().empty());
+        CHECK(
+            has(thrown([&] { static_cast<void>(d.staged_block(ranks.local_count())); }),
+                "shape: otimes: DistributedMatrix::block(" + std::to_string(ranks.local_count()) + "): this process"));
+        CHECK(has(thrown([&] { static_cast<void>(d.block(-1)); }), "block(-1): this process has "));
         d.scatter(matrix(0, 0));
         CHECK(dot(d, d) == 0);
         DistributedMatrix<double> e(d);

@@ -284,7 +284,10 @@ std::string difference_of(std::int32_t rank, const std::vector<distributed_probl
     for (std::size_t end = 0; (end = of_root.find(separator, begin)) != std::string::npos; begin = end + 1) {
         there.push_back(distributed_problem_from_text(of_root.substr(begin, end - begin)));
     }
-    std::string what = "Y needs memory, or there it does";
+    const bool subtracts = asked.ends_with(detail::subtracted);
+    std::string what = subtracts == of_root.ends_with(detail::subtracted) ? "Y needs memory, or there it does"
+                       : subtracts                                        ? "the assignment is -= here, there +="
+                                                                          : "the assignment is += here, there -=";
     if (mine.size() != there.size()) {
         what = "X or Y is cut both ways, or there it is";
     } else if (mine != there) {

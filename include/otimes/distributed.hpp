@@ -24,6 +24,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -128,6 +129,9 @@ private:
 };
 
 namespace detail {
+/// Behind what the ranks compare of an assignment `-=`, which is planned as `+=` is.
+inline constexpr std::string_view subtracted = " -=";
+
 /// What a rank does by itself in a collective call: where it cannot, the ranks that would wait for it are told.
 /// @throws device_error there is no memory left; what `what` throws
 template <class Do>
@@ -804,8 +808,11 @@ private:
         });
         // A copy of X is no alias of Y.
         const bool is_new = !same_shape || (&value.x() == this && !asked.x_is_copied);
-        const std::shared_ptr<const distributed_plan> plan =
-            ranks.plan_for(asked.problems, asked.copied_bytes, is_new ? "into new memory" : "");
+        std::string beside = is_new ? "into new memory" : "";
+        if (sign == Scalar(-1)) {
+            beside += detail::subtracted;
+        }
+        const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(asked.problems, asked.copied_bytes, beside);
         std::complex<double> alpha;
         if constexpr (detail::is_complex_scalar<Scalar>) {
             const Scalar a = sign * value.alpha();

@@ -85,6 +85,7 @@ TEST_CASE("ranks that make different calls throw together and go on") {
         [&] { y = x * kron(A, B); },
         [&] { y = kron(A, B) * x; },
         [&] { y += x; },
+        [&] { y -= x; },
         [&] { static_cast<void>(make_plan(x * kron(A, A.topRows(1), B))); },
         [&] { x.redistribute(x.layout()); },
         [&] { static_cast<void>(x.gather()); },
@@ -104,6 +105,8 @@ TEST_CASE("ranks that make different calls throw together and go on") {
             CHECK(has(said, "rank 0"));
         }
     }
+    CHECK(has(thrown([&] { first ? y += x : y -= x; }),
+              first ? "this rank agrees with rank 0" : "the assignment is -= here, there +="));
     if (ranks.size() % 2 == 0) {
         const std::vector<std::int64_t> extents{6};
         DistributedMatrix<double> z(

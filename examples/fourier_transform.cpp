@@ -89,7 +89,11 @@ int run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+    if (argc > 1) {
+        std::fprintf(stderr, "usage: fourier_transform, without arguments\n");
+        return 2;
+    }
     try {
         return run();
     } catch (const std::exception& e) {

@@ -34,10 +34,8 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <numbers>
 #include <random>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -50,6 +48,8 @@
 #include <Eigen/SparseCore>
 
 #include <otimes/otimes.hpp>
+
+#include "csv.hpp"
 
 #if defined(OTIMES_EXAMPLE_ON_GPU)  // examples/gpu builds this file so, linked with otimes::cuda
 #include <otimes/cuda.hpp>
@@ -114,19 +114,7 @@ struct cars {
 };
 
 cars read_cars(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) {
-        throw std::runtime_error("cannot open " + path);
-    }
-    std::string line;
-    std::getline(file, line);  // the column names
-    std::vector<double> values;
-    while (std::getline(file, line)) {
-        std::istringstream cells(line);
-        for (std::string cell; std::getline(cells, cell, ',');) {
-            values.push_back(std::stod(cell));
-        }
-    }
+    const std::vector<double> values = csv::read(path, 1 + feature_count, 2 * preconditioner_rank);
     const Index count = static_cast<Index>(values.size()) / (1 + feature_count);
     const Eigen::Map<const Eigen::Matrix<double, Eigen::Dynamic, 1 + feature_count, Eigen::RowMajor>> table(
         values.data(), count, 1 + feature_count);
@@ -643,7 +631,12 @@ int run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+    if (argc > 1) {
+        std::fprintf(stderr,
+                     "usage: gp_auto_mpg, without arguments; it reads " OTIMES_EXAMPLE_DATA_DIR "/auto_mpg.csv\n");
+        return 2;
+    }
     try {
 #if defined(OTIMES_EXAMPLE_ON_GPU)
         if (std::string why; otimes::find_gpu(&why) == nullptr) {

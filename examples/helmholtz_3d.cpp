@@ -103,7 +103,11 @@ int run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+    if (argc > 1) {
+        std::fprintf(stderr, "usage: helmholtz_3d, without arguments\n");
+        return 2;
+    }
     try {
         return run();
     } catch (const std::exception& e) {

@@ -24,12 +24,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <limits>
 #include <numbers>
 #include <random>
-#include <sstream>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -40,6 +37,7 @@
 
 #include <otimes/otimes.hpp>
 
+#include "csv.hpp"
 #include "png.hpp"
 
 namespace {
@@ -53,6 +51,7 @@ using field = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 using selection = Eigen::SparseMatrix<double, Eigen::RowMajor>;
 
 constexpr Index hours_a_day = 24;
+constexpr Index dense_days = 40;  // whose sub-grid is solved densely, too
 constexpr double day_lengthscale = 0.15;
 constexpr double hour_lengthscale = 0.5;
 constexpr double signal_variance = 1.0;  // of the standardised temperatures
@@ -64,23 +63,10 @@ constexpr double solve_tolerance = 1e-8;
 // ---- Data -----------------------------------------------------------------------------------------------------------
 
 field read_temperatures(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) {
-        throw std::runtime_error("cannot open " + path);
-    }
-    std::string line;
-    std::getline(file, line);  // the column names
-    std::vector<double> values;
-    while (std::getline(file, line)) {
-        std::istringstream cells(line);
-        std::string cell;
-        std::getline(cells, cell, ',');  // the number of the day
-        while (std::getline(cells, cell, ',')) {
-            values.push_back(cell == "nan" ? std::numeric_limits<double>::quiet_NaN() : std::stod(cell));
-        }
-    }
-    const Index days = static_cast<Index>(values.size()) / hours_a_day;
-    return Eigen::Map<const field>(values.data(), days, hours_a_day);
+    constexpr Index columns = 1 + hours_a_day;  // the number of the day, then its hours
+    const std::vector<double> values = csv::read(path, columns, dense_days);
+    return Eigen::Map<const field>(values.data(), static_cast<Index>(values.size()) / columns, columns)
+        .rightCols(hours_a_day);
 }
 
 /// The field without a random tenth of its cells.
@@ -251,7 +237,7 @@ int run(const std::string& picture_path) {
     const double rmse = root_mean_square(Eigen::Map<const VectorXd>(errors.data(), static_cast<Index>(errors.size())));
     std::printf("RMSE on the %zu hidden cells: %.3f degrees Celsius (standard deviation of the temperatures: %.2f)\n",
                 errors.size(), rmse, deviation);
-    const double difference = difference_from_dense(standardised, 40);
+    const double difference = difference_from_dense(standardised, dense_days);
     std::printf("largest difference from the dense solution there: %.1e standard deviations\n", difference);
 
     png::write(picture_path, draw({truth, left, reconstruction}, seen.minCoeff(), seen.maxCoeff()));

@@ -107,11 +107,15 @@ int run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+    if (argc > 1) {
+        std::fprintf(stderr, "usage: [mpirun -np RANKS] distributed_gp, without arguments\n");
+        return 2;
+    }
     try {
         return run();
     } catch (const std::exception& failure) {
-        std::fprintf(stderr, "%s\n", failure.what());
+        std::fprintf(stderr, "distributed_gp: %s\n", failure.what());
         return 1;
     }
 }

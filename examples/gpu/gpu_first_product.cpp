@@ -5,13 +5,16 @@
 
 #include <otimes/cuda.hpp>
 
+#include <exception>
 #include <iostream>
 #include <string>
+
+namespace {
 
 using otimes::DeviceMatrix;
 using otimes::kron;
 
-int main() {
+int run() {
     const Eigen::MatrixXf A = Eigen::MatrixXf::Random(16, 16), B = Eigen::MatrixXf::Random(8, 12),
                           C = Eigen::MatrixXf::Random(5, 3);
     const Eigen::MatrixXf X = Eigen::MatrixXf::Random(1000, 16 * 8 * 5);
@@ -33,4 +36,15 @@ int main() {
               << ", relative difference from the CPU " << difference << '\n'
               << otimes::gpu().describe(otimes::make_plan(dX * kron(dA, dB, dC)));
     return difference < 1e-5f ? 0 : 1;
+}
+
+}  // namespace
+
+int main() {
+    try {
+        return run();
+    } catch (const std::exception& e) {  // no memory left on the GPU, a driver that is too old, ..
+        std::cerr << "gpu_first_product: " << e.what() << '\n';
+        return 1;
+    }
 }

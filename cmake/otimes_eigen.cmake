@@ -31,7 +31,7 @@ function(otimes_eigen_version folder result)
   if(world STREQUAL "")
     set(${result} "" PARENT_SCOPE)
   elseif(major GREATER_EQUAL 5) # from 5.0 on the first number of the name is EIGEN_MAJOR_VERSION
-    set(${result} "${major}.${minor}" PARENT_SCOPE)
+    set(${result} "${major}.${minor}.${patch}" PARENT_SCOPE)
   else()
     set(${result} "${world}.${major}.${minor}" PARENT_SCOPE)
   endif()

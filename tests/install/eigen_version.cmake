@@ -15,7 +15,7 @@ expect(3.3.9 ${macros}
        "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 3\n#define EIGEN_MINOR_VERSION 9\n")
 expect(3.4.0 ${macros}
        "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 4\n#define EIGEN_MINOR_VERSION 0\n")
-expect(5.0 Eigen/Version
+expect(5.0.1 Eigen/Version
        "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 5\n#define EIGEN_MINOR_VERSION 0\n#define EIGEN_PATCH_VERSION 1\n")
 expect("" Eigen/Core "nothing\n")
 

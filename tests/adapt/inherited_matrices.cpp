@@ -70,7 +70,7 @@ TEST_CASE("inherited matrices: operands, factors and destinations") {
     CHECK(distance((K * otimes::vec(my_matrix(B.leftCols(3)))).toVector(), k * otimes::vec(B.leftCols(3)).toVector()) <
           1e-12);
     CHECK(distance(otimes::unvec(v, 4, 3), vector_d(v).reshaped(4, 3)) == 0);
-    CHECK(distance(K({3, 1}, Eigen::all) * V, k({3, 1}, Eigen::all) * matrix_d(V)) < 1e-12);
+    CHECK(distance(K({3, 1}, Eigen::indexing::all) * V, k({3, 1}, Eigen::indexing::all) * matrix_d(V)) < 1e-12);
     CHECK(distance(otimes::face_split(A, A) * my_matrix(V.topRows(9)),
                    otimes::face_split(matrix_d(A), matrix_d(A)).toDenseMatrix() * V.topRows(9)) < 1e-12);
     CHECK(distance(kron(A, otimes::low_rank(B, B)) * V, kron(A, B * B.transpose()).toDenseMatrix() * V) < 1e-12);

@@ -179,7 +179,8 @@ TEST_CASE("selections by lists in braces, and quotients") {
     CHECK(support::close(K({4}, {2, 3}).toDenseMatrix(), oracle::from(entries({4}, {2, 3})), 2));
     CHECK(support::close(K({4, 1}, 2).toDenseMatrix(), oracle::from(entries({4, 1}, {2})), 2));
     CHECK(support::close(K(3, {2, 0}).toDenseMatrix(), oracle::from(entries({3}, {2, 0})), 2));
-    CHECK(support::close(K({4, 1}, Eigen::all).toDenseMatrix(), oracle::from(entries({4, 1}, {0, 1, 2, 3, 4, 5})), 2));
+    CHECK(support::close(K({4, 1}, Eigen::indexing::all).toDenseMatrix(),
+                         oracle::from(entries({4, 1}, {0, 1, 2, 3, 4, 5})), 2));
     CHECK(support::close(K(std::vector<int>{1}, {0, 2}).toDenseMatrix(), oracle::from(entries({1}, {0, 2})), 2));
     const int rows[] = {2, 3, 0};
     CHECK(support::close(K(rows, rows).toDenseMatrix(), oracle::from(entries({2, 3, 0}, {2, 3, 0})), 2));

@@ -80,29 +80,29 @@ TEST_CASE("references as factors are borrowed") {
 }
 
 TEST_CASE("selections that are counted from the end") {
+    using namespace Eigen::indexing;
     const matrix_d A = random(2, 3, 1), B = random(3, 2, 2);
     const auto K = kron(A, B);
     const matrix_d k = K.toDenseMatrix();
     const auto same = [](const auto& selection, const matrix_d& want) {
         CHECK(support::exactly_equal(selection.toDenseMatrix(), want));
     };
-    same(K(Eigen::seq(2, Eigen::last), Eigen::seq(1, Eigen::last - 1)), k.block(2, 1, 4, 4));
-    same(K(Eigen::all, Eigen::lastN(2)), k.rightCols(2));
-    same(K(Eigen::lastN(3), Eigen::all), k.bottomRows(3));
-    same(K(Eigen::seq(Eigen::last, 0, Eigen::fix<-2>), Eigen::seqN(1, 2)),
-         k(Eigen::seq(Eigen::last, 0, Eigen::fix<-2>), Eigen::seqN(1, 2)));
-    same(K(Eigen::last, Eigen::seqN(0, 3)), k.row(5).head(3));
-    same(K({0, 4}, Eigen::last), k(std::vector<int>{0, 4}, std::vector<int>{5}));
-    CHECK(K(Eigen::last, Eigen::last - 2) == k(5, 3));
-    CHECK(K(Eigen::last, 1) == k(5, 1));
-    CHECK(text_of([&] { static_cast<void>(K(Eigen::lastN(7), Eigen::all)); }) ==
+    same(K(seq(2, last), seq(1, last - 1)), k.block(2, 1, 4, 4));
+    same(K(all, lastN(2)), k.rightCols(2));
+    same(K(lastN(3), all), k.bottomRows(3));
+    same(K(seq(last, 0, fix<-2>), seqN(1, 2)), k(seq(last, 0, fix<-2>), seqN(1, 2)));
+    same(K(last, seqN(0, 3)), k.row(5).head(3));
+    same(K({0, 4}, last), k(std::vector<int>{0, 4}, std::vector<int>{5}));
+    CHECK(K(last, last - 2) == k(5, 3));
+    CHECK(K(last, 1) == k(5, 1));
+    CHECK(text_of([&] { static_cast<void>(K(lastN(7), all)); }) ==
           "otimes: K(rows, cols): row -1 is outside the product, which is 6 x 6.");
     // as functions, of any list
     const std::vector<int> rows{4, 0}, cols{1, 1, 5};
     same(otimes::selected(K, rows, cols), k(rows, cols));
-    same(otimes::selected_rows(K, rows), k(rows, Eigen::all));
-    same(otimes::selected_columns(K, Eigen::lastN(2)), k.rightCols(2));
-    same(otimes::selected_rows(K, {4, 0}), k(rows, Eigen::all));
+    same(otimes::selected_rows(K, rows), k(rows, all));
+    same(otimes::selected_columns(K, lastN(2)), k.rightCols(2));
+    same(otimes::selected_rows(K, {4, 0}), k(rows, all));
 }
 
 TEST_CASE_TEMPLATE("alternating least squares: khatri_rao, its Gram matrix, weights, lists of factors", Scalar, double,

@@ -79,7 +79,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(otimes::dot(dX, dX * K - dX) + (dX * K).norm() + otimes::squared_norm(dX));
     otimes::vec(dY) = (K + dX.asDiagonal()) * otimes::vec(dX);
     dY = otimes::column_squared_norms(dX * K + dX);
-    dY = K(rows, 2) * dX - 2 * (dX * K(Eigen::all, rows)) + dX * (K + 2 * K).transpose();
+    dY = K(rows, 2) * dX - 2 * (dX * K(Eigen::indexing::all, rows)) + dX * (K + 2 * K).transpose();
     static_cast<void>((dX * K + dX * K).norm() + (dX * (K + 2 * K)).squaredNorm());
 #endif
 }

@@ -71,7 +71,7 @@ void check_selected() {
         return l;
     };
     const list all_rows = up_to(30), all_cols = up_to(24);
-    const auto every = Eigen::all;
+    const auto every = Eigen::indexing::all;
     const list few{17, 0, 29, 17}, many{3, 28, 5, 5, 11, 0, 29, 14, 13, 12, 22, 21, 9, 8, 7, 1, 2, 4, 6};
     const list columns{23, 1, 1, 9}, most{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 23, 21, 19, 17, 15, 5};
     for (const list& rows : {few, many, list{29}, list{}})
@@ -130,7 +130,7 @@ void check_selected() {
         poison(dY);
         // [device-selected]
         const std::vector<int> seen{3, 17, 0};
-        dY = K(seen, Eigen::all) * dX;                // three rows of K
+        dY = K(seen, Eigen::indexing::all) * dX;      // three rows of K
         dY += 2 * (K(seen, std::vector{5, 1}) * dZ);  // and two of its columns
         // [/device-selected]
         const host Y = entries(k, {3, 17, 0}, all_cols) * X + Scalar(2) * entries(k, {3, 17, 0}, {5, 1}) * Z;

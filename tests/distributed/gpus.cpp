@@ -253,7 +253,7 @@ void check_scattered(const scattered_case& c) {
             continue;
         }
         const row_major block =
-            X(Eigen::all, columns_of(c.before, static_cast<std::size_t>(c.cut), range(c.cut, rank)));
+            X(Eigen::indexing::all, columns_of(c.before, static_cast<std::size_t>(c.cut), range(c.cut, rank)));
         const DeviceMatrix<Scalar, Eigen::RowMajor> dX(block, gpu);
         const otimes::plan pass = otimes::make_plan(
             otimes::planning::local_program(problem, stage.factors, c.rows, own, false, false, {}, {}), gpu.target(),
@@ -270,7 +270,8 @@ void check_scattered(const scattered_case& c) {
         gpu.synchronize();
     }
     for (std::int32_t k = 0; k < c.parts; ++k) {
-        const row_major want = Y(Eigen::all, columns_of(c.after, static_cast<std::size_t>(c.taken), range(c.taken, k)));
+        const row_major want =
+            Y(Eigen::indexing::all, columns_of(c.after, static_cast<std::size_t>(c.taken), range(c.taken, k)));
         CHECK(support::close(row_major(results[static_cast<std::size_t>(k)].to_host()), want, product_of(c.before)));
     }
 }

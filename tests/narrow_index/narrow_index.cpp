@@ -110,7 +110,8 @@ TEST_CASE("Eigen::Index of 32 bits: what fits is computed as ever") {
     MatrixXd Y;
     otimes::make_plan(X * K).run(Y, X * K);
     CHECK((Y - X * k).norm() < 1e-12);
-    CHECK((MatrixXd(K({0, 7}, Eigen::all) * V) - MatrixXd(k({0, 7}, Eigen::all)) * V).norm() < 1e-12);
+    CHECK((MatrixXd(K({0, 7}, Eigen::indexing::all) * V) - MatrixXd(k({0, 7}, Eigen::indexing::all)) * V).norm() <
+          1e-12);
     CHECK((MatrixXd(X * otimes::khatri_rao(A, MatrixXd(B.leftCols(3)))).col(1) -
            X * MatrixXd(B.col(1) * A.col(1).transpose()).reshaped())
               .norm() < 1e-12);

@@ -273,9 +273,9 @@ TEST_CASE("by rows: selections, row-wise products, contractions and batches") {
     CHECK(same(K.diagonal(), o.K.diagonal()));
     CHECK(same(K.factor(1), o.B));
     const std::vector<Index> rows{0, 7, 5}, cols{11, 2};
-    CHECK(same((K(rows, Eigen::all) * o.V).eval(), times(columns(o.K(rows, Eigen::all)), o.V)));
+    CHECK(same((K(rows, Eigen::indexing::all) * o.V).eval(), times(columns(o.K(rows, Eigen::indexing::all)), o.V)));
     CHECK(same((K(rows, cols) * o.V.topRows(2)).eval(), times(columns(o.K(rows, cols)), o.V.topRows(2))));
-    CHECK(same((o.X * K(Eigen::all, cols)).eval(), times(o.X, columns(o.K(Eigen::all, cols)))));
+    CHECK(same((o.X * K(Eigen::indexing::all, cols)).eval(), times(o.X, columns(o.K(Eigen::indexing::all, cols)))));
     const Matrix D = o.B.leftCols(3);
     columns khatri_rao(12, 3), face_split(3, 12);
     for (Index j = 0; j < 3; ++j) {

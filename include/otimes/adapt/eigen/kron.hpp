@@ -139,7 +139,7 @@ public:
         return select_from(*this, rows, cols);
     }
 
-    /// @name The same with lists in braces, as Eigen has it: K({0, 2}, {1, 3}), K({0, 2}, Eigen::all).
+    /// @name The same with lists in braces, as Eigen has it: K({0, 2}, {1, 3}), K({0, 2}, Eigen::indexing::all).
     /// @{
     template <class First, std::size_t RowCount, class Second, std::size_t ColCount>
     [[nodiscard]] auto operator()(const First (&rows)[RowCount], const Second (&cols)[ColCount]) const {

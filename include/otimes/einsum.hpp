@@ -226,7 +226,7 @@ template <std::size_t Letters, class Operand>
 [[nodiscard]] auto view_of_letters(Operand&& t) {
     using type = std::remove_cvref_t<Operand>;
     if constexpr (requires {
-                      requires Letters == 1 && bool(type::IsVectorAtCompileTime);
+                      requires Letters == 1 && bool(type::IsVectorAtCompileTime) && strides_hold<type>;
                       t.data();
                   }) {
         using element = std::remove_pointer_t<decltype(t.data())>;

@@ -365,6 +365,11 @@ TEST_CASE("vectors of Eigen are operands and results of one index") {
     CHECK(M.row(1).sum() == 3);
     otimes::view(M.col(0).head(3)) = otimes::einsum<"ik,k->i">(A, v);
     CHECK((M.col(0).head(3) - want).norm() < 1e-14);
+    const auto is_viewed = [](const auto& m) {
+        return requires { otimes::view(m); };
+    };
+    CHECK(is_viewed(M.row(2)));
+    CHECK(!is_viewed(M(2, Eigen::seqN(0, 2, 2))));  // Eigen 5 tells a stride, but not that of its elements
     CHECK_THROWS_WITH_AS(
         otimes::view(M) = otimes::einsum<"ik,k->i">(A, v),
         "otimes: einsum<\"ik,k->i\">: the destination is 4 x 3, but the result is 3. A view is not resized.",

@@ -198,6 +198,38 @@ TEST_CASE("Block, Ref and Transpose as operands and destinations") {
     CHECK(support::exactly_equal(big, before));
 }
 
+// Eigen says of some that they are pointer and strides, and tells no pointer, or strides that are not those of the elements.
+TEST_CASE("indexed views as operands and destinations, and complex matrices seen as real ones") {
+    matrix_d big = random(20, 20, 29), destination = poisoned(20, 40);
+    const auto sevenths = big(Eigen::seqN(1, 2, 7), Eigen::seqN(2, 3, 3));
+    const auto K =
+        kron(sevenths, big(Eigen::seqN(4, 5, 2), Eigen::seqN(3, 3, 4)).transpose(), big(5, Eigen::seq(6, 6)));
+    const auto kk =
+        dense_kron(matrix_d(sevenths), matrix_d(big(Eigen::seqN(4, 5, 2), Eigen::seqN(3, 3, 4)).transpose()),
+                   matrix_d::Constant(1, 1, big(5, 6)));
+    const auto x = big(9, Eigen::seqN(1, 6, 3));
+    const auto row = destination(3, Eigen::seqN(4, 15, 2));
+    destination(3, Eigen::seqN(4, 15, 2)) = x * K;
+    CHECK(support::close(matrix_d(row), times(matrix_d(x), kk), 6));
+    destination(3, Eigen::seqN(4, 15, 2)).noalias() += (x + 2 * x) * K;
+    CHECK(support::close(matrix_d(row), scaled(4.0, times(matrix_d(x), kk)), 6));
+    CHECK(destination.array().isNaN().count() == 800 - 15);
+    const auto as_real = [&](auto Z) {  // of Eigen 5
+        if constexpr (requires { Z.realView(); }) {
+            Z.real() = random(4, 6, 30);
+            Z.imag() = random(4, 6, 31);
+            const matrix_d all = Z.realView(), line = Z.row(1).realView();
+            CHECK(support::exactly_equal(kron(Z.realView()).toDenseMatrix(), all));
+            CHECK(support::exactly_equal(kron(Z.row(1).realView()).toDenseMatrix(), line));
+            const matrix_d F = random(12, 12, 32);
+            Z.row(1).realView() = Z.row(1).realView() * kron(F);
+            CHECK(support::close(matrix_d(Z.row(1).realView()), times(line, oracle::from(F)), 12));
+            CHECK(support::exactly_equal(matrix_d(Z.bottomRows(2).realView()), matrix_d(all.bottomRows(4))));
+        }
+    };
+    as_real(Eigen::MatrixXcd(4, 6));
+}
+
 TEST_CASE("a destination resizes where it can") {
     const auto K = kron(A, B);
     const matrix_d X = random(4, 6, 20);

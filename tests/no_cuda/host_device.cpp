@@ -248,6 +248,11 @@ TEST_CASE("lists of factors, powers, and products in place in device memory") {
             expected_right(X, std::vector<host<double>>{f[0], I2}) +
             expected_right(X, std::vector<host<double>>{I3, f[1]});
         CHECK(agrees(dZ.to_host(), summed, s));
+        const host<double> W = wide.to_host(), left = X.leftCols(3), row = W(1, Eigen::seqN(0, 4, 2));
+        dZ = DeviceMatrix<double>(left) *
+             kron(F, W(1, Eigen::seqN(0, 4, 2)));  // copied: Eigen does not tell its strides
+        CHECK(agrees(dZ.to_host(), expected_right(left, std::vector<host<double>>{f[0], row}),
+                     shapes{5, {3, 1}, {3, 4}}));
         const host<double> swapped = expected_right(XF, std::vector<host<double>>{f[1], f[0]});
         CHECK(agrees(dY.to_host(), host<double>(swapped - XF), s));
     }

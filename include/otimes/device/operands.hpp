@@ -183,7 +183,8 @@ leaf host_leaf(Matrix&& m) {
                            row_major ? inner : outer};
     };
     constexpr bool plain = std::is_base_of_v<typename type::PlainObject, type>;  // also a class that inherits one
-    if constexpr (bool(int(type::Flags) & direct_access_flag) && (!plain || std::is_lvalue_reference_v<Matrix>)) {
+    if constexpr (bool(int(type::Flags) & direct_access_flag) && otimes::detail::strides_hold<type> &&
+                  (!plain || std::is_lvalue_reference_v<Matrix>)) {
         return leaf::borrowed(view_of(m));
     } else {
         auto kept = std::make_shared<const typename type::PlainObject>(std::forward<Matrix>(m));

@@ -16,6 +16,7 @@
 #include <Eigen/Core>
 
 #include <otimes/exec/target.hpp>
+#include <otimes/host_matrix.hpp>
 
 namespace Eigen {
 template <class Derived>
@@ -105,11 +106,11 @@ struct choose_traits<Expression, void> {
 template <class Expression>
 using traits_of = typename choose_traits<eigen_type<Expression>>::type;
 
-/// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Eigen 3.4 sets the flag
-/// also for indexed views, which do not tell their pointer.
+/// True for Matrix, Map, Block, Ref and their transposes: pointer and strides describe all of it. Of some other views Eigen says so too,
+/// but their strides are not those of their elements (host_matrix.hpp).
 template <class Expression>
 inline constexpr bool has_direct_access = bool(int(traits_of<Expression>::Flags) & Eigen::DirectAccessBit) &&
-                                          requires(const Expression& e) {
+                                          detail::strides_hold<eigen_type<Expression>>&& requires(const Expression& e) {
     e.data();
 };
 

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <otimes/host_matrix.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
@@ -247,6 +248,7 @@ requires requires(Matrix& m) {
     m.innerStride();
     m.outerStride();
     std::remove_cvref_t<Matrix>::IsRowMajor;
+    requires detail::strides_hold<std::remove_cvref_t<Matrix>>;
 }
 [[nodiscard]] auto view(Matrix&& m) {
     using element = std::remove_pointer_t<decltype(m.data())>;

@@ -72,6 +72,9 @@ void check_selected() {
     };
     const list all_rows = up_to(30), all_cols = up_to(24);
     const auto every = Eigen::indexing::all;
+    static_assert(otimes::device::is_all<decltype(Eigen::indexing::all)>);
+    static_assert(!otimes::device::is_all<decltype(Eigen::indexing::last)>);  // one row
+    static_assert(!otimes::device::is_all<decltype(Eigen::fix<2>)>);
     const list few{17, 0, 29, 17}, many{3, 28, 5, 5, 11, 0, 29, 14, 13, 12, 22, 21, 9, 8, 7, 1, 2, 4, 6};
     const list columns{23, 1, 1, 9}, most{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 23, 21, 19, 17, 15, 5};
     for (const list& rows : {few, many, list{29}, list{}})

@@ -241,9 +241,11 @@ inline constexpr bool is_device_operand<device_selected<Scalar>> = true;
 
 namespace device {
 
-/// Eigen's all, known by having no members.
+/// Eigen's all, known by having no members and being nothing to count from, as `last` and `fix<2>` are, which have none either.
 template <class List>
-inline constexpr bool is_all = std::is_empty_v<List> && !detail::index_list<List>;
+inline constexpr bool is_all = std::is_empty_v<List> && !detail::index_list<List> && !requires(const List& list) {
+    list - 1;
+};
 
 /// Body of K(rows, cols).
 template <class Scalar, class Rows, class Cols>

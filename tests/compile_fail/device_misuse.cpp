@@ -22,6 +22,8 @@
 // EXPECT: d.asDiagonal() in device memory is of float, double and their complex types
 // EXPECT: this device_map is of const memory
 // EXPECT: a DeviceMatrix holds float, double
+// EXPECT: copying to the host: the host matrix has another scalar type
+// EXPECT: DeviceMatrix::copy_to(host): this is const, or an expression
 #include <vector>
 
 #include <otimes/otimes.hpp>
@@ -64,6 +66,8 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(H.asDiagonal());
     otimes::device_map(dX.data(), 2, 2) += dX * K;
     DeviceMatrix<int> integers;
+    static_cast<void>(F.to_host<Eigen::MatrixXd>());
+    dX.copy_to(X);
 #else
     DeviceMatrix<float> dF;
     DeviceMatrix<otimes::half> dH;
@@ -76,6 +80,8 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     dF = F * kron(F) - F / 2;
     dH = 2 * H * kron(H) + H;
     Eigen::MatrixXd Y = (dX * K + dY).to_host();
+    auto part = Y.topRows(3);
+    dX.copy_to(part);
     static_cast<void>(otimes::dot(dX, dX * K - dX) + (dX * K).norm() + otimes::squared_norm(dX));
     otimes::vec(dY) = (K + dX.asDiagonal()) * otimes::vec(dX);
     dY = otimes::column_squared_norms(dX * K + dX);

@@ -355,8 +355,8 @@ public:
     }
     /// @}
 
-    /// A copy on the host, an Eigen matrix unless said otherwise; waits for the device. `Host` needs a constructor from rows
-    /// and columns, and data(), innerStride(), outerStride().
+    /// A copy on the host, an Eigen matrix unless said otherwise; waits for the device. `Host` holds this scalar and has what is asked of an
+    /// Eigen matrix: PlainObject, Flags, a constructor from rows and columns, eval(), data(), innerStride(), outerStride().
     template <class Host = dynamic_host_matrix<Scalar, Order>>
     [[nodiscard]] Host to_host() const {
         Host host(rows_, cols_);
@@ -371,9 +371,15 @@ public:
                       "dX.to_host(), which waits for the device.");
         return Host();
     }
-    /// The same into a matrix of the right shape. @throws shape_error when it differs.
+    /// The same into a matrix or a view of one of the right shape. @throws shape_error when it differs.
     template <device::host_matrix Host>
     void copy_to(Host& host) const {
+        static_assert(std::is_same_v<typename Host::Scalar, Scalar>,
+                      "otimes: copying to the host: the host matrix has another scalar type. Write "
+                      "dX.to_host().cast<Scalar>().");
+        static_assert(device::has_writable_data<Host>,
+                      "otimes: DeviceMatrix::copy_to(host): this is const, or an expression that has no memory of its "
+                      "own. Give it a matrix or a view (Map, Ref, Block) that can be written.");
         if (host.rows() != rows_ || host.cols() != cols_) {
             throw shape_error("otimes: DeviceMatrix::copy_to: the host matrix is " +
                               detail::shape_text(host.rows(), host.cols()) + ", the device matrix " +

@@ -125,6 +125,11 @@ concept host_kron = std::is_class_v<bare<Type>> && !any_device_operand<Type> && 
 };
 /// Eigen's flag of expressions that are pointer and strides.
 inline constexpr int direct_access_flag = 0x40;
+/// A matrix or a view of one that may be written.
+template <class Matrix>
+concept has_writable_data = bool(int(Matrix::Flags) & direct_access_flag) && requires(Matrix& m) {
+    *m.data() = typename Matrix::Scalar();
+};
 
 /// `identity(n)` and `s * identity(n)`.
 template <class Type>

@@ -96,7 +96,7 @@ int run() {
     truth.fill([](std::int64_t, std::int64_t point) { return field(point); });
     error -= truth;
     const double rms = std::sqrt(dot(error, error) / static_cast<double>(K.rows()));
-    const std::string plan = explain(make_plan(a * K));
+    const std::string plan = explain(a * K);
     if (ranks.rank() == 0) {
         std::printf("%s\n\n%s\n", ranks.name().c_str(), plan.c_str());
         std::printf("%d steps, relative residual %.1e\n", steps, std::sqrt(rr / target * 1e-6));

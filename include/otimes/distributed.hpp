@@ -983,4 +983,14 @@ template <class Scalar>
     return make_plan(value, value.x().ranks().wishes());
 }
 
+/// That plan in words: its stages, the bytes on the wire, and what lost. Collective.
+template <class Scalar>
+[[nodiscard]] std::string explain(const distributed_product<Scalar>& value) {
+    return explain(make_plan(value));
+}
+template <class Scalar>
+[[nodiscard]] std::string explain(const distributed_product<Scalar>& value, const options& wishes) {
+    return explain(make_plan(value, wishes));
+}
+
 }  // namespace otimes

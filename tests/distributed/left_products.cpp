@@ -211,7 +211,8 @@ TEST_CASE("K * X on a grid: plans count the copies, and limits hold with them [a
     y = kron(A, B) * x;
     CHECK(plan.bytes_on_wire == link->bytes_sent);
     CHECK(plan.in_turn.size() == 2);
-    const std::string said = explain(plan);
+    const std::string said = otimes::explain(kron(A, B) * x);
+    CHECK(said == explain(plan));
     CHECK(said.find("2 plans one after another, through matrices that are cut by columns\n") == 0);
     CHECK(said.find("in all: bytes on the wire: " + std::to_string(plan.bytes_on_wire)) != std::string::npos);
     CHECK_THROWS_AS(ranks.run(plan, x.sources(), y.targets(), {}, 1.0), otimes::unsupported_error);

@@ -269,6 +269,18 @@ TEST_CASE("the destination as a factor") {
     F = f;
     F = kron(F) * F * kron(F);
     CHECK(support::close(F, times(f, times(f, f)), 9));
+    // Factors that are read where they lie, by tiles that come after others have written.
+    matrix_d Y = random(27, 300, 18);
+    const Eigen::Map<const matrix_d> corner(Y.data(), 3, 3);
+    const matrix_d c = corner;
+    const matrix_d Z = random(27, 300, 19);
+    Y = kron(corner, corner, corner) * Z;
+    CHECK(support::close(Y, times(dense_kron(c, c, c), Z), 27));
+    row_major_d R = Y.transpose();
+    const Eigen::Map<const row_major_d> first(R.data(), 3, 3);
+    const matrix_d r = first;
+    R = Z.transpose() * kron(first, first, first);
+    CHECK(support::close(R, times(matrix_d(Z.transpose()), dense_kron(r, r, r)), 27));
     F = f;
     F.col(0) = kron(F.transpose()) * F.col(0);
     CHECK(support::close(matrix_d(F.col(0)), times(matrix_d(f.transpose()), matrix_d(f.col(0))), 3));

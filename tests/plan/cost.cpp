@@ -417,6 +417,18 @@ TEST_CASE("flops and bytes beyond 2^63 - 1 stay there, on the CPU and on a GPU")
         CHECK(made.flops == most);
         CHECK(std::ranges::any_of(made.passes, [](const otimes::pass& one) { return one.flops == most; }));
     }
+    // Operands are no costs. What lies between them is kept small by the order: 2^80 elements are never there.
+    const auto rows = [](std::int64_t count, const std::vector<planner_test::mode_spec>& factors) {
+        static_cast<void>(
+            otimes::make_plan(planner_test::rows_program(count, factors), planner_test::two_wide_cores()));
+    };
+    const std::int64_t wide = 1 << 30;
+    CHECK_NOTHROW(rows(1 << 20, {planner_test::factor(1, wide), planner_test::factor(wide, 1)}));
+    CHECK_NOTHROW(rows(wide, {planner_test::factor(1 << 20, 2)}));
+    CHECK_THROWS_WITH_AS(rows(wide, {planner_test::factor(1 << 20, 2), planner_test::factor(1 << 10, 2)}),
+                         "otimes: make_plan: an operand or an intermediate has 4096 PiB, more than any memory holds "
+                         "(2^56 bytes). Use fewer or smaller factors, or fewer rows.",
+                         otimes::shape_error);
     std::int64_t total = most - 2;
     otimes::saturating_add(total, 1.0);
     CHECK(total >= most - 2);

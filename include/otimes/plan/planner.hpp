@@ -570,12 +570,44 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_gpu(const gpu_description& gpu, s
     check.seconds("graph_node_seconds", gpu.graph_node_seconds);
 }
 
+/// Bytes from which on no address reaches an operand: below it sizes and costs are added up and multiplied without a question.
+inline constexpr double addressable_bytes = 0x1p56;
+
+/// @throws shape_error an operand, or what a step leaves that no chain keeps small by its order, that no memory holds. Their extents fit
+/// in 64 bits, also of a matrix of stride 0 or a matrix-free factor; their bytes may not.
+OTIMES_ON_DEMAND OTIMES_COLD inline void check_sizes(const program& source) {
+    const auto check = [&source](std::int32_t id) {
+        const tensor& t = source.at(id);
+        double bytes = t.scalar_bytes;
+        for (const mode& m : source.modes_of(t)) {
+            bytes *= t.role == tensor_role::factor && m.stride == 0 ? 1.0 : static_cast<double>(m.extent);
+        }
+        if (bytes >= addressable_bytes) {
+            throw shape_error(
+                "otimes: make_plan: an operand or an intermediate has " + bytes_text(bytes) +
+                ", more than any memory holds (2^56 bytes). Use fewer or smaller factors, or fewer rows.");
+        }
+    };
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor& t = source.tensors[id];
+        if (t.binding >= 0 && t.kind != factor_kind::callback) {
+            check(static_cast<std::int32_t>(id));
+        }
+    }
+    for (const step& s : source.steps) {
+        if (s.out >= 0 && !fits_a_chain(source, s)) {
+            check(s.out);
+        }
+    }
+}
+
 }  // namespace planning
 
 /// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement.
 /// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
 /// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
+/// @throws shape_error an operand or an intermediate that no memory holds.
 /// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU
 /// for operands in device memory, one that is none of the enumeration, a precision that is none, a negative number of threads, or a
 /// machine with rates and times that no cost is reckoned from.
@@ -621,6 +653,7 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         result.notes.push_back("the output has no elements: nothing to do");
         return result;
     }
+    check_sizes(source);
     if (chosen == placement::gpus) {
         result = place_on_gpus(source, target, wishes);
     } else if (chosen == placement::gpu || where.any_on_device) {

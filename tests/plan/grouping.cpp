@@ -190,13 +190,14 @@ TEST_CASE("the passes are the cheapest of all partitions of the sweeps") {
     }
 }
 
-TEST_CASE("grouping and order do not depend on the number of rows") {
+TEST_CASE("grouping and order depend on neither the number of rows nor, of deterministic plans, a workspace limit") {
     for (const auto& factors : std::vector<std::vector<mode_spec>>{{factor(2, 3), factor(4, 2), factor(3, 3)},
-                                                                   {factor(5, 5), factor(2, 7)}}) {
+                                                                   {factor(5, 5), factor(2, 7)},
+                                                                   {factor(17, 2), factor(5, 4), factor(2, 3)}}) {
         std::vector<std::vector<std::int32_t>> sequences;
-        for (const std::int64_t M : {1, 3, 64, 10000}) {
-            const otimes::plan made =
-                otimes::make_plan(rows_program(M, factors), two_wide_cores(), {.deterministic = true});
+        const auto add = [&](std::int64_t M, std::int64_t limit) {
+            const otimes::plan made = otimes::make_plan(rows_program(M, factors), two_wide_cores(),
+                                                        {.workspace_limit_bytes = limit, .deterministic = true});
             std::vector<std::int32_t> sequence;
             for (const otimes::pass& p : made.passes) {
                 for (const otimes::sweep& s : p.sweeps) {
@@ -205,6 +206,14 @@ TEST_CASE("grouping and order do not depend on the number of rows") {
                 }
             }
             sequences.push_back(sequence);
+        };
+        for (const std::int64_t M : {1, 3, 64, 10000}) {
+            add(M, std::numeric_limits<std::int64_t>::max());
+            try {
+                add(M, 0);
+            } catch (const otimes::budget_error& refused) {
+                add(M, refused.least_bytes());
+            }
         }
         for (const auto& sequence : sequences) {
             CHECK(sequence == sequences.front());

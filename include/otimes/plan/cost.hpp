@@ -5,7 +5,7 @@
 ///
 ///     sweep  = overlapped(flops * waste / (peak * efficiency(P, Q)), (in + out) * bytes / bandwidth of the tile's level)
 ///     pass   = overlapped(sweeps + shuffles, (in + write * out) * bytes / (bandwidth of the level * run efficiency))
-///              * busiest thread's share + dispatch * (1 per slab of a thread) + dispatch / 10 per tile
+///              * busiest thread's share + dispatch * (1 per slab of a thread) + dispatch / 10 per batch of tiles
 ///     overlapped(compute, traffic) = max(compute + traffic / 2, traffic)
 #pragma once
 

@@ -266,7 +266,7 @@ OTIMES_COLD inline double interval_seconds(const fusion_setting& f, std::size_t 
 /// Where the output holds what lies between passes, each but the first does two groups or more: then it reads its tile before it
 /// writes it, and can work in place without a copy.
 /// Cost: groups (groups + 1) / 2 evaluations of interval_seconds.
-/// @post equals the minimum over all partitions that are allowed, without that 2^(groups - 1) (tests/plan/fusion.cpp).
+/// @post equals the minimum over all partitions that are allowed, without that 2^(groups - 1) (tests/plan/grouping.cpp).
 OTIMES_COLD inline std::vector<std::size_t> cheapest_partition(const fusion_setting& f, double& seconds) {
     const std::size_t count = f.groups.size();
     std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());

@@ -21,8 +21,8 @@ namespace otimes::planning {
 /// Largest extent of a multiplied-out group: above it the extra multiply-adds never pay on a CPU.
 inline constexpr std::int64_t most_grouped_extent = 16;
 
-/// Cost of sweeping factors `shapes`, outermost first, when the tensor has `elements` elements before: multiply-adds over
-/// efficiency, in flops of the peak. The tensor has elements / prod P * prod Q elements after.
+/// Cost of sweeping one P x Q factor, multiplied out or not, when the tensor has `elements` elements before: multiply-adds over
+/// efficiency, in flops of the peak. The tensor has elements / P * Q elements after.
 OTIMES_COLD inline double grouped_sweep_cost(std::int64_t p_extent, std::int64_t q_extent, double elements) {
     return 2.0 * elements * static_cast<double>(q_extent) / sweep_efficiency(p_extent, q_extent);
 }

@@ -28,7 +28,8 @@ struct options {
     /// Threads of the CPU executor; 0: what OpenMP used when the program first planned, and at a run no more than it would start then
     /// (omp_set_num_threads). 1 without OpenMP, with EIGEN_DONT_PARALLELIZE, and in a parallel region.
     std::int32_t threads = 0;
-    /// Ignore tuning tables, and make the bits of each row independent of the number of rows, slabs and batch.
+    /// Ignore tuning tables, and make the bits of each row independent of the number of rows, slabs and batch: what a workspace limit
+    /// changes is not which factors are multiplied out, so the least limit that works may be more.
     bool deterministic = false;
 
     friend bool operator==(const options&, const options&) = default;

@@ -176,10 +176,12 @@ OTIMES_ON_DEMAND [[noreturn]] OTIMES_COLD inline void throw_over_limit(std::int6
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
 /// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
+/// @param keeps_groups only those that multiply out the same factors, so that a row's bits do not depend on the limit, which binds
+///        by the number of rows
 /// @throws budget_error none of them keeps the limit; the text names the least.
 OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const cpu_description& cpu,
                                                    const cpu_request& first, std::int64_t limit,
-                                                   std::int64_t unlimited_bytes) {
+                                                   std::int64_t unlimited_bytes, bool keeps_groups) {
     std::vector<std::int64_t> slab_extents{-1, 0};
     const std::vector<chain> chains = chains_of(source);
     if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
@@ -194,6 +196,9 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
     std::int64_t least = unlimited_bytes;
     for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
         for (const bool multiply_out : {true, false}) {
+            if (keeps_groups && multiply_out != first.multiply_out) {
+                continue;
+            }
             for (const partition how :
                  {partition::by_cost, partition::one_group_each, partition::one_pass, partition::two_passes}) {
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
@@ -210,7 +215,7 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
             }
         }
     }
-    if (cpu_candidate bare; !best && plan_without_workspace(source, cpu, bare)) {
+    if (cpu_candidate bare; !best && !keeps_groups && plan_without_workspace(source, cpu, bare)) {
         least = 0;
         if (limit >= 0) {
             best = std::move(bare);
@@ -422,7 +427,7 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     const bool limited = chosen.made.workspace_bytes > wishes.workspace_limit_bytes;
     if (limited) {
         const std::int64_t wanted = chosen.made.workspace_bytes;
-        chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes, wanted);
+        chosen = within_limit(source, cpu, request, wishes.workspace_limit_bytes, wanted, wishes.deterministic);
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
                                     " instead of " + bytes_text(static_cast<double>(wanted)));
     }

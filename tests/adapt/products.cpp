@@ -233,6 +233,18 @@ TEST_CASE("Inf and NaN in the operands come out as multiply-adds give them") {
     CHECK(!Y.row(2).allFinite());
     CHECK(support::close(matrix_d(Y.row(0)), times(matrix_d(X.row(0)), kabc), 24));
     CHECK(support::close(matrix_d(Y.row(3)), times(matrix_d(X.row(3)), kabc), 24));
+    // Zeros are multiplied by, too; what no sum meets stays finite.
+    matrix_d Z = A, N = A;
+    Z.col(0).setZero();
+    N(0, 0) = std::numeric_limits<double>::quiet_NaN();
+    const Index first = B.cols() * C.cols();  // columns that come of column 0 of A
+    for (const row_major_d& x : {row_major_d(X), row_major_d(X.middleRows(1, 2))}) {
+        const Index nan = x.rows() == 4 ? 1 : 0;
+        const row_major_d of_zeros = x * kron(Z, B, C), of_nan = x * kron(N, B, C);
+        CHECK(of_zeros.middleRows(nan, 2).leftCols(first).array().isNaN().all());
+        CHECK(of_nan.leftCols(first).array().isNaN().all());
+        CHECK((x.rows() == 2 || of_nan.row(3).rightCols(of_nan.cols() - first).allFinite()));
+    }
 }
 
 TEST_CASE("powers of two come out exactly") {

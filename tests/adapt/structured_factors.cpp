@@ -355,6 +355,29 @@ TEST_CASE("sparse vectors are factors") {
     CHECK(kron(s.transpose(), B).toDenseMatrix() == kron(column.transpose(), B).toDenseMatrix());
 }
 
+TEST_CASE("temporary diagonal, sparse and permutation matrices are owned, lvalues followed") {
+    vector_d d = random<vector_d>(6, 1, 3);
+    Eigen::SparseMatrix<double> S(6, 6);
+    S.insert(1, 2) = 3;
+    S.insert(4, 4) = -2;
+    S.makeCompressed();
+    const Eigen::PermutationMatrix<Eigen::Dynamic> P = otimes::stride_permutation(6, 2);
+    const auto make = [&] {
+        return kron(Eigen::DiagonalMatrix<double, Eigen::Dynamic>(d), Eigen::SparseMatrix<double>(S),
+                    Eigen::PermutationMatrix<Eigen::Dynamic>(P));
+    };
+    const auto K = make();
+    for (int i = 0; i < 16; ++i) {  // takes what was freed
+        CHECK(vector_d::Constant(6, std::numeric_limits<double>::quiet_NaN()).array().isNaN().all());
+    }
+    const auto want = [&] { return dense_kron(matrix_d(d.asDiagonal()), matrix_d(S), matrix_d(P)); };
+    CHECK(support::close(K.toDenseMatrix(), want(), 1));
+    const auto followed = kron(d.asDiagonal(), S, P);
+    d(2) = 7;
+    S.insert(0, 0) = 5;  // other memory
+    CHECK(support::close(followed.toDenseMatrix(), want(), 1));
+}
+
 TEST_CASE("structured factors are not made dense") {
     const Index n = 2000;  // dense: 32 MB
     const auto d = random<vector_d>(n, 1, 1);

@@ -492,6 +492,10 @@ TEST_CASE("cpu: no more threads than OpenMP would start now, unless the options 
     CHECK(otimes::cpu_detail::useful_threads(by_default) == 1);
     CHECK(otimes::cpu_detail::useful_threads(asked) == 3);
     omp_set_num_threads(before);
+    std::ptrdiff_t most = 0;  // in a region of the user each thread works alone
+#pragma omp parallel num_threads(2) reduction(max : most)
+    most = otimes::cpu_detail::useful_threads(asked);
+    CHECK(most == 1);
 }
 #endif
 

@@ -70,6 +70,11 @@ TEST_CASE("contract: a matrix product, output poisoned, then added to with alpha
     t.p.steps.clear();
     t.run();
     CHECK(y == doubles{55, 77, 154, 143});
+    x[0] = poison;
+    f[0] = 0;
+    t.p.steps.clear();
+    t.run();
+    CHECK((std::isnan(y[0]) && std::isnan(y[1]) && y[3] == 273));
 }
 
 TEST_CASE("contract: on the outer mode, with strides, and with a factor read transposed") {

@@ -293,9 +293,18 @@ TEST_CASE("two products have equal keys exactly where they lower to equal progra
     // Another scalar type, a factor with structure, too many factors.
     plan_key key;
     bindings bound;
-    const matrix_view y{pairs, 2, 9, 9, 1};
-    CHECK(describe_product(nodes[0], y, false, dtype::c64, false, false, key, bound));
-    CHECK_FALSE(key.equals(all[0].key));
+    const matrix_view y{pairs + 3, 2, 9, 1, 50};
+    const auto differs = [&](const product_node<std::complex<double>>& node, dtype type, bool doubled) {
+        CHECK(describe_product(node, y, false, type, doubled, false, key, bound));
+        CHECK_FALSE(key.equals(all[0].key));
+    };
+    CHECK(describe_product(nodes[0], y, false, dtype::c128, false, false, key, bound));
+    CHECK(key.equals(all[0].key));
+    differs(nodes[0], dtype::c64, false);
+    differs(nodes[0], dtype::c128, true);  // what a real scalar beside real factors makes of it
+    product_node<std::complex<double>> elsewhere = nodes[0];
+    elsewhere.x.set_space(memory_space::device);
+    differs(elsewhere, dtype::c128, false);
     nodes[0].right.push_back(detail::diagonal_leaf(pairs, 1, 1, nullptr));
     CHECK_FALSE(describe_product(nodes[0], y, false, dtype::c128, false, false, key, bound));
     product_node<double> many = right_product<double>(dense(1, 1), {});

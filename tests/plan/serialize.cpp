@@ -23,11 +23,37 @@ TEST_CASE("a plan reads back equal") {
     odd.machine_name = "quote \" backslash \\ newline \n end";
     odd.notes = {"", "⊗", " leading blank"};
     odd.predicted_seconds = 0.1;
+    // what plans seldom have
+    otimes::plan rare = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()),
+                                          {.workspace_limit_bytes = 1ll << 40,
+                                           .precision = otimes::precision::tf32,
+                                           .placement = otimes::placement::gpu,
+                                           .threads = 3,
+                                           .deterministic = true});
+    otimes::tensor& marked = rare.source.tensors.at(1);
+    marked.kind = otimes::factor_kind::sparse;
+    marked.conjugate = true;
+    marked.stored = 17;
+    rare.source.steps.front().variant = otimes::step_variant::lower;
+    rare.source.steps.front().add = true;
+    rare.passes.front().tile = {.rows = 2,
+                                .run = 3,
+                                .threads = 96,
+                                .blocks = 4,
+                                .segments = 5,
+                                .slots = 6,
+                                .cluster = 7,
+                                .slices = 8,
+                                .pieces = 9,
+                                .trips = {{.first = 2, .count = 1, .matrix = true, .split = 3, .warpgroup = true}}};
+    rare.passes.front().shared_bytes = 11;
+    rare.passes.front().sweeps.front().kernel = otimes::sweep_kernel::mma_tf32;
+    rare.rejected = {{"what", "why", 0.25}};
     for (const otimes::plan& p :
          {otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()),
           otimes::make_plan(rows_program(50, {factor(32, 8), factor(64, 128)}, dtype::c128, true), tiny_caches(3)),
           otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200())),
-          otimes::make_plan(rows_program(0, {factor(2, 3)}), two_wide_cores()), otimes::plan{}, odd}) {
+          otimes::make_plan(rows_program(0, {factor(2, 3)}), two_wide_cores()), otimes::plan{}, odd, rare}) {
         const std::string text = otimes::to_text(p);
         const otimes::plan back = otimes::plan_from_text(text);
         CHECK(back == p);

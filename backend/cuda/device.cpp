@@ -138,6 +138,7 @@ void* device_context::allocate(std::size_t bytes, CUstream stream) {
     if (pool_ != nullptr) {
         OTIMES_CUDA_CALL(cuMemAllocFromPoolAsync(&memory, bytes, pool_, stream));
     } else {
+        const beside_captures allocating;
         OTIMES_CUDA_CALL(cuMemAlloc(&memory, bytes));
     }
     return reinterpret_cast<void*>(memory);
@@ -197,8 +198,12 @@ void device_context::release(void* memory, CUstream stream) noexcept {
         if (pool_ != nullptr) {
             f->cuMemFreeAsync(reinterpret_cast<CUdeviceptr>(memory), stream);
         } else {
+            // As beside_captures, which throws where the context is lost.
+            CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+            f->cuThreadExchangeStreamCaptureMode(&mode);
             f->cuStreamSynchronize(stream);
             f->cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+            f->cuThreadExchangeStreamCaptureMode(&mode);
         }
     }
 }

@@ -41,6 +41,8 @@ public:
     /// Stream-ordered memory of this context's pool; the context must be current.
     [[nodiscard]] void* allocate(std::size_t bytes, CUstream stream);
     void release(void* memory, CUstream stream) noexcept;
+    /// False: allocating is the system's business, in no stream's order, and freeing waits for the stream.
+    [[nodiscard]] bool has_pool() const noexcept { return pool_ != nullptr; }
     /// Whether kernels of this context may use an address; the context must be current. Where the GPU takes pages of the system as it
     /// finds them (HMM, ATS), all memory of the host is within reach.
     [[nodiscard]] reach reach_of(const void* address) const;

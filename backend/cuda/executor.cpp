@@ -294,6 +294,9 @@ void gpu_executor::require_no_capture(const char* what) const {
 
 void gpu_executor::synchronize() const {
     const context_scope scope(device_.handle());
+    if (late_.some_wait() && !is_captured(stream_)) {
+        give_back_late();
+    }
     OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
 }
 
@@ -312,22 +315,55 @@ void gpu_executor::wait_for(const device_executor& other) const {
 
 void* gpu_executor::allocate(std::int64_t bytes) const {
     const context_scope scope(device_.handle());
-    if (resource_ != nullptr) {
-        return resource_->allocate(static_cast<std::size_t>(bytes), stream_);
+    const bool captured = is_captured(stream_);
+    if (captured && resource_ == nullptr && !device_.has_pool()) {
+        // It would be no node of the graph: others would have it while the graph still writes to it.
+        require_no_capture("memory must be allocated, on a device without memory pools,");
     }
-    return device_.allocate(static_cast<std::size_t>(bytes), stream_);
+    if (!captured && late_.some_wait()) {
+        give_back_late();
+    }
+    void* const memory = resource_ != nullptr ? resource_->allocate(static_cast<std::size_t>(bytes), stream_)
+                                              : device_.allocate(static_cast<std::size_t>(bytes), stream_);
+    if (memory == nullptr && bytes > 0) {
+        throw device_error("otimes: the device_memory_resource gave no memory for " + std::to_string(bytes) +
+                           " bytes and threw nothing. Let its allocate() throw where it has none.");
+    }
+    if (captured) {
+        late_.allocated_in_capture(memory);
+    }
+    return memory;
 }
 
 void gpu_executor::release(void* memory, std::int64_t bytes) const noexcept {
-    if (resource_ != nullptr) {
-        resource_->deallocate(memory, static_cast<std::size_t>(bytes), stream_);
-        return;
+    const driver_functions* const f = find_driver();
+    const bool pushed = f != nullptr && f->cuCtxPushCurrent(device_.handle()) == CUDA_SUCCESS;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const bool captured =
+        pushed && f->cuStreamIsCapturing(stream_, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!late_.keep({memory, bytes}, captured) && (pushed || resource_ != nullptr)) {
+        give_back(memory, bytes);
+    }
+    if (!captured && pushed && late_.some_wait()) {
+        give_back_late();
     }
     CUcontext popped = nullptr;
-    const driver_functions* const f = find_driver();
-    if (f != nullptr && f->cuCtxPushCurrent(device_.handle()) == CUDA_SUCCESS) {
-        device_.release(memory, stream_);
+    if (pushed) {
         f->cuCtxPopCurrent(&popped);
+    }
+}
+
+void gpu_executor::give_back(void* memory, std::int64_t bytes) const noexcept {
+    if (resource_ != nullptr) {
+        resource_->deallocate(memory, static_cast<std::size_t>(bytes), stream_);
+    } else {
+        device_.release(memory, stream_);
+    }
+}
+
+void gpu_executor::give_back_late() const noexcept {
+    for (const late_frees::piece& p : late_.take()) {
+        give_back(p.memory, p.bytes);
     }
 }
 
@@ -785,6 +821,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     }
     const launch_list& list = ready.list;
     const std::lock_guard lock(queue_mutex_);
+    if (late_.some_wait() && !is_captured(stream_)) {
+        give_back_late();
+    }
     if (ready.host_factors) {
         require_no_capture("a factor is in host memory");
     }

@@ -18,6 +18,7 @@
 
 #include "../core/arguments.hpp"
 #include "../core/early_reads.hpp"
+#include "../core/late_frees.hpp"
 #include "../core/launch_list.hpp"
 #include "device.hpp"
 #include "streaming.hpp"
@@ -122,6 +123,10 @@ private:
         std::int64_t bytes = 0;
     };
     std::byte* grown(arena& memory, std::int64_t bytes) const;
+    /// To the resource or to the pool. The context is current.
+    void give_back(void* memory, std::int64_t bytes) const noexcept;
+    /// Gives back what waited for the end of a capture, which is the caller's to know. The context is current.
+    void give_back_late() const noexcept;
 
     device_context& device_;
     CUstream stream_;
@@ -138,6 +143,7 @@ private:
         std::vector<address_range> written;
     };
     mutable captured_run last_captured_;
+    mutable late_frees late_;
     mutable arena workspace_;
     mutable arena scratch_;
     mutable pinned_blocks pinned_;

@@ -13,6 +13,7 @@
 
 #include "../../backend/core/arguments.hpp"
 #include "../../backend/core/early_reads.hpp"
+#include "../../backend/core/late_frees.hpp"
 #include "../plan/programs.hpp"
 
 namespace {
@@ -124,4 +125,25 @@ TEST_CASE("nothing is read early behind launches that make factors") {
     const launch_list list = lowered(p);
     CHECK(!list.before.empty());
     CHECK(!may_read_early(list));
+}
+
+TEST_CASE("memory that is given back in a capture waits, unless it is the graph's") {
+    late_frees late;
+    std::array<int, 4> memory{};
+    CHECK(!late.keep({&memory[0], 4}, false));
+    CHECK(late.take().empty());
+    late.allocated_in_capture(&memory[1]);
+    late.allocated_in_capture(&memory[2]);
+    CHECK(!late.keep({&memory[1], 4}, true));
+    CHECK(!late.some_wait());
+    CHECK(late.keep({&memory[3], 12}, true));
+    CHECK(late.keep({&memory[1], 8}, true));  // the same address again, of another allocation
+    CHECK(late.some_wait());
+    CHECK(!late.keep({&memory[2], 4}, false));  // after the capture
+    const std::vector<late_frees::piece> waited = late.take();
+    REQUIRE(waited.size() == 2);
+    CHECK(waited[0].memory == &memory[3]);
+    CHECK(waited[0].bytes == 12);
+    CHECK(waited[1].bytes == 8);
+    CHECK(!late.some_wait());
 }

@@ -20,6 +20,14 @@ if(TARGET otimes_cuda_compiler)
   otimes_add_room(runtime_compiler)
   target_sources(test_runtime_compiler PRIVATE $<TARGET_OBJECTS:otimes_cuda_compiler>)
   target_link_libraries(test_runtime_compiler PRIVATE otimes_backend_core Threads::Threads ${CMAKE_DL_LIBS})
+
+  # The host's side of the back end, on a driver that is not there. It takes a minute to compile.
+  add_test(
+    NAME pretended_driver
+    COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/pretended_driver/run.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}" "${CMAKE_CXX_COMPILER}"
+            ${OTIMES_COMPILE_FLAGS} "-I$<JOIN:$<TARGET_PROPERTY:otimes_cuda_compiler,INCLUDE_DIRECTORIES>,;-I>"
+    COMMAND_EXPAND_LISTS)
+  set_tests_properties(pretended_driver PROPERTIES LABELS long TIMEOUT 1500)
 endif()
 
 # A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.

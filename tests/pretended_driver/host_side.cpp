@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// What the host's side of the CUDA back end does with memory, captures, kernels and errors, on a pretended driver: see run.sh.
+#include <doctest/doctest.h>
+
+#include <Eigen/Dense>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <otimes/otimes.hpp>
+
+#include <otimes/cuda.hpp>
+
+#include "backend/cuda/core_set.hpp"
+#include "backend/cuda/kernel_store.hpp"
+#include "pretended_driver/control.hpp"
+#include "support/cuda_driver.hpp"
+
+using otimes::DeviceMatrix;
+using otimes::kron;
+using pretended::driver;
+using pretended::failing;
+
+namespace otimes::backend {
+
+core_set compiled_core_set() { return {}; }
+
+}  // namespace otimes::backend
+
+namespace {
+
+using matrix = Eigen::MatrixXd;
+using by_rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// Of small whole numbers, on which products are exact.
+matrix whole(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+    matrix m(rows, cols);
+    for (double& element : m.reshaped()) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        element = static_cast<double>(seed >> 60) - 8;
+    }
+    return m;
+}
+
+matrix dense(const matrix& A, const matrix& B) {
+    matrix K(A.rows() * B.rows(), A.cols() * B.cols());
+    for (Eigen::Index i = 0; i < A.rows(); ++i)
+        for (Eigen::Index j = 0; j < A.cols(); ++j)
+            K.block(i * B.rows(), j * B.cols(), B.rows(), B.cols()) = A(i, j) * B;
+    return K;
+}
+
+/// The text of the device_error that is thrown; empty where there is none.
+template <class Run>
+std::string refusal(const Run& run) {
+    try {
+        run();
+    } catch (const otimes::device_error& e) {
+        return e.what();
+    }
+    return {};
+}
+
+bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+const otimes::device_executor& on_new_stream(support::driver& cuda) {
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    return otimes::gpu(stream);
+}
+
+}  // namespace
+
+TEST_CASE("a matrix of before a capture that ends in it is freed when the capture has ended") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    const matrix A = whole(2, 2, 1), B = whole(3, 3, 2), X = whole(4, 6, 3);
+    const DeviceMatrix<double> dA(A, e), dB(B, e), dX(X, e);
+    DeviceMatrix<double> dY(e);
+    dY = dX * kron(dA, dB);
+    e.synchronize();
+    for (const int mode : {0, 1, 2}) {
+        CAPTURE(mode);
+        const int before = driver().device_blocks;
+        auto ends_within = std::make_unique<DeviceMatrix<double>>(X, e);
+        REQUIRE(cuda.begin_capture(e.stream(), mode) == 0);
+        ends_within.reset();
+        dY = dX * kron(dA, dB);
+        void* graph = nullptr;
+        void* executable = nullptr;
+        REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+        CHECK(driver().invalidated == 0);
+        CHECK(driver().frees_of_nothing == 0);
+        CHECK(driver().device_blocks == before + 1);
+        SUBCASE("at the next wait") {}
+        SUBCASE("at the next product") { dY = dX * kron(dA, dB); }
+        SUBCASE("at the next matrix") { const DeviceMatrix<double> other(2, 2, e); }
+        e.synchronize();
+        e.synchronize();  // what the first one queued
+        CHECK(driver().device_blocks == before);
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        dY = 0 * dX * kron(dA, dB);
+        REQUIRE(cuda.graph_launch(executable, e.stream()) == 0);
+        CHECK(dY.to_host() == X * dense(A, B));
+    }
+    // What is made within one is the graph's, also where it ends within it.
+    REQUIRE(cuda.begin_capture(e.stream(), 0) == 0);
+    {
+        DeviceMatrix<double> between(e);
+        between = dX * kron(dA, dB);
+        dY = 2 * between;
+    }
+    void* graph = nullptr;
+    REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+    CHECK(driver().frees_of_nothing == 0);
+}
+
+TEST_CASE("without memory pools no matrix is made in a capture, and one that ends there waits, too [no pools]") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    const DeviceMatrix<double> dA(whole(2, 2, 1), e), dX(whole(4, 2, 3), e);
+    DeviceMatrix<double> dY(e);
+    dY = dX * kron(dA);
+    auto ends_within = std::make_unique<DeviceMatrix<double>>(whole(4, 6, 1), e);
+    REQUIRE(cuda.begin_capture(e.stream(), 0) == 0);
+    CHECK(holds(refusal([&] { DeviceMatrix<double> within(3, 3, e); }), "without memory pools"));
+    ends_within.reset();
+    dY = dX * kron(dA);
+    void* graph = nullptr;
+    REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+    CHECK(driver().invalidated == 0);
+}

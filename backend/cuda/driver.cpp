@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <string_view>
 #include <utility>
 
 namespace otimes::backend {
@@ -22,6 +23,86 @@ template <class Function>
 bool load(void* library, const char* name, Function& function) {
     function = reinterpret_cast<Function>(::dlsym(library, name));
     return function != nullptr;
+}
+
+/// True where what is short is page-locked memory of the host.
+bool is_about_host_memory(std::string_view call) {
+    return call.starts_with("cuMemAllocHost") || call.starts_with("cuMemHostRegister");
+}
+
+/// What to do about an error; empty where nobody knows.
+std::string_view advice_for(CUresult code, std::string_view call) {
+    switch (code) {
+        case CUDA_ERROR_OUT_OF_MEMORY:
+            return is_about_host_memory(call)
+                       ? "The system gives no more page-locked memory of the host. Free memory there, raise the limit "
+                         "of the container, or end what holds some, such as a pinned_scope."
+                       : "Free device memory, cut the rows of X, or set options::workspace_limit_bytes.";
+        case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+            return "This memory, or some that shares a page with it, is pinned already. One pinned_scope is enough.";
+        case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+        case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+        case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+            return "Run the expression once before it is captured, with operands that no other stream still writes.";
+        case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+            return "An earlier call, perhaps not of otimes, has made the capture invalid. End it by "
+                   "cudaStreamEndCapture and begin again without that call.";
+        case CUDA_ERROR_ILLEGAL_ADDRESS:
+        case CUDA_ERROR_LAUNCH_FAILED:
+        case CUDA_ERROR_MISALIGNED_ADDRESS:
+        case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+        case CUDA_ERROR_INVALID_PC:
+        case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+        case CUDA_ERROR_HARDWARE_STACK_ERROR:
+        case CUDA_ERROR_ASSERT:
+            return "The context is lost; an earlier kernel of this process, perhaps not of otimes, read or wrote "
+                   "memory that is not there, or stopped by itself. compute-sanitizer finds it. Every later call fails "
+                   "likewise: end the process.";
+        case CUDA_ERROR_LAUNCH_TIMEOUT:
+            return "The context is lost: a kernel ran longer than the system allows on a GPU that drives a display. "
+                   "Cut the rows of X, or turn that limit off; go on in a new process.";
+        case CUDA_ERROR_ECC_UNCORRECTABLE:
+        case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+        case CUDA_ERROR_CONTAINED:
+            return "The context is lost by a fault of the hardware. See nvidia-smi -q; go on in a new process.";
+        case CUDA_ERROR_INVALID_HANDLE:
+        case CUDA_ERROR_INVALID_CONTEXT:
+        case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+            return "Something has been destroyed that executors or matrices of otimes still use: a stream, by "
+                   "cudaStreamDestroy, or a whole context, by cudaDeviceReset or cuCtxDestroy. Streams must outlive "
+                   "their matrices, contexts the process's use of otimes.";
+        case CUDA_ERROR_NOT_INITIALIZED:
+            return "A process that was forked after CUDA had been used cannot use it. Fork before, or start programs "
+                   "anew.";
+        case CUDA_ERROR_DEINITIALIZED: return "The process ends, and CUDA has ended already.";
+        case CUDA_ERROR_NO_DEVICE: return "No GPU is visible: see nvidia-smi, and CUDA_VISIBLE_DEVICES.";
+        case CUDA_ERROR_DEVICE_UNAVAILABLE: return "Another process has the GPU to itself (nvidia-smi -c).";
+        case CUDA_ERROR_STUB_LIBRARY:
+            return "The libcuda.so.1 that was found is a toolkit's stub. Take its folder out of LD_LIBRARY_PATH.";
+        case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+        case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+            return "libcuda.so.1 and the driver in the kernel are of different versions. Start the machine again after "
+                   "an update of the driver; in a container take the host's libcuda.so.1.";
+        case CUDA_ERROR_SYSTEM_NOT_READY:
+            return "A service of the system that the GPUs need is not running (nvidia-fabricmanager, "
+                   "nvidia-persistenced).";
+        case CUDA_ERROR_INVALID_IMAGE:
+        case CUDA_ERROR_INVALID_PTX:
+        case CUDA_ERROR_NO_BINARY_FOR_GPU:
+        case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+        case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+            return "The driver cannot load code of the toolkit that otimes was built with, or of the NVRTC that it "
+                   "found. "
+                   "Update the driver, or build otimes with an older toolkit.";
+        case CUDA_ERROR_MPS_CONNECTION_FAILED:
+        case CUDA_ERROR_MPS_RPC_FAILURE:
+        case CUDA_ERROR_MPS_SERVER_NOT_READY:
+        case CUDA_ERROR_MPS_MAX_CLIENTS_REACHED:
+        case CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED:
+        case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+            return "The server that shares the GPU among processes (MPS) does not serve this one: see its log.";
+        default: return {};
+    }
 }
 
 loaded_driver load_driver() {
@@ -71,6 +152,9 @@ loaded_driver load_driver() {
         const char* name = nullptr;
         f.cuGetErrorName(code, &name);
         result.reason = std::string("cuInit failed with ") + (name != nullptr ? name : "an unknown error");
+        if (const std::string_view advice = advice_for(code, "cuInit"); !advice.empty()) {
+            result.reason.append(". ").append(advice.substr(0, advice.size() - 1));
+        }
         return result;
     }
     int count = 0;
@@ -177,20 +261,14 @@ std::string describe(CUresult code, const char* call) {
     text = "otimes: " + text +
            " failed: " + (name != nullptr ? name : "error " + std::to_string(static_cast<int>(code))) +
            (meaning != nullptr ? std::string(" (") + meaning + ")" : std::string()) + ".";
-    if (code == CUDA_ERROR_OUT_OF_MEMORY) {
-        text += " Free device memory, cut the rows of X, or set options::workspace_limit_bytes.";
-    } else if (code == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || code == CUDA_ERROR_STREAM_CAPTURE_ISOLATION) {
-        text += " Run the expression once before it is captured, with operands that no other stream still writes.";
-    } else if (code == CUDA_ERROR_ILLEGAL_ADDRESS || code == CUDA_ERROR_LAUNCH_FAILED) {
-        text +=
-            " The context is lost; an earlier kernel of this process, perhaps not of otimes, read or wrote memory that "
-            "is not there.";
+    if (const std::string_view advice = advice_for(code, call); !advice.empty()) {
+        text.append(" ").append(advice);
     }
     return text;
 }
 
 void check(CUresult code, const char* call) {
-    if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && !is_about_host_memory(call)) {
         throw out_of_device_memory(describe(code, call));
     }
     if (code != CUDA_SUCCESS) {

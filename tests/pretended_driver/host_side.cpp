@@ -135,3 +135,48 @@ TEST_CASE("without memory pools no matrix is made in a capture, and one that end
     REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
     CHECK(driver().invalidated == 0);
 }
+
+TEST_CASE("errors of the driver say what to do; a lost context is an error of every call, and no crash") {
+    const matrix X = whole(7, 6, 1), A = whole(2, 2, 2), B = whole(3, 3, 3);
+    const auto with_code = [&](int code) {
+        const failing all("cuMemcpyHtoDAsync", code);
+        return refusal([&] { const DeviceMatrix<double> copy(X); });
+    };
+    for (const auto& [code, what] : std::vector<std::pair<int, const char*>>{{2, "Free device memory"},
+                                                                             {3, "forked"},
+                                                                             {4, "The process ends"},
+                                                                             {201, "has been destroyed"},
+                                                                             {209, "Update the driver"},
+                                                                             {214, "nvidia-smi"},
+                                                                             {400, "has been destroyed"},
+                                                                             {702, "drives a display"},
+                                                                             {709, "has been destroyed"},
+                                                                             {716, "end the process"},
+                                                                             {803, "different versions"},
+                                                                             {901, "begin again"}}) {
+        CAPTURE(code);
+        CHECK(holds(with_code(code), what));
+    }
+    {
+        const failing all("cuMemHostRegister");
+        const std::string text = refusal([&] { const otimes::pinned_scope pinned(X); });
+        CHECK(holds(text, "page-locked memory of the host"));
+        CHECK(!holds(text, "device memory"));
+    }
+    const otimes::pinned_scope pinned(X);
+    CHECK(holds(refusal([&] { const otimes::pinned_scope twice(X); }), "pinned already"));
+
+    const DeviceMatrix<double> dX(X), dA(A), dB(B);
+    DeviceMatrix<double> dY;
+    dY = dX * kron(dA, dB);
+    matrix Y(7, 6);
+    driver().lost[0] = true;
+    for (int twice = 0; twice < 2; ++twice) {
+        CHECK(holds(refusal([&] { dY = dX * kron(dA, dB); }), "The context is lost"));
+        CHECK(holds(refusal([&] { const DeviceMatrix<double> new_shape = dX * kron(dB, dA); }), "The context is lost"));
+        CHECK(holds(refusal([&] { static_cast<void>(dY.to_host()); }), "The context is lost"));
+        CHECK(holds(refusal([&] { otimes::on(otimes::gpu(), Y) = X * kron(A, B); }), "The context is lost"));
+        CHECK(holds(refusal([&] { otimes::gpu().synchronize(); }), "The context is lost"));
+    }
+    driver().lost[0] = false;  // no driver does that
+}

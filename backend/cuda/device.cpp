@@ -5,6 +5,7 @@
 #include <array>
 #include <complex>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 
@@ -208,47 +209,114 @@ void device_context::release(void* memory, CUstream stream) noexcept {
     }
 }
 
-pinned_blocks::block pinned_blocks::take(std::size_t bytes) {
-    constexpr std::size_t most_blocks = 16;
-    const beside_captures waiting;  // another thread may capture a stream that has nothing to do with this one
-    std::unique_lock lock(mutex_);
-    for (std::size_t i = 0; i < free_.size(); ++i) {
-        if (free_[i].bytes >= bytes && driver().cuEventQuery(free_[i].done) == CUDA_SUCCESS) {
-            const block found = free_[i];
-            free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
-            return found;
-        }
+template <class Condition>
+std::optional<pinned_blocks::block> pinned_blocks::taken_from_free(const Condition& fits) {
+    const auto found = std::ranges::find_if(free_, fits);
+    if (found == free_.end()) {
+        return std::nullopt;
     }
-    if (made_ >= most_blocks) {
-        for (std::size_t i = 0; i < free_.size(); ++i) {
-            if (free_[i].bytes >= bytes) {
-                const block found = free_[i];
-                free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
-                lock.unlock();
-                OTIMES_CUDA_CALL(cuEventSynchronize(found.done));
-                return found;
-            }
-        }
-    }
-    ++made_;
-    lock.unlock();
-    block fresh;
-    fresh.bytes = std::max(bytes, block_bytes);
-    void* memory = nullptr;
-    OTIMES_CUDA_CALL(cuMemAllocHost(&memory, fresh.bytes));
-    fresh.data = static_cast<std::byte*>(memory);
-    OTIMES_CUDA_CALL(cuEventCreate(&fresh.done, CU_EVENT_DISABLE_TIMING));
-    return fresh;
+    const block taken = *found;
+    free_.erase(found);
+    return taken;
 }
 
-void pinned_blocks::give_back(const block& used, CUstream stream) {
-    OTIMES_CUDA_CALL(cuEventRecord(used.done, stream));
-    give_back(used);
+pinned_blocks::block pinned_blocks::take(std::size_t bytes, CUstream stream) {
+    constexpr std::ptrdiff_t most_in_flight = 16;  // of a stream
+    const beside_captures waiting;  // another thread may capture a stream that has nothing to do with this one
+    const auto large_enough = [&](const block& b) { return b.bytes >= bytes; };
+    const auto same_stream = [&](const block& b) { return large_enough(b) && b.stream == stream; };
+    std::unique_lock lock(mutex_);
+    if (std::optional<block> idle = taken_from_free(
+            [&](const block& b) { return large_enough(b) && driver().cuEventQuery(b.done) == CUDA_SUCCESS; })) {
+        idle->stream = stream;
+        return *idle;
+    }
+    std::optional<block> busy;
+    if (std::ranges::count_if(free_, same_stream) >= most_in_flight) {
+        busy = taken_from_free(same_stream);
+    } else {
+        lock.unlock();
+        block fresh{nullptr, std::max(bytes, block_bytes), nullptr, stream};
+        void* memory = nullptr;
+        const CUresult code = driver().cuMemAllocHost(&memory, fresh.bytes);
+        if (code == CUDA_SUCCESS) {
+            fresh.data = static_cast<std::byte*>(memory);
+            if (const CUresult none = driver().cuEventCreate(&fresh.done, CU_EVENT_DISABLE_TIMING)) {
+                driver().cuMemFreeHost(memory);
+                check(none, "cuEventCreate");
+            }
+            return fresh;
+        }
+        lock.lock();
+        // The system pins no more: one in flight will do, best one that this stream waits for anyway.
+        busy = taken_from_free(same_stream);
+        if (!busy) {
+            busy = taken_from_free(large_enough);
+        }
+        if (!busy || code != CUDA_ERROR_OUT_OF_MEMORY) {
+            check(code, "cuMemAllocHost");
+        }
+    }
+    lock.unlock();
+    OTIMES_CUDA_CALL(cuEventSynchronize(busy->done));
+    busy->stream = stream;
+    return *busy;
 }
 
 void pinned_blocks::give_back(const block& used) {
     const std::lock_guard lock(mutex_);
     free_.push_back(used);
+}
+
+stream_lanes lanes_pool::take() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!free_.empty()) {
+            const stream_lanes found = free_.back();
+            free_.pop_back();
+            return found;
+        }
+    }
+    stream_lanes fresh;
+    std::vector<CUevent*> events{&fresh.ready};
+    for (std::array<CUevent, 2>* const pair : {&fresh.arrived, &fresh.computed, &fresh.drained}) {
+        events.insert(events.end(), {&pair->front(), &pair->back()});
+    }
+    try {
+        OTIMES_CUDA_CALL(cuStreamCreate(&fresh.in, CU_STREAM_NON_BLOCKING));
+        OTIMES_CUDA_CALL(cuStreamCreate(&fresh.out, CU_STREAM_NON_BLOCKING));
+        for (CUevent* const e : events) {
+            OTIMES_CUDA_CALL(cuEventCreate(e, CU_EVENT_DISABLE_TIMING));
+        }
+    } catch (const device_error&) {
+        for (const CUevent* const e : events) {
+            if (*e != nullptr) {
+                driver().cuEventDestroy(*e);
+            }
+        }
+        for (const CUstream s : {fresh.in, fresh.out}) {
+            if (s != nullptr) {
+                driver().cuStreamDestroy(s);
+            }
+        }
+        throw;
+    }
+    return fresh;
+}
+
+void lanes_pool::give_back(const stream_lanes& used) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(used);
+}
+
+held_block::~held_block() {
+    try {
+        if (!idle_ && driver().cuEventRecord(block_.done, stream_) != CUDA_SUCCESS) {
+            check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+        }
+        pool_.give_back(block_);
+    } catch (const std::exception&) {  // a lost context: the block is lost with it
+    }
 }
 
 }  // namespace otimes::backend

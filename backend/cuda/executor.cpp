@@ -381,22 +381,24 @@ std::byte* gpu_executor::grown(arena& memory, std::int64_t bytes) const {
     return memory.data;
 }
 
+void gpu_executor::send(void* to, const void* from, std::span<const mode> modes, std::int64_t element_bytes) const {
+    const std::int64_t count = count_of(modes);
+    const std::int64_t most = static_cast<std::int64_t>(pinned_blocks::block_bytes) / element_bytes;
+    for (std::int64_t first = 0; first < count; first += most) {
+        const std::int64_t some = std::min(most, count - first);
+        const auto bytes = static_cast<std::size_t>(some * element_bytes);
+        const held_block block(device_.pinned(), stream_, bytes);
+        gather_elements(static_cast<const std::byte*>(from), modes, element_bytes, first, some, block.get().data);
+        OTIMES_CUDA_CALL(
+            cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(static_cast<std::byte*>(to) + first * element_bytes),
+                              block.get().data, bytes, stream_));
+    }
+}
+
 void gpu_executor::upload(void* to, const host_tensor& from) const {
     const context_scope scope(device_.handle());
     require_no_capture("host memory is copied to the device");
-    const std::int64_t count = count_of(from.modes);
-    const std::int64_t most = static_cast<std::int64_t>(pinned_blocks::block_bytes) / from.element_bytes;
-    for (std::int64_t first = 0; first < count; first += most) {
-        const std::int64_t some = std::min(most, count - first);
-        const auto bytes = static_cast<std::size_t>(some * from.element_bytes);
-        const pinned_blocks::block block = pinned_.take(bytes);
-        gather_elements(static_cast<const std::byte*>(from.data), from.modes, from.element_bytes, first, some,
-                        block.data);
-        OTIMES_CUDA_CALL(
-            cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(static_cast<std::byte*>(to) + first * from.element_bytes),
-                              block.data, bytes, stream_));
-        pinned_.give_back(block, stream_);
-    }
+    send(to, from.data, from.modes, from.element_bytes);
 }
 
 void gpu_executor::download(const host_tensor& to, const void* from) const {
@@ -405,34 +407,34 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
     const std::int64_t count = count_of(to.modes);
     const std::int64_t most = static_cast<std::int64_t>(pinned_blocks::block_bytes) / to.element_bytes;
     struct part {
-        pinned_blocks::block block;
-        std::int64_t first;
-        std::int64_t count;
+        std::unique_ptr<held_block> block;
+        std::int64_t first = 0;
+        std::int64_t count = 0;
     };
     // The next part is on its way while one is written to its place.
     std::vector<part> queued;
     std::int64_t first = 0;
     const auto finish_oldest = [&] {
-        const part oldest = queued.front();
+        const part oldest = std::move(queued.front());
         queued.erase(queued.begin());
-        OTIMES_CUDA_CALL(cuEventSynchronize(oldest.block.done));
+        OTIMES_CUDA_CALL(cuEventSynchronize(oldest.block->get().done));
         scatter_elements(static_cast<std::byte*>(to.data), to.modes, to.element_bytes, oldest.first, oldest.count,
-                         oldest.block.data);
-        pinned_.give_back(oldest.block, stream_);
+                         oldest.block->get().data);
+        oldest.block->set_idle();
     };
     while (first < count) {
         part next;
         next.first = first;
         next.count = std::min(most, count - first);
         const auto bytes = static_cast<std::size_t>(next.count * to.element_bytes);
-        next.block = pinned_.take(bytes);
+        next.block = std::make_unique<held_block>(device_.pinned(), stream_, bytes);
         OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(
-            next.block.data,
+            next.block->get().data,
             reinterpret_cast<CUdeviceptr>(static_cast<const std::byte*>(from) + first * to.element_bytes), bytes,
             stream_));
-        OTIMES_CUDA_CALL(cuEventRecord(next.block.done, stream_));
-        queued.push_back(next);
+        OTIMES_CUDA_CALL(cuEventRecord(next.block->get().done, stream_));
         first += next.count;
+        queued.push_back(std::move(next));
         if (queued.size() == 3) {
             finish_oldest();
         }
@@ -446,16 +448,12 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
 void gpu_executor::receive(std::int64_t bytes, const std::function<void(void*)>& queue,
                            const std::function<void(const void*)>& read) const {
     const context_scope scope(device_.handle());
-    const pinned_blocks::block shared = pinned_.take(static_cast<std::size_t>(bytes));
-    try {
-        queue(shared.data);
-        OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
-    } catch (...) {
-        pinned_.give_back(shared, stream_);  // kernels may still write
-        throw;
-    }
-    read(shared.data);
-    pinned_.give_back(shared);
+    held_block shared(device_.pinned(), stream_,
+                      static_cast<std::size_t>(bytes));  // where this fails kernels may still write
+    queue(shared.get().data);
+    OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
+    shared.set_idle();
+    read(shared.get().data);
 }
 
 // --- preparing ------------------------------------------------------------------------------------------------------
@@ -834,12 +832,7 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     for (const staged_factor& f : list.staged) {
         const program& source = ready.made_for.source;
         const tensor& t = source.at(f.tensor);
-        const pinned_blocks::block block = pinned_.take(static_cast<std::size_t>(f.bytes));
-        gather_elements(static_cast<const std::byte*>(b.pointers[static_cast<std::size_t>(t.binding)]), f.modes,
-                        t.scalar_bytes, 0, count_of(f.modes), block.data);
-        OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(scratch + f.scratch_bytes), block.data,
-                                           static_cast<std::size_t>(f.bytes), stream_));
-        pinned_.give_back(block, stream_);
+        send(scratch + f.scratch_bytes, b.pointers[static_cast<std::size_t>(t.binding)], f.modes, t.scalar_bytes);
     }
     const auto address_of = [&](const memory_reference& at, std::int64_t slab) {
         std::byte* base = nullptr;

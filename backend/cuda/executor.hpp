@@ -122,6 +122,8 @@ private:
         std::byte* data = nullptr;
         std::int64_t bytes = 0;
     };
+    /// Copies elements of the host to contiguous device memory by way of pinned blocks. The context is current, nothing captured.
+    void send(void* to, const void* from, std::span<const mode> modes, std::int64_t element_bytes) const;
     std::byte* grown(arena& memory, std::int64_t bytes) const;
     /// To the resource or to the pool. The context is current.
     void give_back(void* memory, std::int64_t bytes) const noexcept;
@@ -146,8 +148,6 @@ private:
     mutable late_frees late_;
     mutable arena workspace_;
     mutable arena scratch_;
-    mutable pinned_blocks pinned_;
-    mutable lanes_pool lanes_;
     CUevent marker_ = nullptr;  ///< for wait_for
     mutable std::mutex marker_mutex_;
 };

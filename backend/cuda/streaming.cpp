@@ -142,27 +142,6 @@ void copy_lines(std::byte* host, std::byte* device, const host_lines& lines, boo
 constexpr std::int64_t most_line_distance = (1ll << 31) - 1;
 constexpr std::int64_t least_line_bytes = 64 << 10;
 
-/// A pinned block that a worker holds for a while.
-class held_block {
-public:
-    held_block(pinned_blocks& pool, CUstream stream)
-        : pool_(pool), stream_(stream), block_(pool.take(static_cast<std::size_t>(planning::pinned_block_bytes))) {}
-    held_block(const held_block&) = delete;
-    held_block& operator=(const held_block&) = delete;
-    ~held_block() {
-        try {
-            pool_.give_back(block_, stream_);
-        } catch (const error&) {  // a lost context: the block is lost with it
-        }
-    }
-    [[nodiscard]] const pinned_blocks::block& get() const { return block_; }
-
-private:
-    pinned_blocks& pool_;
-    CUstream stream_;
-    pinned_blocks::block block_;
-};
-
 /// One stage in flight. Slabs have two buffers on each side; a worker that copies slab s + 2 in waits until the kernels of
 /// slab s are queued and lets the device wait until they are done; likewise outwards. The calling thread queues the kernels.
 class stage_run {
@@ -248,6 +227,7 @@ public:
     }
 
 private:
+    static constexpr auto block_bytes = static_cast<std::size_t>(planning::pinned_block_bytes);
     static std::size_t at(std::int64_t s) { return static_cast<std::size_t>(s); }
 
     /// A core copies several GB/s past its caches, a link takes about 50 each way. Few bytes do not pay for many threads.
@@ -308,7 +288,7 @@ private:
             if (!to.of->pinned) {
                 std::unique_ptr<held_block>& mine = blocks[turn++ % 2];
                 if (!mine) {
-                    mine = std::make_unique<held_block>(pinned_, lanes_.in);
+                    mine = std::make_unique<held_block>(pinned_, lanes_.in, block_bytes);
                 }
                 block = mine.get();
                 OTIMES_CUDA_CALL(cuEventSynchronize(block->get().done));
@@ -349,7 +329,7 @@ private:
                 return;
             }
             if (!from.of->pinned && !block) {
-                block = std::make_unique<held_block>(pinned_, lanes_.out);
+                block = std::make_unique<held_block>(pinned_, lanes_.out, block_bytes);
             }
             OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes_.out, lanes_.computed[from.buffer], 0));
             if (from.of->pinned) {
@@ -395,32 +375,6 @@ private:
 };
 
 }  // namespace
-
-stream_lanes lanes_pool::take() {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!free_.empty()) {
-            const stream_lanes found = free_.back();
-            free_.pop_back();
-            return found;
-        }
-    }
-    stream_lanes fresh;
-    OTIMES_CUDA_CALL(cuStreamCreate(&fresh.in, CU_STREAM_NON_BLOCKING));
-    OTIMES_CUDA_CALL(cuStreamCreate(&fresh.out, CU_STREAM_NON_BLOCKING));
-    for (std::array<CUevent, 2>* const pair : {&fresh.arrived, &fresh.computed, &fresh.drained}) {
-        for (CUevent& e : *pair) {
-            OTIMES_CUDA_CALL(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
-        }
-    }
-    OTIMES_CUDA_CALL(cuEventCreate(&fresh.ready, CU_EVENT_DISABLE_TIMING));
-    return fresh;
-}
-
-void lanes_pool::give_back(const stream_lanes& used) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(used);
-}
 
 std::shared_ptr<const prepared_stream> gpu_executor::prepare_stream(const plan& p, std::int64_t budget) const {
     auto ready = std::make_shared<prepared_stream>();
@@ -511,16 +465,16 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std
         }
     }
     if (stage.cut.extent > 0) {
-        const stream_lanes lanes = lanes_.take();
+        const stream_lanes lanes = device_.lanes().take();
         struct give_lanes_back {
             lanes_pool& pool;
             const stream_lanes& lanes;
             ~give_lanes_back() { pool.give_back(lanes); }
-        } const keep{lanes_, lanes};
+        } const keep{device_.lanes(), lanes};
         OTIMES_CUDA_CALL(cuEventRecord(lanes.ready, stream_));
         OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes.in, lanes.ready, 0));
         OTIMES_CUDA_CALL(cuStreamWaitEvent(lanes.out, lanes.ready, 0));
-        stage_run run(device_.handle(), stream_, pinned_, lanes, passages, stage, wrote);
+        stage_run run(device_.handle(), stream_, device_.pinned(), lanes, passages, stage, wrote);
         run.run([&](std::int64_t slab) {
             place(static_cast<std::size_t>(slab % 2));
             run_on_device(slab + 1 == stage.slab_count && ready.rest ? *ready.rest : *ready.slab, placed, {});

@@ -180,3 +180,56 @@ TEST_CASE("errors of the driver say what to do; a lost context is an error of ev
     }
     driver().lost[0] = false;  // no driver does that
 }
+
+TEST_CASE("pinned memory comes back from copies that fail, and serves all streams") {
+    support::driver cuda;
+    const matrix X = whole(5, 6, 1), A = whole(2, 2, 2), B = whole(3, 3, 3), large = whole(1500, 1200, 4);
+    const DeviceMatrix<double> dX(X);
+    DeviceMatrix<double> dY;
+    dY = dX * kron(A, B);
+    CHECK(DeviceMatrix<double>(large).to_host() == large);
+    const int before = driver().pinned_blocks, events = driver().events;
+    for (int i = 0; i < 20; ++i) {
+        for (const char* const call : {"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuEventSynchronize"}) {
+            const failing all(call, 999);
+            static_cast<void>(refusal([&] { const DeviceMatrix<double> copy(large); }));
+            static_cast<void>(refusal([&] { dY = dX * kron(A, B); }));
+            static_cast<void>(refusal([&] { static_cast<void>(dX.to_host()); }));
+        }
+        {
+            const failing all("cuEventRecord", 999);  // then the stream is waited for
+            const DeviceMatrix<double> copy(large);
+        }
+        dY = dX * kron(A, B);
+        CHECK(dY.to_host() == X * dense(A, B));
+    }
+    otimes::gpu().synchronize();
+    CHECK(driver().pinned_blocks <= before + 1);
+    CHECK(driver().events <= events + 1);
+    // One after the other they take the blocks that there are.
+    for (int i = 0; i < 30; ++i) {
+        const otimes::device_executor& e = on_new_stream(cuda);
+        CHECK(DeviceMatrix<double>(X, e).to_host() == X);
+        matrix Y = matrix::Constant(5, 6, std::numeric_limits<double>::quiet_NaN());
+        otimes::on(e, Y) = X * kron(A, B);
+        CHECK(Y == X * dense(A, B));
+    }
+    CHECK(driver().pinned_blocks <= before + 1);
+    CHECK(driver().streams <= 40);  // and those that copy for them
+    // Where the system pins no more they are waited for.
+    {
+        const failing all("cuMemAllocHost");
+        CHECK(DeviceMatrix<double>(large).to_host() == large);
+    }
+    {
+        const failing all("cuEventCreate");  // a block without its event is none
+        CHECK(DeviceMatrix<double>(large).to_host() == large);
+    }
+    // Factors of any size pass through blocks of one size.
+    for (const int n : {720, 740, 760}) {
+        const matrix F = whole(n, n, 5), x = whole(2, n, 6);
+        dY = DeviceMatrix<double>(x) * kron(F);
+        CHECK(dY.to_host() == x * F);
+    }
+    CHECK(driver().pinned_blocks <= before + 2);
+}

@@ -205,6 +205,26 @@ void require_room(std::int64_t resident, const kernel_request& request) {
     }
 }
 
+/// Notes why compiled kernels could not be had, and when that is tried again. Not for deterministic plans: their bits are those of their first
+/// run.
+void set_replaced(prepared_plan& p, const device_error& failure) {
+    p.replaced = failure.what();
+    const bool momentary = dynamic_cast<const out_of_device_memory*>(&failure) != nullptr ||
+                           dynamic_cast<const compiler_failure*>(&failure) != nullptr;
+    if (momentary && !p.made_for.wishes.deterministic) {
+        p.try_again = std::chrono::steady_clock::now() + p.patience;
+    }
+}
+
+/// A plan whose kernels were tried again and not had is tried again later and later.
+void wait_longer(prepared_plan& p, const prepared_plan& before) {
+    constexpr std::chrono::seconds longest{600};
+    if (p.try_again != std::chrono::steady_clock::time_point::max()) {
+        p.patience = std::min(2 * before.patience, longest);
+        p.try_again = std::chrono::steady_clock::now() + p.patience;
+    }
+}
+
 std::uint64_t key_of_plan(const plan& p) {
     std::uint64_t key = hash_value(p.source);
     key = (key ^ p.passes.size()) * 0x9e3779b97f4a7c15ull;
@@ -261,7 +281,8 @@ void gpu_executor::evaluate(const program& p, const bindings& b) const {
         return run(plan_for(p), b, {});
     }
     const auto holds = [&](const recent_program& entry) {
-        return entry.executor_id == id() && entry.tunings == tunings && entry.ready->made_for.source == p;
+        return entry.executor_id == id() && entry.tunings == tunings && entry.ready->made_for.source == p &&
+               !entry.ready->is_stale();
     };
     const std::uint64_t address = (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull;
     recent_program& entry = recent->at_address[(address * 0x9e3779b97f4a7c15ull >> 32) % slots];
@@ -629,6 +650,11 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
     if (ready->host_operands) {
         if (!p.passes.empty()) {
             ready->stream = prepare_stream(p, planning::streaming_budget(device_.description(), p.wishes));
+            for (const prepared_stage& stage : ready->stream->stages) {
+                for (const auto* const part : {&stage.slab, &stage.rest}) {
+                    ready->try_again = *part ? std::min(ready->try_again, (*part)->try_again) : ready->try_again;
+                }
+            }
         }
         return ready;
     }
@@ -640,8 +666,9 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         ready->slab = prepare(ready->list.slab);
         ready->rest = prepare(ready->list.rest);
         ready->after = prepare(ready->list.after);
-    } catch (const device_error&) {
+    } catch (const device_error& failure) {
         // A fused kernel that cannot be had or does not fit: the generic kernels do every plan.
+        set_replaced(*ready, failure);
         ready->list = {};
         ready->list = lower_to_launches(p, gpu, false);
         ready->before = prepare(ready->list.before);
@@ -682,7 +709,8 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) co
         load(list);
         ready->before = prepare(list.before);
         ready->slab = prepare(list.slab);
-    } catch (const device_error&) {
+    } catch (const device_error& failure) {
+        set_replaced(*ready, failure);
         ready->before.clear();
         ready->slab.clear();
     }
@@ -706,27 +734,40 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool 
         (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull + (scattered ? 1 : 0);
     recent_plan& entry = recent != nullptr ? (*recent)[(where * 0x9e3779b97f4a7c15ull) >> 58] : none;
     if (entry.executor_id == id() && entry.address == &p && entry.ready->scattered == scattered &&
-        same_work(entry.ready->made_for, p)) {
+        same_work(entry.ready->made_for, p) && !entry.ready->is_stale()) {
         return entry.ready;
     }
     const std::uint64_t key = key_of_plan(p);
     std::shared_ptr<const prepared_plan> found;
+    // The caller holds the lock.
+    const auto place = [&] {
+        const auto [begin, end] = plans_.equal_range(key);
+        const auto at = std::find_if(begin, end, [&](const auto& known) {
+            return known.second->scattered == scattered && same_work(known.second->made_for, p);
+        });
+        return at == end ? plans_.end() : at;
+    };
     {
         const std::lock_guard lock(plans_mutex_);
-        const auto [begin, end] = plans_.equal_range(key);
-        for (auto at = begin; at != end; ++at) {
-            if (at->second->scattered == scattered && same_work(at->second->made_for, p)) {
-                found = at->second;
-            }
+        if (const auto at = place(); at != plans_.end()) {
+            found = at->second;
         }
     }
-    if (!found) {
-        found = scattered ? prepare_scattered(p) : prepare(p);
-        const std::lock_guard lock(plans_mutex_);
-        if (plans_.size() >= most_prepared_plans) {
-            plans_.clear();
+    if (!found || found->is_stale()) {
+        const std::shared_ptr<prepared_plan> fresh = scattered ? prepare_scattered(p) : prepare(p);
+        if (found) {
+            wait_longer(*fresh, *found);
         }
-        plans_.emplace(key, found);
+        found = fresh;
+        const std::lock_guard lock(plans_mutex_);
+        if (const auto at = place(); at != plans_.end()) {
+            at->second = found;
+        } else {
+            if (plans_.size() >= most_prepared_plans) {
+                plans_.clear();
+            }
+            plans_.emplace(key, found);
+        }
     }
     entry = {id(), &p, found};
     return found;
@@ -743,6 +784,11 @@ std::string gpu_executor::describe(const plan& p) const {
         return text;
     }
     std::string text;
+    if (!ready->replaced.empty()) {
+        const bool again = ready->try_again != std::chrono::steady_clock::time_point::max();
+        text = "generic kernels in the place of compiled ones" +
+               std::string(again ? ", which are tried again later: " : ": ") + ready->replaced + "\n";
+    }
     for (const std::vector<prepared_launch>* const part : {&ready->before, &ready->slab, &ready->rest, &ready->after}) {
         for (const prepared_launch& l : *part) {
             text += (part == &ready->before ? "factors, " : part == &ready->rest ? "last slab, " : "") + l.trace + "\n";

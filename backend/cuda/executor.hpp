@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,6 +61,17 @@ struct prepared_plan {
     bool host_factors = false;
     bool reads_early = false;  ///< its first launch may read before the launch in front of the run has ended
     bool scattered = false;    ///< for run_scattered; without launches where no kernel does that
+    /// Why generic kernels stand for compiled ones; empty where they do not.
+    std::string replaced;
+    /// After that time the compiled kernels are tried again: what they lacked, memory say, comes and goes.
+    std::chrono::steady_clock::time_point try_again = std::chrono::steady_clock::time_point::max();
+    std::chrono::seconds patience{1};  ///< from one try to the next
+
+    /// Cost: a look, at the clock too where something is to be tried again.
+    [[nodiscard]] bool is_stale() const {
+        return try_again != std::chrono::steady_clock::time_point::max() &&
+               std::chrono::steady_clock::now() >= try_again;
+    }
 };
 
 class gpu_executor final : public device_executor {

@@ -119,6 +119,8 @@ kernel_store::outcome kernel_store::load(const kernel_request& request) const {
     kernel_image image;
     try {
         image = compiler.compile(request, architecture);
+    } catch (const compiler_failure&) {
+        throw;
     } catch (const device_error& failure) {
         return {std::nullopt, failure.what()};
     }

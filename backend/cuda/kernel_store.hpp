@@ -60,8 +60,9 @@ public:
     kernel_store(const kernel_store&) = delete;
     kernel_store& operator=(const kernel_store&) = delete;
 
-    /// The kernel, loaded, or nullptr where it cannot be had (`why` says so). Cost: a look-up, or the first time up to
-    /// seconds. Thread-safe. @throws device_error when the driver fails.
+    /// The kernel, loaded, or nullptr where it cannot be had in this process (`why` says so). Cost: a look-up, or the first time up to
+    /// seconds. Thread-safe. @throws device_error when the driver fails, or the compiler without a reason in the text; the next call tries
+    /// again.
     const loaded_kernel* get(const kernel_request& request, std::string* why = nullptr);
 
 private:

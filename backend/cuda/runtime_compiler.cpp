@@ -170,7 +170,10 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
         if (program != nullptr) {
             f.nvrtcDestroyProgram(&program);
         }
-        throw device_error(text);
+        if (code == NVRTC_ERROR_COMPILATION || code == NVRTC_ERROR_INVALID_OPTION) {
+            throw device_error(text);
+        }
+        throw compiler_failure(text);
     };
     if (code != NVRTC_SUCCESS) {
         fail("nvrtcCreateProgram");

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <otimes/program/errors.hpp>
+
 #include "../core/fused_group.hpp"
 #include "../core/kernel_image.hpp"
 
@@ -43,6 +45,12 @@ const std::string& kernel_sources_hash();
 /// Everything that compiled code depends on except the compiler's version.
 std::string key_of(const kernel_request& request, const target_architecture& architecture);
 
+/// The compiler could not do its work, though it may another time: it had no memory, say. What it refuses is any other device_error.
+class compiler_failure : public device_error {
+public:
+    using device_error::device_error;
+};
+
 class runtime_compiler {
 public:
     /// The compiler of this process; `usable()` false where NVRTC is not found.
@@ -55,7 +63,7 @@ public:
     /// The newest architecture that it knows and the device can run.
     [[nodiscard]] target_architecture architecture_for(int capability) const;
     /// Compiles. Cost: 0.1 to 2 s. Thread-safe. `report` receives the assembler's account of registers and spills; the code is
-    /// the same with and without. @throws device_error with the compiler's log.
+    /// the same with and without. @throws device_error with the compiler's log; compiler_failure
     [[nodiscard]] kernel_image compile(const kernel_request& request, const target_architecture& architecture,
                                        std::string* report = nullptr) const;
 

@@ -233,3 +233,48 @@ TEST_CASE("pinned memory comes back from copies that fail, and serves all stream
     }
     CHECK(driver().pinned_blocks <= before + 2);
 }
+
+TEST_CASE("compiled kernels that lack something for a moment are tried again, and the description says so") {
+    const matrix X = whole(40, 32, 1);
+    const DeviceMatrix<double, 1> dA(whole(4, 4, 2)), dB(whole(8, 8, 3)), dX(X);
+    const auto value = dX * kron(dA, dB);
+    driver().knows_all = true;  // compiled kernels can be loaded
+    const otimes::device_executor& e = otimes::gpu();
+    const auto later = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1050)); };
+    const auto forget = [&](const char* call, int code, const auto& plan, const char* what, bool again) {
+        CAPTURE(call);
+        {
+            const failing once(call, code, 1, 1);
+            const std::string text = e.describe(plan);
+            CHECK(holds(text, what));
+            CHECK(holds(text, "generic kernels in the place of compiled ones"));
+            CHECK(holds(text, "tried again later") == again);
+        }
+        CHECK(holds(e.describe(plan), what));  // not at once
+        later();
+        CHECK(holds(e.describe(plan), what) != again);
+        CHECK(holds(e.describe(plan), "source: generic") != again);
+    };
+    forget("cuModuleLoadData", 2, otimes::make_plan<1>(value), "OUT_OF_MEMORY", true);
+    forget("nvrtcCompileProgram", 1, otimes::make_plan<1>(dX * kron(dB, dA)), "nvrtcCompileProgram", true);
+    // What the compiler refuses, and a plan whose bits must not change, stay as they are.
+    const DeviceMatrix<double, 1> dC(whole(2, 2, 4)), dD(whole(16, 16, 5));
+    forget("nvrtcCompileProgram", 6, otimes::make_plan<1>(dX * kron(dC, dD)), "nvrtcCompileProgram", false);
+    forget("cuModuleLoadData", 2, otimes::make_plan<1>(dX * kron(dD, dC), {.deterministic = true}), "OUT_OF_MEMORY",
+           false);
+    // An assignment and a plan's run look at the clock, too, and one that cannot be had waits longer each time.
+    {
+        const DeviceMatrix<double, 1> wide(whole(9, 128, 6));
+        DeviceMatrix<double, 1> dY;
+        const auto fresh = wide * kron(dA, dA, dB);
+        const failing all("cuModuleLoadData", 2, 1, 1);
+        dY = fresh;
+        const int before = driver().modules;
+        dY = fresh;
+        CHECK(driver().modules == before);
+        later();
+        dY = fresh;
+        CHECK(driver().modules > before);
+    }
+    driver().knows_all = false;
+}

@@ -241,8 +241,12 @@ bool same_work(const plan& a, const plan& b) {
 
 }  // namespace
 
-gpu_executor::gpu_executor(device_context& device, CUstream stream, device_memory_resource* resource)
-    : device_(device), stream_(stream), resource_(resource), name_("gpu " + device.description().name) {
+gpu_executor::gpu_executor(device_context& device, CUstream stream, bool owns_stream, device_memory_resource* resource)
+    : device_(device),
+      stream_(stream),
+      owns_stream_(owns_stream),
+      resource_(resource),
+      name_("gpu " + device.description().name) {
     machine_.gpus = {device.description()};
     const context_scope scope(device_.handle());
     OTIMES_CUDA_CALL(cuEventCreate(&marker_, CU_EVENT_DISABLE_TIMING));
@@ -525,12 +529,15 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
     for (const launch& l : launches) {
         const kernel_request request = request_of(l);
         std::string why;
-        const loaded_kernel* const kernel = device_.kernels().get(request, &why);
+        const std::shared_ptr<const loaded_kernel> kernel = device_.kernels().get(request, &why);
         if (kernel == nullptr) {
             throw device_error("otimes: the kernel " + request.expression + " cannot be had: " + why + ".");
         }
+        if (!owns_stream_ || !driver().has_early_launch) {  // it may end while they run, or nothing tells of captures
+            kernel->keep_for_good();
+        }
         prepared_launch ready;
-        ready.function = kernel->function;
+        ready.kernel = kernel;
         ready.arguments = make_arguments(l);
         ready.pass = l.pass;
         const char* source = nullptr;
@@ -913,6 +920,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     const auto launch_all = [&](const std::vector<prepared_launch>& launches, std::int64_t slab) {
         launched = launched || !launches.empty();
         for (const prepared_launch& l : launches) {
+            if (here.captured) {
+                l.kernel->keep_for_good();
+            }
             alignas(16) std::array<std::byte, most_argument_bytes> arguments;
             std::memcpy(arguments.data(), l.arguments.bytes.data(), l.arguments.bytes.size());
             for (const argument_block::hole& hole : l.arguments.addresses) {
@@ -943,8 +953,8 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
             }
             void* parameters[] = {arguments.data()};
             // Beside other work not early: blocks that wait for the launch in front would take the room that is left.
-            launch_kernel(l.function, beside ? l.half_grid : l.grid, l.threads, l.shared_bytes, stream_, parameters,
-                          l.early && !beside);
+            launch_kernel(l.kernel->function, beside ? l.half_grid : l.grid, l.threads, l.shared_bytes, stream_,
+                          parameters, l.early && !beside);
         }
     };
     launch_all(ready.before, 0);
@@ -978,7 +988,10 @@ const device_executor& executor_of(device_context& device, CUstream stream, bool
             const context_scope scope(device.handle());
             OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         }
-        slot = std::make_unique<gpu_executor>(device, stream, resource);
+        slot = std::make_unique<gpu_executor>(device, stream, own_stream, resource);
+        if (own_stream) {
+            device.kernels().run_on(stream);
+        }
     }
     return *slot;
 }

@@ -28,7 +28,7 @@ namespace otimes::backend {
 
 /// A launch with its kernel loaded and its argument block built.
 struct prepared_launch {
-    CUfunction function = nullptr;
+    std::shared_ptr<const loaded_kernel> kernel;
     unsigned grid = 1;
     unsigned threads = 1;
     unsigned shared_bytes = 0;
@@ -76,7 +76,8 @@ struct prepared_plan {
 
 class gpu_executor final : public device_executor {
 public:
-    gpu_executor(device_context& device, CUstream stream, device_memory_resource* resource);
+    /// @param owns_stream the stream lasts as long as the process
+    gpu_executor(device_context& device, CUstream stream, bool owns_stream, device_memory_resource* resource);
 
     [[nodiscard]] std::string_view name() const noexcept override { return name_; }
     [[nodiscard]] const machine& target() const noexcept override { return machine_; }
@@ -144,6 +145,7 @@ private:
 
     device_context& device_;
     CUstream stream_;
+    bool owns_stream_;
     device_memory_resource* resource_;
     std::string name_;
     machine machine_;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "kernel_store.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <otimes/program/errors.hpp>
 
@@ -30,6 +33,12 @@ std::optional<kernel_image> find_in_core_set(const kernel_request& request, int 
         }
     }
     return std::nullopt;
+}
+
+/// Then the table has no exception, since that one is not kept.
+template <class Outcome>
+bool is_ready(const std::shared_future<Outcome>& result) {
+    return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 }  // namespace
@@ -57,53 +66,109 @@ std::string_view to_string(kernel_source source) {
     return "?";
 }
 
-const loaded_kernel* kernel_store::get(const kernel_request& request, std::string* why) {
+std::shared_ptr<const loaded_kernel> kernel_store::get(const kernel_request& request, std::string* why) {
     const std::string key = request.expression + "\n" + request.value;
-    std::promise<outcome> mine;
-    std::shared_future<outcome> result;
-    bool first = false;
+    for (;;) {
+        std::promise<outcome> mine;
+        std::shared_future<outcome> result;
+        bool first = false;
+        {
+            const std::lock_guard lock(mutex_);
+            auto [at, inserted] = kernels_.try_emplace(key);
+            if (inserted) {
+                at->second.result = mine.get_future().share();
+            }
+            at->second.asked = ++asked_;
+            result = at->second.result;
+            first = inserted;
+        }
+        if (first) {
+            try {
+                mine.set_value(load(request));
+            } catch (...) {
+                {
+                    const std::lock_guard lock(mutex_);
+                    kernels_.erase(key);  // the next one tries again
+                }
+                mine.set_exception(std::current_exception());
+            }
+        }
+        const outcome& found = result.get();
+        if (!found.kernel) {
+            if (why != nullptr) {
+                *why = found.reason;
+            }
+            return nullptr;
+        }
+        // From the table, so that nobody unloads it meanwhile.
+        std::shared_ptr<const loaded_kernel> kernel;
+        {
+            const std::lock_guard lock(mutex_);
+            const auto at = kernels_.find(key);
+            if (at != kernels_.end() && is_ready(at->second.result)) {
+                kernel = at->second.result.get().kernel;
+            }
+        }
+        if (first) {
+            trim();
+        }
+        if (kernel) {
+            return kernel;
+        }
+    }
+}
+
+void kernel_store::trim() {
+    std::vector<std::shared_ptr<const loaded_kernel>> unloaded;
     {
         const std::lock_guard lock(mutex_);
-        auto [at, inserted] = kernels_.try_emplace(key);
-        if (inserted) {
-            at->second = mine.get_future().share();
+        if (kernels_.size() > most_kernels_ && stream_ != nullptr) {
+            std::vector<std::map<std::string, entry>::iterator> unused;
+            for (auto at = kernels_.begin(); at != kernels_.end(); ++at) {
+                if (!is_ready(at->second.result)) {
+                    continue;
+                }
+                const std::shared_ptr<const loaded_kernel>& kernel = at->second.result.get().kernel;
+                if (kernel == nullptr || (kernel.use_count() == 1 && !kernel->kept)) {
+                    unused.push_back(at);
+                }
+            }
+            std::ranges::sort(unused, {}, [](const auto& at) { return at->second.asked; });
+            unused.resize(std::min(unused.size(), most_kernels_ / 4 + 1));
+            for (const auto& at : unused) {
+                if (at->second.result.get().kernel) {
+                    retired_.push_back(at->second.result.get().kernel);
+                }
+                kernels_.erase(at);
+            }
         }
-        result = at->second;
-        first = inserted;
-    }
-    if (first) {
-        try {
-            mine.set_value(load(request));
-        } catch (...) {
-            mine.set_exception(std::current_exception());
-            const std::lock_guard lock(mutex_);
-            kernels_.erase(key);  // the next one tries again
+        if (!retired_.empty() && !is_captured(stream_)) {
+            unloaded.swap(retired_);
         }
     }
-    const outcome& found = result.get();  // the map holds the shared state, so the address stays
-    if (!found.kernel) {
-        if (why != nullptr) {
-            *why = found.reason;
+    // Nobody has them any more, but they may still run.
+    const context_scope current(context_);
+    const beside_captures waiting;
+    if (!unloaded.empty() && driver().cuStreamSynchronize(stream_) == CUDA_SUCCESS) {
+        for (const std::shared_ptr<const loaded_kernel>& kernel : unloaded) {
+            driver().cuModuleUnload(kernel->module);
         }
-        return nullptr;
     }
-    return &*found.kernel;
 }
 
 kernel_store::outcome kernel_store::load(const kernel_request& request) const {
     const auto start = std::chrono::steady_clock::now();
     const auto finish = [&](const kernel_image& image, kernel_source source) {
-        outcome done;
-        done.kernel = load_module(image, request, source);
-        done.kernel->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        return done;
+        const std::shared_ptr<loaded_kernel> kernel = load_module(image, request, source);
+        kernel->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return outcome{kernel, {}};
     };
     if (const std::optional<kernel_image> image = find_in_core_set(request, capability_)) {
         return finish(*image, kernel_source::core_set);
     }
     std::string why;
     if (!may_compile(&why)) {
-        return {std::nullopt, why};
+        return {nullptr, why};
     }
     const runtime_compiler& compiler = runtime_compiler::instance();
     const target_architecture architecture = compiler.architecture_for(capability_);
@@ -122,32 +187,42 @@ kernel_store::outcome kernel_store::load(const kernel_request& request) const {
     } catch (const compiler_failure&) {
         throw;
     } catch (const device_error& failure) {
-        return {std::nullopt, failure.what()};
+        return {nullptr, failure.what()};
     }
     cache.keep(key, image);
     return finish(image, kernel_source::nvrtc);
 }
 
-loaded_kernel kernel_store::load_module(const kernel_image& image, const kernel_request& request,
-                                        kernel_source source) const {
+std::shared_ptr<loaded_kernel> kernel_store::load_module(const kernel_image& image, const kernel_request& request,
+                                                         kernel_source source) const {
     const context_scope current(context_);
     const beside_captures loading;  // in this thread, which may be one of several that load a plan's kernels
-    loaded_kernel kernel;
-    kernel.source = source;
-    CUmodule module = nullptr;
+    struct loading_state {
+        CUmodule module = nullptr;
+        CUstream stream = nullptr;
+        ~loading_state() {
+            if (stream != nullptr) {
+                driver().cuStreamDestroy(stream);
+            }
+            if (module != nullptr) {
+                driver().cuModuleUnload(module);
+            }
+        }
+    } state;
+    auto kernel = std::make_shared<loaded_kernel>();
+    kernel->source = source;
     // PTX must end with a zero; std::string's data does.
-    OTIMES_CUDA_CALL(cuModuleLoadData(&module, image.code.c_str()));
-    OTIMES_CUDA_CALL(cuModuleGetFunction(&kernel.function, module, image.function.c_str()));
+    OTIMES_CUDA_CALL(cuModuleLoadData(&state.module, image.code.c_str()));
+    OTIMES_CUDA_CALL(cuModuleGetFunction(&kernel->function, state.module, image.function.c_str()));
     if (!request.value.empty()) {
         CUdeviceptr at = 0;
         std::size_t bytes = 0;
-        OTIMES_CUDA_CALL(cuModuleGetGlobal(&at, &bytes, module, "otimes_value"));
-        CUstream stream = nullptr;
-        OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(&kernel.value, at, sizeof(kernel.value), stream));
-        OTIMES_CUDA_CALL(cuStreamSynchronize(stream));
-        OTIMES_CUDA_CALL(cuStreamDestroy(stream));
+        OTIMES_CUDA_CALL(cuModuleGetGlobal(&at, &bytes, state.module, "otimes_value"));
+        OTIMES_CUDA_CALL(cuStreamCreate(&state.stream, CU_STREAM_NON_BLOCKING));
+        OTIMES_CUDA_CALL(cuMemcpyDtoHAsync(&kernel->value, at, sizeof(kernel->value), state.stream));
+        OTIMES_CUDA_CALL(cuStreamSynchronize(state.stream));
     }
+    kernel->module = std::exchange(state.module, nullptr);
     return kernel;
 }
 

@@ -6,15 +6,16 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <future>
-#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "../core/disk_cache.hpp"
 #include "../core/kernel_image.hpp"
@@ -33,10 +34,15 @@ enum class kernel_source : std::uint8_t { core_set, cache, nvrtc };
 std::string_view to_string(kernel_source source);
 
 struct loaded_kernel {
+    CUmodule module = nullptr;
     CUfunction function = nullptr;
     int value = 0;  ///< of the request's value expression
     kernel_source source = kernel_source::nvrtc;
     double seconds = 0;  ///< what getting it took
+
+    /// It is part of a graph, or runs on a stream that nobody here may wait for: it is never unloaded.
+    void keep_for_good() const noexcept { kept.store(true, std::memory_order_relaxed); }
+    mutable std::atomic<bool> kept{false};
 };
 
 /// An entry of the core set: see core_set_builder.cpp.
@@ -56,27 +62,43 @@ core_set compiled_core_set();
 
 class kernel_store {
 public:
-    kernel_store(CUcontext context, int capability) : context_(context), capability_(capability) {}
+    /// @param most_kernels beyond that number those are unloaded that no plan has and that were asked for longest ago
+    kernel_store(CUcontext context, int capability, std::size_t most_kernels = 1024)
+        : context_(context), capability_(capability), most_kernels_(most_kernels) {}
     kernel_store(const kernel_store&) = delete;
     kernel_store& operator=(const kernel_store&) = delete;
 
     /// The kernel, loaded, or nullptr where it cannot be had in this process (`why` says so). Cost: a look-up, or the first time up to
     /// seconds. Thread-safe. @throws device_error when the driver fails, or the compiler without a reason in the text; the next call tries
     /// again.
-    const loaded_kernel* get(const kernel_request& request, std::string* why = nullptr);
+    std::shared_ptr<const loaded_kernel> get(const kernel_request& request, std::string* why = nullptr);
+
+    /// Kernels that are not kept for good run on this stream alone.
+    void run_on(CUstream stream) { stream_ = stream; }
 
 private:
     struct outcome {
-        std::optional<loaded_kernel> kernel;
+        std::shared_ptr<const loaded_kernel> kernel;
         std::string reason;
     };
+    struct entry {
+        std::shared_future<outcome> result;
+        std::uint64_t asked = 0;  ///< the larger, the later
+    };
     outcome load(const kernel_request& request) const;
-    loaded_kernel load_module(const kernel_image& image, const kernel_request& request, kernel_source source) const;
+    std::shared_ptr<loaded_kernel> load_module(const kernel_image& image, const kernel_request& request,
+                                               kernel_source source) const;
+    /// Unloads some where there are too many, and where that can wait for what they still do.
+    void trim();
 
     CUcontext context_;
     int capability_;
+    std::size_t most_kernels_;
     std::mutex mutex_;
-    std::map<std::string, std::shared_future<outcome>> kernels_;
+    std::map<std::string, entry> kernels_;
+    std::vector<std::shared_ptr<const loaded_kernel>> retired_;  ///< not unloaded yet
+    std::uint64_t asked_ = 0;
+    std::atomic<CUstream> stream_{nullptr};
 };
 
 }  // namespace otimes::backend

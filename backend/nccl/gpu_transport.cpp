@@ -380,10 +380,12 @@ private:
         }
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
-            const loaded_kernel* const found = device_context::current().kernels().get(arrivals_request(), nullptr);
+            const std::shared_ptr<const loaded_kernel> found =
+                device_context::current().kernels().get(arrivals_request());
             if (found == nullptr) {
                 return false;
             }
+            found->keep_for_good();
             g.await = found->function;
             g.await_early = may_launch_early(g.await);
         }
@@ -510,10 +512,12 @@ private:
     static void launch_copies(gpu_rank& g, std::span<const rank_copy> copies, CUstream stream) {
         if (!copies.empty() && g.kernel == nullptr) {
             std::string why;
-            const loaded_kernel* const found = device_context::current().kernels().get(exchange_request(), &why);
+            const std::shared_ptr<const loaded_kernel> found =
+                device_context::current().kernels().get(exchange_request(), &why);
             if (found == nullptr) {
                 throw device_error("otimes: the kernel that copies between GPUs could not be had: " + why + ".");
             }
+            found->keep_for_good();
             g.kernel = found->function;
         }
         exchange_arguments arguments{};

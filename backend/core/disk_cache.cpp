@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/auxv.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -211,6 +212,11 @@ bool disk_cache::keep(std::string_view key, const kernel_image& image) const {
     const std::string aside =
         ".new-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1, std::memory_order_relaxed));
     const std::string bytes = serialize({std::string(key), image});
+    // Writing more than a process may (ulimit -f) is a signal that ends it.
+    struct rlimit most {};
+    if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && bytes.size() > most.rlim_cur) {
+        return false;
+    }
     bool written = false;
     {
         const descriptor file(
@@ -253,8 +259,9 @@ void disk_cache::trim() const {
         if (::fstatat(folder_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) {
             continue;
         }
-        if (name.rfind(".new-", 0) == 0 && now - status.st_mtime > 3600) {
-            ::unlinkat(folder_, name.c_str(), 0);  // its writer died
+        if (name.rfind(".new-", 0) == 0 && std::abs(now - status.st_mtime) > 3600) {
+            ::unlinkat(folder_, name.c_str(),
+                       0);  // its writer died; at an hour yet to come, if the clock has been put back
         } else if (name.size() > entry_suffix.size() && name.ends_with(entry_suffix)) {
             entries.push_back({name, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec});
             total += status.st_size;

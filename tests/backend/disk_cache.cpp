@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -251,6 +252,39 @@ TEST_CASE("the size is bounded: what was not used for longest goes") {
     CHECK(total <= 45000);
     CHECK(cache.find("key 11"));
     CHECK(!cache.find("key 5"));
+}
+
+TEST_CASE("an entry longer than a process may write is not kept, and does not end the process") {
+    const temporary_folder folder;
+    const disk_cache cache(folder.path());
+    constexpr int passes = 0, keeps = 1, forgets = 2;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const struct rlimit most { 2000, 2000 };
+        if (::setrlimit(RLIMIT_FSIZE, &most) != 0) ::_exit(passes);
+        if (cache.keep("key", {std::string(2000, 'x'), "f"})) ::_exit(keeps);
+        ::_exit(cache.keep("other", image) && cache.find("other") == image ? passes : forgets);
+    }
+    REQUIRE(child > 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));  // else by a signal
+    CHECK(WEXITSTATUS(status) == passes);
+}
+
+TEST_CASE("what a process that ended has left is removed, also where the clock has been put back since") {
+    const temporary_folder folder;
+    const disk_cache cache(folder.path());
+    const auto now = fs::file_time_type::clock::now();
+    for (const int hours : {-3, 0, 3}) {
+        const fs::path file = folder.path() / (".new-" + std::to_string(hours + 10));
+        write(file, "half an entry");
+        fs::last_write_time(file, now + std::chrono::hours(hours));
+    }
+    REQUIRE(cache.keep("key", image));
+    CHECK(!fs::exists(folder.path() / ".new-7"));
+    CHECK(fs::exists(folder.path() / ".new-10"));  // it may be at work
+    CHECK(!fs::exists(folder.path() / ".new-13"));
 }
 
 TEST_CASE("threads that write and read one key see whole entries") {

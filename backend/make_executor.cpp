@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include <otimes/cuda.hpp>
@@ -18,6 +20,17 @@ plan plan_by_cost(const program& p, const machine& where) {
     wishes.placement = placement::automatic;
     return make_plan(p, where, wishes);
 }
+
+namespace {
+
+/// An error's text that says which part it is of: all may be of one name.
+std::string of_part(std::string text, std::size_t number, std::size_t count) {
+    constexpr std::string_view name = "otimes: ";
+    return text.insert(text.starts_with(name) ? name.size() : 0,
+                       "part " + std::to_string(number) + " of " + std::to_string(count) + ": ");
+}
+
+}  // namespace
 
 /// A plan cut into parts.
 struct spreading_executor::prepared {
@@ -129,6 +142,8 @@ void spreading_executor::run(const plan& p, const bindings& b, workspace_view) c
                 }
             }
             e.run(one.how, mine, {});
+        } catch (const device_error& failure) {
+            failures[i] = std::make_exception_ptr(device_error(of_part(failure.what(), i + 1, ready->parts.size())));
         } catch (...) {
             failures[i] = std::current_exception();
         }

@@ -177,7 +177,7 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     if (l.divisor > 1) {
         // u / d = u * ceil(2^(31 + b) / d) / 2^(31 + b) for u < 2^31 and d <= 2^b: what is rounded up stays below 1 / d.
         const auto d = static_cast<std::uint64_t>(l.divisor);
-        const int bits = std::bit_width(d - 1);
+        const auto bits = static_cast<int>(std::bit_width(d - 1));  // of another type in libraries of before 2021
         a.divisor = static_cast<unsigned>(d);
         a.magic = static_cast<unsigned>(((std::uint64_t{1} << (31 + bits)) + d - 1) / d);
         a.shift = bits - 1;

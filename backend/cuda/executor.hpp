@@ -129,6 +129,8 @@ private:
     void run_stage(const prepared_stage& ready, const bindings& b, std::atomic<bool>& wrote) const;
     /// @throws budget_error nothing fits in `budget` bytes of device memory
     std::shared_ptr<const prepared_stream> prepare_stream(const plan& p, std::int64_t budget) const;
+    /// In half of `before` bytes, or in the least that is less; nullptr where there is none.
+    std::shared_ptr<const prepared_stream> prepare_smaller_stream(const plan& p, std::int64_t before) const;
 
     /// Device memory that grows and is used again by the next run on this stream.
     struct arena {

@@ -521,12 +521,20 @@ void gpu_executor::run_with_host_operands(const prepared_plan& ready, const bind
             return;
         } catch (const out_of_device_memory&) {
             // Others use the device too: smaller slabs, while nothing has been written and there are any.
-            const std::int64_t smaller = stream->plan.device_bytes / 2;
-            if (wrote || smaller < (1 << 20)) {
+            const std::int64_t before = stream->plan.device_bytes;
+            stream = wrote || before < (2 << 20) ? nullptr : prepare_smaller_stream(ready.made_for, before);
+            if (!stream) {
                 throw;
             }
-            stream = prepare_stream(ready.made_for, smaller);
         }
+    }
+}
+
+std::shared_ptr<const prepared_stream> gpu_executor::prepare_smaller_stream(const plan& p, std::int64_t before) const {
+    try {
+        return prepare_stream(p, before / 2);
+    } catch (const budget_error& refused) {  // which nobody has asked for
+        return refused.least_bytes() < before ? prepare_stream(p, refused.least_bytes()) : nullptr;
     }
 }
 

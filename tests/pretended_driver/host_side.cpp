@@ -4,10 +4,12 @@
 
 #include <Eigen/Dense>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -142,20 +144,20 @@ TEST_CASE("errors of the driver say what to do; a lost context is an error of ev
         const failing all("cuMemcpyHtoDAsync", code);
         return refusal([&] { const DeviceMatrix<double> copy(X); });
     };
-    for (const auto& [code, what] : std::vector<std::pair<int, const char*>>{{2, "Free device memory"},
-                                                                             {3, "forked"},
-                                                                             {4, "The process ends"},
-                                                                             {201, "has been destroyed"},
-                                                                             {209, "Update the driver"},
-                                                                             {214, "nvidia-smi"},
-                                                                             {400, "has been destroyed"},
-                                                                             {702, "drives a display"},
-                                                                             {709, "has been destroyed"},
-                                                                             {716, "end the process"},
-                                                                             {803, "different versions"},
-                                                                             {901, "begin again"}}) {
-        CAPTURE(code);
-        CHECK(holds(with_code(code), what));
+    for (const auto& one : std::vector<std::pair<int, const char*>>{{2, "Free device memory"},
+                                                                    {3, "forked"},
+                                                                    {4, "The process ends"},
+                                                                    {201, "has been destroyed"},
+                                                                    {209, "Update the driver"},
+                                                                    {214, "nvidia-smi"},
+                                                                    {400, "has been destroyed"},
+                                                                    {702, "drives a display"},
+                                                                    {709, "has been destroyed"},
+                                                                    {716, "end the process"},
+                                                                    {803, "different versions"},
+                                                                    {901, "begin again"}}) {
+        CAPTURE(one.first);
+        CHECK(holds(with_code(one.first), one.second));
     }
     {
         const failing all("cuMemHostRegister");
@@ -328,4 +330,254 @@ TEST_CASE("kernels that no plan has are unloaded, those of graphs and of other s
     loaded = driver().modules;
     for (int i = 0; i < 10; ++i) CHECK(holds(refusal([&] { get(400); }), "cuModuleGetFunction"));
     CHECK(driver().modules == loaded);
+}
+
+namespace {
+
+/// A resource that fails at its nth allocation.
+struct failing_resource : otimes::device_memory_resource {
+    enum class way { bad_alloc, number, null };
+    way how = way::bad_alloc;
+    int fails_at = 0, asked = 0, live = 0;
+    void* allocate(std::size_t bytes, CUstream_st*) override {
+        if (++asked == fails_at) {
+            if (how == way::bad_alloc) throw std::bad_alloc();
+            if (how == way::number) throw 7;
+            return nullptr;
+        }
+        ++live;
+        return otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
+    }
+    void deallocate(void* memory, std::size_t bytes, CUstream_st*) noexcept override {
+        --live;
+        otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a memory resource that throws, or gives nothing, leaves nothing behind and nothing half written") {
+    support::driver cuda;
+    static failing_resource resource;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream, resource);
+    const matrix A = whole(3, 4, 1), B = whole(5, 2, 2), X = whole(400, 15, 3), want = X * dense(A, B);
+    using way = failing_resource::way;
+    for (const way how : {way::bad_alloc, way::number, way::null}) {
+        int failed = 0;
+        for (int at = 1; at < 12; ++at) {
+            for (const bool on_host : {false, true}) {
+                resource.how = how;
+                resource.asked = 0;
+                resource.fails_at = at;
+                const int live = resource.live;
+                matrix Y = matrix::Constant(400, 8, std::numeric_limits<double>::quiet_NaN());
+                try {
+                    if (on_host) {
+                        otimes::on(e, Y) = X * kron(A, B);
+                    } else {
+                        const DeviceMatrix<double> dA(A, e), dB(B, e), dX(X, e);
+                        DeviceMatrix<double> dY(e);
+                        dY = dX * kron(dA, dB);
+                        Y = dY.to_host();
+                    }
+                    CHECK(Y == want);
+                } catch (const std::bad_alloc&) {
+                    failed += how == way::bad_alloc ? 1 : 0;
+                } catch (const int&) {
+                    failed += how == way::number ? 1 : 0;
+                } catch (const otimes::device_error& error) {
+                    failed += how == way::null && holds(error.what(), "device_memory_resource") ? 1 : 0;
+                }
+                if (Y != want) CHECK(Y.array().isNaN().all());
+                CHECK(resource.live <= live + 2);  // the stream's workspaces
+            }
+        }
+        CHECK(failed >= 8);
+        resource.fails_at = 0;
+    }
+}
+
+TEST_CASE(
+    "slabs that do not fit beside others become smaller; where none fit that is an error of memory, not of a limit") {
+    const matrix A = whole(8, 8, 1), B = whole(40, 40, 2);
+    const by_rows X = whole(3000, 320, 3);
+    matrix Y;
+    const long in_use = driver().device_bytes;
+    const otimes::scoped_executor here(otimes::gpu());
+    {
+        const failing first("cuMemAllocFromPoolAsync", 2, 1, 1);
+        Y = X * kron(A, B);
+    }
+    CHECK(Y == X * dense(A, B));
+    driver().memory_bytes = in_use + (1 << 20);
+    Y = X * kron(A, B);
+    CHECK(Y == X * dense(A, B));
+    const matrix F = whole(400, 400, 4);  // of more than that
+    const by_rows V = whole(3000, 400, 5);
+    Y = matrix::Constant(3000, 400, std::numeric_limits<double>::quiet_NaN());
+    const std::string text = refusal([&] { Y = V * kron(F); });
+    CHECK(holds(text, "OUT_OF_MEMORY"));
+    CHECK(holds(text, "Free device memory"));
+    CHECK(Y.array().isNaN().all());
+    driver().memory_bytes = 8l << 30;
+    Y = V * kron(F);
+    CHECK(Y == V * F);
+}
+
+namespace {
+
+struct chance {
+    std::uint64_t state;
+    long pick(long least, long most) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return least + static_cast<long>((state >> 33) % static_cast<std::uint64_t>(most - least + 1));
+    }
+};
+
+/// Products of views in host memory that pass in slabs, each twice: by a plan within a budget, assigned, added, subtracted.
+template <int OfX, int OfY, bool Left>
+void stream_randomly(chance& c) {
+    using matrix_x = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, OfX>;
+    using matrix_y = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, OfY>;
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto seed = [&] { return static_cast<std::uint64_t>(c.pick(0, 1 << 20)); };
+    const matrix A = whole(c.pick(2, 8), c.pick(2, 8), seed()), B = whole(c.pick(2, 8), c.pick(2, 8), seed());
+    const matrix K = dense(A, B);
+    const long rows = c.pick(1, 300), around = c.pick(0, 3);
+    matrix x = Left ? whole(K.cols(), rows, seed()) : whole(rows, K.rows(), seed());
+    const long y_rows = Left ? K.rows() : rows, y_cols = Left ? rows : K.cols();
+    matrix_x in = matrix_x::Constant(x.rows() + around, x.cols() + 2 * around, nan);
+    matrix_y out = matrix_y::Constant(y_rows + around, y_cols + 2 * around, nan);
+    auto X = in.block(around, around, x.rows(), x.cols());
+    auto Y = out.block(around, around, y_rows, y_cols);
+    const long bytes = (x.size() + y_rows * y_cols) * 8,
+               divisor = std::vector<long>{1, 2, 5, 19, 60}[static_cast<std::size_t>(c.pick(0, 4))];
+    const otimes::options within{.workspace_limit_bytes = std::max(bytes / divisor, 6000l),
+                                 .placement = otimes::placement::gpu};
+    std::unique_ptr<otimes::pinned_scope> pinned_in, pinned_out;
+    if (c.pick(0, 2) == 0) pinned_in = std::make_unique<otimes::pinned_scope>(in);
+    if (c.pick(0, 2) == 0) pinned_out = std::make_unique<otimes::pinned_scope>(out);
+    const long way = c.pick(0, 3);
+    const matrix before = whole(y_rows, y_cols, seed());
+    const auto product = [&] {
+        if constexpr (Left) {
+            return 2.0 * kron(A, B) * X;
+        } else {
+            return 2.0 * X * kron(A, B);
+        }
+    };
+    for (int twice = 0; twice < 2; ++twice) {
+        X = x;
+        const matrix KX = Left ? matrix(K * x) : matrix(x * K);
+        if (way < 2) {
+            Y.setConstant(nan);
+            if (way == 0) otimes::make_plan(Y, product(), within).run(Y, product());
+            if (way == 1) Y = product();
+            CHECK(Y == 2 * KX);
+        } else {
+            Y = before;
+            if (way == 2) Y.noalias() += product();
+            if (way == 3) Y -= product();
+            CHECK(Y == before + (way == 2 ? 2 : -2) * KX);
+        }
+        CHECK(out.array().isNaN().count() == out.size() - Y.size());
+        x *= -2;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("streaming: views, orders, sides, remainders, pinned or not, added or assigned, each run twice") {
+    const otimes::scoped_executor here(otimes::gpu());
+    chance c{3};
+    for (int i = 0; i < 20; ++i) {
+        CAPTURE(i);
+        stream_randomly<Eigen::RowMajor, Eigen::RowMajor, false>(c);
+        stream_randomly<Eigen::ColMajor, Eigen::ColMajor, false>(c);
+        stream_randomly<Eigen::ColMajor, Eigen::RowMajor, true>(c);
+        stream_randomly<Eigen::RowMajor, Eigen::ColMajor, true>(c);
+    }
+    CHECK(driver().frees_of_nothing == 0);
+}
+
+TEST_CASE(
+    "streaming: a call that fails in the middle is an error, or nobody sees it; the next run is whole, and nothing is "
+    "lost") {
+    const otimes::scoped_executor here(otimes::gpu());
+    const matrix A = whole(7, 5, 1), B = whole(6, 8, 2);
+    const by_rows X = whole(700, 42, 3), want = X * dense(A, B), old = whole(700, 40, 4);
+    by_rows Y(700, 40);
+    const otimes::plan p =
+        otimes::make_plan(Y, X * kron(A, B), {.workspace_limit_bytes = 60000, .placement = otimes::placement::gpu});
+    p.run(Y, X * kron(A, B));
+    int failed = 0;
+    for (const char* const call :
+         {"cuMemAllocFromPoolAsync", "cuMemAllocHost", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpy2DAsync",
+          "cuEventRecord", "cuStreamWaitEvent", "cuEventSynchronize", "cuLaunchKernelEx", "cuStreamSynchronize",
+          "cuEventCreate", "cuStreamCreate", "cuCtxPushCurrent"}) {
+        for (const int nth : {1, 2, 3, 5, 8, 13}) {
+            for (const int code : {2, 999}) {
+                CAPTURE(std::string(call));
+                CAPTURE(nth);
+                std::string text;
+                {
+                    const failing some(call, code, nth, nth % 2 == 0 ? 1 : 1000);
+                    text = refusal([&] { p.run(Y, X * kron(A, B)); });
+                }
+                failed += text.empty() ? 0 : 1;
+                CHECK((!text.empty() || Y == want));
+                Y = old;
+                {
+                    const failing some(call, code, nth, 1);
+                    text = refusal([&] { Y += X * kron(A, B); });
+                }
+                CHECK((!text.empty() || Y == old + want));
+                Y.setConstant(std::numeric_limits<double>::quiet_NaN());
+                p.run(Y, X * kron(A, B));
+                CHECK(Y == want);
+            }
+        }
+    }
+    CHECK(failed > 60);
+    CHECK(driver().pinned_blocks <= 48);
+}
+
+TEST_CASE("rows over several GPUs: remainders, fewer rows than GPUs, one that fails [gpus]") {
+    const otimes::executor& all = otimes::gpus();
+    REQUIRE(all.target().gpus.size() == 3);
+    const otimes::scoped_executor here(all);
+    const matrix A = whole(3, 4, 1), B = whole(5, 2, 2), K = dense(A, B);
+    const Eigen::VectorXd v = whole(8, 1, 6);
+    for (const long rows : {0, 1, 2, 3, 4, 100, 301}) {
+        CAPTURE(rows);
+        const matrix X = whole(rows, 15, 3), Z = whole(8, rows, 4), old = whole(rows, 8, 5);
+        matrix Y = matrix::Constant(rows, 8, std::numeric_limits<double>::quiet_NaN());
+        by_rows W = by_rows::Constant(15, rows, std::numeric_limits<double>::quiet_NaN());
+        Y = X * kron(A, B);
+        CHECK(Y == X * K);
+        W = kron(A, B) * Z;
+        CHECK(W == K * Z);
+        Y = old;
+        Y.noalias() -= 2 * X * kron(A, B);
+        CHECK(Y == old - 2 * X * K);
+        for (const int gone : {0, 1, 2}) {
+            CAPTURE(gone);
+            driver().lost[gone] = true;
+            const std::string text = refusal([&] { Y = X * kron(A, B); });
+            driver().lost[gone] = false;
+            if (rows > gone) {
+                const long parts = std::min(rows, 3l);
+                CHECK(holds(text, ("part " + std::to_string(gone + 1) + " of " + std::to_string(parts)).c_str()));
+                CHECK(holds(text, "The context is lost"));
+            } else {
+                CHECK(text.empty());
+            }
+            Y = X * kron(A, B);
+            CHECK(Y == X * K);
+        }
+    }
+    const Eigen::VectorXd Kv = kron(A, B) * v;
+    CHECK(Kv == K * v);
 }

@@ -31,6 +31,8 @@ namespace {
 
 using work = std::function<void()>;
 
+// Tables are never destroyed: at the end of the process streams may still be at work.
+
 pretended::control control;
 
 // --- failures ---
@@ -41,7 +43,7 @@ struct failure {
     CUresult code;
 };
 std::mutex failures_mutex;
-std::map<std::string, failure> failures;
+auto& failures = *new std::map<std::string, failure>;
 
 void fail(const char* call, int nth, int code, int times) {
     const std::lock_guard lock(failures_mutex);
@@ -140,7 +142,7 @@ struct stream {
 };
 
 std::mutex streams_mutex;
-std::set<stream*> streams;
+auto& streams = *new std::set<stream*>;
 
 struct event {
     std::mutex mutex;
@@ -160,7 +162,7 @@ struct block {
     bool by_malloc = true;
 };
 std::mutex blocks_mutex;
-std::map<char*, block> blocks;
+auto& blocks = *new std::map<char*, block>;
 
 const block* block_at(const void* address) {
     const auto* const at = static_cast<const char*>(address);

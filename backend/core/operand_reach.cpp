@@ -57,9 +57,9 @@ std::string refusal_of(tensor_role role, const void* address, reach found) {
                    "cudaHostRegisterMapped and map what cudaHostGetDevicePointer gives, or copy it to a DeviceMatrix.";
         case reach::other_gpu:
             return what +
-                   "is in the memory of another GPU, which this one does not reach. Call cudaDeviceEnablePeerAccess, "
-                   "or "
-                   "copy it to a DeviceMatrix of this GPU's executor.";
+                   "is in the memory of another GPU, which this one does not reach. Copy a DeviceMatrix by way of the "
+                   "host, DeviceMatrix<Scalar> dX(other.to_host(), executor); memory of cudaMalloc is reached after "
+                   "cudaDeviceEnablePeerAccess.";
     }
     return what + "is within reach.";
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,7 +24,7 @@ enum class reach : std::uint8_t {
 };
 
 /// Pages that kernels of a GPU reach, as far as one thread has seen them. What is not there must be asked for (again). Memory that is given
-/// back and comes as another kind is not seen: nothing says so.
+/// back and comes as another kind is not seen where nothing says so (forget).
 class reached_pages {
 public:
     static constexpr std::uintptr_t page_bytes = 4096;  // the least that is pinned, or mapped into a device
@@ -31,14 +32,20 @@ public:
     [[nodiscard]] bool holds(const void* gpu, const void* address) const noexcept {
         const entry wanted = entry_of(gpu, address);
         const pair& at = pairs_[slot_of(wanted)];
-        return at[0] == wanted || at[1] == wanted;
+        return (at[0] == wanted || at[1] == wanted) && age_ == age_of_all().load(std::memory_order_relaxed);
     }
     void keep(const void* gpu, const void* address) noexcept {
+        if (const std::uint64_t age = age_of_all().load(std::memory_order_relaxed); age_ != age) {
+            pairs_ = {};
+            age_ = age;
+        }
         const entry added = entry_of(gpu, address);
         pair& at = pairs_[slot_of(added)];
         at[1] = at[0];
         at[0] = added;
     }
+    /// Memory is no longer what it was: all threads ask again.
+    static void forget() noexcept { age_of_all().fetch_add(1, std::memory_order_relaxed); }
 
 private:
     struct entry {
@@ -56,7 +63,12 @@ private:
         const std::uint64_t mixed = (e.page ^ reinterpret_cast<std::uintptr_t>(e.gpu)) * 0x9e3779b97f4a7c15ull;
         return static_cast<std::size_t>(mixed >> (64 - slots_log2));
     }
+    static std::atomic<std::uint64_t>& age_of_all() noexcept {
+        static std::atomic<std::uint64_t> age{0};
+        return age;
+    }
     std::array<pair, std::size_t{1} << slots_log2> pairs_{};
+    std::uint64_t age_ = 0;
 };
 
 /// Whether the host itself can read a byte there. What a captured allocation gives is an address that the driver does not know before the

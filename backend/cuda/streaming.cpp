@@ -561,6 +561,7 @@ pinned_scope::~pinned_scope() {
     if (memory_ != nullptr && f != nullptr && f->cuCtxPushCurrent(static_cast<CUcontext>(context_)) == CUDA_SUCCESS) {
         CUcontext popped = nullptr;
         f->cuMemHostUnregister(memory_);
+        backend::reached_pages::forget();
         f->cuCtxPopCurrent(&popped);
     }
 }

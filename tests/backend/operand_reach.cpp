@@ -32,6 +32,11 @@ TEST_CASE("a page that was reached is known, to one GPU") {
     CHECK(!pages.holds(&b, at(first)));
     CHECK(!pages.holds(&a, nullptr));
     CHECK(!reached_pages().holds(nullptr, at(4096)));
+    reached_pages::forget();
+    CHECK(!pages.holds(&a, at(first)));
+    pages.keep(&a, at(first + 8192));
+    CHECK(!pages.holds(&a, at(first)));
+    CHECK(pages.holds(&a, at(first + 8192)));
 }
 
 TEST_CASE("the operands of several expressions are known at once") {
@@ -58,9 +63,9 @@ TEST_CASE("a refusal names the operand, where it is and what to do") {
         reach found;
         std::string has;
     };
-    for (const expected& e : {expected{reach::nowhere, "Give device_map"}, expected{reach::host_memory, "Copy it"},
-                              expected{reach::other_address, "cudaHostGetDevicePointer"},
-                              expected{reach::other_gpu, "cudaDeviceEnablePeerAccess"}}) {
+    for (const expected& e :
+         {expected{reach::nowhere, "Give device_map"}, expected{reach::host_memory, "Copy it"},
+          expected{reach::other_address, "cudaHostGetDevicePointer"}, expected{reach::other_gpu, "other.to_host()"}}) {
         const std::string text =
             refusal_of(tensor_role::input, e.found == reach::nowhere ? nullptr : at(0xabc0), e.found);
         CAPTURE(text);

@@ -172,6 +172,8 @@ const block* block_at(const void* address) {
     return at < found->first + found->second.bytes ? &found->second : nullptr;
 }
 
+constexpr std::size_t page = 4096;  // of one GPU alone
+
 void* take(std::size_t bytes, int device) {
     const std::lock_guard lock(blocks_mutex);
     if (device >= 0) {
@@ -179,7 +181,7 @@ void* take(std::size_t bytes, int device) {
         for (const auto& [at, b] : blocks) used += b.device == device ? static_cast<long>(b.bytes) : 0;
         if (used + static_cast<long>(bytes) > control.memory_bytes) return nullptr;
     }
-    auto* const at = static_cast<char*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    auto* const at = static_cast<char*>(std::aligned_alloc(page, (bytes + page - 1) / page * page));
     if (at == nullptr) return nullptr;
     std::memset(at, 0xff, bytes);
     blocks[at] = {bytes, device};

@@ -165,11 +165,17 @@ TEST_CASE("errors of the driver say what to do; a lost context is an error of ev
         CHECK(holds(text, "page-locked memory of the host"));
         CHECK(!holds(text, "device memory"));
     }
-    const otimes::pinned_scope pinned(X);
-    CHECK(holds(refusal([&] { const otimes::pinned_scope twice(X); }), "pinned already"));
-
     const DeviceMatrix<double> dX(X), dA(A), dB(B);
     DeviceMatrix<double> dY;
+    const auto from_host = [&] { dY = otimes::device_map(X.data(), X.rows(), X.cols()) * kron(dA, dB); };
+    {
+        const otimes::pinned_scope pinned(X);
+        CHECK(holds(refusal([&] { const otimes::pinned_scope twice(X); }), "pinned already"));
+        from_host();
+        CHECK(dY.to_host() == X * dense(A, B));
+    }
+    CHECK(holds(refusal(from_host), "is in host memory"));  // it was within reach, and is no more
+
     dY = dX * kron(dA, dB);
     matrix Y(7, 6);
     driver().lost[0] = true;
@@ -542,6 +548,30 @@ TEST_CASE(
     }
     CHECK(failed > 60);
     CHECK(driver().pinned_blocks <= 48);
+}
+
+TEST_CASE("matrices of two GPUs: what is refused says how to copy, and that works [gpus]") {
+    support::driver cuda;
+    const otimes::device_executor& here = otimes::gpu();
+    void* context = nullptr;
+    REQUIRE(cuda.primary_retain(&context, 1) == 0);
+    REQUIRE(cuda.context_push(context) == 0);
+    const otimes::device_executor& there = otimes::gpu();
+    REQUIRE(cuda.context_pop(&context) == 0);
+    REQUIRE(&here != &there);
+    const matrix A = whole(3, 4, 1), B = whole(5, 2, 2), X = whole(4, 15, 3);
+    const DeviceMatrix<double> dA(A, here), dB(B, here), dX(X, there), near(dX.to_host(), here);
+    DeviceMatrix<double> dY(here);
+    CHECK(holds(refusal([&] { dY = dX * kron(dA, dB); }), "X(other.to_host(), executor)"));
+    CHECK(holds(refusal([&] { dY = dX; }), "is in the memory of another GPU"));
+    dY = near * kron(dA, dB);
+    CHECK(dY.to_host() == X * dense(A, B));
+    // A plan runs where its operands are.
+    const otimes::plan p = otimes::make_plan(near * kron(dA, dB));
+    const DeviceMatrix<double> farA(A, there), farB(B, there);
+    DeviceMatrix<double> farY(there);
+    p.run(farY, dX * kron(farA, farB));
+    CHECK(farY.to_host() == X * dense(A, B));
 }
 
 TEST_CASE("rows over several GPUs: remainders, fewer rows than GPUs, one that fails [gpus]") {

@@ -595,7 +595,11 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void*) { retur
 CUresult cuMemPoolSetAccess(CUmemoryPool, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* p, std::size_t bytes, CUmemoryPool, CUstream s) {
     ENTER()
-    void* const memory = take(bytes, of(s)->device);
+    void* memory = take(bytes, of(s)->device);
+    if (memory == nullptr && not_captured(of(s)) == CUDA_SUCCESS) {
+        of(s)->wait();  // what the stream frees in front of this is there
+        memory = take(bytes, of(s)->device);
+    }
     if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard lock(of(s)->mutex);
     if (of(s)->capture) of(s)->capture->owned.insert(memory);

@@ -2,6 +2,7 @@
 // make_plan once, run many times: rebinding, refusals, workspaces, threads, no allocation, round trip through text.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -123,8 +124,9 @@ TEST_CASE("the caller's workspace") {
     auto Y = poisoned(40, 140);
     p.run(Y, X * K, start, p.workspace_bytes);
     CHECK(support::close(Y, xk, 144));
-    // The size is exact: nothing before it, nothing behind it.
+    // The size is exact: nothing before it, nothing behind it. And it is what was used.
     const auto* first = static_cast<const std::byte*>(start);
+    CHECK(std::any_of(first, first + p.workspace_bytes, [](std::byte b) { return b != std::byte{0x5a}; }));
     for (const std::byte* at = memory.data(); at < first; ++at) {
         REQUIRE(*at == std::byte{0x5a});
     }

@@ -203,6 +203,32 @@ TEST_CASE(
             each.stride *= 2;
         }
     });
+    // a mode that two sweeps replace, in a workspace of the right size
+    changed(slabs, [](plan& p) {
+        p.passes.front().sweeps.push_back(p.passes.front().sweeps.front());
+        p.workspace_bytes = otimes::layout_of(p).total;
+    });
+    // without a workspace: a fibre that is longer than what the stack holds
+    otimes::program in_place = rows_program(2, {factor(4, 4), factor(4, 4)}, dtype::f64);
+    in_place.tensors.back().binding = in_place.tensors.front().binding;
+    const plan bare = otimes::make_plan(in_place, tiny_caches(), {.workspace_limit_bytes = 0});
+    CHECK(otimes::plan_from_text(otimes::to_text(bare)) == bare);
+    changed(bare, [](plan& p) {
+        constexpr std::int64_t n = otimes::longest_stack_fibre + 4;
+        for (const otimes::tensor& t : p.source.tensors) {
+            for (std::vector<otimes::mode>* const modes : {&p.source.modes, &p.tensor_modes}) {
+                const auto m = modes->begin() + t.first_mode;
+                if (t.mode_count == 3) {
+                    m[0].stride = 4 * n;
+                    m[1].stride = n;
+                    m[2] = {n, 1};
+                } else if (t.binding == 2) {
+                    m[0] = {n, n};
+                    m[1] = {n, 1};
+                }
+            }
+        }
+    });
     // GPU: what is an index
     const plan gpu = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()));
     changed(gpu, [](plan& p) { p.passes.front().in = 1000; });

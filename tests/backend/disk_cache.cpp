@@ -141,6 +141,9 @@ TEST_CASE("links, writable folders and relative paths are refused") {
         CHECK(!disk_cache(good).usable());
         ::chmod(good.c_str(), 0770);
         CHECK(!disk_cache(good).usable());
+        ::chmod(good.c_str(), 01777);  // sticky: a folder above may be, the own one not
+        CHECK(!disk_cache(good).usable());
+        CHECK(disk_cache(good / "otimes").usable());
     }
     SUBCASE("others may write a folder above") {
         ::chmod(good.c_str(), 0777);
@@ -165,6 +168,14 @@ TEST_CASE("links, writable folders and relative paths are refused") {
         REQUIRE(cache.keep("key", image));
         ::chmod((good / disk_cache::name_of("key")).c_str(), 0666);
         CHECK(!cache.find("key"));
+    }
+    SUBCASE("an entry belongs to another user") {
+        if (::geteuid() == 0) {
+            const disk_cache cache(good);
+            REQUIRE(cache.keep("key", image));
+            REQUIRE(::chown((good / disk_cache::name_of("key")).c_str(), 12345, 12345) == 0);
+            CHECK(!cache.find("key"));
+        }
     }
     SUBCASE("an entry is a pipe: nothing hangs") {
         const disk_cache cache(good);

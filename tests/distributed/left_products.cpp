@@ -140,8 +140,10 @@ TEST_CASE("K * X on a grid: plans count the copies, and limits hold with them [a
         const matrix<double> want = K * X;
         const std::vector<std::int64_t> extents{cols};
         const distribution grid = otimes::cut_mode(2, 2, extents, 0);
-        for (const auto& [from, to] : std::vector<std::pair<distribution, distribution>>{
+        for (const auto& cuts : std::vector<std::pair<distribution, distribution>>{
                  {grid, grid}, {grid, otimes::cut_rows(4)}, {otimes::cut_rows(4), grid}, {grid, distribution{}}}) {
+            const distribution& from = cuts.first;  // clang++ 14 captures no structured bindings
+            const distribution& to = cuts.second;
             const bool is_new = to == distribution{};
             CAPTURE(cols);
             CAPTURE(to_string(from));

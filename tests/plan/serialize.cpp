@@ -217,14 +217,14 @@ TEST_CASE(
         constexpr std::int64_t n = otimes::longest_stack_fibre + 4;
         for (const otimes::tensor& t : p.source.tensors) {
             for (std::vector<otimes::mode>* const modes : {&p.source.modes, &p.tensor_modes}) {
-                const auto m = modes->begin() + t.first_mode;
+                const auto at = modes->begin() + t.first_mode;
                 if (t.mode_count == 3) {
-                    m[0].stride = 4 * n;
-                    m[1].stride = n;
-                    m[2] = {n, 1};
+                    at[0].stride = 4 * n;
+                    at[1].stride = n;
+                    at[2] = {n, 1};
                 } else if (t.binding == 2) {
-                    m[0] = {n, n};
-                    m[1] = {n, 1};
+                    at[0] = {n, n};
+                    at[1] = {n, 1};
                 }
             }
         }

@@ -166,6 +166,11 @@ TEST_CASE("vec by columns and by rows") {
     CHECK(is_bare(otimes::make_plan((kron(B, A) * otimes::vec_r(R)).matrix())));
     CHECK_THROWS_AS((void)(K * otimes::vec(Z)), otimes::shape_error);
     CHECK_THROWS_AS((void)otimes::unvec(y, 5, 3), otimes::shape_error);
+    CHECK_THROWS_AS((void)otimes::unvec(vector_d(), std::int64_t(1) << 32, std::int64_t(1) << 32), otimes::shape_error);
+    // a matrix of one row or one column at run time, whose entries are an outer stride apart
+    const row_major_d by_rows = k;
+    CHECK(distance(otimes::unvec(k.topRows(1), 5, 2), otimes::unvec(vector_d(k.row(0)), 5, 2)) == 0);
+    CHECK(distance(otimes::unvec_r(by_rows.leftCols(1), 4, 3), otimes::unvec_r(vector_d(k.col(0)), 4, 3)) == 0);
 }
 
 TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns", Scalar,

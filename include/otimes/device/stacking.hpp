@@ -16,6 +16,7 @@
 
 #include <otimes/cuda.hpp>
 #include <otimes/expr/stacking.hpp>
+#include <otimes/program/checked.hpp>
 
 namespace otimes {
 
@@ -65,8 +66,9 @@ template <bool ByRows, class Vector>
 auto unstacked(const Vector& y, std::int64_t rows, std::int64_t cols) {
     using scalar = typename Vector::Scalar;
     device_product<scalar> value = to_product(y);
-    if (rows < 0 || cols < 0 || (value.rows() != 1 && value.cols() != 1) ||
-        value.rows() * value.cols() != rows * cols) {
+    std::int64_t entries = 0;
+    if (rows < 0 || cols < 0 || (value.rows() != 1 && value.cols() != 1) || !checked_multiply(rows, cols, entries) ||
+        value.rows() * value.cols() != entries) {
         throw shape_error("otimes: unvec(y, " + std::to_string(rows) + ", " + std::to_string(cols) + "): y is " +
                           detail::shape_text(value.rows(), value.cols()) + ", but " + std::to_string(rows) + " * " +
                           std::to_string(cols) + " entries are asked for.");

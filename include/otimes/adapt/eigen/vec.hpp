@@ -17,9 +17,11 @@
 
 #include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/stacking.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -161,11 +163,20 @@ inline constexpr bool is_stacked<vec_expr<Matrix, ByRows>> = true;
 
 template <class Vector>
 void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
-    if (rows < 0 || cols < 0 || (y.rows() != 1 && y.cols() != 1) || y.size() != rows * cols) {
+    std::int64_t entries = 0;
+    if (rows < 0 || cols < 0 || (y.rows() != 1 && y.cols() != 1) || !checked_multiply(rows, cols, entries) ||
+        y.size() != entries) {
         throw shape_error("otimes: unvec(y, " + std::to_string(rows) + ", " + std::to_string(cols) + "): y is " +
                           detail::shape_text(y.rows(), y.cols()) + ", but " + std::to_string(rows) + " * " +
                           std::to_string(cols) + " entries are asked for.");
     }
+}
+
+/// From one entry of a vector in memory to the next; of a view that has one row at run time alone, as X.topRows(1), its outer stride.
+template <class Vector>
+Eigen::Index step_of(const Vector& y) {
+    const matrix_view v = view_of(y);
+    return index_of(v.cols == 1 ? v.row_stride : v.col_stride);
 }
 
 template <class Vector, class Stacked>
@@ -198,7 +209,7 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     using scalar = typename Vector::Scalar;
     return Eigen::Map<const eigen::dense_matrix<scalar>, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(
         y.data(), eigen::index_of(rows), eigen::index_of(cols),
-        {y.innerStride() * eigen::index_of(rows), y.innerStride()});
+        {eigen::step_of(y) * eigen::index_of(rows), eigen::step_of(y)});
 }
 /// The same of a vector that is computed, as unvec(K * v, rows, cols): a matrix of its own. @throws shape_error
 template <class Vector>
@@ -215,7 +226,7 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
     return Eigen::Map<const Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0,
                       Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>(
         y.data(), eigen::index_of(rows), eigen::index_of(cols),
-        {y.innerStride() * eigen::index_of(cols), y.innerStride()});
+        {eigen::step_of(y) * eigen::index_of(cols), eigen::step_of(y)});
 }
 
 template <class Vector>

@@ -214,7 +214,8 @@ batch_view<Element> of_matrices(Matrices& matrices) {
             items.col_stride = now.col_stride;
         } else if (now.rows != items.rows || now.cols != items.cols) {
             detail::throw_item("All items of a batch have one shape.", i, now.rows, now.cols, items.rows, items.cols);
-        } else if (now.row_stride != items.row_stride || now.col_stride != items.col_stride) {
+        } else if ((now.rows > 1 && now.row_stride != items.row_stride) ||
+                   (now.cols > 1 && now.col_stride != items.col_stride)) {
             detail::throw_item("All items of a batch have the same strides.", i, now.rows, now.cols, items.rows,
                                items.cols);
         }

@@ -207,6 +207,11 @@ TEST_CASE("batched: what is refused, before anything is written") {
           }).find("shares memory with another one") != std::string::npos);
     CHECK(alias([&] { batched(y, 2, 4, 3, 0) = batched(X) * kron(batched(A)); }).find("another one") !=
           std::string::npos);
+    using view = Eigen::Map<MatrixXd, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
+    std::vector<view> backwards(1, view(y + 7, 2, 4, {-2, -1}));
+    CHECK(alias([&] { batched(backwards) = batched(y, 2, 4, 1) * kron(A[0]); }).find("with X") != std::string::npos);
+    std::vector<view> columns{view(y, 4, 1, {4, 1}), view(y, 4, 1, {6, 1})};  // of matrices of other heights
+    CHECK_NOTHROW(static_cast<void>(batched(columns)));
     std::vector<const double*> gone{X[0].data(), X[1].data(), nullptr};
     const auto holed = batched(std::span<const double* const>(gone), 2, 4);
     CHECK(shape([&] { batched(Y) = holed * kron(batched(A)); }) ==

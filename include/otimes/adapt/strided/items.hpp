@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,9 +38,17 @@ struct item_operand {
         return pointers ? (*pointers)[static_cast<std::size_t>(item)] : data + item * batch_stride;
     }
     [[nodiscard]] bool by_pointers() const noexcept { return pointers != nullptr; }
-    /// Elements from the first to the last of one item.
+    /// Elements from the lowest to the highest of one item.
     [[nodiscard]] std::int64_t reach() const {
-        return rows == 0 || cols == 0 ? 0 : (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
+        return rows == 0 || cols == 0 ? 0 : (rows - 1) * std::abs(row_stride) + (cols - 1) * std::abs(col_stride) + 1;
+    }
+    /// The address of the lowest: views of Eigen may run backwards.
+    [[nodiscard]] std::intptr_t lowest(std::int64_t item) const {
+        const std::int64_t back = reach() == 0 ? 0
+                                               : (rows - 1) * (std::min)(row_stride, std::int64_t{0}) +
+                                                     (cols - 1) * (std::min)(col_stride, std::int64_t{0});
+        return reinterpret_cast<std::intptr_t>(at(item)) +
+               static_cast<std::intptr_t>(back * static_cast<std::int64_t>(sizeof(Scalar)));
     }
 };
 
@@ -74,7 +83,7 @@ std::pair<std::intptr_t, std::intptr_t> hull_of(const item_operand<Scalar>& o) {
     std::intptr_t begin = 0;
     std::intptr_t end = 0;
     for (std::int64_t i = 0; i < o.count; i += o.by_pointers() || o.count < 3 ? 1 : o.count - 1) {
-        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        const std::intptr_t from = o.lowest(i);
         const auto to = from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar)));
         begin = i == 0 || from < begin ? from : begin;
         end = i == 0 || to > end ? to : end;
@@ -87,7 +96,7 @@ template <class Scalar>
 std::vector<std::pair<std::intptr_t, std::intptr_t>> spans_of(const item_operand<Scalar>& o) {
     std::vector<std::pair<std::intptr_t, std::intptr_t>> result;
     for (std::int64_t i = 0; i < o.count && o.reach() > 0; ++i) {
-        const auto from = reinterpret_cast<std::intptr_t>(o.at(i));
+        const std::intptr_t from = o.lowest(i);
         result.emplace_back(from,
                             from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar))));
     }

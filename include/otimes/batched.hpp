@@ -53,6 +53,11 @@ namespace otimes {
 
 inline namespace OTIMES_TARGET {
 
+template <class ScalarType>
+class batch_leaf;
+template <class ScalarType>
+class conjugated_batch;
+
 /// A batch of matrices in memory; made by batched(). Assigning an expression writes the items.
 template <class ElementType>
 class batch_view {
@@ -73,6 +78,17 @@ public:
         std::swap(result.items_.row_stride, result.items_.col_stride);
         return result;
     }
+    /// Every item conjugated, an operand that is read.
+    [[nodiscard]] auto conjugate() const {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            batch_leaf<Scalar> result(*this);
+            result.conjugate();
+            return conjugated_batch<Scalar>(std::move(result));
+        } else {
+            return *this;
+        }
+    }
+    [[nodiscard]] auto adjoint() const { return transpose().conjugate(); }
 
     /// @name Y_i = expression_i for all items. @throws shape_error, alias_error
     /// @{
@@ -105,8 +121,19 @@ private:
 
 template <class Element>
 inline constexpr bool is_batch_operand<batch_view<Element>> = true;
+template <class Scalar>
+inline constexpr bool is_batch_operand<conjugated_batch<Scalar>> = true;
 
 inline namespace OTIMES_TARGET {
+
+namespace batches {
+template <class List>
+concept pointer_list = requires(const List& list) {
+    list.begin();
+    list.size();
+    requires std::is_pointer_v<typename List::value_type>;
+};
+}  // namespace batches
 
 /// @name Views of batches. `Order`: Eigen::ColMajor or Eigen::RowMajor.
 /// @{
@@ -179,24 +206,27 @@ requires(is_device_operand<std::remove_cvref_t<Matrix>>&& requires(Matrix& m) {
     const std::int64_t cols = order == Eigen::RowMajor ? m.cols() : cut / count;
     return batched<order>(static_cast<const executor&>(*m.home()), m.data(), rows, cols, count);
 }
-/// Matrices of one shape at the given addresses. The pointers are copied. @throws shape_error
-template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
-[[nodiscard]] auto batched(std::span<Element* const, Extent> pointers, std::int64_t rows, std::int64_t cols,
+/// Matrices of one shape at the given addresses: a span, a vector or an array of pointers, which are copied. @throws shape_error
+template <int Order = Eigen::ColMajor, class Pointers>
+requires batches::pointer_list<Pointers>
+[[nodiscard]] auto batched(const Pointers& pointers, std::int64_t rows, std::int64_t cols,
                            std::int64_t outer_stride = 0) {
-    auto items = batched<Order>(static_cast<Element*>(nullptr), rows, cols, static_cast<std::int64_t>(pointers.size()),
+    using element = std::remove_pointer_t<typename Pointers::value_type>;
+    auto items = batched<Order>(static_cast<element*>(nullptr), rows, cols, static_cast<std::int64_t>(pointers.size()),
                                 0, outer_stride)
                      .items();
-    items.pointers = std::make_shared<const std::vector<Element*>>(pointers.begin(), pointers.end());
-    return batch_view<Element>(std::move(items));
+    items.pointers = std::make_shared<const std::vector<element*>>(pointers.begin(), pointers.end());
+    return batch_view<element>(std::move(items));
 }
 /// The same in the device memory of an executor; the array of pointers is in host memory. Evenly spaced items are a strided batch, others are
 /// queued one by one. @throws shape_error; unsupported_error the executor reaches none
-template <int Order = Eigen::ColMajor, class Element, std::size_t Extent>
-[[nodiscard]] auto batched(const executor& where, std::span<Element* const, Extent> pointers, std::int64_t rows,
-                           std::int64_t cols, std::int64_t outer_stride = 0) {
+template <int Order = Eigen::ColMajor, class Pointers>
+requires batches::pointer_list<Pointers>
+[[nodiscard]] auto batched(const executor& where, const Pointers& pointers, std::int64_t rows, std::int64_t cols,
+                           std::int64_t outer_stride = 0) {
     auto items = batched<Order>(pointers, rows, cols, outer_stride).items();
     items.home = batches::require_device(where, "batched");
-    return batch_view<Element>(std::move(items));
+    return batch_view<std::remove_pointer_t<typename Pointers::value_type>>(std::move(items));
 }
 /// @}
 
@@ -259,6 +289,7 @@ public:
                 std::make_shared<const std::vector<const Scalar*>>(from.pointers->begin(), from.pointers->end());
         }
     }
+    explicit batch_leaf(const conjugated_batch<Scalar>& b) : batch_leaf(b.items()) {}
     explicit batch_leaf(leaf shared) : shared_(std::move(shared)) {}
 
     /// As it is now: a shared matrix may have moved since.
@@ -301,6 +332,23 @@ private:
     leaf shared_;
     bool is_batch_ = false;
     bool conjugated_ = false;
+};
+
+/// The conjugated items of a batch; made by batched(X).conjugate() and .adjoint().
+template <class ScalarType>
+class conjugated_batch {
+public:
+    using Scalar = ScalarType;
+    explicit conjugated_batch(batch_leaf<Scalar> items) : items_(std::move(items)) {}
+    [[nodiscard]] const batch_leaf<Scalar>& items() const noexcept { return items_; }
+    [[nodiscard]] conjugated_batch transpose() const {
+        conjugated_batch result(*this);
+        result.items_.transpose();
+        return result;
+    }
+
+private:
+    batch_leaf<Scalar> items_;
 };
 
 /// kron(F1, .., FN) for every item; made by kron() where an argument is a batch.
@@ -739,6 +787,18 @@ template <class Kron, class Matrix>
 concept batched_pair = (some_kron<Kron> && is_batch_operand<eigen::bare<Matrix>>) ||
                        (is_batched_kron<eigen::bare<Kron>> && single_matrix<Matrix>);
 
+/// A batch, a kron of batches, a product of these.
+template <class Type>
+concept some_batched = is_batch_operand<Type> || is_batched_kron<Type> || is_product<Type>;
+template <class Type, class Other>
+concept multiplies_batch = some_batched<Other> &&(batched_pair<Type, Other> || (some_kron<Type> && is_product<Other>) ||
+                                                  eigen::amount<Type, typename Other::Scalar>);
+/// What has no product: a batch beside a matrix or another batch, a sum of krons, ..
+template <class First, class Second>
+concept refused_pair = (some_batched<First> ||
+                        some_batched<Second>)&&!(multiplies_batch<First, Second> || multiplies_batch<Second, First> ||
+                                                 batched_pair<First, Second> || batched_pair<Second, First>);
+
 }  // namespace batches
 
 /// kron(F1, .., FN) where an argument is a batch; the others are shared by all items, as kron() keeps them.
@@ -798,18 +858,16 @@ requires batches::some_kron<Kron>
 
 /// @name Scalar multiples.
 /// @{
-template <class Element, class Amount>
-requires eigen::amount<Amount, std::remove_const_t<Element>>
-[[nodiscard]] auto operator*(const Amount& amount, const batch_view<Element>& x) {
-    using scalar = std::remove_const_t<Element>;
+template <class Batch, class Amount>
+requires(is_batch_operand<Batch>&& eigen::amount<Amount, typename Batch::Scalar>) [[nodiscard]] auto operator*(
+    const Amount& amount, const Batch& x) {
+    using scalar = typename Batch::Scalar;
     return batched_product<scalar>(batch_leaf<scalar>(x), nullptr, nullptr, detail::amount_as<scalar>(amount));
 }
-template <class Element, class Amount>
-requires eigen::amount<Amount, std::remove_const_t<Element>>
-[[nodiscard]] auto operator*(const batch_view<Element>& x, const Amount& amount) { return amount * x; }
-template <class Element>
-[[nodiscard]] auto operator-(const batch_view<Element>& x) {
-    return std::remove_const_t<Element>(-1) * x;
+template <class Batch, class Amount>
+requires(is_batch_operand<Batch>&& eigen::amount<Amount, typename Batch::Scalar>) [[nodiscard]] auto operator*(
+    const Batch& x, const Amount& amount) {
+    return amount * x;
 }
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
@@ -819,10 +877,6 @@ requires eigen::amount<Amount, Scalar>
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const batched_product<Scalar>& p, const Amount& amount) { return amount * p; }
-template <class Scalar>
-[[nodiscard]] auto operator-(const batched_product<Scalar>& p) {
-    return batched_product<Scalar>(p.x(), p.left(), p.right(), -p.alpha());
-}
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const Amount& amount, const batched_kron<Scalar>& k) {
@@ -831,6 +885,43 @@ requires eigen::amount<Amount, Scalar>
 template <class Scalar, class Amount>
 requires eigen::amount<Amount, Scalar>
 [[nodiscard]] auto operator*(const batched_kron<Scalar>& k, const Amount& amount) { return amount * k; }
+template <class Batched>
+requires batches::some_batched<Batched>
+[[nodiscard]] auto operator-(const Batched& x) { return typename Batched::Scalar(-1) * x; }
+template <class Batched, class Amount>
+requires(batches::some_batched<Batched>&& eigen::amount<Amount, typename Batched::Scalar>) [[nodiscard]] auto operator/(
+    const Batched& x, const Amount& amount) {
+    using scalar = typename Batched::Scalar;
+    static_assert(!std::is_integral_v<scalar>,
+                  "otimes: batched: matrices of integers cannot be divided, since 1 / n is 0.");
+    return (scalar(1) / detail::amount_as<scalar>(amount)) * x;
+}
+/// @}
+
+/// @name Refused.
+/// @{
+template <class First, class Second>
+requires batches::refused_pair<First, Second>
+const First& operator*(const First& a, const Second&) {
+    static_assert(
+        eigen::always_false<First>,
+        "otimes: batched: a batch is multiplied by a kron and by numbers. Write batched(X) * kron(batched(A)) "
+        "for one product an item, and apply a sum of krons term by term.");
+    return a;
+}
+template <class First, class Second>
+requires(batches::some_batched<First> || batches::some_batched<Second>) const First& operator+(const First& a,
+                                                                                               const Second&) {
+    static_assert(
+        eigen::always_false<First>,
+        "otimes: batched: batches have no sums. Write one after the other: batched(Y) = ..; batched(Y) += ..");
+    return a;
+}
+template <class First, class Second>
+requires(batches::some_batched<First> || batches::some_batched<Second>) const First& operator-(const First& a,
+                                                                                               const Second& b) {
+    return a + b;
+}
 /// @}
 
 /// @name Names the executor of one assignment to a batch or a view, as for matrices.

@@ -166,6 +166,11 @@ TEST_CASE("batched: pointers, complex scalars, adjoints, enough items for all th
     for (std::size_t i = 0; i < count; ++i) {
         right = right && Y[i] == matrix(kron(A[i], B[0]).adjoint().toDenseMatrix() * X[i]);
     }
+    batched(y, 4, 6) = -(Xp.adjoint() * kron(Ap.conjugate(), B[0])) / 2;
+    for (std::size_t i = 0; i < count; ++i) {
+        const matrix k = kron(A[i].conjugate(), B[0]).toDenseMatrix() / scalar(-2);
+        right = right && Eigen::Map<const matrix>(Y[i].data(), 4, 6) == matrix(X[i].adjoint() * k);
+    }
     CHECK(right);
 }
 

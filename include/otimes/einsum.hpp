@@ -20,6 +20,7 @@
 /// Errors: shape_error where a letter has two extents; alias_error where the result shares memory with an operand.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
 
 namespace otimes {
 
@@ -214,11 +216,23 @@ std::pair<std::intptr_t, std::intptr_t> bytes_of(const View& v) {
     }
     return {begin, begin + static_cast<std::intptr_t>((last + 1) * static_cast<std::int64_t>(sizeof(*v.data())))};
 }
+/// Do two views share an element?
 template <class First, class Second>
-bool bytes_meet(const First& a, const Second& b) {
+bool elements_meet(const First& a, const Second& b) {
     const auto x = bytes_of(a);
     const auto y = bytes_of(b);
-    return x.first < y.second && y.first < x.second;
+    if (x.second <= y.first || y.second <= x.first) {
+        return false;
+    }
+    index_differences differences;
+    for (std::size_t k = 0; k < First::order; ++k) {
+        differences.add(a.stride(k), 0, a.extent(k) - 1);
+    }
+    for (std::size_t k = 0; k < Second::order; ++k) {
+        differences.add(b.stride(k), 1 - b.extent(k), 0);
+    }
+    const auto size = static_cast<std::intptr_t>(sizeof(*a.data()));
+    return (y.first - x.first) % size != 0 || differences.reach((y.first - x.first) / size);
 }
 
 /// `view(t)`, but of one index where there is one letter and t is a vector of Eigen.
@@ -272,6 +286,21 @@ bool meets_itself(const View& v) {
         reach += (v.extent(sorted[n]) - 1) * v.stride(sorted[n]);
     }
     return false;
+}
+
+/// Gives a matrix of Eigen its shape. @throws shape_error its type has another
+template <class Matrix>
+void resize_result(Matrix& m, const char* text, const std::array<std::int64_t, 2>& extents) {
+    const std::array<std::int64_t, 2> most{Matrix::MaxRowsAtCompileTime, Matrix::MaxColsAtCompileTime};
+    const std::array<std::int64_t, 2> fixed{Matrix::RowsAtCompileTime, Matrix::ColsAtCompileTime};
+    std::array<std::int64_t, 2> held = extents;
+    for (std::size_t k = 0; k < 2; ++k) {
+        held[k] = fixed[k] >= 0 ? fixed[k] : most[k] >= 0 ? (std::min)(most[k], extents[k]) : extents[k];
+    }
+    if (held != extents) {
+        throw_destination(text, extents_text(held.data(), 2), extents_text(extents.data(), 2));
+    }
+    m.resize(static_cast<typename Matrix::Index>(extents[0]), static_cast<typename Matrix::Index>(extents[1]));
 }
 
 }  // namespace detail
@@ -355,7 +384,10 @@ public:
     template <class Vector>
     requires(order == 1 && resizable_matrix<Vector> && bool(Vector::IsVectorAtCompileTime)) operator Vector() const {
         Vector result;
-        result.resize(static_cast<typename Vector::Index>(extents_[0]));
+        constexpr bool row = int(Vector::RowsAtCompileTime) == 1;
+        detail::resize_result(
+            result, Text.text,
+            row ? std::array<std::int64_t, 2>{1, extents_[0]} : std::array<std::int64_t, 2>{extents_[0], 1});
         write_to(result, Scalar(1), false);
         return result;
     }
@@ -363,8 +395,7 @@ public:
     template <class Matrix>
     requires(order == 2 && resizable_matrix<Matrix>) operator Matrix() const {
         Matrix result;
-        result.resize(static_cast<typename Matrix::Index>(extents_[0]),
-                      static_cast<typename Matrix::Index>(extents_[1]));
+        detail::resize_result(result, Text.text, extents_);
         write_to(otimes::view(result), Scalar(1), false);
         return result;
     }
@@ -428,10 +459,10 @@ private:
                                                : detail::is_null(first_) ? "the first operand"
                                                                          : "the second operand");
         }
-        if (detail::bytes_meet(to, first_)) {
+        if (detail::elements_meet(to, first_)) {
             detail::throw_contraction_alias(Text.text, "the first operand");
         }
-        if (detail::bytes_meet(to, second_)) {
+        if (detail::elements_meet(to, second_)) {
             detail::throw_contraction_alias(Text.text, "the second operand");
         }
         if (detail::meets_itself(to)) {

@@ -31,9 +31,11 @@
 #include <otimes/adapt/strided/run_items.hpp>
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/program/bindings.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
 
 namespace otimes {
 
@@ -67,42 +69,65 @@ namespace detail {
     throw shape_error("otimes: tkron" + std::to_string(dimension) + ": " + what);
 }
 
-/// The bytes that an operand may touch, as elements before and behind its first one.
+/// The elements of an operand, from its first one on.
 struct element_range {
     const void* data = nullptr;
     std::int64_t last = -1;  ///< index of the last element; -1: none
+    inline_vector<std::int64_t, 4> extents;
+    inline_vector<std::int64_t, 4> strides;
 };
 
-/// Index of the last element of an array with these extents and strides; -1 when it has none. Throws where that index does
-/// not fit in 63 bits.
+/// An array with these extents and strides. Throws where the index of its last element does not fit in 63 bits.
 template <std::size_t Count>
-std::int64_t last_element(int dimension, const char* name, const std::int64_t (&extents)[Count],
+element_range elements_of(int dimension, const char* name, const void* data, const std::int64_t (&extents)[Count],
                           const std::int64_t (&strides)[Count]) {
-    std::int64_t last = 0;
+    element_range result;
+    result.data = data;
     for (std::size_t k = 0; k < Count; ++k) {
         if (extents[k] == 0) {
-            return -1;
+            return result;
         }
     }
+    std::int64_t last = 0;
     for (std::size_t k = 0; k < Count; ++k) {
         std::int64_t part = 0;
         if (!checked_multiply(extents[k] - 1, strides[k], part) || !checked_add(last, part, last)) {
             throw_tkron(dimension,
                         std::string(name) + " has an element beyond 2^63 - 1; extents and strides are 64-bit.");
         }
+        result.extents.push_back(extents[k]);
+        result.strides.push_back(strides[k]);
     }
-    return last;
+    result.last = last;
+    return result;
 }
 
-inline bool ranges_meet(const element_range& a, const element_range& b, std::int64_t bytes) {
-    if (a.last < 0 || b.last < 0) {
+/// Do two operands share an element?
+inline bool elements_meet(const element_range& a, const element_range& b, std::int64_t bytes) {
+    const std::int64_t distance = reinterpret_cast<std::intptr_t>(b.data) - reinterpret_cast<std::intptr_t>(a.data);
+    if (a.last < 0 || b.last < 0 || distance >= (a.last + 1) * bytes || -distance >= (b.last + 1) * bytes) {
         return false;
     }
-    const auto begin = [](const element_range& r) { return reinterpret_cast<std::intptr_t>(r.data); };
-    const auto end = [bytes](const element_range& r) {
-        return reinterpret_cast<std::intptr_t>(r.data) + static_cast<std::intptr_t>((r.last + 1) * bytes);
-    };
-    return begin(a) < end(b) && begin(b) < end(a);
+    index_differences differences;
+    for (std::size_t k = 0; k < a.extents.size(); ++k) {
+        differences.add(a.strides[k], 0, a.extents[k] - 1);
+    }
+    for (std::size_t k = 0; k < b.extents.size(); ++k) {
+        differences.add(b.strides[k], 1 - b.extents[k], 0);
+    }
+    return distance % bytes != 0 || differences.reach(distance / bytes);
+}
+/// Do two items, along index 0, share an element? The elements of one item do not.
+inline bool items_meet(const element_range& items) {
+    if (items.last < 0 || items.extents[0] < 2) {
+        return false;
+    }
+    index_differences differences;
+    differences.add(items.strides[0], 1, items.extents[0] - 1);
+    for (std::size_t k = 1; k < items.extents.size(); ++k) {
+        differences.add(items.strides[k], 1 - items.extents[k], items.extents[k] - 1);
+    }
+    return differences.reach(0);
 }
 
 /// Checks the arguments and describes the product; Dimension 1, 2 or 3, factors[k] along axis k.
@@ -162,21 +187,22 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
         strides[0] = array.batch_stride;
         std::int64_t extents[dimension + 1] = {count};
         std::int64_t steps[dimension + 1] = {strides[0]};
-        std::int64_t item_extents[dimension + 1] = {1};
+        std::int64_t reach = 1;  // of an item
         for (std::size_t k = 1; k <= dimension; ++k) {
-            extents[k] = item_extents[k] = stored[k];
+            extents[k] = stored[k];
             steps[k] = strides[k];
         }
-        const element_range range{array.data, last_element(Dimension, name, extents, steps)};
+        const element_range range = elements_of(Dimension, name, array.data, extents, steps);
         if (range.last >= 0 && array.data == nullptr) {
             throw_tkron(Dimension, std::string(name) + " is a null pointer.");
         }
-        if (written && count > 1 && range.last >= 0 &&
-            array.batch_stride <= last_element(Dimension, name, item_extents, steps)) {
+        if (written && items_meet(range)) {
+            for (std::size_t k = 1; k <= dimension; ++k) {
+                reach += (extents[k] - 1) * steps[k];
+            }
             throw alias_error("otimes: tkron" + std::to_string(Dimension) +
                               ": the items of Y overlap: the batch stride is " + std::to_string(array.batch_stride) +
-                              ", but an item reaches over " +
-                              std::to_string(last_element(Dimension, name, item_extents, steps) + 1) + " elements.");
+                              ", but an item reaches over " + std::to_string(reach) + " elements.");
         }
         return range;
     };
@@ -203,7 +229,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
     }
     const auto bytes = static_cast<std::int64_t>(sizeof(Scalar));
     const auto refuse_overlap = [&](const char* name, const element_range& range) {
-        if (ranges_meet(range, y_range, bytes)) {
+        if (elements_meet(range, y_range, bytes)) {
             throw alias_error("otimes: tkron" + std::to_string(Dimension) + ": Y shares memory with " + name +
                               ". Give Y memory of its own.");
         }
@@ -225,7 +251,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
         }
         const std::int64_t extents[3] = {count, stored_rows, stored_cols};
         const std::int64_t strides[3] = {f.batch_stride, 1, leading};
-        const element_range range{f.data, last_element(Dimension, names[k], extents, strides)};
+        const element_range range = elements_of(Dimension, names[k], f.data, extents, strides);
         if (range.last >= 0 && f.data == nullptr) {
             throw_tkron(Dimension, std::string(names[k]) + " is a null pointer.");
         }

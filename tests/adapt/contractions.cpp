@@ -313,6 +313,11 @@ TEST_CASE("einsum: what is refused") {
     CHECK(alias([&] {
               strided_view<double, 3>(c.data(), {3, 3, 2}, {1, 2, 9}) = einsum<"mk,knp->mnp">(A, B);
           }).find("with itself: two indices may mean one element") != std::string::npos);
+    // slices of one array, an element of one after each of the other
+    std::vector<double> both(24, 1.0);
+    const strided_view<double, 2> even(both.data(), {3, 4}, {2, 6}), odd(both.data() + 1, {3, 4}, {2, 6});
+    odd = einsum<"mk,kn->mn">(strided_view<double, 2>::by_columns(a.data(), {3, 3}), even);
+    CHECK(both[0] + both[22] + both[1] + both[23] == 1 + 1 + 3 + 3);
     const auto nowhere = strided_view<double, 3>::by_columns(nullptr, {4, 3, 2});
     CHECK(shape([&] {
               strided_view<double, 3>::by_columns(c.data(), {3, 3, 2}) = einsum<"mk,knp->mnp">(A, nowhere);
@@ -348,6 +353,9 @@ TEST_CASE("a result of two indices as a matrix of Eigen") {
     CHECK((C - A * B).norm() < 1e-14);
     const Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> T = otimes::einsum<"ij,jk->ki">(A, B);
     CHECK((T - (A * B).transpose()).norm() < 1e-14);
+    CHECK(
+        text_of<otimes::shape_error>([&] { static_cast<void>(Eigen::VectorXd(otimes::einsum<"ij,jk->ik">(A, B))); }) ==
+        "otimes: einsum<\"ij,jk->ik\">: the destination is 2 x 1, but the result is 2 x 4. A view is not resized.");
 }
 
 TEST_CASE("vectors of Eigen are operands and results of one index") {

@@ -350,4 +350,20 @@ TEST_CASE("tkron: arguments that are refused, before anything is written") {
     CHECK(text_of<otimes::shape_error>([&] { otimes::tkron3(A, A, A, flat, Y, 1); }) ==
           "otimes: tkron3: the plane stride of X is 5, but must be at least 9.");
     CHECK(y == std::vector<double>(8, 7.0));
+    // X and Y take turns in one array, the items of Y between the columns of each other
+    std::vector<double> z(20, 7.0);
+    for (const std::size_t i : {0, 1, 2, 5, 6, 7, 10, 11, 12}) {
+        z[i] = static_cast<double>(i);
+    }
+    const std::vector<double> one{1.0, 1.0};
+    A = {op::none, 1, 3, a.data(), 1, 0};
+    const otimes::tkron_factor<double> B{op::none, 1, 3, a.data(), 1, 0};
+    otimes::tkron2<double>(A, B, {.data = z.data(), .leading_stride = 5}, {.data = z.data() + 3, .leading_stride = 10},
+                           1);
+    CHECK(z[3] == 54.0);
+    std::vector<double> turns(8, 0.0);
+    otimes::tkron2<double>({op::none, 2, 1, one.data(), 2, 0}, {op::none, 2, 1, one.data(), 2, 0},
+                           {.data = x.data(), .batch_stride = 1},
+                           {.data = turns.data(), .leading_stride = 4, .batch_stride = 2}, 2);
+    CHECK(turns == std::vector<double>(8, 1.0));
 }

@@ -85,6 +85,46 @@ TEST_CASE("all pairs of blocks of a small matrix: exact") {
     }
 }
 
+TEST_CASE("arrays of any strides share an element exactly where index differences reach it") {
+    support::random_stream random(11);
+    int wrong = 0;
+    int met = 0;
+    for (int round = 0; round < 20000; ++round) {
+        std::int64_t extents[2][3], strides[2][3];
+        std::set<std::int64_t> elements;
+        bool truth = false;
+        const std::int64_t distance = random.integer(-40, 40);
+        otimes::index_differences differences;
+        for (const int array : {0, 1}) {
+            for (int k = 0; k < 3; ++k) {
+                extents[array][k] = random.integer(1, 4);
+                strides[array][k] = array == 1 && round % 2 == 0 ? strides[0][k] : random.integer(0, 30);
+                const std::int64_t most = extents[array][k] - 1;
+                differences.add(strides[array][k], array == 0 ? 0 : -most, array == 0 ? most : 0);
+            }
+            for (std::int64_t i = 0; i < 64; ++i) {
+                const std::int64_t at[3] = {i % 4, i / 4 % 4, i / 16};
+                std::int64_t element = array * distance;
+                bool inside = true;
+                for (int k = 0; k < 3; ++k) {
+                    element += at[k] * strides[array][k];
+                    inside = inside && at[k] < extents[array][k];
+                }
+                if (inside && array == 0) {
+                    elements.insert(element);
+                } else if (inside) {
+                    truth = truth || elements.count(element) != 0;
+                }
+            }
+        }
+        wrong += differences.reach(distance) != truth ? 1 : 0;
+        met += truth ? 1 : 0;
+    }
+    CHECK(wrong == 0);
+    CHECK(met > 1000);
+    CHECK(met < 19000);
+}
+
 TEST_CASE("any strides: an overlap is never missed, disjoint ranges are never one") {
     support::random_stream random(7);
     const int rounds = support::long_tests() ? 2000000 : 60000;

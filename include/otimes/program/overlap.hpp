@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 /// @file overlap.hpp
-/// Do two strided matrices share a byte? Decided from addresses, extents and strides, not from object identity.
+/// Do two strided matrices, or arrays of any order, share a byte? Decided from addresses, extents and strides, not from object identity.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace otimes {
 
@@ -85,5 +88,59 @@ inline bool overlap(const strided_memory& one, const strided_memory& other) {
     };
     return meet(d_outer, rest) || meet(d_outer + 1, rest - outer);
 }
+
+/// Index differences of two arrays, or of two parts of one, along each stride: do two elements have one address? Exact for slices of
+/// one array, which may take turns in memory.
+class index_differences {
+public:
+    /// @pre stride >= 0, least <= most
+    void add(std::int64_t stride, std::int64_t least, std::int64_t most) {
+        auto at = along_.begin();
+        while (at != along_.end() && at->stride > stride) {
+            ++at;
+        }
+        if (stride != 0 && (at == along_.end() || at->stride != stride)) {
+            at = along_.insert(at, {stride, 0, 0});
+        }
+        if (stride != 0) {
+            at->least += least;
+            at->most += most;
+        }
+    }
+    /// Are there differences with sum difference * stride = distance? Cost: a search in which nested strides leave few choices; where
+    /// other strides leave thousands, `true`.
+    [[nodiscard]] bool reach(std::int64_t distance) const {
+        int tries = 4096;
+        return reach(0, distance, tries);
+    }
+
+private:
+    struct range {
+        std::int64_t stride;
+        std::int64_t least;
+        std::int64_t most;
+    };
+    bool reach(std::size_t from, std::int64_t distance, int& tries) const {
+        if (from == along_.size()) {
+            return distance == 0;
+        }
+        std::int64_t lowest = 0;  // by the smaller strides
+        std::int64_t highest = 0;
+        for (std::size_t k = from + 1; k < along_.size(); ++k) {
+            lowest += along_[k].least * along_[k].stride;
+            highest += along_[k].most * along_[k].stride;
+        }
+        const range& now = along_[from];
+        const auto floor_of = [&](std::int64_t n) { return n / now.stride - (n % now.stride < 0 ? 1 : 0); };
+        const std::int64_t last = (std::min)(now.most, floor_of(distance - lowest));
+        for (std::int64_t d = (std::max)(now.least, -floor_of(highest - distance)); d <= last; ++d) {
+            if (--tries < 0 || reach(from + 1, distance - d * now.stride, tries)) {
+                return true;
+            }
+        }
+        return false;
+    }
+    std::vector<range> along_;  ///< the largest stride first
+};
 
 }  // namespace otimes

@@ -121,6 +121,21 @@ TEST_CASE("a dot product takes size(y) / P1 of memory") {
     if (support::allocations_are_counted()) {
         CHECK(seen.largest_bytes <= 4096 / 16 * sizeof(double) + 64);
     }
+    // a block for each element of an identity or a diagonal, of short ones some at a time
+    const vector_d d = random<vector_d>(16, 1, 5), e = random<vector_d>(300, 1, 6), z = random<vector_d>(900, 1, 7);
+    const auto D = kron(d.asDiagonal(), B, A), I = kron(otimes::identity(16), B, A);
+    const auto E = kron(e.asDiagonal(), random(3, 2, 8));
+    const double values[] = {otimes::dot(x, D * y), otimes::squared_norm(I * y),
+                             otimes::squared_norm(z.transpose() * E)};
+    const support::allocation_counter blocks;
+    CHECK(values[0] == otimes::dot(x, D * y));
+    CHECK(values[1] == otimes::squared_norm(I * y));
+    if (support::allocations_are_counted()) {
+        CHECK(blocks.seen().largest_bytes <= 4096 / 16 * sizeof(double) + 64);
+    }
+    CHECK(values[0] == doctest::Approx(x.dot((D * y).eval())));
+    CHECK(values[1] == doctest::Approx((I * y).eval().squaredNorm()));
+    CHECK(values[2] == doctest::Approx((z.transpose() * E).eval().squaredNorm()));
 }
 
 TEST_CASE("vec by columns and by rows") {

@@ -11,7 +11,7 @@
 ///
 /// Workspace: size(Y) / (rows of the first factor), but at least two rows or columns of Y where it has four or more. Flops: those of
 /// the product, and two per entry. Sums are accumulated block by block, or row by row, in the same order on
-/// every run. A first factor with structure that cannot be cut (sparse, a function) is evaluated whole.
+/// every run. A single row or column with a first factor of another structure (sparse, Toeplitz, a function) is evaluated whole.
 #pragma once
 
 #include <algorithm>
@@ -167,6 +167,9 @@ struct block_consumer {
     void (*take)(const void* who, const matrix_view& block, std::int64_t row, std::int64_t col);
 };
 
+/// Elements of a block that is no longer worth a run of its own.
+inline constexpr std::int64_t short_block = 256;
+
 /// Calls `use` with blocks that together are the product, each without gaps. False, without a call, where it has to be evaluated
 /// whole.
 template <class Scalar>
@@ -222,6 +225,40 @@ bool for_each_block(const product_node<Scalar>& node, const block_consumer& use)
         run(0, step, whole);
         if (whole * step < free_count) {
             run(whole * step, free_count - whole * step, 1);
+        }
+        return true;
+    }
+    if (!both && factors.size() > 1 && (factors[0].is_identity() || factors[0].kind() == factor_kind::diagonal)) {
+        // kron(D, B) is a block for each element of D: one of them at a time, of short ones some
+        const std::int64_t in = (cuts_columns ? x_view.rows : x_view.cols) / pieces;
+        const std::int64_t out = (cuts_columns ? rows : cols) / pieces;
+        const std::int64_t step = std::clamp<std::int64_t>(short_block / out, 1, pieces);
+        const leaf diagonal = factors[0];
+        const matrix_view elements = diagonal.is_identity() ? matrix_view{} : diagonal.view();
+        const auto run = [&](std::int64_t begin, std::int64_t width, std::int64_t times) {
+            product_node<Scalar> part = node;
+            (cuts_columns ? part.left : part.right)[0] = leaf::identity(width);
+            part.x = part_of(node.x, !cuts_columns, begin * in, width * in, bytes_of(node.x));
+            const matrix_view block = cuts_columns ? block_view(width * out, 1) : block_view(1, width * out);
+            movable_program<Scalar> program(
+                [&](lowering<Scalar>& low) { low.add_product(part, block, false, Scalar(1)); });
+            const std::int64_t bytes =
+                width * in * (cuts_columns ? x_view.row_stride : x_view.col_stride) * bytes_of(node.x);
+            const auto* at = static_cast<const char*>(part.x.view().data);
+            for (std::int64_t first = begin; first < begin + times * width; first += width) {
+                program.run();
+                program.move(tensor_role::input, at, bytes);
+                at += bytes;
+                for (std::int64_t i = 0; i < width * out && !diagonal.is_identity(); ++i) {
+                    Scalar& y = memory[static_cast<std::size_t>(i)];
+                    y = kron_node<Scalar>::element(diagonal, elements, first + i / out, first + i / out) * y;
+                }
+                use.take(use.who, block, cuts_columns ? first * out : 0, cuts_columns ? 0 : first * out);
+            }
+        };
+        run(0, step, pieces / step);
+        if (pieces % step != 0) {
+            run(pieces / step * step, pieces % step, 1);
         }
         return true;
     }

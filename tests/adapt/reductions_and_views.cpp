@@ -2,6 +2,7 @@
 // Numbers from products without the product, stacked matrices, row-wise products, selected rows and columns.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <complex>
 #include <limits>
 #include <string>
@@ -414,6 +415,8 @@ TEST_CASE("the snippets of docs/algebra") {
     }
     CHECK(distance(Y, f * X) < 1e-13);
     CHECK(distance(Z, D * f.transpose()) < 1e-13);
+    static_assert(otimes::detail::index_list<std::array<unsigned, 2>> &&
+                  !otimes::detail::index_list<std::vector<bool>>);
     // [selected-snippet]
     // data at some points of a grid: rows 3, 35, 0 of K, all of its columns; then some of each
     const std::vector<int> seen{3, 35, 0}, used{5, 1};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file index_list.hpp
 /// What K(rows, cols) takes for rows and columns: one index, or anything with a size and integers in it (std::vector, std::array, std::span, an Eigen
-/// vector of integers).
+/// vector of integers). A mask of bool is none: its values are not the indices that are meant.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace otimes::detail {
 template <class List>
 concept index_list = std::is_integral_v<List> || requires(const List& list) {
     list.size();
-    requires std::is_integral_v<std::remove_cvref_t<decltype(list[0])>>;
+    requires std::is_integral_v<std::remove_cvref_t<decltype(list[0])>> &&
+        !std::is_same_v<std::remove_cvref_t<decltype(list[0])>, bool>;
 };
 
 template <class List>

@@ -576,9 +576,11 @@ template <class Scalar, class Rows, class Cols>
 [[nodiscard]] auto select_from(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
     constexpr bool all_rows = std::is_same_v<Rows, eigen::all_indices>;
     constexpr bool all_cols = std::is_same_v<Cols, eigen::all_indices>;
-    static_assert((all_rows || eigen::selects<Rows>)&&(all_cols || eigen::selects<Cols>)&&!(all_rows && all_cols),
-                  "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
-                  "vector of integers), Eigen's last, seq, seqN and lastN, and Eigen's all for one of the two.");
+    static_assert(
+        (all_rows || eigen::selects<Rows>)&&(all_cols || eigen::selects<Cols>)&&!(all_rows && all_cols),
+        "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
+        "vector of integers), Eigen's last, seq, seqN and lastN, and Eigen's all for one of the two. Of a mask of bool "
+        "list the positions.");
     constexpr bool one_row = std::is_integral_v<Rows> || eigen::symbolic_index<Rows>;
     constexpr bool one_col = std::is_integral_v<Cols> || eigen::symbolic_index<Cols>;
     if constexpr (all_cols) {

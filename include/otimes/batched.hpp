@@ -461,10 +461,7 @@ public:
         for_each_factor([&](const batch_leaf<Scalar>& f, bool from_left, std::size_t k) {
             agree(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
         });
-        if (count_ != 0) {
-            check(left_, true);
-            check(right_, false);
-        }
+        check_shapes();
     }
 
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
@@ -486,6 +483,7 @@ public:
     /// destination (+)= scale * value, item by item. @throws shape_error (also an item at a null pointer), alias_error
     void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add) const {
         const detail::item_operand<Scalar>& y = destination.items();
+        check_shapes();
         if (y.count != count_ || (count_ != 0 && (y.rows != rows() || y.cols != cols()))) {
             throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
                               detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) +
@@ -614,6 +612,13 @@ private:
             for (std::size_t k = 0; side && k < side->factors().size(); ++k) {
                 use(side->factors()[k], from_left, k);
             }
+        }
+    }
+    /// Also of a matrix that all items share and that has been resized since.
+    void check_shapes() const {
+        if (count_ != 0) {
+            check(left_, true);
+            check(right_, false);
         }
     }
     void check(const std::shared_ptr<const batched_kron<Scalar>>& side, bool from_left) const {

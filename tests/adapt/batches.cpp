@@ -228,6 +228,10 @@ TEST_CASE("batched: what is refused, before anything is written") {
           "otimes: batched: item 0 of Y is at a null pointer.");
     CHECK_NOTHROW(batched(static_cast<double*>(nullptr), 2, 4, 0) =
                       batched(static_cast<const double*>(nullptr), 2, 4, 0) * kron(A[0]));
+    MatrixXd shared = A[0];
+    const auto late = batched(X) * kron(shared);
+    shared.resize(2, 2);
+    CHECK(shape([&] { batched(Y) = late; }).find("but kron(F1) is 2 x 2") != std::string::npos);
     auto odd = X;
     odd[2].resize(4, 2);
     CHECK(shape([&] { static_cast<void>(batched(odd)); }) ==

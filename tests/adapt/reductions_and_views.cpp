@@ -139,6 +139,22 @@ TEST_CASE("a dot product takes size(y) / P1 of memory") {
     CHECK(values[2] == doctest::Approx((z.transpose() * E).eval().squaredNorm()));
 }
 
+TEST_CASE("operands that were resized after the expression was written are seen before they are read") {
+    matrix_d A = random(3, 3, 1), X = random(7, 6, 2);
+    vector_d y = random<vector_d>(6, 1, 3);
+    const vector_d x = y;
+    const auto K = kron(A, random(2, 2, 4));
+    const auto product = K * y;
+    const auto some = K(std::vector<int>{5, 0}, std::vector<int>{5, 1}) * x.head(2);
+    CHECK_THROWS_AS((void)otimes::eigen::diagonal_of_product(X * K, X),
+                    otimes::shape_error);  // Eigen asks, but in debug builds alone
+    y.resize(5);
+    CHECK_THROWS_AS((void)otimes::dot(x, product), otimes::shape_error);
+    CHECK_THROWS_AS((void)otimes::squared_norm(product), otimes::shape_error);
+    A = random(2, 2, 5);
+    CHECK_THROWS_AS((void)some.eval(), otimes::shape_error);
+}
+
 TEST_CASE("vec by columns and by rows") {
     const matrix_d A = random(3, 2, 1), B = random(4, 5, 2);
     const auto K = kron(A, B);

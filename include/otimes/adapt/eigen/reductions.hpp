@@ -285,6 +285,7 @@ void for_each_view(const lazy<product<Scalar, Rows, Cols, RowMajor>>& y, const U
     const auto take = [](const void* who, const matrix_view& block, std::int64_t row, std::int64_t col) {
         (*static_cast<const Use*>(who))(block, static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(col));
     };
+    y.node().check();  // an operand may have been resized since the product was written
     if (!for_each_block(y.node().node, block_consumer{&use, take})) {
         const dense_matrix<Scalar> whole = y;
         use(matrix_view{whole.data(), y.rows(), y.cols(), 1, y.rows()}, 0, 0);
@@ -390,6 +391,7 @@ requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
         const typename Matrix::PlainObject value(x);
         return scalar(dot(value, y));
     }
+    y.node().check();
     eigen::require_equal_shapes(x, y);
     scalar sum(0);
     if constexpr (eigen::has_direct_access<Matrix>) {
@@ -524,6 +526,11 @@ template <class Product, class Matrix>
 auto diagonal_of_product(const Product& y, const Matrix& z) {
     using scalar = detail::common_scalar<typename Product::Scalar, typename Matrix::Scalar>;
     const Eigen::Index n = (std::min)(y.rows(), z.cols());
+    if (y.cols() != z.rows()) {  // Eigen asks in debug builds alone
+        throw shape_error("otimes: (Y * Z).trace() or .diagonal(): Y is " + detail::shape_text(y.rows(), y.cols()) +
+                          ", Z is " + detail::shape_text(z.rows(), z.cols()) +
+                          ". The columns of Y must equal the rows of Z.");
+    }
     if constexpr (!product_expression<Product>) {
         const typename Product::PlainObject value(y);
         return Eigen::Matrix<scalar, Eigen::Dynamic, 1>((value * z).diagonal());

@@ -321,8 +321,7 @@ public:
     /// @throws shape_error an index outside the product
     selected_expr(kron_expr<Scalar> k, std::vector<std::int64_t> rows, std::vector<std::int64_t> cols)
         : kron_(std::move(k)), rows_(std::move(rows)), cols_(std::move(cols)) {
-        eigen::check_selection(kron_, rows_, kron_.rows(), "row ");
-        eigen::check_selection(kron_, cols_, kron_.cols(), "column ");
+        check_indices();
     }
     [[nodiscard]] Eigen::Index rows() const { return static_cast<Eigen::Index>(rows_.size()); }
     [[nodiscard]] Eigen::Index cols() const { return static_cast<Eigen::Index>(cols_.size()); }
@@ -359,6 +358,7 @@ public:
                               ": X is " + detail::shape_text(x_rows, x_cols) + ", but the selection is " +
                               detail::shape_text(rows(), cols()) + ".");
         }
+        check_indices();  // a factor may have been resized since
     }
     [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
         const strided_memory memory = memory_of(written, bytes);
@@ -384,6 +384,10 @@ public:
     /// @}
 
 private:
+    void check_indices() const {
+        eigen::check_selection(kron_, rows_, kron_.rows(), "row ");
+        eigen::check_selection(kron_, cols_, kron_.cols(), "column ");
+    }
     template <class Destination, class Matrix>
     void add_times(Destination& y, const Matrix& x, const Scalar& scale) const {
         double full = 0;

@@ -469,6 +469,69 @@ TEST_CASE("mixed-product: never more flops than one after the other, each in its
         formed += program_of(X * KL).rewritten.holds(otimes::rewrite::product_formed) ? 1 : 0;
     }
     CHECK(formed > 10);
+
+    // Of eight modes one is L's alone: it grows after the others have shrunk, as it does in L. Sparse: nothing is multiplied out.
+    generator g(7);
+    otimes::kron_expr<residue> K;
+    otimes::kron_expr<residue> L;
+    std::vector<std::pair<Index, Index>> first(7, {2, 2});
+    std::vector<std::pair<Index, Index>> second(7, {2, 1});
+    for (int k = 0; k < 7; ++k) {
+        K = kron(K, Eigen::SparseMatrix<residue>(g.entries(2, 2).sparseView()));
+        L = kron(L, g.entries(2, 1));
+    }
+    second.emplace_back(2, 8);
+    const operators eight = kron(K, otimes::identity(2)) * kron(L, g.entries(2, 8));
+    CHECK(eight.is_kron());
+    CHECK(flops_of(g.entries(1, 256) * eight) <= least_flops(2, first) + least_flops(1, second));
+
+    // B C costs less to form than A B and saves more: what is multiplied out is what takes least in all, not what comes first.
+    const operators A(kron(g.entries(8, 100)));
+    const operators BC = kron(g.entries(100, 64)) * kron(g.entries(64, 1));
+    const matrix X = g.entries(8, 8);
+    CHECK(flops_of(X * (A * BC)) == 2 * (100 * 64 + 8 * 100 + 8 * 8));
+    CHECK(matrix(X * (A * BC)) == matrix(matrix(X * A) * BC));
+    // Both outer pairs at once, around a waist.
+    const operators waist =
+        kron(g.entries(30, 30)) * kron(g.entries(30, 2)) * kron(g.entries(2, 30)) * kron(g.entries(30, 30));
+    CHECK(flops_of(g.entries(50, 30) * waist) == 2 * (2 * 30 * 30 * 2 + 2 * 50 * 30 * 2));
+}
+
+TEST_CASE("factors-interleaved: the least flops of all orders that keep each mode's") {
+    for (int n = 0; n < 300; ++n) {
+        CAPTURE(n);
+        generator g(static_cast<std::uint64_t>(n) + 5000);
+        std::vector<otimes::detail::mode_parts> modes;
+        for (Index m = g.pick(1, 4); m-- > 0;) {
+            modes.push_back({{}, g.pick(0, 1) == 0, 0});
+            Index extent = g.pick(1, 6);
+            for (Index k = g.pick(0, 2); k-- > 0;) {
+                const Index before = extent;
+                const bool diagonal = g.pick(0, 3) == 0;
+                extent = diagonal ? extent : g.pick(1, 6);
+                const bool turned = modes.back().from_left;
+                const otimes::matrix_view view{nullptr, turned ? extent : before, turned ? before : extent, 1, 0};
+                modes.back().parts.push_back(
+                    diagonal ? otimes::leaf::structured(otimes::factor_kind::diagonal, view, nullptr)
+                             : otimes::leaf::borrowed(view));
+            }
+        }
+        std::vector<std::size_t> done(modes.size(), 0);
+        const auto least = [&](const auto& self) -> double {
+            double best = std::numeric_limits<double>::infinity();
+            for (std::size_t m = 0; m < modes.size(); ++m) {
+                if (done[m] < modes[m].parts.size()) {
+                    const double step = otimes::detail::fibres_along(modes, 3, done, m) *
+                                        otimes::detail::fibre_cost(modes[m].parts[done[m]]);
+                    ++done[m];
+                    best = (std::min)(best, step + self(self));
+                    --done[m];
+                }
+            }
+            return best < std::numeric_limits<double>::infinity() ? best : 0.0;
+        };
+        CHECK(otimes::detail::cheapest_interleaving(modes, 3).cost == doctest::Approx(least(least)));
+    }
 }
 
 TEST_CASE("factors with structure: the least flops of all orders") {

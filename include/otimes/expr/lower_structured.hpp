@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -96,104 +96,77 @@ inline double fibres_along(const std::vector<mode_parts>& modes, double others, 
     return count;
 }
 
-/// The first factor of every mode, then the second of every mode, and so on, which is how the operators of a product are
-/// applied one after the other. `sorted`: each round in the order of least multiply-adds, which is the best of all orders
-/// where no mode has a second factor; else as the modes stand.
-///
-/// With K fibres and c multiply-adds for one, a before b takes K (ca / Pa + Qa / Pa * cb / Pb), so a goes first exactly when
-/// (Pa - Qa) / ca > (Pb - Qb) / cb: planning::contracts_before, where a factor need not cost P Q. Ties keep the order given.
-inline chain_order in_rounds(const std::vector<mode_parts>& modes, double others, double multiplication, bool sorted) {
-    chain_order result;
+/// Multiply-adds of one factor for each mode, applied as the modes stand. @pre no mode has more
+inline double cost_as_written(const std::vector<mode_parts>& modes, double others, double multiplication) {
+    double cost = 0;
     std::vector<std::size_t> done(modes.size(), 0);
-    std::vector<double> gain(modes.size(), 0.0);
-    for (std::size_t round = 0;; ++round) {
-        std::vector<std::size_t> order;
-        for (std::size_t m = 0; m < modes.size(); ++m) {
-            if (round < modes[m].parts.size()) {
-                order.push_back(m);
-                const double shrinks = extent_after(modes[m], round) - extent_after(modes[m], round + 1);
-                // Something for nothing is infinitely good or bad; a permutation changes nothing and goes in between.
-                gain[m] = shrinks == 0.0 ? 0.0 : shrinks / fibre_cost(modes[m].parts[round], multiplication);
-            }
-        }
-        if (order.empty()) {
-            return result;
-        }
-        if (sorted) {
-            std::stable_sort(order.begin(), order.end(),
-                             [&](std::size_t a, std::size_t b) { return gain[a] > gain[b]; });
-        }
-        for (const std::size_t m : order) {
-            result.cost += fibres_along(modes, others, done, m) * fibre_cost(modes[m].parts[round], multiplication);
-            result.steps.push_back(m);
+    for (std::size_t m = 0; m < modes.size(); ++m) {
+        if (!modes[m].parts.empty()) {
+            cost += fibres_along(modes, others, done, m) * fibre_cost(modes[m].parts.front(), multiplication);
             ++done[m];
         }
     }
+    return cost;
 }
 
-/// The cheapest interleaving of the modes' factors, each mode's in their order. One factor for each mode are sorted; else a
-/// dynamic program over how many of each mode are done. Beyond 4096 such states: in_rounds.
+/// Neighbouring factors of one mode, between which nothing is applied.
+struct mode_run {
+    std::size_t mode = 0;
+    std::size_t count = 0;
+    double shrinks = 0;  ///< extent before less extent after
+    double cost = 0;     ///< multiply-adds for one fibre
+
+    /// Something for nothing is infinitely good or bad; a permutation changes nothing and goes in between.
+    [[nodiscard]] double gain() const { return shrinks == 0.0 ? 0.0 : shrinks / cost; }
+};
+
+/// The order of least multiply-adds of the modes' factors, each mode's in their order. Cost: a sort.
+///
+/// With K fibres and c multiply-adds for one, a before b takes K (ca / Pa + Qa / Pa * cb / Pb), so a goes first exactly when
+/// (Pa - Qa) / ca > (Pb - Qb) / cb: planning::contracts_before, where a factor need not cost P Q. The same holds of neighbouring
+/// factors of a mode, whose extents and costs for a fibre add up. Where a factor would rather go before the one that its mode has
+/// before it, nothing comes between the two in a best order, and they are moved as one (Monma and Sidney 1979, see
+/// docs/references.md). Ties keep the order given.
 inline chain_order cheapest_interleaving(const std::vector<mode_parts>& modes, double others,
                                          double multiplication = 0.5) {
-    std::size_t states = 1;
-    std::size_t longest = 0;
-    for (const mode_parts& m : modes) {
-        states = states > 4096 ? states : states * (m.parts.size() + 1);
-        longest = (std::max)(longest, m.parts.size());
+    std::vector<mode_run> runs;
+    for (std::size_t m = 0; m < modes.size(); ++m) {
+        const std::size_t first = runs.size();
+        for (std::size_t k = 0; k < modes[m].parts.size(); ++k) {
+            mode_run next{m, 1, extent_after(modes[m], k) - extent_after(modes[m], k + 1),
+                          fibre_cost(modes[m].parts[k], multiplication)};
+            for (; runs.size() > first && runs.back().gain() < next.gain(); runs.pop_back()) {
+                const mode_run& before = runs.back();
+                next = {m, before.count + next.count, before.shrinks + next.shrinks, before.cost + next.cost};
+            }
+            runs.push_back(next);
+        }
     }
-    if (states > 4096 || longest <= 1) {
-        return in_rounds(modes, others, multiplication, /*sorted=*/true);
-    }
+    std::stable_sort(runs.begin(), runs.end(),
+                     [](const mode_run& a, const mode_run& b) { return a.gain() > b.gain(); });
     chain_order result;
     std::vector<std::size_t> done(modes.size(), 0);
-    std::vector<double> cost(states, (std::numeric_limits<double>::infinity)());
-    std::vector<std::size_t> by(states, modes.size());
-    cost[0] = 0;
-    for (std::size_t state = 0; state < states; ++state) {
-        std::size_t rest = state;
-        for (std::size_t k = 0; k < modes.size(); ++k) {
-            done[k] = rest % (modes[k].parts.size() + 1);
-            rest /= modes[k].parts.size() + 1;
-        }
-        std::size_t weight = 1;
-        for (std::size_t m = 0; m < modes.size(); ++m) {
-            if (done[m] < modes[m].parts.size()) {
-                const double next = cost[state] + fibres_along(modes, others, done, m) *
-                                                      fibre_cost(modes[m].parts[done[m]], multiplication);
-                if (next < cost[state + weight]) {
-                    cost[state + weight] = next;
-                    by[state + weight] = m;
-                }
-            }
-            weight *= modes[m].parts.size() + 1;
-        }
+    for (const mode_run& run : runs) {
+        const double fibres = fibres_along(modes, others, done, run.mode);
+        result.cost += fibres * run.cost;
+        result.steps.insert(result.steps.end(), run.count, run.mode);
+        done[run.mode] += run.count;
     }
-    result.cost = cost.back();
-    for (std::size_t state = states - 1; state > 0;) {
-        const std::size_t m = by[state];
-        result.steps.push_back(m);
-        std::size_t weight = 1;
-        for (std::size_t k = 0; k < m; ++k) {
-            weight *= modes[k].parts.size() + 1;
-        }
-        state -= weight;
-    }
-    std::reverse(result.steps.begin(), result.steps.end());
     return result;
 }
 
 /// Multiply-adds of forming f * g as one factor of a kind that can be formed; -1: it cannot.
-inline double forming_cost(const leaf& f, const leaf& g) {
+inline double forming_cost(const leaf& f, const leaf& g, double multiplication) {
     const auto is = [](const leaf& one, factor_kind kind) { return one.kind() == kind; };
     if (is(f, factor_kind::dense) && is(g, factor_kind::dense)) {
         return static_cast<double>(f.rows()) * static_cast<double>(f.cols()) * static_cast<double>(g.cols());
     }
     if (is(f, factor_kind::diagonal) && is(g, factor_kind::diagonal)) {
-        return 0.5 * static_cast<double>(f.rows());
+        return multiplication * static_cast<double>(f.rows());
     }
     if ((is(f, factor_kind::diagonal) && is(g, factor_kind::dense)) ||
         (is(f, factor_kind::dense) && is(g, factor_kind::diagonal))) {
-        return 0.5 * static_cast<double>(f.rows()) * static_cast<double>(g.cols());
+        return multiplication * static_cast<double>(f.rows()) * static_cast<double>(g.cols());
     }
     return is(f, factor_kind::permutation) && is(g, factor_kind::permutation) ? 0 : -1;
 }
@@ -203,6 +176,129 @@ inline leaf shape_of_product(const leaf& f, const leaf& g) {
     const matrix_view view{nullptr, f.rows(), g.cols(), 1, 0};
     return f.is_dense() || g.is_dense() ? leaf::borrowed(view) : leaf::structured(f.kind(), view, nullptr);
 }
+
+/// Runs of neighbouring factors of one mode as one factor each: what forming it takes at least, over all orders in which they can be
+/// multiplied (the dynamic program for products of matrices).
+class run_products {
+public:
+    run_products(const mode_parts& m, double multiplication) : count_(m.parts.size()), runs_(count_ * count_) {
+        for (std::size_t length = 1; length <= count_; ++length) {
+            for (std::size_t first = 0; first + length <= count_; ++first) {
+                run& whole = runs_[first * count_ + first + length - 1];
+                if (length == 1) {
+                    whole = {0, first, m.parts[first]};
+                }
+                for (std::size_t k = first; k + 1 < first + length; ++k) {
+                    const run& before = at(first, k);
+                    const run& behind = at(k + 1, first + length - 1);
+                    // In the order of application: on the left of X the right-hand factor comes first.
+                    const leaf& f = (m.from_left ? behind : before).shape;
+                    const leaf& g = (m.from_left ? before : behind).shape;
+                    if (!before.formable() || !behind.formable() || forming_cost(f, g, multiplication) < 0) {
+                        continue;
+                    }
+                    const double forming = before.forming + behind.forming + forming_cost(f, g, multiplication);
+                    if (!whole.formable() || forming < whole.forming) {
+                        whole = {forming, k, shape_of_product(f, g)};
+                    }
+                }
+            }
+        }
+    }
+    struct run {
+        double forming = -1;    ///< multiply-adds; -1: it cannot be formed
+        std::size_t split = 0;  ///< the last factor of its first part
+        leaf shape;             ///< the product without elements; a single factor itself
+        [[nodiscard]] bool formable() const noexcept { return forming >= 0; }
+    };
+    /// The run of factors [first, last], both included.
+    [[nodiscard]] const run& at(std::size_t first, std::size_t last) const { return runs_[first * count_ + last]; }
+
+private:
+    std::size_t count_;
+    std::vector<run> runs_;
+};
+
+/// Which neighbouring factors of each mode are multiplied out, and the order of the steps that are left.
+class chain_products {
+public:
+    /// Nothing is multiplied out.
+    chain_products(const std::vector<mode_parts>& modes, double others, double multiplication)
+        : modes_(modes), others_(others), multiplication_(multiplication) {
+        for (const mode_parts& m : modes) {
+            runs_.emplace_back(m, multiplication);
+            cuts_.emplace_back(m.parts.empty() ? 0 : m.parts.size() - 1, true);
+            forming_.push_back(0);
+        }
+        order_ = cheapest_interleaving(modes_, others_, multiplication_);
+    }
+    /// Multiplies out what lowers the cost: of one mode after another, while that helps, the best of all ways to cut up to six
+    /// neighbouring factors into runs; of more of them six by six.
+    void improve() {
+        for (bool better = true; better;) {
+            better = false;
+            for (std::size_t m = 0; m < cuts_.size(); ++m) {
+                const std::size_t width = (std::min)(cuts_[m].size(), std::size_t{5});
+                for (std::size_t begin = 0; width > 0 && begin + width <= cuts_[m].size(); ++begin) {
+                    for (std::size_t mask = 0; mask < std::size_t{1} << width; ++mask) {
+                        std::vector<bool> cuts = cuts_[m];
+                        for (std::size_t k = 0; k < width; ++k) {
+                            cuts[begin + k] = (mask >> k & 1u) != 0;
+                        }
+                        better = take_if_better(m, cuts) || better;
+                    }
+                }
+            }
+        }
+    }
+    /// Multiply-adds, of multiplying out too.
+    [[nodiscard]] double cost() const { return std::accumulate(forming_.begin(), forming_.end(), order_.cost); }
+    [[nodiscard]] const chain_order& order() const noexcept { return order_; }
+    /// The products that can be formed of a mode's factors.
+    [[nodiscard]] const run_products& runs(std::size_t m) const { return runs_[m]; }
+    /// Behind which of a mode's factors, the last one aside, a run ends.
+    [[nodiscard]] const std::vector<bool>& cuts(std::size_t m) const { return cuts_[m]; }
+
+private:
+    bool take_if_better(std::size_t m, const std::vector<bool>& cuts) {
+        mode_parts tried{{}, modes_[m].from_left, modes_[m].position};
+        double forming = 0;
+        std::size_t first = 0;
+        for (std::size_t k = 0; k <= cuts.size(); ++k) {
+            if (k == cuts.size() || cuts[k]) {
+                const run_products::run& run = runs_[m].at(first, k);
+                if (!run.formable()) {
+                    return false;
+                }
+                forming += run.forming;
+                tried.parts.push_back(run.shape);
+                first = k + 1;
+            }
+        }
+        const double before = cost();
+        const bool fewer = forming == forming_[m] && tried.parts.size() < modes_[m].parts.size();
+        std::swap(modes_[m], tried);
+        std::swap(forming_[m], forming);
+        chain_order order = cheapest_interleaving(modes_, others_, multiplication_);
+        std::swap(order_, order);
+        if (cost() < before || (fewer && cost() == before)) {
+            cuts_[m] = cuts;
+            return true;
+        }
+        std::swap(modes_[m], tried);
+        std::swap(forming_[m], forming);
+        std::swap(order_, order);
+        return false;
+    }
+
+    std::vector<mode_parts> modes_;  // as they are multiplied out, those products without elements
+    double others_;
+    double multiplication_;
+    std::vector<run_products> runs_;
+    std::vector<std::vector<bool>> cuts_;
+    std::vector<double> forming_;  // of each mode
+    chain_order order_;
+};
 
 }  // namespace detail
 
@@ -264,7 +360,7 @@ public:
         add_side(node.right, node.has_right, false, x.cols);
         if (!products) {
             const double multiplication = multiplication_of(type);
-            const double written = detail::in_rounds(modes, others, multiplication, /*sorted=*/false).cost;
+            const double written = detail::cost_as_written(modes, others, multiplication);
             const double best = detail::cheapest_interleaving(modes, others, multiplication).cost;
             if (!(best < written * (1 - 1e-12))) {  // sums of large doubles round: that is a tie
                 return false;
@@ -292,48 +388,43 @@ private:
     static double multiplication_of(dtype type) { return is_complex(type) ? 0.75 : 0.5; }
 
     /// Multiplies neighbours out where that lowers the flops of the whole chain, and writes the steps that are left.
-    std::int32_t write_parts(std::int32_t current, dtype type, std::vector<detail::mode_parts>& modes, double others) {
-        const double multiplication = multiplication_of(type);
-        detail::chain_order best = detail::cheapest_interleaving(modes, others, multiplication);
-        for (bool merged = true; merged;) {
-            merged = false;
-            for (detail::mode_parts& m : modes) {
-                for (std::size_t k = 0; k + 1 < m.parts.size() && !merged; ++k) {
-                    // In the order of application: on the left of X the right-hand factor comes first.
-                    const leaf f = m.parts[m.from_left ? k + 1 : k];
-                    const leaf g = m.parts[m.from_left ? k : k + 1];
-                    const double forming = detail::forming_cost(f, g);
-                    if (forming < 0) {
-                        continue;
-                    }
-                    const std::vector<leaf> before = m.parts;
-                    m.parts[k] = detail::shape_of_product(f, g);
-                    m.parts.erase(m.parts.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-                    detail::chain_order tried = detail::cheapest_interleaving(modes, others, multiplication);
-                    if (tried.cost + forming < best.cost || (forming == 0 && tried.cost <= best.cost)) {
-                        m.parts[k] = formed(f, g, forming);
-                        best = std::move(tried);
-                        merged = true;
-                    } else {
-                        m.parts = before;
-                    }
-                }
-            }
-        }
+    std::int32_t write_parts(std::int32_t current, dtype type, const std::vector<detail::mode_parts>& modes,
+                             double others) {
+        detail::chain_products best(modes, others, multiplication_of(type));
+        best.improve();
         std::vector<std::size_t> next(modes.size(), 0);
         std::size_t last = 0;
-        for (const std::size_t m : best.steps) {
+        for (const std::size_t m : best.order().steps) {
             if (m != last && next[m] > 0) {
                 program_.rewritten.add(rewrite::factors_interleaved);
             }
             last = m;
-            current = low_.add_factor(current, type, modes[m].parts[next[m]++], modes[m].from_left, modes[m].position);
+            const std::size_t first = next[m];
+            const std::vector<bool>& cuts = best.cuts(m);
+            while (next[m] < cuts.size() && !cuts[next[m]]) {
+                ++next[m];
+            }
+            const leaf factor = formed_run(modes[m], best.runs(m), first, next[m]);
+            ++next[m];
+            current = low_.add_factor(current, type, factor, modes[m].from_left, modes[m].position);
         }
         return current;
     }
 
+    /// Factors [first, last] of a mode as one.
+    leaf formed_run(const detail::mode_parts& m, const detail::run_products& runs, std::size_t first,
+                    std::size_t last) {
+        if (first == last) {
+            return m.parts[first];
+        }
+        const std::size_t split = runs.at(first, last).split;
+        const leaf before = formed_run(m, runs, first, split);
+        const leaf behind = formed_run(m, runs, split + 1, last);
+        return m.from_left ? formed(behind, before) : formed(before, behind);
+    }
+
     /// f * g as one factor; counts what that takes.
-    leaf formed(const leaf& f, const leaf& g, double forming) {
+    leaf formed(const leaf& f, const leaf& g) {
         if (f.kind() == factor_kind::permutation) {
             program_.rewritten.add(rewrite::permutation_product);
         } else if (f.kind() == factor_kind::diagonal || g.kind() == factor_kind::diagonal) {
@@ -341,7 +432,9 @@ private:
         } else {
             program_.rewritten.add(rewrite::product_formed);
         }
-        program_.rewritten.formed_flops += static_cast<std::int64_t>(2 * forming);
+        const bool complex = detail::is_complex_scalar<Scalar> && !(f.real_elements() && g.real_elements());
+        program_.rewritten.formed_flops +=
+            static_cast<std::int64_t>((complex ? 8 : 2) * detail::forming_cost(f, g, complex ? 0.75 : 0.5));
         return formed_product(f, g);
     }
 

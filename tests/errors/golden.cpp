@@ -175,6 +175,13 @@ TEST_CASE("extents beyond 64 bits") {
           }) ==
           "otimes: X * kron(F1, F2, ..., F63): X is 4 x 1 and the result 4 x 4611686018427387904; an operand or an "
           "intermediate has more than 2^63 - 1 elements.");
+    // Between two operators that are applied one after the other.
+    const matrix_d column = matrix_d::Ones(8, 1);
+    const auto tall = kron(column, otimes::kron_power(matrix_d::Ones(4, 1), 28), column);
+    CHECK(text_of<otimes::shape_error>([&] { static_cast<void>(matrix_d::Ones(4, 1) * (wide * tall)); }) ==
+          "otimes: X * S: X is 4 x 1 and the result 4 x 1; an operand or an intermediate has more than 2^63 - 1 "
+          "elements.");
+    CHECK_NOTHROW(static_cast<void>(matrix_d::Ones(0, 1) * (wide * tall)));
     CHECK(text_of<otimes::shape_error>(
               [&] { static_cast<void>(kron(otimes::identity(big), otimes::identity(big / 4)).toDenseMatrix()); }) ==
           "otimes: kron(F1, F2).toDenseMatrix(): 4611686018427387904 x 4611686018427387904 elements exceed 2^63 - 1.");

@@ -29,6 +29,21 @@
 #include <otimes/expr/tree.hpp>
 
 namespace otimes {
+namespace detail {
+
+/// Whether all that lies between the steps of a tree has at most 2^63 - 1 elements, whatever their order. `beside`: the other extent of X.
+template <class Scalar>
+bool intermediates_fit(const operator_tree<Scalar>& tree, std::int64_t beside) {
+    const auto fits = [&beside](const leaf& factor) {
+        return checked_multiply(beside, (std::max)(factor.rows(), factor.cols()), beside);
+    };
+    const factor_list& factors = tree.kron.factors();
+    return std::all_of(tree.parts.begin(), tree.parts.end(),
+                       [beside](const operator_tree<Scalar>& part) { return intermediates_fit(part, beside); }) &&
+           std::all_of(factors.begin(), factors.end(), fits);
+}
+
+}  // namespace detail
 
 /// Y (+)= alpha * L * X * R with trees on either side, one of which may be absent (null).
 template <class Scalar>
@@ -41,7 +56,7 @@ struct tree_product_node {
     [[nodiscard]] std::int64_t rows() const { return left ? left->rows() : x.rows(); }
     [[nodiscard]] std::int64_t cols() const { return right ? right->cols() : x.cols(); }
 
-    /// @throws shape_error when X does not fit.
+    /// @throws shape_error when X does not fit, or an operand or an intermediate has more than 2^63 - 1 elements.
     void check() const {
         const matrix_view view = x.view();
         if (left && left->cols() != view.rows) {
@@ -55,9 +70,11 @@ struct tree_product_node {
                               ". The columns of X must equal the rows of S.");
         }
         std::int64_t ignored = 0;
-        if (!checked_multiply(rows(), cols(), ignored)) {
-            throw shape_error("otimes: product with a sum: the result would be " + detail::shape_text(rows(), cols()) +
-                              ", more than 2^63 - 1 elements.");
+        const bool empty = view.rows == 0 || view.cols == 0 || rows() == 0 || cols() == 0;
+        if (!empty &&
+            (!checked_multiply(rows(), cols(), ignored) || (left && !detail::intermediates_fit(*left, view.cols)) ||
+             (right && !detail::intermediates_fit(*right, rows())))) {
+            detail::throw_too_large(left && right ? "S1 * X * S2" : left ? "S * X" : "X * S", view, rows(), cols());
         }
     }
 };

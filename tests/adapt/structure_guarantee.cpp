@@ -134,6 +134,13 @@ TEST_CASE("no expression takes memory of the size of the product") {
         CHECK(K(3, 4) + K.trace() + K.norm() + K.lpNorm<1>() + K.operatorNorm() != 0.0);
         CHECK((K + L)(3, 4) + (K + L).trace() != 0.0);
     });
+    const matrix_d big = random(n * n, n * n, 8);
+    add("diagonal of a product", [&] { CHECK((K * kron(big, A)).diagonal().sum() != 0.0); });
+    add("diagonal of W * K * W^T + L", [&] {
+        const otimes::sum_expr<double> gp = W * K * W.transpose() + L;
+        CHECK(gp.diagonal()(1) == doctest::Approx(4 * K(5, 5) + L(1, 1)));
+        CHECK(gp.trace() == doctest::Approx(gp.diagonal().sum()));
+    });
     add("solve", [&] { T = K.solve(Z); });
     add("solve, one column", [&] { T.col(0) = K.solve(v); });
     add("solve with rectangular factors",
@@ -200,6 +207,13 @@ TEST_CASE("no expression takes memory of the size of the product") {
         CAPTURE(name);
         CHECK_FALSE(is_refused(bound, what));
     }
+    // Elements of low-rank factors, one after another.
+    CHECK_FALSE(is_refused(multiple * 2 * bytes_of(d),
+                           [&] { CHECK(kron(otimes::low_rank(d, d)).trace() == doctest::Approx(d.squaredNorm())); }));
+    const vector_d few = d.head(n * n);
+    CHECK_FALSE(is_refused(multiple * 2 * bytes_of(few), [&] {
+        CHECK(kron(otimes::low_rank(few, few)).lpNorm<1>() == doctest::Approx(few.sum() * few.sum()));
+    }));
     // The bound does refuse: forming the product is what toDenseMatrix() says.
     CHECK(is_refused(bound, [&] { const matrix_d whole = K.toDenseMatrix(); }));
 }

@@ -408,6 +408,8 @@ TEST_CASE("random sums and products of structured krons, exactly") {
         REQUIRE(e.rows() == dense.rows());
         REQUIRE(e.cols() == dense.cols());
         CHECK(e.toDenseMatrix() == dense);
+        CHECK(e.diagonal() == dense.diagonal());
+        CHECK((e.rows() != e.cols() || e.trace() == dense.trace()));
         const matrix X = g.entries(g.pick(1, 3), dense.rows());
         matrix Y = X * e;
         CHECK(Y == product(X, dense));

@@ -157,14 +157,14 @@ void write_column(const leaf& f, std::int64_t j, std::vector<Scalar>& column) {
     }
 }
 
-/// Column j of parts[0] * parts[1] * ..
+/// Column j of parts[0] * parts[1] * ..; `next` and `of_part` are memory for it.
 template <class Scalar>
-void write_column(const std::vector<leaf>& parts, std::int64_t j, std::vector<Scalar>& column) {
+void write_column(const std::vector<leaf>& parts, std::int64_t j, std::vector<Scalar>& column,
+                  std::vector<Scalar>& next, std::vector<Scalar>& of_part) {
     write_column<Scalar>(parts.back(), j, column);
-    std::vector<Scalar> of_part;
     for (std::size_t p = parts.size() - 1; p-- > 0;) {
         const leaf& part = parts[p];
-        std::vector<Scalar> next(static_cast<std::size_t>(part.rows()), Scalar(0));
+        next.assign(static_cast<std::size_t>(part.rows()), Scalar(0));
         if (has_few_elements(part)) {
             for_each_stored<Scalar>(part, [&](std::int64_t i, std::int64_t k, const Scalar& value) {
                 Scalar& sum = next[static_cast<std::size_t>(i)];
@@ -314,8 +314,10 @@ scaled_number<real_of<Scalar>> factor_norm(const leaf& f) {
         return norm_of_thin_product<Scalar>(parts[0], parts[1]);
     }
     std::vector<Scalar> column;
+    std::vector<Scalar> next;
+    std::vector<Scalar> of_part;
     for (std::int64_t j = 0; j < f.cols(); ++j) {
-        write_column<Scalar>(parts, j, column);
+        write_column<Scalar>(parts, j, column, next, of_part);
         for (const Scalar& value : column) {
             norm.add(value);
         }

@@ -72,25 +72,29 @@ inline leaf permutation_leaf(const std::int32_t* indices, std::int64_t n, std::s
     return leaf::structured(factor_kind::permutation, {indices, n, n, 1, 0}, std::move(owner));
 }
 
-/// The factors of a product leaf, transposed and conjugated as the leaf is; the leaf itself when it is none.
+/// Factor k of a product leaf, transposed and conjugated as the leaf is. @pre `factor` is one, of more than k factors
+inline leaf product_factor(const leaf& factor, std::size_t k) {
+    const auto& factors = static_cast<const factor_product*>(factor.view().data)->factors;
+    leaf part = factors[factor.transposed() ? factors.size() - 1 - k : k];
+    if (factor.transposed()) {
+        part.transpose();
+    }
+    if (factor.conjugated()) {
+        part.conjugate();
+    }
+    if (factor.real_elements()) {
+        part.set_real_elements(true);
+    }
+    return part;
+}
+/// All of them; the leaf itself when it is none.
 inline std::vector<leaf> product_factors(const leaf& factor) {
     if (factor.kind() != factor_kind::low_rank) {
         return {factor};
     }
-    const auto& product = *static_cast<const factor_product*>(factor.view().data);
     std::vector<leaf> result;
-    for (std::size_t k = 0; k < product.factors.size(); ++k) {
-        leaf part = product.factors[factor.transposed() ? product.factors.size() - 1 - k : k];
-        if (factor.transposed()) {
-            part.transpose();
-        }
-        if (factor.conjugated()) {
-            part.conjugate();
-        }
-        if (factor.real_elements()) {
-            part.set_real_elements(true);
-        }
-        result.push_back(std::move(part));
+    for (std::size_t k = 0; k < static_cast<const factor_product*>(factor.view().data)->factors.size(); ++k) {
+        result.push_back(product_factor(factor, k));
     }
     return result;
 }
@@ -205,13 +209,22 @@ Scalar structured_element(const leaf& factor, const matrix_view& view, std::int6
             return value;
         }
         case factor_kind::low_rank: {
-            const std::vector<leaf> parts = product_factors(factor);
             const auto element = [](const leaf& f, std::int64_t r, std::int64_t c) {
                 const matrix_view v = f.view();
                 return f.is_identity() ? Scalar(r == c ? 1 : 0)
                        : f.is_dense()  ? stored_value<Scalar>(f, v.data, r * v.row_stride + c * v.col_stride)
                                        : structured_element<Scalar>(f, v, r, c);
             };
+            if (static_cast<const factor_product*>(view.data)->factors.size() == 2) {
+                const leaf first = product_factor(factor, 0);
+                const leaf second = product_factor(factor, 1);
+                Scalar sum(0);
+                for (std::int64_t k = 0; k < first.cols(); ++k) {
+                    sum = sum + element(first, i, k) * element(second, k, j);
+                }
+                return sum;
+            }
+            const std::vector<leaf> parts = product_factors(factor);
             std::vector<Scalar> row;
             for (std::int64_t k = 0; k < parts.front().cols(); ++k) {
                 row.push_back(element(parts.front(), i, k));

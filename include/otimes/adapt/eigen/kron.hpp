@@ -3,6 +3,7 @@
 /// `kron(...)` over Eigen matrices: the operator that users hold. The mathematics is in expr/kron.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -233,8 +234,17 @@ public:
         check_line(j, cols(), "col");
         return line(j, false);
     }
-    /// The diagonal, min(rows(), cols()) entries. Cost: O(N) per entry.
+    /// The diagonal, min(rows(), cols()) entries. Cost: O(N) per entry; with square factors those of the factors' diagonals alone are read.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        const factor_list& factors = node_.factors();
+        if (std::all_of(factors.begin(), factors.end(), [](const leaf& f) { return f.rows() == f.cols(); })) {
+            return product_of_lines(rows(), [](const leaf& f, const matrix_view& view, auto& entries) {
+                entries.resize(eigen::index_of(view.rows));
+                for (Eigen::Index e = 0; e < entries.size(); ++e) {
+                    entries(e) = kron_node<Scalar>::element(f, view, e, e);
+                }
+            });
+        }
         Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result(rows() < cols() ? rows() : cols());
         for (Eigen::Index i = 0; i < result.size(); ++i) {
             result(i) = node_.coefficient(i, i);
@@ -319,14 +329,19 @@ public:
     [[nodiscard]] static DenseMatrix dense_factor(const leaf& f) {
         const matrix_view view = f.view();
         DenseMatrix result(eigen::index_of(view.rows), eigen::index_of(view.cols));
-        for (Eigen::Index j = 0; j < result.cols(); ++j) {
-            if (f.kind() == factor_kind::callback) {
-                const std::vector<Scalar> column = detail::callback_column<Scalar>(f, view, j);
-                for (Eigen::Index i = 0; i < result.rows(); ++i) {
-                    result(i, j) = column[static_cast<std::size_t>(i)];
-                }
-                continue;
+        if (f.kind() == factor_kind::callback ||
+            f.kind() == factor_kind::low_rank) {  // a column costs little more than an element
+            const std::vector<leaf> parts = detail::product_factors(f);
+            std::vector<Scalar> column;
+            std::vector<Scalar> next;
+            std::vector<Scalar> of_part;
+            for (Eigen::Index j = 0; j < result.cols(); ++j) {
+                detail::write_column<Scalar>(parts, j, column, next, of_part);
+                std::copy(column.begin(), column.end(), result.col(j).begin());
             }
+            return result;
+        }
+        for (Eigen::Index j = 0; j < result.cols(); ++j) {
             for (Eigen::Index i = 0; i < result.rows(); ++i) {
                 result(i, j) = kron_node<Scalar>::element(f, view, i, j);
             }
@@ -394,24 +409,32 @@ private:
     }
     /// One row or column as a vector: the kron of the factors' rows or columns.
     Eigen::Matrix<Scalar, Eigen::Dynamic, 1> line(std::int64_t at, bool of_rows) const {
+        return product_of_lines(of_rows ? cols() : rows(),
+                                [&at, of_rows](const leaf& f, const matrix_view& view, auto& entries) {
+                                    const std::int64_t extent = of_rows ? view.rows : view.cols;
+                                    entries.resize(eigen::index_of(of_rows ? view.cols : view.rows));
+                                    for (Eigen::Index e = 0; e < entries.size(); ++e) {
+                                        entries(e) = of_rows ? kron_node<Scalar>::element(f, view, at % extent, e)
+                                                             : kron_node<Scalar>::element(f, view, e, at % extent);
+                                    }
+                                    at /= extent;
+                                });
+    }
+    /// The scalar times the kron of a vector for each factor, which `write(factor, view, vector)` fills, from the last factor to the first.
+    template <class Write>
+    Eigen::Matrix<Scalar, Eigen::Dynamic, 1> product_of_lines(Eigen::Index size, const Write& write) const {
         using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
-        vector result = vector::Constant(of_rows ? cols() : rows(), node_.alpha());
+        vector result = vector::Constant(size, node_.alpha());
+        vector entries;
         Eigen::Index inner = 1;
         for (std::size_t k = factor_count(); k-- > 0;) {
             const leaf& f = node_.factors()[k];
-            const matrix_view view = f.view();
-            const std::int64_t extent = of_rows ? view.rows : view.cols;
-            const auto length = static_cast<Eigen::Index>(of_rows ? view.cols : view.rows);
-            vector entries(length);
-            for (Eigen::Index e = 0; e < length; ++e) {
-                entries(e) = of_rows ? kron_node<Scalar>::element(f, view, at % extent, e)
-                                     : kron_node<Scalar>::element(f, view, e, at % extent);
-            }
+            write(f, f.view(), entries);
+            const Eigen::Index length = entries.size();
             for (Eigen::Index i = 0; i < result.size(); ++i) {
                 result(i) = entries(i / inner % length) * result(i);
             }
             inner *= length;
-            at /= extent;
         }
         return result;
     }

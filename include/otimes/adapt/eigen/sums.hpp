@@ -5,6 +5,7 @@
 /// whatever the formula; it is applied as one program (expr/lower_tree.hpp) and never formed.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <otimes/expr/inner_products.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/multiply_krons.hpp>
+#include <otimes/expr/product_diagonal.hpp>
 #include <otimes/expr/tree.hpp>
 
 namespace otimes {
@@ -110,9 +112,10 @@ public:
     /// See transpose().
     [[nodiscard]] sum_expr adjoint() const { return transpose().conjugate(); }
 
-    /// The trace. Cost: O(factors) for sums of krons with square factors, else O(rows). @throws shape_error not square
+    /// The trace. Cost: O(factors) for sums of krons with square factors, else that of the diagonal. @throws shape_error not square
     [[nodiscard]] Scalar trace() const { return trace_of(*tree_); }
-    /// The diagonal, min(rows, cols) entries.
+    /// The diagonal, min(rows, cols) entries. Cost: O(factors) for each entry and term; of a product of operators the stored elements of
+    /// that row and column of the sparse, diagonal and permutation matrices that it begins and ends with, else an application to a vector.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(*tree_); }
 
     /// The Frobenius norm and its square, through inner products of the factors (expr/inner_products.hpp): no term is formed.
@@ -198,8 +201,8 @@ private:
                 result = result + trace_of(part);
             }
         } else {
-            for (std::int64_t i = 0; i < tree.rows(); ++i) {
-                result = result + tree.coefficient(i, i);
+            for (const Scalar& entry : diagonal_of(tree)) {
+                result = result + entry;
             }
         }
         return result;
@@ -215,12 +218,42 @@ private:
             for (const operator_tree<Scalar>& part : tree.parts) {
                 result += diagonal_of(part);
             }
-        } else {
-            for (std::int64_t i = 0; i < n; ++i) {
-                result(static_cast<Eigen::Index>(i)) = tree.coefficient(i, i);
-            }
+        } else if (!detail::diagonal_by_elements(tree, n, [&result](std::int64_t i, const Scalar& entry) {
+                       result(static_cast<Eigen::Index>(i)) = entry;
+                   })) {
+            write_diagonal(tree, result);
         }
         return result;
+    }
+    /// Of a product: a few of its columns at a time, as it is applied to those of the identity.
+    static void write_diagonal(const operator_tree<Scalar>& tree, Eigen::Matrix<Scalar, Eigen::Dynamic, 1>& result) {
+        const Eigen::Index width = (std::min)(result.size(), Eigen::Index(16));
+        if (width == 0) {
+            return;
+        }
+        DenseMatrix unit = DenseMatrix::Zero(eigen::index_of(tree.cols()), width);
+        DenseMatrix image(eigen::index_of(tree.rows()), width);
+        eigen::movable_program<Scalar> program([&](lowering<Scalar>& low) {
+            if (!tree.is_real()) {
+                low.compute_complex();
+            }
+            detail::lower_tree(low, tree, leaf::borrowed(eigen::view_of(unit)), true, eigen::view_of(image), false,
+                               Scalar(1));
+        });
+        for (Eigen::Index begin = 0; begin < result.size(); begin += width) {
+            const Eigen::Index count = (std::min)(width, result.size() - begin);
+            unit.block(begin, 0, count, count).setIdentity();
+            program.run();
+            unit.block(begin, 0, count, count).setZero();
+            for (Eigen::Index k = 0; k < count; ++k) {
+                result(begin + k) = image(begin + k, k);
+                if constexpr (std::is_floating_point_v<RealScalar>) {  // the zeros may have met what is infinite
+                    if (!(Eigen::numext::isfinite)(result(begin + k))) {
+                        result(begin + k) = tree.coefficient(begin + k, begin + k);
+                    }
+                }
+            }
+        }
     }
 
     std::shared_ptr<const operator_tree<Scalar>> tree_;

@@ -129,7 +129,7 @@ TEST_CASE("norms of sums: memory, cancellation, what is refused") {
         otimes::unsupported_error);
 }
 
-TEST_CASE_TEMPLATE("norms overflow and vanish only where they have no other value", Scalar, float, double,
+TEST_CASE_TEMPLATE("norms and traces overflow and vanish only where they have no other value", Scalar, float, double,
                    std::complex<float>, std::complex<double>) {
     using real = real_of<Scalar>;
     using dense = matrix<Scalar>;
@@ -154,6 +154,7 @@ TEST_CASE_TEMPLATE("norms overflow and vanish only where they have no other valu
     const dense F = big * random<dense>(2, 2, 4);
     const auto S = kron(large_a, F) * small + otimes::kron_sum(large_a, F);
     const dense f = F / big;
+    CHECK(close(std::abs(kron(large_a, F, small_a).trace()) / big, std::abs(kron(A, f, A).trace())));
     CHECK(close(S.norm() / big, (kron(A, f) + otimes::kron_sum(A, f)).norm()));
     const vector<Scalar> d = big * random<vector<Scalar>>(6, 1, 5), one = d / big;
     CHECK(close((kron(large_a, F) * small + d.asDiagonal()).norm() / big, (kron(A, f) + one.asDiagonal()).norm()));

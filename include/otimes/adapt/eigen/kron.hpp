@@ -251,14 +251,15 @@ public:
         }
         return result;
     }
-    /// The trace: the product of the factors' traces where all are square, else the sum of the diagonal.
+    /// The trace: the product of the factors' traces where all are square, which overflows and vanishes only where it has no other value;
+    /// else the sum of the diagonal.
     /// @throws shape_error a kron that is not square.
     [[nodiscard]] Scalar trace() const {
         if (rows() != cols()) {
             throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".trace(): the product is " +
                               detail::shape_text(rows(), cols()) + "; only a square matrix has a trace.");
         }
-        Scalar result = node_.alpha();
+        detail::scaled_number<Scalar> result(node_.alpha());
         for (const leaf& f : node_.factors()) {
             const matrix_view view = f.view();
             if (view.rows != view.cols) {
@@ -272,9 +273,9 @@ public:
             for (std::int64_t i = 0; i < view.rows; ++i) {
                 sum = sum + kron_node<Scalar>::element(f, view, i, i);
             }
-            result = result * sum;
+            result.multiply(detail::scaled_number<Scalar>(sum));
         }
-        return result;
+        return result.value();
     }
     /// The Frobenius norm: the product of the factors' norms (expr/factor_norms.hpp: structure is kept). Overflows and vanishes
     /// only where the norm itself does.

@@ -850,6 +850,18 @@ TEST_CASE("errors of the algebra") {
     CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);
 }
 
+TEST_CASE("sums are solved with wherever one term's factors split like all others'") {
+    const matrix_d H = positive<double>(3, 90), B = positive<double>(2, 91), two = 2 * matrix_d::Ones(1, 1);
+    const auto check = [](const otimes::sum_expr<double>& S) {
+        const vector_d b = vector_d::LinSpaced(S.rows(), 1, 2);
+        CHECK(distance(S * S.solve(b), b) <= 1e-12 * b.norm());
+    };
+    check(kron(H, two) + 0.5 * otimes::identity());
+    check(kron(otimes::identity(1), H, otimes::identity(1)) + 0.5 * otimes::identity());
+    check(kron(H, two, B) + kron(otimes::identity(3), B));
+    check(otimes::kron_sum(H, kron(B, H)));  // kron(H, I) + kron(I, B, H): the first term splits like the second
+}
+
 TEST_CASE("the algebra of empty matrices") {
     const matrix_d none(0, 0), wide(0, 3), H = positive<double>(3, 90), B = well_conditioned<double>(4, 91);
     const matrix_d nothing(0, 2);

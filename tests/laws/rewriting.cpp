@@ -345,6 +345,13 @@ TEST_CASE("each rule by itself: the value, the flops, the identifier in explain"
     const operators shifted = kron(S, S) + otimes::scaled_identity<residue>{residue(2)};
     check_rule(rewrite::identity_term_split, shifted, matrix(dense_kron(S, S) + residue(2) * matrix::Identity(16, 16)),
                least_flops(3, {{4, 4}, {4, 4}}));
+    // Factors and identities of order 1, wherever they stand, keep no identity from joining.
+    const matrix unit = g.entries(1, 1);
+    check_rule(rewrite::identity_term_split, kron(S, unit) + otimes::scaled_identity<residue>{residue(2)},
+               matrix(dense_kron(S, unit) + residue(2) * matrix::Identity(4, 4)), least_flops(3, {{4, 4}, {1, 1}}));
+    check_rule(rewrite::identity_term_split, kron(unit, S, S) + kron(identity(1), S, identity(1), identity(4)),
+               matrix(dense_kron(unit, dense_kron(S, S)) + dense_kron(S, matrix::Identity(4, 4))),
+               least_flops(3, {{1, 1}, {4, 4}, {4, 4}}) + least_flops(3 * 4, {{4, 4}}));
     // A coarser identity joins the finer terms: one sum that shares, not two passes over X.
     const matrix E = g.entries(2, 2);
     const operators coarse = kron(E, S, E) + kron(E, identity(8));

@@ -454,29 +454,32 @@ kron_node<Scalar> split_like(const kron_node<Scalar>& term, const factor_list& s
     if (same_split(term.factors(), shape)) {
         return term;
     }
-    factor_list merged;
-    merge_identity_runs(term.factors(), merged);
+    factor_list runs;
+    merge_identity_runs(term.factors(), runs);
+    factor_list merged;  // without identities of order 1, which stand anywhere
+    for (const leaf& f : runs) {
+        if (!f.is_identity() || f.rows() != 1) {
+            merged.push_back(f);
+        }
+    }
     kron_node<Scalar> result;
     result.rewritten().add(term.rewritten());
     std::size_t at = 0;
     std::int64_t left = 0;  // of the identity at `at`
     for (const leaf& f : shape) {
-        if (left == 0) {
-            if (at == merged.size()) {
-                return term;
-            }
-            left = merged[at].is_identity() ? merged[at].rows() : 0;
+        if (left == 0 && at < merged.size() && merged[at].is_identity()) {
+            left = merged[at].rows();
         }
-        if (left > 0 && f.rows() == f.cols() && f.rows() > 0 && left % f.rows() == 0) {
+        if (left > 0 && f.rows() == f.cols() && f.rows() > 1 && left % f.rows() == 0) {
             result.append(leaf::identity(f.rows()));
             left = left == f.rows() ? (++at, 0) : left / f.rows();
-            // What is left of order 1 has an index of its own where the shape has one of order 1.
-            continue;
-        }
-        if (left > 0 || merged[at].rows() != f.rows() || merged[at].cols() != f.cols()) {
+        } else if (left == 0 && at < merged.size() && merged[at].rows() == f.rows() && merged[at].cols() == f.cols()) {
+            result.append(merged[at++]);
+        } else if (f.rows() == 1 && f.cols() == 1) {
+            result.append(leaf::identity(1));
+        } else {
             return term;
         }
-        result.append(merged[at++]);
     }
     if (at != merged.size()) {
         return term;

@@ -471,17 +471,14 @@ private:
             }
             krons.push_back(&part.kron);
         }
-        const auto all_identity = [](const kron_node<Scalar>& node) {
-            return std::all_of(node.factors().begin(), node.factors().end(),
-                               [](const leaf& f) { return f.is_identity(); });
+        // The factors of a term like which all others split, their identities cut or merged.
+        const auto fits_all = [&krons](const kron_node<Scalar>* shape) {
+            return std::all_of(krons.begin(), krons.end(), [shape](const kron_node<Scalar>* k) {
+                return detail::same_split(detail::split_like(*k, shape->factors()).factors(), shape->factors());
+            });
         };
-        const factor_list* shape = &krons.front()->factors();
-        for (const kron_node<Scalar>* k : krons) {
-            if (!all_identity(*k)) {
-                shape = &k->factors();
-                break;
-            }
-        }
+        const auto found = std::find_if(krons.begin(), krons.end(), fits_all);
+        const factor_list* shape = &(found == krons.end() ? krons.front() : *found)->factors();
         for (const kron_node<Scalar>* k : krons) {
             terms_.push_back(detail::split_like(*k, *shape));
             if (!detail::same_split(terms_.back().factors(), *shape)) {

@@ -2,9 +2,12 @@
 // Sums of Kronecker products: values, how many mode products they take, memory, lifetimes, errors.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -282,6 +285,28 @@ TEST_CASE("sums larger than a cache are evaluated range by range") {
     matrix_d X2 = X;
     X2 = X2 * S;  // aliased
     CHECK(close(X2, want));
+}
+
+TEST_CASE("the bits of a sum's plan do not depend on whether its rows are evaluated one by one, where it says so") {
+    const matrix_d A = random(2, 2, 1), B = random(2, 2, 2);  // multiplied out by passes, not by rows
+    const auto S = kron(A, A, A, A, A, A) + kron(B, B, B, B, B, B);
+    const row_major_d R = random<row_major_d>(40, 64, 3);
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    row_major_d Y = R * S;  // from now on rows are evaluated one by one where that is right
+    for (const bool deterministic : {true, false}) {
+        const std::int64_t bytes = otimes::make_plan(Y, R * S).workspace_bytes;
+        const otimes::plan p = otimes::make_plan(
+            Y, R * S, {.workspace_limit_bytes = deterministic ? most : bytes, .deterministic = deterministic});
+        REQUIRE(std::any_of(p.passes.begin(), p.passes.end(), [](const otimes::pass& one) {
+            return !one.sweeps.empty() && one.sweeps.front().factors.size() > 1;
+        }));
+        p.run(Y, R * S);
+        const auto by_rows = otimes::row_steps<double>::run.exchange(nullptr);
+        row_major_d by_passes = poisoned<row_major_d>(40, 64);
+        p.run(by_passes, R * S);
+        otimes::row_steps<double>::run = by_rows;
+        CHECK((Y == by_passes));
+    }
 }
 
 TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", Scalar,

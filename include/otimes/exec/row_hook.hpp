@@ -12,6 +12,9 @@
 #include <otimes/program/program.hpp>
 
 namespace otimes {
+
+struct plan;
+
 inline namespace OTIMES_TARGET {
 
 namespace cpu_detail {
@@ -19,10 +22,11 @@ inline constexpr double flops_per_fork = 4e5;  ///< about two forks of 4 us
 }
 
 /// Null until enabled. False: not a program for it; nothing is written then. `threads` 0: as many as OpenMP would start, where the work is worth it.
+/// `planned`: a plan whose bits it may have to give; null: there is none.
 template <class Scalar>
 struct row_steps {
     using function = bool (*)(const program& source, const bindings& b, std::int32_t threads, std::int64_t most_flops,
-                              std::int64_t most_elements);
+                              std::int64_t most_elements, const plan* planned);
     static inline std::atomic<function> run{nullptr};
 };
 

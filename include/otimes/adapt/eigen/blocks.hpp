@@ -73,9 +73,10 @@ public:
             return false;
         } else {
             enable_row_steps<Scalar>();
-            return &current_executor() == &cpu() && row_steps<Scalar>::run.load(std::memory_order_relaxed)(
-                                                        scratch_.program(), scratch_.bindings(), 0,
-                                                        (std::numeric_limits<std::int64_t>::max)(), most_elements);
+            return &current_executor() == &cpu() &&
+                   row_steps<Scalar>::run.load(std::memory_order_relaxed)(scratch_.program(), scratch_.bindings(), 0,
+                                                                          (std::numeric_limits<std::int64_t>::max)(),
+                                                                          most_elements, nullptr);
         }
     }
     [[nodiscard]] program& steps() { return scratch_.program(); }

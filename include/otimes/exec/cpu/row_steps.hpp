@@ -40,6 +40,7 @@ void enable_row_steps() noexcept {
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -53,8 +54,10 @@ void enable_row_steps() noexcept {
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/row_hook.hpp>
 #include <otimes/exec/target.hpp>
+#include <otimes/plan/plan.hpp>
 #include <otimes/plan/step_cost.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/dtype.hpp>
 #include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/program.hpp>
@@ -491,12 +494,39 @@ private:
     std::vector<range> taken_;  ///< scratch memory in use, while temporaries are placed
 };
 
+/// True where the steps of a plan's program one after the other add the same numbers in the same order as its passes: no factors
+/// multiplied out, no other order, and a scalar where a chain ends.
+OTIMES_COLD inline bool adds_as_its_passes(const plan& p) {
+    std::size_t next = 0;
+    for (const pass& one : p.passes) {
+        for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
+            while (next < p.source.steps.size() && p.source.steps[next].kind != step_kind::contract) {
+                ++next;
+            }
+            if (next == p.source.steps.size() || one.sweeps[i].factors.size() != 1 ||
+                one.sweeps[i].factors.front() != p.source.steps[next].factor ||
+                p.source.steps[next].scalar != (i + 1 == one.sweeps.size() ? one.scalar : -1)) {
+                return false;
+            }
+            ++next;
+        }
+    }
+    return true;
+}
+
 /// The steps of `source` row by row, in the order of the program. False where that is not possible, where a row of everything
 /// does not fit in a second-level cache, or where that order takes more than `most_flops`, the
-/// intermediates more than `most_elements`; nothing is written then.
+/// intermediates more than `most_elements`; nothing is written then. Nor where a plan promises other bits: one with a limit promises
+/// the same for every limit, whatever fits into it, and a deterministic one for every number of rows.
 template <class Scalar>
 bool run_by_rows(const program& source, const bindings& b, std::int32_t threads, std::int64_t most_flops,
-                 std::int64_t most_elements) {
+                 std::int64_t most_elements, const plan* planned) {
+    if (planned != nullptr &&
+        (planned->wishes.deterministic ||
+         planned->wishes.workspace_limit_bytes < (std::numeric_limits<std::int64_t>::max)()) &&
+        !adds_as_its_passes(*planned)) {
+        return false;
+    }
     std::int64_t flops = 0;
     for (const step& s : source.steps) {
         flops += planning::step_flops(source, s);

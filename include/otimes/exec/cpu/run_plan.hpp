@@ -588,7 +588,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
     if (!p.tensor_buffers.empty() && !overwrites_input(p.source)) {  // several chains
         const auto by_rows = row_steps<Scalar>::run.load(std::memory_order_relaxed);
         if (by_rows != nullptr && by_rows(p.source, b, static_cast<std::int32_t>(useful_threads(p)), p.flops,
-                                          p.workspace_bytes / static_cast<std::int64_t>(sizeof(Scalar)))) {
+                                          p.workspace_bytes / static_cast<std::int64_t>(sizeof(Scalar)), &p)) {
             return;
         }
     } else if (memo != nullptr && !has_steps && prepare_plan<Real, components>(p, b, layout, *memo)) {

@@ -287,6 +287,76 @@ TEST_CASE("sums larger than a cache are evaluated range by range") {
     CHECK(close(X2, want));
 }
 
+namespace {
+
+// Every limit that is tried is kept in a workspace of exactly the stated size, and gives the bits of the plan without a limit; running
+// such a plan again allocates nothing. Whether rows have been evaluated one by one before makes no difference.
+template <class Matrix, class Expression>
+void check_limits(Matrix Y, const Expression& expression, bool cuts) {
+    const otimes::plan whole = otimes::make_plan(Y, expression, {.threads = 3});
+    std::int64_t least = 0;
+    try {
+        static_cast<void>(otimes::make_plan(Y, expression, {.workspace_limit_bytes = 0, .threads = 3}));
+    } catch (const otimes::budget_error& refused) {
+        least = refused.least_bytes();
+    }
+    REQUIRE(least > 0);
+    CHECK_THROWS_AS(static_cast<void>(otimes::make_plan(Y, expression, {.workspace_limit_bytes = least - 1})),
+                    otimes::budget_error);
+    whole.run(Y, expression);
+    const Matrix want = Y;
+    bool any_cut = false;
+    for (int i = 0; i < 8; ++i) {
+        const std::int64_t limit = least + (whole.workspace_bytes - least) * i * i / 64;
+        otimes::plan p = otimes::make_plan(Y, expression, {.workspace_limit_bytes = limit, .threads = 3});
+        REQUIRE(p.workspace_bytes <= limit);
+        any_cut = any_cut || (p.slab_count > 1 && otimes::explain(p).find(" slabs of at most ") != std::string::npos);
+        p.flops = i % 2 == 0 ? 1 << 30 : p.flops;  // threads are started
+        CAPTURE(limit);
+        CAPTURE(p.slab_count);
+        std::vector<double> memory(static_cast<std::size_t>(p.workspace_bytes) / 8 + 8);
+        void* const start = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+        Y = poisoned<Matrix>(Y.rows(), Y.cols());
+        p.run(Y, expression, start, p.workspace_bytes);
+        CHECK((Y == want));
+        Y = poisoned<Matrix>(Y.rows(), Y.cols());
+        otimes::eigen::with_program(expression, otimes::eigen::view_of(Y),
+                                    [&](const otimes::program&, const otimes::bindings& b) {
+                                        otimes::cpu().run(p, b, {});
+                                        const support::allocation_counter counter;
+                                        otimes::cpu().run(p, b, {});
+                                        CHECK(counter.seen().count == 0);
+                                    });
+        CHECK((Y == want));
+    }
+    CHECK(any_cut == cuts);
+}
+
+}  // namespace
+
+TEST_CASE("a sum keeps its workspace limit in slabs: every limit, the same bits") {
+    const matrix_d A = random(8, 9, 1), B = random(11, 10, 2), M = random(11, 10, 3), N = random(8, 9, 4);
+    const matrix_d Q = random(9, 9, 5), T = random(10, 10, 6);
+    const vector_d d = random<vector_d>(90, 1, 7);
+    const auto S = kron(A, B) + kron(N, B) - 0.5 * kron(A, M);
+    const auto L =
+        otimes::kron_sum(Q, T) + 2.0 * otimes::identity() + d.asDiagonal() + kron(Q, T.triangularView<Eigen::Lower>());
+    const matrix_d X = random(33, 88, 8);
+    const row_major_d R = random<row_major_d>(33, 90, 9);
+    check_limits(matrix_d(33, 90), X * S, true);
+    check_limits(row_major_d(33, 90), 3.0 * R * L, true);
+    check_limits(matrix_d(88, 33), S * matrix_d(R.transpose()), true);
+    Eigen::SparseMatrix<double> w(31, 90);
+    for (Index i = 0; i < 90; ++i) {
+        w.insert(i * 7 % 31, i) = 1.0 + static_cast<double>(i);
+    }
+    check_limits(
+        matrix_d(31, 40),
+        otimes::sum_expr<double>(w * kron(Q, T, otimes::identity(1)) * w.transpose() + 2.0 * otimes::identity()) *
+            matrix_d(random(31, 40, 10)),
+        true);
+}
+
 TEST_CASE("the bits of a sum's plan do not depend on whether its rows are evaluated one by one, where it says so") {
     const matrix_d A = random(2, 2, 1), B = random(2, 2, 2);  // multiplied out by passes, not by rows
     const auto S = kron(A, A, A, A, A, A) + kron(B, B, B, B, B, B);

@@ -41,9 +41,13 @@ std::int64_t least_workspace(const otimes::program& p, const otimes::machine& m,
 
 TEST_CASE("every limit from the least up is kept, and the plan still computes the program") {
     const otimes::machine m = tiny_caches(3);
-    for (const otimes::program& p : {rows_program(5, {factor(2, 3), factor(4, 2), factor(3, 3)}, dtype::f64),
-                                     rows_program(7, {factor(3, 5), factor(5, 3)}, dtype::f64, true),
-                                     rows_program(1, {factor(6, 4), factor(4, 6), factor(2, 2)}, dtype::f64)}) {
+    const std::vector<mode_spec> abc{factor(4, 4), factor(3, 3), factor(2, 2)};
+    const std::vector<mode_spec> de{factor(6, 6), factor(4, 4)};
+    for (const otimes::program& p :
+         {rows_program(5, {factor(2, 3), factor(4, 2), factor(3, 3)}, dtype::f64),
+          rows_program(7, {factor(3, 5), factor(5, 3)}, dtype::f64, true),
+          rows_program(1, {factor(6, 4), factor(4, 6), factor(2, 2)}, dtype::f64),
+          sum_of_chains(5, {abc, de}, false, false, true), sum_of_chains(7, {abc, abc}, true, true)}) {
         const std::int64_t free_choice = otimes::make_plan(p, m).workspace_bytes;
         const std::int64_t least = least_workspace(p, m, otimes::placement::automatic);
         REQUIRE(least > 0);
@@ -58,6 +62,27 @@ TEST_CASE("every limit from the least up is kept, and the plan still computes th
             // more room never makes it slower, but for the last step: without a limit fewer candidates are tried
             REQUIRE(made.predicted_seconds <= before * 1.1);
             before = made.predicted_seconds;
+        }
+    }
+}
+
+TEST_CASE("the least workspace of a sum does not grow with its rows, and slabs cut all its chains together") {
+    const std::vector<mode_spec> abc{factor(8, 8), factor(8, 8), factor(8, 8)};
+    for (const bool column_major : {false, true}) {
+        for (const bool diagonal : {false, true}) {
+            std::int64_t least = 0;
+            for (const std::int64_t M : {std::int64_t{40}, std::int64_t{1} << 27}) {
+                const otimes::program p = sum_of_chains(M, {abc, abc}, column_major, true, diagonal);
+                least = least == 0 ? least_workspace(p, two_wide_cores(), otimes::placement::cpu) : least;
+                const otimes::plan made = otimes::make_plan(p, two_wide_cores(), {.workspace_limit_bytes = least});
+                CHECK(made.workspace_bytes <= least);
+                CHECK(made.slab_count == M);
+                CHECK(otimes::make_plan(p, two_wide_cores()).slab_count == 1);
+                // steps are done by one thread: one slab in flight
+                const otimes::plan roomy = otimes::make_plan(p, two_wide_cores(), {.workspace_limit_bytes = 4 << 20});
+                CHECK((M < 1000 || roomy.slab_count > 1));
+                CHECK(otimes::layout_of(roomy).worker_count == (M < 1000 || diagonal ? 1 : 2));
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ public:
             for (const otimes::pass& p : plan_.passes) {
                 demand(p.kernel == otimes::pass_kernel::cpu_tiles || p.kernel == otimes::pass_kernel::step, "kernel");
                 if (p.kernel == otimes::pass_kernel::step) {
-                    run_step(p);
+                    run_step(p, slab);
                 } else {
                     run_pass(p, slab);
                 }
@@ -69,8 +69,10 @@ private:
         return buffer.data();
     }
 
-    void run_step(const otimes::pass& p) {
+    void run_step(const otimes::pass& p, std::int64_t slab) {
         const otimes::step& s = plan_.source.steps[static_cast<std::size_t>(p.step)];
+        std::vector<std::vector<otimes::mode>> of_slab;
+        of_slab.reserve(3);
         const auto view_of = [&](std::int32_t id) {
             otimes::reference_loops::view v;
             if (id < 0) {
@@ -83,6 +85,21 @@ private:
             v.type = t.type;
             v.conjugate = t.conjugate;
             v.modes = {plan_.tensor_modes.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
+            demand(plan_.slab_count == 1 || !plan_.tensor_cuts.empty(), "what slabs cut of a step's tensors is said");
+            if (plan_.slab_count > 1 && plan_.tensor_cuts[static_cast<std::size_t>(id)] >= 0) {
+                otimes::mode& cut = of_slab.emplace_back(
+                    v.modes.begin(),
+                    v.modes.end())[static_cast<std::size_t>(plan_.tensor_cuts[static_cast<std::size_t>(id)])];
+                const std::int64_t begin = slab * plan_.slab_extent;
+                cut.extent = std::min(plan_.slab_extent, cut.extent - begin);
+                v.data = static_cast<double*>(v.data) + (buffer >= 0 ? 0 : begin * cut.stride);
+                v.modes = of_slab.back();
+                std::int64_t last = 0;
+                for (const otimes::mode& m : v.modes) {
+                    last += (m.extent - 1) * m.stride;
+                }
+                demand(buffer < 0 || last < room, "a slab of a temporary fits into its buffer");
+            }
             return v;
         };
         otimes::reference_loops::run_step<double>(plan_.source, s, view_of(s.in), view_of(s.factor), view_of(s.out),

@@ -133,6 +133,57 @@ inline program rows_power(std::int64_t M, std::int64_t P, std::size_t count, dty
     return rows_program(M, std::vector<mode_spec>(count, factor(P, P)), type, column_major);
 }
 
+// The sum of chains over the same X (binding 0) and the same Y (binding 1). `shares`: of two terms, the second one goes on with the
+// first step's result of the first one. `diagonal`: X * diag(d) is added, a step of no chain.
+inline program sum_of_chains(std::int64_t M, const std::vector<std::vector<mode_spec>>& terms,
+                             bool column_major = false, bool shares = false, bool diagonal = false) {
+    program sum;
+    std::int32_t binding = 2;
+    const auto append = [&](program term, bool add) {
+        const auto tensors = static_cast<std::int32_t>(sum.tensors.size());
+        for (otimes::tensor& t : term.tensors) {
+            t.first_mode += static_cast<std::int32_t>(sum.modes.size());
+            t.binding = t.role == otimes::tensor_role::input    ? 0
+                        : t.role == otimes::tensor_role::output ? 1
+                        : t.binding < 0                         ? -1
+                                                                : binding++;
+            sum.tensors.push_back(t);
+        }
+        sum.modes.insert(sum.modes.end(), term.modes.begin(), term.modes.end());
+        for (otimes::step& s : term.steps) {
+            s.in += tensors;
+            s.factor += s.factor < 0 ? 0 : tensors;
+            s.out += tensors;
+        }
+        term.steps.back().add = add;
+        sum.steps.insert(sum.steps.end(), term.steps.begin(), term.steps.end());
+    };
+    std::vector<std::size_t> first_of;
+    for (const std::vector<mode_spec>& factors : terms) {
+        first_of.push_back(sum.steps.size());
+        append(rows_program(M, factors, dtype::f64, column_major), first_of.size() > 1);
+    }
+    if (shares) {
+        sum.steps[first_of[1] + 1].in = sum.steps.front().out;
+        sum.steps.erase(sum.steps.begin() + static_cast<std::ptrdiff_t>(first_of[1]));
+    }
+    if (diagonal) {
+        std::int64_t n = 1;
+        for (const mode_spec& m : terms.front()) {
+            n *= m.before;
+        }
+        program last = rows_program(M, {free_mode(n)}, dtype::f64, column_major);
+        otimes::tensor d = last.tensors.front();
+        d.role = otimes::tensor_role::factor;
+        last.steps.front().kind = otimes::step_kind::scale;
+        last.steps.front().factor = last.add_tensor(d);
+        last.add_mode(M, 0);
+        last.add_mode(n, 1);
+        append(last, true);
+    }
+    return sum;
+}
+
 // Two cores with AVX-512, 48 KB of L1 and 2 MB of L2: the machine of performance measurements.
 inline otimes::machine two_wide_cores() {
     otimes::machine m;

@@ -97,9 +97,9 @@ TEST_CASE("foreign, damaged and other-version text is refused") {
     CHECK_THROWS_AS(otimes::machine_from_text(text), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::plan_from_text(text + "x"), otimes::unsupported_error);
     std::string newer = text;
-    newer.replace(0, 13, "otimes-plan 5");
+    newer.replace(0, 13, "otimes-plan 6");
     CHECK_THROWS_WITH_AS(otimes::plan_from_text(newer),
-                         "otimes: this text is not a plan or machine that this version can read: it is of version 5. "
+                         "otimes: this text is not a plan or machine that this version can read: it is of version 6. "
                          "Make it again with to_text of this version.",
                          otimes::unsupported_error);
     for (std::size_t cut = 0; cut < text.size(); cut += 7) {
@@ -229,6 +229,38 @@ TEST_CASE(
             }
         }
     });
+    // slabs that cut the chains of a sum together, and a step
+    const std::vector<mode_spec> terms{factor(4, 4), factor(3, 3), factor(4, 4)};
+    const otimes::program summed = sum_of_chains(12, {terms, terms}, true, true, true);
+    std::int64_t least = 0;
+    try {
+        (void)otimes::make_plan(summed, tiny_caches(2), {.workspace_limit_bytes = 0});
+    } catch (const otimes::budget_error& refused) {
+        least = refused.least_bytes();
+    }
+    const plan cut = otimes::make_plan(summed, tiny_caches(2), {.workspace_limit_bytes = least});
+    REQUIRE(cut.tensor_cuts.size() == summed.tensors.size());
+    REQUIRE(cut.passes.back().kernel == otimes::pass_kernel::step);
+    CHECK(otimes::plan_from_text(otimes::to_text(cut)) == cut);
+    changed(cut, [](plan& p) { p.tensor_cuts.clear(); });
+    changed(cut, [](plan& p) { p.tensor_cuts.pop_back(); });
+    changed(cut, [](plan& p) { p.tensor_cuts.front() = 1; });
+    changed(cut, [](plan& p) { p.tensor_cuts.back() = 7; });
+    changed(cut, [](plan& p) { p.slab_count -= 1; });
+    changed(cut, [](plan& p) { p.slab_extent += 1; });
+    changed(cut, [](plan& p) {
+        p.slab_extent = 0;
+        p.slab_count = 1;
+    });
+    changed(cut, [](plan& p) { p.source.modes.front().extent -= 1; });
+    changed(cut, [](plan& p) { p.source.steps.back().in = p.source.steps.back().factor; });
+    changed(cut, [](plan& p) { p.passes.front().slab_mode = -1; });
+    changed(cut, [](plan& p) {
+        for (otimes::mode& each : p.tensor_modes) {
+            each.stride *= 2;
+        }
+    });
+    changed(slabs, [](plan& p) { p.tensor_cuts.assign(p.source.tensors.size(), 0); });
     // GPU: what is an index
     const plan gpu = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()));
     changed(gpu, [](plan& p) { p.passes.front().in = 1000; });

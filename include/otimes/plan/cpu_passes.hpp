@@ -13,6 +13,7 @@
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
+#include <otimes/plan/cut.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/grouping.hpp>
 #include <otimes/plan/machine.hpp>
@@ -38,6 +39,7 @@ struct cpu_request {
     std::int64_t slab_extent = -1;  ///< indices per slab; 0: no slabs, -1: by cost
     std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();
     planning::partition partition = planning::partition::by_cost;
+    const program_cut* cut = nullptr;  ///< what slabs cut where the program is more than one chain; null: nothing
 };
 
 /// Gives out workspace buffers: a value lives from the pass that writes it to the last pass that reads it; a buffer whose
@@ -187,11 +189,13 @@ inline constexpr double less_than_in_output = 0.9;
 inline constexpr double slabs_less_than_in_output = 0.97;
 
 /// Decides groups, order, slabs and passes of a chain. Cost: a few dynamic programs over the groups.
+/// @param given the slabs of the program that the chain is a part of
 OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
-                                         bool slabs_allowed) {
+                                         bool slabs_allowed, const slab_choice& given) {
     chain_decision decision;
     decision.groups = group_factors(c, request.multiply_out);
     if (decision.groups.empty()) {
+        decision.slab = given;
         return decision;
     }
     decision.seconds = std::numeric_limits<double>::infinity();
@@ -205,7 +209,7 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
             candidates.insert(candidates.begin(), in_output);
         }
     } else {
-        candidates.push_back(slab_choice{});
+        candidates.push_back(given);
         const std::int32_t mode = slab_mode_of(c);
         if (request.slab_extent > 0 && slabs_allowed && mode >= 0) {
             candidates.front() = cut(c, mode, request.slab_extent);
@@ -232,7 +236,7 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
         if (compared < must_earn * least) {
             least = compared;
             decision.seconds = seconds;
-            decision.slab = ends.size() > 1 ? slab : slab_choice{};
+            decision.slab = ends.size() > 1 ? slab : given;
             decision.ends = std::move(ends);
         }
     }
@@ -267,7 +271,13 @@ public:
           result_(result),
           pool_(result.buffer_elements),
           modes_(source.modes),
-          buffers_(source.tensors.size(), -1) {}
+          buffers_(source.tensors.size(), -1) {
+        if (request.cut != nullptr && request.slab_extent > 0 && request.slab_extent < request.cut->extent) {
+            cut_ = request.cut->mode.data();
+            result.slab_extent = request.slab_extent;
+            result.slab_count = (request.cut->extent - 1) / request.slab_extent + 1;
+        }
+    }
 
     /// `single` receives the decision about the only chain, if the program is one chain.
     void build(std::vector<chain>& chains, chain_decision& single) {
@@ -285,7 +295,17 @@ public:
                 }
                 sort_by_memory(c.modes);
                 c.fills_output = fills_output(c);
-                chain_decision decision = decide(c, cpu_, request_, one_chain);
+                slab_choice slab;  // those of the whole program
+                std::int32_t place = 0;
+                for (const chain_mode& m : c.modes) {
+                    if (cut_ != nullptr && m.name == cut_[c.in]) {
+                        slab.chain_mode = place;
+                        slab.extent = result_.slab_extent;
+                        slab.count = result_.slab_count;
+                    }
+                    ++place;
+                }
+                chain_decision decision = decide(c, cpu_, request_, one_chain, slab);
                 if (one_chain) {
                     result_.slab_count = decision.slab.count;
                     result_.slab_extent = decision.slab.extent;
@@ -324,7 +344,7 @@ private:
         return last;
     }
 
-    /// Gives a temporary that outlives its chain a buffer; whole, in the order of its modes' names.
+    /// Gives a temporary that outlives its chain a buffer; whole or a slab of it, in the order of its modes' names.
     void store(std::int32_t id) {
         const tensor& t = source_.at(id);
         if (t.type == dtype::other) {
@@ -337,7 +357,7 @@ private:
         for (std::int32_t k = t.mode_count; k-- > 0;) {
             mode& m = modes_[static_cast<std::size_t>(t.first_mode + k)];
             m.stride = next;
-            next *= m.extent;
+            next *= cut_ != nullptr && k == cut_[id] ? result_.slab_extent : m.extent;
         }
         buffers_[static_cast<std::size_t>(id)] = pool_.take(next);
     }
@@ -457,6 +477,8 @@ private:
     buffer_pool pool_;
     std::vector<mode> modes_;
     std::vector<std::int32_t> buffers_;
+    const std::int32_t* cut_ =
+        nullptr;  ///< per tensor the mode that slabs of the whole program cut; null: there are none
     strides in_;
     strides out_;
 };

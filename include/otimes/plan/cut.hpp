@@ -4,6 +4,7 @@
 /// program of the same steps. This is how operands that do not fit on a device pass through it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -23,8 +24,11 @@ struct program_cut {
 
 namespace cutting {
 
-/// Gives tensor `id` the cut mode `k`; false when it has another one already, or another extent.
+/// Gives tensor `id` the cut mode `k`; false when it has another one already, another extent, or no such mode.
 OTIMES_ON_DEMAND inline bool mark(const program& source, program_cut& cut, std::int32_t id, std::int32_t k) {
+    if (k >= source.at(id).mode_count) {
+        return false;
+    }
     std::int32_t& held = cut.mode[static_cast<std::size_t>(id)];
     if (held >= 0) {
         return held == k;
@@ -64,7 +68,9 @@ OTIMES_ON_DEMAND inline bool carry(const program& source, program_cut& cut, cons
         case step_kind::accumulate: break;
         default: return false;
     }
-    if (in_factor >= 0 && source.modes_of(s.factor)[static_cast<std::size_t>(in_factor)].stride != 0 &&
+    if (in_factor >= 0 &&
+        (in_factor >= source.at(s.factor).mode_count ||
+         source.modes_of(s.factor)[static_cast<std::size_t>(in_factor)].stride != 0) &&
         !mark(source, cut, s.factor, in_factor)) {
         return false;
     }
@@ -139,6 +145,61 @@ OTIMES_ON_DEMAND inline std::vector<program_cut> cuts_of(const program& source) 
         result.push_back(std::move(cut));
     }
     return result;
+}
+
+/// The cut along the first mode of every matrix of a program, or along the last: its rows or columns, or an identity that a kron begins
+/// or ends with. Extent 0: some step mixes its indices, or overwrites what another range reads. A matrix that one operator writes
+/// and the next one reads has modes of its own for each of them, which say nothing of each other but at the ends.
+OTIMES_ON_DEMAND inline program_cut cut_at_end(const program& source, bool first) {
+    program_cut cut;
+    cut.mode.assign(source.tensors.size(), -1);
+    const auto end_of = [&](std::size_t id) { return first ? 0 : source.tensors[id].mode_count - 1; };
+    const auto step_of = [&](std::size_t id) {
+        return cut.mode[id] < 0 ? 0
+                                : source.modes_of(source.tensors[id])[static_cast<std::size_t>(cut.mode[id])].stride;
+    };
+    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
+        const tensor& t = source.tensors[id];
+        if (t.role == tensor_role::output) {
+            if (t.mode_count == 0) {
+                return {};
+            }
+            const std::int64_t extent = source.modes_of(t)[static_cast<std::size_t>(end_of(id))].extent;
+            if (cut.extent != 0 && cut.extent != extent) {
+                return {};
+            }
+            cut.extent = extent;
+            cut.mode[id] = end_of(id);
+        }
+    }
+    for (std::size_t i = source.steps.size(); i-- > 0;) {
+        step s = source.steps[i];
+        s.kind = s.kind == step_kind::callback ? step_kind::contract : s.kind;  // mixes the same indices
+        if (!cutting::carry(source, cut, s)) {
+            return {};
+        }
+    }
+    for (std::size_t a = 0; a < source.tensors.size(); ++a) {
+        if (source.tensors[a].role != tensor_role::factor && cut.mode[a] >= 0 && cut.mode[a] != end_of(a)) {
+            return {};
+        }
+        for (std::size_t b = 0; b < source.tensors.size() && source.tensors[a].role == tensor_role::output; ++b) {
+            if (source.tensors[a].binding == source.tensors[b].binding && step_of(a) != step_of(b)) {
+                return {};
+            }
+        }
+    }
+    return cut;
+}
+
+/// The longer of the two, of equals the first one; extent 0 also where a tensor has no elements.
+OTIMES_ON_DEMAND inline program_cut longest_cut_at_end(const program& source) {
+    if (std::ranges::any_of(source.modes, [](const mode& m) { return m.extent == 0; })) {
+        return {};
+    }
+    program_cut cut = cut_at_end(source, true);
+    program_cut last = cut_at_end(source, false);
+    return cut.extent >= last.extent ? cut : last;
 }
 
 /// The program of `count` indices of a cut. Strides stay; the addresses of its operands are those of the whole plus

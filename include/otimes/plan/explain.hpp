@@ -322,8 +322,12 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     text += "  predicted " + seconds_text(p.predicted_seconds) + " (" + flops_text(rate) + "/s), bound " +
             seconds_text(p.bound_seconds) + "\n";
     if (p.slab_count > 1) {
+        // Threads take whole slabs, but not of steps.
+        const bool one_by_one = p.where != placement::cpu || std::ranges::any_of(p.passes, [](const pass& one) {
+                                    return one.kernel == pass_kernel::step;
+                                });
         text += "  " + counted(p.slab_count, "slab") + " of at most " + std::to_string(p.slab_extent) +
-                (p.where == placement::cpu ? ", each run through all passes by one thread\n" : ", one after another\n");
+                (one_by_one ? ", one after another\n" : ", each run through all passes by one thread\n");
     }
     text += "\n";
 

@@ -17,7 +17,8 @@
 /// on pass-mode indices [begin * slab_scale, end * slab_scale). Addresses of program tensors advance by
 /// begin * slab_scale * stride; workspace buffers hold one slab and start at its first index. With slab_count > 1 each
 /// thread takes whole slabs (own buffers, no barriers); with slab_count == 1 the threads share the tiles of each pass, with
-/// a barrier between passes. A pass without sweeps copies.
+/// a barrier between passes, and so they do, slab after slab, where a plan with slabs has a pass_kernel::step. A pass without
+/// sweeps copies.
 ///
 /// A tile is laid out as [contracted modes, outermost first][lanes]. Modes never move: a sweep replaces mode k of extent P
 /// by one of extent Q where it stands, so nothing is transposed in memory. When the lane mode is contiguous in the
@@ -182,6 +183,9 @@ struct plan {
         tensor_buffers;              ///< per tensor: workspace buffer, or -1 (an operand, or never stored), or
                                      ///< `in_place_of_result`: it lies where the result will
     std::vector<mode> tensor_modes;  ///< `source.modes` with the strides of stored temporaries filled in
+    std::vector<std::int32_t>
+        tensor_cuts;  ///< where slabs cut several chains: per tensor the mode that they cut, or -1 (it has none); a stored
+                      ///< temporary has slab_extent indices of it. Empty otherwise
 
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once

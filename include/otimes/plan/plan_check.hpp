@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <otimes/plan/cut.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
@@ -93,6 +94,9 @@ public:
             p_.tile_elements < 0 || std::ranges::any_of(p_.buffer_elements, [](std::int64_t e) { return e < 0; })) {
             return "it has no threads, or slabs or buffers of no size";
         }
+        if (!slabs_are_of_the_program()) {
+            return "its slabs cut what is not one index";
+        }
         if (!temporaries_exist()) {
             return "a temporary lies outside its buffer";
         }
@@ -129,6 +133,18 @@ private:
         return std::ranges::any_of(one.sweeps, [k](const sweep& s) { return s.mode == k; });
     }
 
+    /// Steps take slabs by `tensor_cuts`: an index that runs through all of them, and of which each slab has some.
+    [[nodiscard]] bool slabs_are_of_the_program() const {
+        const program& source = p_.source;
+        if (p_.tensor_cuts.empty()) {
+            return p_.where != placement::cpu || p_.slab_count == 1 ||
+                   std::ranges::none_of(p_.passes, [](const pass& one) { return one.kernel == pass_kernel::step; });
+        }
+        const program_cut cut = longest_cut_at_end(source);
+        return p_.where == placement::cpu && p_.slab_count > 1 && cut.mode == p_.tensor_cuts &&
+               slabs_cover(cut.extent, 1);
+    }
+
     [[nodiscard]] bool temporaries_exist() const {
         const program& source = p_.source;
         if ((!p_.tensor_buffers.empty() && p_.tensor_buffers.size() != source.tensors.size()) ||
@@ -158,8 +174,12 @@ private:
             if (buffer == -1) {
                 continue;
             }
-            if (!reach_of(stored, r)) {
-                return false;
+            const std::int32_t cut = p_.tensor_cuts.empty() ? -1 : p_.tensor_cuts[id];
+            for (std::size_t k = 0; k < stored.size(); ++k) {
+                const bool is_cut = static_cast<std::int32_t>(k) == cut;
+                if (!r.add(is_cut ? p_.slab_extent : stored[k].extent, stored[k].stride)) {
+                    return false;
+                }
             }
             reach whole;
             if (buffer == in_place_of_result) {

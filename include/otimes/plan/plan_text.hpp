@@ -26,7 +26,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 4;
+inline constexpr int text_version = 5;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 OTIMES_ON_DEMAND inline std::string hex_text(double value) {
@@ -371,6 +371,7 @@ void transfer(Archive& a, plan& p) {
     transfer_numbers(a, "buffers", p.buffer_elements);
     transfer_numbers(a, "tensor_buffers", p.tensor_buffers);
     transfer_modes(a, "tensor_modes", p.tensor_modes);
+    transfer_numbers(a, "tensor_cuts", p.tensor_cuts);
     a.line("passes");
     const std::size_t passes = a.count(p.passes, 60);
     for (std::size_t i = 0; i < passes; ++i) {

@@ -32,6 +32,7 @@ plan make_plan(const program& source, const machine& target, const options& wish
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/cpu_passes.hpp>
 #include <otimes/plan/cpu_plan.hpp>
+#include <otimes/plan/cut.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/grouping.hpp>
@@ -68,6 +69,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline cpu_candidate try_request(const program& sou
     candidate.request = request;
     candidate.chains = chains_of(source);
     candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
+    if (request.cut != nullptr && candidate.made.slab_count > 1 && !candidate.made.tensor_buffers.empty()) {
+        candidate.made.tensor_cuts = request.cut->mode;
+    }
     return candidate;
 }
 
@@ -184,12 +188,18 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
                                                    std::int64_t unlimited_bytes, bool keeps_groups) {
     std::vector<std::int64_t> slab_extents{-1, 0};
     const std::vector<chain> chains = chains_of(source);
-    if (chains.size() == 1 && chains.front().step_count > 0 && slab_mode_of(chains.front()) >= 0) {
-        const std::int64_t total =
-            chains.front().modes[static_cast<std::size_t>(slab_mode_of(chains.front()))].p_extent;
-        for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
-            slab_extents.push_back(extent);
-        }
+    std::int64_t total = 0;  // indices that may be cut
+    program_cut cut;         // of all chains together, where there are several
+    if (chains.size() == 1 && chains.front().step_count > 0) {
+        const std::int32_t mode = slab_mode_of(chains.front());
+        total = mode < 0 ? 0 : chains.front().modes[static_cast<std::size_t>(mode)].p_extent;
+    } else {
+        cut = longest_cut_at_end(source);
+        total = cut.extent;
+        slab_extents = {0};
+    }
+    for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
+        slab_extents.push_back(extent);
     }
     const std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
     std::optional<cpu_candidate> best;
@@ -203,8 +213,8 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
                  {partition::by_cost, partition::one_group_each, partition::one_pass, partition::two_passes}) {
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
                     for (const std::int64_t extent : slab_extents) {
-                        cpu_candidate next =
-                            try_request(source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how});
+                        cpu_candidate next = try_request(
+                            source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how, &cut});
                         least = (std::min)(least, next.made.workspace_bytes);
                         if (next.made.workspace_bytes <= limit &&
                             (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
@@ -224,6 +234,7 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
     if (!best) {
         throw_over_limit(least, limit);
     }
+    best->request.cut = nullptr;  // it ends here
     return std::move(*best);
 }
 

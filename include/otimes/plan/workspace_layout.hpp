@@ -4,7 +4,7 @@
 ///
 ///     [packed factor of sweep 0][packed factor of sweep 1] ...        shared by the threads, sweeps in plan order
 ///     worker 0: [buffer 0][buffer 1] ...                               intermediates of the slab in flight
-///     worker 1: ...                                                    one worker unless the plan has slabs
+///     worker 1: ...                                                    one worker unless threads take slabs
 ///     thread 0: [tile A][tile B]                                       on-chip tiles, two per thread
 ///     thread 1: ...
 ///
@@ -69,13 +69,16 @@ OTIMES_COLD inline void layout_into(const plan& p, workspace_layout& layout) {
     layout.buffers.clear();
     layout.worker_stride = 0;
     std::int64_t offset = 0;
+    layout.worker_count = p.slab_count > 1 ? std::min<std::int64_t>(p.threads, p.slab_count) : 1;
     for (const pass& one : p.passes) {
+        if (one.kernel == pass_kernel::step) {
+            layout.worker_count = 1;
+        }
         for (const sweep& s : one.sweeps) {
             layout.factors.push_back(offset);
             offset += planning::round_up(packed_factor_elements(s, p.vector_count) * layout.element_bytes, line);
         }
     }
-    layout.worker_count = p.slab_count > 1 ? std::min<std::int64_t>(p.threads, p.slab_count) : 1;
     for (const std::int64_t elements : p.buffer_elements) {
         layout.buffers.push_back(offset + layout.worker_stride);
         layout.worker_stride += planning::round_up(elements * layout.element_bytes, line);

@@ -33,8 +33,8 @@
 namespace otimes {
 
 namespace detail {
-/// Runs one pass_kernel::step pass in the arithmetic of one scalar type. @param buffers the workspace buffers of worker 0
-using cpu_step_runner = void (*)(const plan&, const pass&, const bindings&, char* buffers);
+/// Runs one pass_kernel::step pass of a slab in the arithmetic of one scalar type. @param buffers the workspace buffers of worker 0
+using cpu_step_runner = void (*)(const plan&, const pass&, const bindings&, char* buffers, std::int64_t slab);
 inline constexpr std::size_t cpu_runner_count = 8;  // one per dtype
 /// For each dtype, the step loops of whichever translation unit enabled them first.
 inline std::atomic<cpu_step_runner>& shared_step_runner(dtype type) noexcept {
@@ -83,7 +83,13 @@ run_layout layout_run(const plan& p) noexcept {
     run_layout layout;
     layout.element_bytes = element;
     std::ptrdiff_t tile = static_cast<std::ptrdiff_t>(p.tile_elements) * Components;
+    if (p.slab_count > 1) {
+        layout.workers = static_cast<std::ptrdiff_t>(p.threads < p.slab_count ? p.threads : p.slab_count);
+    }
     for (const pass& one : p.passes) {
+        if (one.kernel == pass_kernel::step) {
+            layout.workers = 1;
+        }
         for (const sweep& s : one.sweeps) {
             layout.buffers += packed_bytes<Real, Components>(p, s);
         }
@@ -95,9 +101,6 @@ run_layout layout_run(const plan& p) noexcept {
     }
     for (const std::int64_t elements : p.buffer_elements) {
         layout.worker_stride += to_lines(static_cast<std::ptrdiff_t>(elements) * element);
-    }
-    if (p.slab_count > 1) {
-        layout.workers = static_cast<std::ptrdiff_t>(p.threads < p.slab_count ? p.threads : p.slab_count);
     }
     layout.tiles = layout.buffers + layout.workers * layout.worker_stride;
     layout.tile_bytes = to_lines(tile * static_cast<std::ptrdiff_t>(sizeof(Real)));
@@ -338,12 +341,30 @@ void contract_in_place(const reference_loops::view& x, std::size_t on, const ref
     }
 }
 
-/// One step by strided loops, or by the reference loops. @param buffers the workspace buffers of worker 0
+/// One step by strided loops, or by the reference loops, on the indices of a slab. @param buffers the workspace buffers of worker 0
 /// @throws unsupported_error
 template <class Scalar>
-void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buffers) {
+void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buffers, std::int64_t slab) {
     const step& s = p.source.steps[static_cast<std::size_t>(one.step)];
     const std::vector<mode>& modes = p.tensor_modes.empty() ? p.source.modes : p.tensor_modes;
+    kept_vector<mode, plan> of_slab;  // modes of in, factor and out, where the plan cuts them
+    of_slab->reserve(p.tensor_cuts.empty() ? 0 : 3 * modes.size());
+    const auto cut_to_slab = [&](reference_loops::view& v, std::int32_t id) {
+        const std::int32_t k = id < 0 || p.tensor_cuts.empty() ? -1 : p.tensor_cuts[static_cast<std::size_t>(id)];
+        if (k < 0) {
+            return;
+        }
+        const std::size_t first = of_slab->size();
+        of_slab->insert(of_slab->end(), v.modes.begin(), v.modes.end());
+        mode& cut = (*of_slab)[first + static_cast<std::size_t>(k)];
+        const std::int64_t begin = slab * p.slab_extent;
+        const std::int64_t left = cut.extent - begin;
+        cut.extent = left < p.slab_extent ? left : p.slab_extent;
+        if (const tensor& t = p.source.at(id); t.binding >= 0) {
+            v.data = static_cast<char*>(v.data) + begin * cut.stride * t.scalar_bytes;
+        }
+        v.modes = {of_slab->data() + first, v.modes.size()};
+    };
     const auto view_of = [&](std::int32_t id) {
         reference_loops::view v;
         if (id < 0) {
@@ -366,13 +387,19 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
     };
     Scalar alpha(0);
     const Scalar* const scalar = reference_loops::scalar_of(s, b, alpha);
-    if (s.kind == step_kind::contract && view_of(s.in).data == view_of(s.out).data) {
-        contract_in_place<Scalar>(view_of(s.in), static_cast<std::size_t>(s.mode), view_of(s.factor), scalar);
+    reference_loops::view in = view_of(s.in);
+    reference_loops::view factor = view_of(s.factor);
+    reference_loops::view out = view_of(s.out);
+    cut_to_slab(in, s.in);
+    cut_to_slab(factor, s.factor);
+    cut_to_slab(out, s.out);
+    if (s.kind == step_kind::contract && in.data == out.data) {
+        contract_in_place<Scalar>(in, static_cast<std::size_t>(s.mode), factor, scalar);
         return;
     }
     const auto loops = structured_steps<Scalar>::loops.load(std::memory_order_relaxed);
-    if (loops == nullptr || !loops(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar)) {
-        reference_loops::run_step<Scalar>(p.source, s, view_of(s.in), view_of(s.factor), view_of(s.out), scalar);
+    if (loops == nullptr || !loops(p.source, s, in, factor, out, scalar)) {
+        reference_loops::run_step<Scalar>(p.source, s, in, factor, out, scalar);
     }
 }
 
@@ -409,7 +436,7 @@ OTIMES_COLD inline bool run_empty_step(const plan& p, const pass& one, const bin
 
 /// One step of a plan in the arithmetic of `type`, by whoever has compiled the loops for it.
 OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass& one, const bindings& b, char* buffers,
-                                           std::ptrdiff_t element_bytes) {
+                                           std::ptrdiff_t element_bytes, std::int64_t slab) {
     if (run_empty_step(p, one, b, buffers, element_bytes)) {
         return;
     }
@@ -422,7 +449,7 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
             "otimes: no translation unit of this program has compiled the loops that this step needs for " +
             std::string(to_string(type)) + ". Call otimes::enable_cpu<Scalar>() in one of them.");
     }
-    runner(p, one, b, buffers);
+    runner(p, one, b, buffers, slab);
 }
 
 /// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it. Unless the options ask for a number, no more than
@@ -632,24 +659,30 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
     }
 #endif
     pack(0, 1);
-    if (has_steps) {
+    // Steps call what users wrote, which may throw and is not asked to be called by several threads.
+    for (std::int64_t slab = 0; has_steps && slab < p.slab_count; ++slab) {
         for (const pass& one : p.passes) {
             if (one.kernel == pass_kernel::step) {
-                run_reference_step(dtype_of<Scalar>(), p, one, b, workspace + layout.buffers, layout.element_bytes);
+                run_reference_step(dtype_of<Scalar>(), p, one, b, workspace + layout.buffers, layout.element_bytes,
+                                   slab);
                 continue;
             }
 #if OTIMES_OPENMP
-            if (threads > 1) {
+            if (threads > 1 && (p.slab_count == 1 ||
+                                static_cast<double>(one.flops) > flops_per_fork * static_cast<double>(p.slab_count))) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
                 {
                     const std::ptrdiff_t me = omp_get_thread_num();
-                    run_tile_pass<Real, components>(p, one, b, layout, workspace, 0, 0, me, me, omp_get_num_threads());
+                    run_tile_pass<Real, components>(p, one, b, layout, workspace, slab, 0, me, me,
+                                                    omp_get_num_threads());
                 }
                 continue;
             }
 #endif
-            run_tile_pass<Real, components>(p, one, b, layout, workspace, 0, 0, 0, 0, 1);
+            run_tile_pass<Real, components>(p, one, b, layout, workspace, slab, 0, 0, 0, 1);
         }
+    }
+    if (has_steps) {
         return;
     }
 #if OTIMES_OPENMP

@@ -949,6 +949,67 @@ TEST_CASE("sums: terms of one X share a launch, a matrix is read where it is add
     }
 }
 
+TEST_CASE("sums keep a workspace limit by slabs, every limit with the same result") {
+    using planner_test::factor;
+    const std::vector<planner_test::mode_spec> abc{factor(4, 4), factor(5, 5), factor(6, 6)};
+    const std::vector<planner_test::mode_spec> de{factor(10, 10), factor(12, 12)};
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 1536;  // several passes
+    small.cluster_blocks = 1;
+    machine target;
+    target.gpus = {small};
+    for (int bits = 0; bits < 8; ++bits) {
+        program p =
+            planner_test::sum_of_chains(23, {abc, (bits & 1) != 0 ? abc : de}, (bits & 2) != 0, (bits & 1) != 0);
+        const bool add = (bits & 4) != 0;
+        for (tensor& t : p.tensors) t.space = memory_space::device;
+        for (step& s : p.steps) s.add = s.add || (add && p.at(s.out).role == tensor_role::output);
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        std::vector<std::vector<double>> data;
+        bindings b;
+        for (const tensor& t : p.tensors) data.resize(std::max(data.size(), static_cast<std::size_t>(t.binding + 1)));
+        for (std::size_t id = 0; id < p.tensors.size(); ++id) {
+            if (p.tensors[id].binding < 0) continue;
+            auto& values = data[static_cast<std::size_t>(p.tensors[id].binding)];
+            values.resize(static_cast<std::size_t>(element_count(p, static_cast<std::int32_t>(id))));
+            for (double& v : values) v = random.signed_power_of_two();
+        }
+        for (auto& values : data) b.pointers.push_back(values.data());
+        std::vector<double>& y = data[1];
+        const std::vector<double> before = y;
+        reference_run<double>(p, b);
+        const std::vector<double> want = y;
+        options wishes;
+        wishes.placement = placement::gpu;
+        const std::int64_t most = make_plan(p, target, wishes).workspace_bytes;
+        wishes.workspace_limit_bytes = 0;
+        std::int64_t least = 0;
+        try {
+            static_cast<void>(make_plan(p, target, wishes));
+        } catch (const budget_error& refused) {
+            least = refused.least_bytes();
+        }
+        REQUIRE(least > 0);
+        REQUIRE(least < most / 4);
+        wishes.workspace_limit_bytes = least - 1;
+        CHECK_THROWS_AS(static_cast<void>(make_plan(p, target, wishes)), budget_error);
+        for (std::int64_t limit = least; limit <= most; limit += (most - least) / 5) {
+            wishes.workspace_limit_bytes = limit;
+            const plan made = make_plan(p, target, wishes);
+            CHECK(made.workspace_bytes <= limit);
+            CHECK((limit > least || made.slab_count == 23));
+            CHECK(plan_from_text(to_text(made)) == made);
+            for (const bool allow_fused : {true, false}) {
+                y = before;
+                if (!add) std::fill(y.begin(), y.end(), std::numeric_limits<double>::quiet_NaN());
+                const launch_list list = lower_to_launches(made, small, allow_fused);
+                interpreter<double>(made, list, b, small).run();
+                CHECK(y == want);
+            }
+        }
+    }
+}
+
 TEST_CASE("sums whose terms share factors: each shared product once, one reading of X, at most two passes") {
     // Y (+)= sum over the terms of c_t X * kron(factors named by letters); a letter has another factor on each mode. No letters: c_t Z.
     struct outcome {

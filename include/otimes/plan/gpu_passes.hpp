@@ -26,6 +26,7 @@
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cost.hpp>
 #include <otimes/plan/cpu_passes.hpp>
+#include <otimes/plan/cut.hpp>
 #include <otimes/plan/fusion.hpp>
 #include <otimes/plan/gpu_blocks.hpp>
 #include <otimes/plan/gpu_generic.hpp>
@@ -694,6 +695,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool terms_take_two_passes(const program& so
            (outputs.size() == 1 || two_inputs_group(r, gpu).has_value());
 }
 
+/// Where slabs cut a program of several chains and nothing else; extent 0: it is another one.
+OTIMES_ON_DEMAND OTIMES_COLD inline program_cut cut_of_chains(const program& source, const std::vector<chain>& chains) {
+    return chains.size() > 1 && std::ranges::all_of(chains, [](const chain& c) { return c.step_count > 0; })
+               ? longest_cut_at_end(source)
+               : program_cut{};
+}
+
 /// plan_on_gpu where intermediates are chosen for their speed as far as wishes.workspace_limit_bytes has room for them.
 OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, const gpu_description& gpu,
                                                         const options& wishes, std::int64_t slab_extent,
@@ -707,6 +715,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, c
     std::vector<mode> modes = source.modes;
     std::vector<std::int32_t> buffers(source.tensors.size(), -1);
     std::vector<chain> chains = chains_of(source);
+    const program_cut all = slab_extent > 0 ? cut_of_chains(source, chains) : program_cut{};
+    const bool cuts_all = slab_extent > 0 && slab_extent < all.extent;
     const auto name_of = [&](std::int32_t id) {
         const std::int32_t buffer = id < 0 ? -1 : buffers[static_cast<std::size_t>(id)];
         return buffer >= 0 ? -2 - buffer : id;
@@ -720,7 +730,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, c
         for (std::int32_t k = t.mode_count; k-- > 0;) {
             mode& m = modes[static_cast<std::size_t>(t.first_mode + k)];
             m.stride = next;
-            next *= m.extent;
+            next *= cuts_all && k == all.mode[static_cast<std::size_t>(id)] ? slab_extent : m.extent;
         }
         buffers[static_cast<std::size_t>(id)] = pool.take(next);
     };
@@ -818,6 +828,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, c
             return true;
         };
         const auto slab_of = [&](std::int64_t extent) {
+            if (cuts_all) {
+                const auto is_cut = [&](const chain_mode& m) {
+                    return m.name == all.mode[static_cast<std::size_t>(c.in)];
+                };
+                return cut(c, static_cast<std::int32_t>(std::ranges::find_if(c.modes, is_cut) - c.modes.begin()),
+                           slab_extent);
+            }
             return extent > 0 && whole_program && slab_mode_of(c) >= 0 ? cut(c, slab_mode_of(c), extent)
                                                                        : slab_choice{};
         };
@@ -827,7 +844,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, c
         apart.parts[0].sweeps = static_cast<std::int32_t>(count) - 1;
         apart.parts[1].sweeps = 1;
         apart.parts[0].any_tile = apart.parts[1].any_tile = true;
-        if (number >= end_of_terms && count >= 3 && gpu.compiles && !wishes.deterministic) {
+        if (number >= end_of_terms && count >= 3 && gpu.compiles && !wishes.deterministic && !cuts_all) {
             const std::size_t terms = terms_from(source, chains, number);
             const auto one_pass_keeps_all = [&] {
                 gpu_group whole = without_tile(group_request{});
@@ -978,7 +995,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_for_limit(const program& source, c
 
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
 /// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
-/// of one chain runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
+/// of chains alone runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
 /// ignored. Where the limit is not kept by the choices that were made for it, of those for no memory and for any the one that
 /// takes least: what a limit is refused with must not depend on the limit.
 OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu,

@@ -124,10 +124,14 @@ OTIMES_ON_DEMAND inline plan gpu_plan_within_limit(const program& source, const 
         return best;
     }
     std::int64_t least = best.workspace_bytes;
-    for (const chain& c : chains_of(source)) {
+    const std::vector<chain> chains = chains_of(source);
+    std::vector<std::int64_t> cut_extents{cut_of_chains(source, chains).extent};
+    for (const chain& c : chains) {
         const std::int32_t mode = c.step_count > 0 ? slab_mode_of(c) : -1;
-        for (std::int64_t extent = mode < 0 ? 0 : c.modes[static_cast<std::size_t>(mode)].p_extent / 2; extent > 0;
-             extent /= 2) {
+        cut_extents.push_back(mode < 0 ? 0 : c.modes[static_cast<std::size_t>(mode)].p_extent);
+    }
+    for (const std::int64_t total : cut_extents) {
+        for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
             plan smaller = plan_on_gpu(source, gpu, wishes, extent);
             if (smaller.workspace_bytes <= wishes.workspace_limit_bytes) {
                 return smaller;

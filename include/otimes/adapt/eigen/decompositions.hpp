@@ -816,7 +816,7 @@ private:
             return result;
         }
         const dense_matrix<Scalar> dense = f.dense();
-        if (!dense.allFinite()) {  // Eigen's decomposition gives nothing
+        if (!all_finite(dense)) {  // Eigen's decomposition gives nothing
             result.setConstant(std::numeric_limits<real>::quiet_NaN());
             return result;
         }

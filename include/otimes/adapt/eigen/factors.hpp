@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +50,32 @@ leaf owned_diagonal(dense_vector<Scalar> d) {
     const void* const data = kept->data();
     const std::int64_t size = kept->size();
     return detail::diagonal_leaf(data, size, 1, std::move(kept));
+}
+
+/// Neither NaN nor infinite; of float and double by their bits, so that it is so also where the compiler is told that there are no such
+/// numbers (-ffast-math).
+template <class Real>
+bool is_finite(const Real& x) {
+    if constexpr (std::is_same_v<Real, double>) {
+        return (std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+    } else if constexpr (std::is_same_v<Real, float>) {
+        return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
+    } else {
+        return (Eigen::numext::isfinite)(x);
+    }
+}
+/// The same of all elements. With -ffast-math Eigen's own allFinite() may be true of anything, and its decompositions of NaN do not end.
+template <class Derived>
+bool all_finite(const Eigen::MatrixBase<Derived>& m) {
+    for (Eigen::Index j = 0; j < m.cols(); ++j) {
+        for (Eigen::Index i = 0; i < m.rows(); ++i) {
+            const auto element = m(i, j);
+            if (!is_finite(Eigen::numext::real(element)) || !is_finite(Eigen::numext::imag(element))) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /// The power of two near the largest element of m; its inverse is a normal number of the type, too. 0 for zero matrices, and where an
@@ -187,14 +214,14 @@ public:
     /// @throws budget_error, singular_error
     [[nodiscard]] dense_matrix<Scalar> finite() const {
         dense_matrix<Scalar> result = dense();
-        if (!result.allFinite()) {
+        if (!all_finite(result)) {
             throw_not_finite(what_, position_, rows(), cols());
         }
         return result;
     }
     /// @throws singular_error a diagonal with an element that is NaN or infinite
     [[nodiscard]] const dense_vector<Scalar>& finite_diagonal() const {
-        if (!diagonal_.allFinite()) {
+        if (!all_finite(diagonal_)) {
             throw_not_finite(what_, position_, rows(), cols());
         }
         return diagonal_;

@@ -319,7 +319,7 @@ private:
     template <class To, class Right>
     [[nodiscard]] Right refined(const Right& b) const {
         Right x = by_eigenvectors<To>(b);
-        if (!b.allFinite()) {  // as multiply-adds give
+        if (!eigen::all_finite(b)) {  // as multiply-adds give
             return x;
         }
         constexpr auto rounding = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon();
@@ -890,7 +890,7 @@ auto solve_by_schur_forms(const Eigen::MatrixBase<DerivedA>& a, const Eigen::Mat
         return result;
     }
     for (const bool of_a : {true, false}) {
-        if (!(of_a ? a.allFinite() : b.allFinite())) {
+        if (!(of_a ? all_finite(a) : all_finite(b))) {
             throw singular_error(where + (of_a ? names.a : names.b) +
                                  " has an element that is NaN or infinite; such a matrix has no Schur form.");
         }

@@ -451,14 +451,14 @@ TEST_CASE("a thousand ranks are planned as quickly as four") {
 }
 
 TEST_CASE("an exchange pays the network for what leaves a host") {
-    const otimes::interconnect net{.bytes_per_second = 3e11, .network_bytes_per_second = 5e10, .ranks_per_host = 8};
+    const otimes::interconnect across{.bytes_per_second = 3e11, .network_bytes_per_second = 5e10, .ranks_per_host = 8};
     const extents modes(3, 16);
     const auto seconds = [&](std::int32_t row_parts, std::int32_t col_parts, std::int32_t hosts_of) {
         otimes::distributed_problem p = power(4 * row_parts, 16, 16, 3, row_parts * col_parts);
         p.operand = otimes::cut_mode(row_parts, col_parts, modes, 0);
         p.result_is_fixed = true;
         p.result = otimes::cut_mode(row_parts, col_parts, modes, 1);
-        otimes::interconnect of = net;
+        otimes::interconnect of = across;
         of.ranks_per_host = hosts_of;
         return otimes::make_distributed_plan(p, otimes::gpu_machine(otimes::h200(), 8), of, false).predicted_seconds;
     };
@@ -468,7 +468,7 @@ TEST_CASE("an exchange pays the network for what leaves a host") {
     CHECK(seconds(1, 16, 8) == seconds(4, 16, 8));
     CHECK(seconds(1, 16, 8) > seconds(1, 16, 16));
     const auto shares = [&](const distribution& from, const distribution& to, std::int32_t ranks) {
-        const otimes::planning::outside_shares s = otimes::planning::shares_outside(net, from, to, ranks);
+        const otimes::planning::outside_shares s = otimes::planning::shares_outside(across, from, to, ranks);
         return std::pair(s.least, s.most);
     };
     const distribution twelve = otimes::cut_columns(12);

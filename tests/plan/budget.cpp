@@ -59,8 +59,9 @@ TEST_CASE("every limit from the least up is kept, and the plan still computes th
             REQUIRE(made.workspace_bytes <= limit);
             REQUIRE(made.workspace_bytes == otimes::layout_of(made).total);
             REQUIRE(computes_the_program(made));
-            // more room never makes it slower, but for the last step: without a limit fewer candidates are tried
-            REQUIRE(made.predicted_seconds <= before * 1.1);
+            // more room never makes it slower, but for the last step: without a limit fewer candidates are tried, of sums none with slabs
+            const bool is_last = !made.tensor_buffers.empty() && made.workspace_bytes == free_choice;
+            REQUIRE((is_last || made.predicted_seconds <= before * 1.1));
             before = made.predicted_seconds;
         }
     }

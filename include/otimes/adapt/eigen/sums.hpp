@@ -484,6 +484,7 @@ auto tree_times(Matrix&& x, std::shared_ptr<const operator_tree<Scalar>> tree) {
         }
         (FromLeft ? result.node.left : result.node.right) = std::move(tree);
         result.check();
+        enable_row_steps<Scalar>();  // here: the bits of a plan must not change with the first sum that is evaluated
         return lazy<decltype(result)>(std::move(result));
     }
 }

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -46,7 +47,7 @@ public:
             MPI_Finalize();
         }
     }
-    bool broken = false;
+    std::atomic<bool> broken = false;  // told by communicators of several threads
 
 private:
     mpi_library() {

@@ -3,9 +3,12 @@
 // Transpose, and their mixtures. The memory between the elements of a view must stay as it was.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include <otimes/adapt/mdspan.hpp>
 
 #include "adapt/helpers.hpp"
 
@@ -54,6 +57,25 @@ std::vector<field> layouts(Index r, Index c) {
 const matrix_d A = random(2, 3, 1);
 const matrix_d B = random(3, 5, 2);
 const auto k = dense_kron(A, B);  // 6 x 15
+
+// What std::mdspan<Element, dextents<int, Order>, layout_stride> has.
+template <class Element, std::size_t Order, class Reference = Element&>
+struct span_nd {
+    using element_type = Element;
+    using reference = Reference;
+    Element* elements;
+    std::array<int, Order> extents, strides;
+
+    static constexpr std::size_t rank() noexcept { return Order; }
+    static constexpr bool is_always_strided() noexcept { return true; }
+    [[nodiscard]] Element* data_handle() const noexcept { return elements; }
+    [[nodiscard]] int extent(std::size_t i) const noexcept { return extents[i]; }
+    [[nodiscard]] int stride(std::size_t i) const noexcept { return strides[i]; }
+};
+template <class Span>
+concept is_a_matrix = requires(const Span& m) {
+    otimes::as_matrix(m);
+};
 
 }  // namespace
 
@@ -246,4 +268,26 @@ TEST_CASE("a destination resizes where it can") {
     row_vector_d r(2);
     r = K * random<vector_d>(15, 1, 21);
     CHECK(support::exactly_equal(matrix_d(r.transpose()), v));
+}
+
+TEST_CASE("an mdspan is a matrix, a vector or a view of its elements") {
+    field x(4, 6, 3, 13), y(4, 15, 31, 2);
+    x.fill(5);
+    const span_nd<const double, 2> in{x.memory.data() + 1, {4, 6}, {3, 13}};
+    const span_nd<double, 2> out{y.memory.data() + 1, {4, 15}, {31, 2}};
+    const auto want = times(matrix_d(x.map()), k);
+    otimes::as_matrix<Eigen::RowMajor>(out) = otimes::as_matrix(in) * kron(A, B);
+    CHECK(support::close(matrix_d(y.map()), want, 6));
+    CHECK(y.numbers() == 60);
+    otimes::as_matrix(out).noalias() += otimes::as_matrix<Eigen::RowMajor>(in) * kron(A, B);
+    CHECK(support::close(matrix_d(y.map()), scaled(2.0, want), 7));
+    const span_nd<const double, 1> row{x.memory.data() + 1 + 3, {6}, {13}};
+    CHECK(otimes::as_vector(row) == x.map().row(1).transpose());
+    const otimes::strided_view<const double, 3> v =
+        otimes::view(span_nd<const double, 3>{x.memory.data() + 1, {2, 2, 6}, {6, 3, 13}});  // rows in pairs
+    CHECK(v(1, 1, 4) == x.map()(3, 4));
+    CHECK(v.extents() == std::array<std::int64_t, 3>{2, 2, 6});
+    static_assert(is_a_matrix<span_nd<double, 2>>);
+    static_assert(!is_a_matrix<span_nd<double, 3>>);
+    static_assert(!is_a_matrix<span_nd<double, 2, double>>);  // as std::linalg::scaled: what is read is computed
 }

@@ -238,14 +238,16 @@ pinned_blocks::block pinned_blocks::take(std::size_t bytes, CUstream stream) {
         lock.unlock();
         block fresh{nullptr, std::max(bytes, block_bytes), nullptr, stream};
         void* memory = nullptr;
-        const CUresult code = driver().cuMemAllocHost(&memory, fresh.bytes);
+        const char* call = "cuMemAllocHost";
+        CUresult code = driver().cuMemAllocHost(&memory, fresh.bytes);
         if (code == CUDA_SUCCESS) {
             fresh.data = static_cast<std::byte*>(memory);
-            if (const CUresult none = driver().cuEventCreate(&fresh.done, CU_EVENT_DISABLE_TIMING)) {
-                driver().cuMemFreeHost(memory);
-                check(none, "cuEventCreate");
+            call = "cuEventCreate";
+            code = driver().cuEventCreate(&fresh.done, CU_EVENT_DISABLE_TIMING);
+            if (code == CUDA_SUCCESS) {
+                return fresh;
             }
-            return fresh;
+            driver().cuMemFreeHost(memory);  // a block without its event is none
         }
         lock.lock();
         // The system pins no more: one in flight will do, best one that this stream waits for anyway.
@@ -254,7 +256,7 @@ pinned_blocks::block pinned_blocks::take(std::size_t bytes, CUstream stream) {
             busy = taken_from_free(large_enough);
         }
         if (!busy || code != CUDA_ERROR_OUT_OF_MEMORY) {
-            check(code, "cuMemAllocHost");
+            check(code, call);
         }
     }
     lock.unlock();

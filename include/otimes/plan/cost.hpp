@@ -6,6 +6,7 @@
 ///     sweep  = overlapped(flops * waste / (peak * efficiency(P, Q)), (in + out) * bytes / bandwidth of the tile's level)
 ///     pass   = overlapped(sweeps + shuffles, (in + write * out) * bytes / (bandwidth of the level * run efficiency))
 ///              * busiest thread's share + dispatch * (1 per slab of a thread) + dispatch / 10 per batch of tiles
+///              and no less than the factors take from their level; those beyond L2 add to the traffic
 ///     overlapped(compute, traffic) = max(compute + traffic / 2, traffic)
 #pragma once
 

@@ -359,9 +359,11 @@ struct mode_group {
     __host__ __device__ static constexpr int factor_pitch(int level) {
         return padded_rows(level) ? round_up(q(level), vector) : q(level);
     }
-    // Long factors of pieces, which fill shared memory, are read where they stand, from L2.
+    // Long factors of pieces, which fill shared memory, are read where they stand, from L2; in a cluster of more than eight blocks, which a
+    // row takes whose factors leave no room in fewer, that of the last trip, which waits for other blocks' memory all the same.
     __host__ __device__ static constexpr bool factor_in_memory(int level) {
-        return in_pieces && words == 2 && matrix_level(level) && p(level) * q(level) > 8192;
+        return words == 2 && !is_complex && matrix_level(level) &&
+               ((in_pieces && p(level) * q(level) > 8192) || (Cluster > 8 && level == 1 && p(1) * q(1) > 2048));
     }
     __host__ __device__ static constexpr int factor_count(int level) {
         return factor_in_memory(level) ? 0

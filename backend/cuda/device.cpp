@@ -56,12 +56,28 @@ gpu_description describe_device(CUdevice device) {
     return gpu;
 }
 
+/// True where the device holds a cluster of so many blocks at once. More than portable_cluster_blocks must be neighbours in a group of
+/// multiprocessors, of which a part of a device, or a device sold with few, has too few left; nothing but an occupancy says so.
+bool holds_cluster(CUfunction function, std::int32_t blocks) {
+    OTIMES_CUDA_CALL(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+    int count = 0;
+    const cluster_launch one(blocks, 256, 0);
+    return driver().cuOccupancyMaxActiveClusters(&count, function, &one.config) == CUDA_SUCCESS && count > 0;
+}
+
 }  // namespace
 
 device_context::device_context(CUcontext context, CUdevice device)
     : context_(context), description_(describe_device(device)), kernels_(context, description_.compute_capability) {
     const context_scope scope(context);
     const beside_captures making;
+    if (description_.cluster_blocks > portable_cluster_blocks) {
+        const std::shared_ptr<const loaded_kernel> any =
+            kernels_.get({"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""});
+        if (any == nullptr || !holds_cluster(any->function, description_.cluster_blocks)) {
+            description_.cluster_blocks = portable_cluster_blocks;
+        }
+    }
     if (driver().has_pools && attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {
         CUmemPoolProps properties{};
         properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

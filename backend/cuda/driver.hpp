@@ -113,6 +113,26 @@ bool may_launch_early(CUfunction function);
 void launch_kernel(CUfunction function, unsigned grid, unsigned threads, unsigned shared_bytes, CUstream stream,
                    void** parameters, bool early);
 
+/// A launch of one cluster, as the driver wants it described.
+struct cluster_launch {
+    cluster_launch(std::int32_t blocks, std::int32_t threads, unsigned shared_bytes) {
+        size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        size.value.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+        config.gridDimX = static_cast<unsigned>(blocks);
+        config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = static_cast<unsigned>(threads);
+        config.blockDimY = config.blockDimZ = 1;
+        config.sharedMemBytes = shared_bytes;
+        config.attrs = &size;
+        config.numAttrs = 1;
+    }
+    cluster_launch(const cluster_launch&) = delete;
+    cluster_launch& operator=(const cluster_launch&) = delete;
+
+    CUlaunchAttribute size{};
+    CUlaunchConfig config{};  ///< points to size
+};
+
 /// Makes a context current for a scope; where it is current already, which is the usual case, that costs a look.
 class context_scope {
 public:

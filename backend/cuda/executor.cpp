@@ -84,19 +84,8 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
             cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, group.tile.threads, shared_bytes));
         return std::int64_t{count} * gpu.multiprocessors;
     }
-    CUlaunchAttribute size{};
-    size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    size.value.clusterDim.x = static_cast<unsigned>(group.tile.cluster);
-    size.value.clusterDim.y = size.value.clusterDim.z = 1;
-    CUlaunchConfig config{};
-    config.gridDimX = static_cast<unsigned>(group.tile.cluster);
-    config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = static_cast<unsigned>(group.tile.threads);
-    config.blockDimY = config.blockDimZ = 1;
-    config.sharedMemBytes = shared_bytes;
-    config.attrs = &size;
-    config.numAttrs = 1;
-    OTIMES_CUDA_CALL(cuOccupancyMaxActiveClusters(&count, function, &config));
+    const cluster_launch one(group.tile.cluster, group.tile.threads, shared_bytes);
+    OTIMES_CUDA_CALL(cuOccupancyMaxActiveClusters(&count, function, &one.config));
     return std::int64_t{count} * group.tile.cluster;
 }
 
@@ -197,6 +186,13 @@ void take_shared_memory(const loaded_kernel& kernel, const kernel_request& reque
     ready.shared_bytes = static_cast<unsigned>(kernel.value);
     OTIMES_CUDA_CALL(
         cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.value));
+}
+
+/// Asks for clusters that not every GPU takes.
+void take_clusters(const loaded_kernel& kernel, const gpu_group& group) {
+    if (group.tile.cluster > portable_cluster_blocks) {
+        OTIMES_CUDA_CALL(cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+    }
 }
 
 void require_room(std::int64_t resident, const kernel_request& request) {
@@ -588,6 +584,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
             const gpu_group& group = l.fused.group;
             ready.threads = static_cast<unsigned>(group.tile.threads);
             take_shared_memory(*kernel, request, gpu, ready);
+            take_clusters(*kernel, group);
             resident = resident_blocks(kernel->function, group, ready.shared_bytes, gpu);
             require_room(resident, request);
             useful = l.fused.place.tiles(group) * group.tile.cluster * group.tile.slices;

@@ -361,6 +361,48 @@ TEST_CASE("dot products of rows that no block holds go in pieces" * needs_gpu())
     SUBCASE("complex") { check_pieces<std::complex<float>>({{1, {72, 48, 52}, {75, 48, 52}}}); }
 }
 
+namespace {
+
+// Norms of rows that one block, or a cluster of eight, does not hold, against the sum on the host; without memory, and the same bits each time.
+template <class Scalar>
+void check_norms_over_clusters(const std::vector<shapes>& list) {
+    using host = matrix<Scalar, 1>;
+    static counting_resource resource;
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream, resource);
+    for (const shapes& s : list) {
+        CAPTURE(s.p);
+        CAPTURE(s.rows);
+        const auto factors = random_factors<Scalar>(s);
+        const host X = random_matrix<host>(s.rows, s.inputs(), 1), Y = expected_right(X, factors);
+        std::vector<DeviceMatrix<Scalar>> f;
+        for (const auto& one : factors) f.emplace_back(one, e);
+        const auto K = kron(f);
+        const DeviceMatrix<Scalar, 1> dX(X, e);
+        const double want = Y.template cast<long double>().squaredNorm();
+        const Scalar once = (dX * K).squaredNorm();
+        CHECK(std::abs(once - want) <= 32 * static_cast<double>(std::numeric_limits<Scalar>::epsilon()) * want);
+        resource.most = 0;
+        for (int i = 0; i < 5; ++i) CHECK((dX * K).squaredNorm() == once);
+        std::size_t of_factors = 0;
+        for (const auto& one : factors) of_factors += static_cast<std::size_t>(one.size()) * sizeof(Scalar);
+        CHECK(resource.most <= of_factors + 65536);  // sums of blocks
+    }
+}
+
+}  // namespace
+
+TEST_CASE("norms of rows that only clusters of sixteen hold" * needs_gpu()) {
+    SUBCASE("float") {
+        check_norms_over_clusters<float>({{1, {64, 64, 64}, {64, 64, 64}}, {19, {64, 56, 64}, {64, 64, 56}}});
+    }
+    SUBCASE("double") {
+        check_norms_over_clusters<double>({{1, {64, 64, 64}, {64, 64, 64}}, {19, {64, 56, 64}, {64, 64, 56}}});
+    }
+}
+
 TEST_CASE("a norm of one row takes the blocks that the memory it is given has room for" * needs_gpu()) {
     driver cuda;
     static counting_resource resource;

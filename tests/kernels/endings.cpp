@@ -47,6 +47,8 @@ TEST_CASE_TEMPLATE("a dot product of pieces of a row, in a cluster", Scalar, flo
     check_group<ends<Scalar, ends_in_dot_of_pieces, 1, 1, 64, e<8, 16>, e<16, 16>, units21>>("pieces");
     check_group<ends<Scalar, ends_in_dot_of_pieces, 1, 1, 64, e<8, 16>, e<16, 16>, units21, 2>>("pieces, cluster of 2");
     check_group<ends<Scalar, ends_in_norm, 1, 1, 64, e<16, 8>, e<16, 8>, units21, 2>>("norm, cluster of 2");
+    // Of doubles the first factor, above 2048 entries, is read where it stands.
+    check_group<ends<Scalar, ends_in_norm, 1, 1, 32, e<48, 8>, e<48, 8>, units21, 16>>("norm, cluster of 16");
 }
 
 TEST_CASE_TEMPLATE("a product is multiplied by a diagonal", Scalar, float, double, c64) {

@@ -194,8 +194,9 @@ void check_fused(shape s, what how, bool backwards) {
         arguments.c_offset = static_cast<index_t>(y.memory.size());
     }
     std::vector<storage> d;
-    std::vector<typename problem_type::sum> sums(
-        11, make<typename problem_type::sum>({std::numeric_limits<double>::quiet_NaN(), 0}));
+    std::vector<typename problem_type::sum> sums(  // more than there are blocks
+        2 * Group::cluster * Group::slices + 7,
+        make<typename problem_type::sum>({std::numeric_limits<double>::quiet_NaN(), 0}));
     if constexpr (Group::sums_up) {
         arguments.sums_or_d = sums.data();
         arguments.divisor = static_cast<unsigned>(sums.size());

@@ -6,6 +6,7 @@
 
 #include <otimes/plan/explain.hpp>
 #include <otimes/plan/gpu_candidates.hpp>
+#include <otimes/plan/gpu_pieces.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
@@ -523,6 +524,47 @@ TEST_CASE("outer groups: long runs for lines of whole tiles, clusters where ther
     less.cluster_blocks = 1;
     CHECK(tile_of(1, 32768, less) == "run16 t256 b1 g1 s0 : 2m 1m");
     CHECK(tile_of(1024, 1024, less) == "run16 t512 b1 g1 s0 : 2m 1m");
+}
+
+TEST_CASE("clusters of sixteen hold rows that no smaller ones hold whole, and larger pieces of others") {
+    using namespace otimes::planning;
+    group_request r;
+    r.may_use_unit = true;
+    r.order = {3, 2, 1};
+    r.groups = 100;
+    gpu_description eight = otimes::h200();
+    eight.cluster_blocks = 8;
+    const auto tile_of = [&](dtype type, std::int64_t n, bool may_cut, const gpu_description& gpu) {
+        r.type = type;
+        r.p = r.q = {n, n, n};
+        const std::optional<gpu_group> g = group_in_pieces(r, may_cut, gpu);
+        if (!g) {
+            return std::string();
+        }
+        CHECK(why_illegal(*g, gpu) == "");
+        CHECK(why_illegal(*g, eight) == (g->tile.cluster > 8 ? "this GPU has no clusters of this size" : ""));
+        return text_of_tile(g->tile, false);
+    };
+    CHECK(tile_of(dtype::f32, 64, false, eight).empty());
+    CHECK(tile_of(dtype::f32, 64, false, otimes::h200()) == "r1 t256 b1 g1 s0 c16 : 3w 2w 1w");
+    CHECK(tile_of(dtype::f64, 64, false, otimes::h200()) == "r1 t256 b1 g1 s0 c16 : 3m/2 2m/2 1m/2");
+    CHECK(tile_of(dtype::f32, 64, true, otimes::h200()) == "r1 t256 b1 g1 s0 c16 : 3w 2w 1w");
+    CHECK(tile_of(dtype::f32, 64, true, eight) == "r1 t256 b1 g1 s0 c4 p2 : 3w 2w 1w");
+    // Whole, a factor of doubles would not lie in shared memory, where it does in halves.
+    CHECK(tile_of(dtype::f64, 64, true, otimes::h200()) == "r1 t256 b1 g1 s0 c8 p2 : 3m/2 2m/2 1m");
+    CHECK(tile_of(dtype::f32, 128, true, eight) == "r1 t256 b1 g1 s0 c8 p16 : 3m/2 2m/2 1m/2");
+    CHECK(tile_of(dtype::f32, 128, true, otimes::h200()) == "r1 t256 b1 g1 s0 c16 p8 : 3m/2 2m/2 1m/2");
+    CHECK(tile_of(dtype::f64, 128, true, otimes::h200()) == "r1 t256 b1 g1 s0 c16 p8 : 3m/4 2m/4 1m/2");
+    for (const dtype type :
+         {dtype::f32, dtype::f64}) {  // what fits in a smaller one stays there, and products keep to these
+        CHECK(tile_of(type, 32, true, otimes::h200()) == tile_of(type, 32, true, eight));
+        for (const std::int64_t n : {32, 64, 96}) {
+            r.type = type;
+            r.p = r.q = {n, n, n};
+            const auto chosen = choose_group(r, otimes::h200());
+            CHECK((!chosen || chosen->group.tile.cluster <= 8));
+        }
+    }
 }
 
 TEST_CASE("a cluster's last trip replaces mode 1 alone, also behind a pair, or the last two modes of whole rows") {

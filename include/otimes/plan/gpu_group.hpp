@@ -298,7 +298,8 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
     const gpu_trip& trip = g.tile.trips[g.trip_of(level)];
     if (trip.matrix) {
         const std::int64_t entries = unit_entries(g, level);
-        if (g.tile.pieces > 1 && g.type == dtype::f64 && entries > 8192) {
+        const bool last_of_many = g.tile.cluster > portable_cluster_blocks && level == 1;
+        if (g.type == dtype::f64 && ((g.tile.pieces > 1 && entries > 8192) || (last_of_many && entries > 2048))) {
             return 0;  // read where it stands
         }
         const bool split = (g.type == dtype::f32 && !g.single) || g.type == dtype::c64;  // into two words
@@ -308,6 +309,16 @@ OTIMES_ON_DEMAND inline std::int64_t factor_elements(const gpu_group& g, std::in
     const std::int64_t q = q_in_block(g, level);
     const bool padded = trip.split == 1 || (q + trip.split - 1) / trip.split % vector == 0;
     return round_up_to(g.p_of(level) * (padded ? round_up_to(q, vector) : q), vector);
+}
+
+/// The same factors are in shared memory, or read where they stand.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool factors_lie_alike(const gpu_group& a, const gpu_group& b) {
+    for (std::int32_t level = 1; level <= a.modes(); ++level) {
+        if ((factor_elements(a, level) == 0) != (factor_elements(b, level) == 0)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 }  // namespace group_memory

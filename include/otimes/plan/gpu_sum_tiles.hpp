@@ -89,7 +89,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> sum_group(dtype typ
     // tile arrives during this one.
     if (all_by_unit && g.tile.rows == 1 && blocks_of() < 2) {
         const gpu_tile alone = g.tile;
-        while (blocks_of() < 2 && g.tile.cluster * 2 <= gpu.cluster_blocks && g.p_of(1) % (2 * g.tile.cluster) == 0) {
+        while (blocks_of() < 2 && g.tile.cluster * 2 <= (std::min)(gpu.cluster_blocks, portable_cluster_blocks) &&
+               g.p_of(1) % (2 * g.tile.cluster) == 0) {
             g.tile.cluster *= 2;
             choose_units(g, tile, gpu);
         }

@@ -522,7 +522,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(cons
     // multiprocessor.
     const std::optional<gpu_group> alone = rows >= 1 ? std::optional(g) : std::nullopt;
     const bool first_last = g.is_square() || (!r.order.empty() && r.order.back() == 1);
-    for (std::int32_t blocks = 2; first_last && blocks <= gpu.cluster_blocks; blocks *= 2) {
+    for (std::int32_t blocks = 2; first_last && blocks <= (std::min)(gpu.cluster_blocks, portable_cluster_blocks);
+         blocks *= 2) {
         gpu_group shared = without_tile(r);
         shared.tile.cluster = blocks;
         if (complete(r, gpu, shared) && shared.tile.blocks >= 2) {

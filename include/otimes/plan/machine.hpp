@@ -31,6 +31,9 @@ struct cpu_description {
     friend bool operator==(const cpu_description&, const cpu_description&) = default;
 };
 
+/// Blocks of a cluster that every GPU with clusters takes.
+inline constexpr std::int32_t portable_cluster_blocks = 8;
+
 /// One GPU as the planner sees it. Capabilities, not names, decide which kernels run. Defaults: 0 = not known.
 struct gpu_description {
     std::string name;
@@ -41,9 +44,10 @@ struct gpu_description {
     std::int32_t shared_bytes_per_block = 0;  ///< most dynamic shared memory of one block
     std::int32_t shared_bytes_per_multiprocessor = 0;
     std::int32_t registers_per_multiprocessor = 65536;
-    std::int32_t cluster_blocks = 1;  ///< most blocks of a cluster; 1: no clusters
-    bool has_async_copy = false;      ///< cp.async
-    bool has_bulk_copy = false;       ///< bulk copies completing on an mbarrier
+    /// Most blocks of a cluster; 1: no clusters. Of those above portable_cluster_blocks a device holds few: kernels take them that fit in no other.
+    std::int32_t cluster_blocks = 1;
+    bool has_async_copy = false;  ///< cp.async
+    bool has_bulk_copy = false;   ///< bulk copies completing on an mbarrier
     bool has_tf32_mma = false;
     bool has_f64_mma = false;        ///< m8n8k4
     bool has_f64_mma_wide = false;   ///< m16n8k8

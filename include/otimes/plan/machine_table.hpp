@@ -69,7 +69,7 @@ inline gpu_description h200() {
     gpu.l2_bytes = 50ll << 20;
     gpu.shared_bytes_per_block = 227 * 1024;
     gpu.shared_bytes_per_multiprocessor = 228 * 1024;
-    gpu.cluster_blocks = 8;
+    gpu.cluster_blocks = 16;
     gpu.has_async_copy = true;
     gpu.has_bulk_copy = true;
     gpu.has_tf32_mma = true;

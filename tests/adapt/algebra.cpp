@@ -605,6 +605,27 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     solves(Eigen::MINRES<sum_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), S);
     solves(Eigen::MINRES<gp_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), op);
     solves(Eigen::BiCGSTAB<kron_d, otimes::DiagonalPreconditioner<double>>(), K);
+    const auto grid = kron(A, positive<double>(9, 7));
+    std::vector<int> seen;
+    for (int i = 0; i < 30; ++i) seen.push_back((i * 17) % 54);
+    // [masked-snippet]
+    // observations at some points of a grid, and their noise: no matrix is formed
+    const auto masked = grid(seen, seen);
+    const sum_d noisy = masked + 0.3 * otimes::identity();
+    // [/masked-snippet]
+    using masked_d = std::remove_const_t<decltype(masked)>;
+    solves(Eigen::ConjugateGradient<masked_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), masked);
+    solves(Eigen::ConjugateGradient<masked_d, Eigen::Lower | Eigen::Upper, otimes::DiagonalPreconditioner<double>>(),
+           masked);
+    solves(Eigen::GMRES<masked_d, otimes::DiagonalPreconditioner<double>>(), masked);
+    solves(Eigen::MINRES<masked_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), masked);
+    solves(Eigen::ConjugateGradient<sum_d, Eigen::Lower | Eigen::Upper, otimes::DiagonalPreconditioner<double>>(),
+           noisy);
+    solves(Eigen::BiCGSTAB<sum_d, Eigen::IdentityPreconditioner>(), noisy);
+    Eigen::ConjugateGradient<sum_d, Eigen::Lower | Eigen::Upper, otimes::KronPreconditioner<double>> near;
+    near.preconditioner().set(kron(A, B));
+    solves(near, noisy);
+    CHECK(distance(noisy.diagonal(), noisy.toDenseMatrix().diagonal()) < 1e-12);
 }
 
 TEST_CASE("a decomposition does not read its matrices again: they may change, or end") {

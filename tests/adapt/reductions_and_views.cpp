@@ -443,6 +443,114 @@ TEST_CASE("the snippets of docs/algebra") {
     CHECK((S.row(1) - k(35, 5) * X.row(0) - k(35, 1) * X.row(1)).norm() < 1e-13);
 }
 
+TEST_CASE_TEMPLATE("K(rows, all) and K(all, cols), few and many of them", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = random<matrix<Scalar>>(6, 5, 431);
+    const auto B = random<matrix<Scalar>>(9, 7, 432);
+    const auto C = random<row_major<Scalar>>(40, 30, 433);
+    const auto all = otimes::eigen::all_indices();
+    const auto K = Scalar(2) * kron(A, B, C);  // 2160 x 1050
+    const matrix<Scalar> k = K.toDenseMatrix();
+    std::vector<Index> few{2159, 0, 17, 17}, many;
+    for (Index i = 0; i < 1500; ++i) many.push_back((i * 7) % 1050);
+    const auto check = [&](const std::vector<Index>& list) {
+        const auto count = static_cast<Index>(list.size());
+        std::vector<Index> within = list;
+        for (Index& i : within) i %= 1050;
+        const matrix<Scalar> rows = k(list, all), cols = k(all, within);
+        for (const Index c : {1, 3}) {
+            const auto X = random<matrix<Scalar>>(1050, c, 434), Z = random<matrix<Scalar>>(count, c, 435);
+            matrix<Scalar> Y = random<matrix<Scalar>>(count, c, 436), want = Y;
+            Y.noalias() -= Scalar(3) * (K(list, all) * X);
+            want -= Scalar(3) * (rows * X);
+            CHECK(distance(Y, want) < 1e-9);
+            CHECK(distance(matrix<Scalar>(K(all, within) * Z), cols * Z) < 1e-9);
+            const row_major<Scalar> Xt = X.transpose(), Zt = Z.transpose();
+            CHECK(distance(matrix<Scalar>(Zt * K(list, all)), Zt * rows) < 1e-9);
+            const auto W = random<matrix<Scalar>>(2160, c, 437);
+            CHECK(distance(matrix<Scalar>(W.transpose() * K(all, within)), W.transpose() * cols) < 1e-9);
+            CHECK(distance(matrix<Scalar>(K(list, all).adjoint() * Z), rows.adjoint() * Z) < 1e-9);
+        }
+        CHECK(distance(matrix<Scalar>(K(list, all).toDenseMatrix()), rows) < 1e-12);
+    };
+    check(few);
+    check(many);
+    check({});
+    matrix<Scalar> x = random<matrix<Scalar>>(1050, 2, 438);  // its own destination
+    const matrix<Scalar> want = k(many, all) * x;
+    x = K(many, all) * x;
+    CHECK(distance(x, want) < 1e-9);
+    const auto real = kron(A.real().eval(), B.real().eval());  // real factors beside complex numbers
+    const auto z = random<matrix<std::complex<double>>>(35, 2, 439);
+    const matrix<std::complex<double>> wide = real.toDenseMatrix()(std::vector<Index>{53, 1}, all) * z;
+    CHECK(distance(matrix<std::complex<double>>(real(std::vector<Index>{53, 1}, all) * z), wide) < 1e-12);
+}
+
+TEST_CASE("K(rows, all) takes no more memory than some times X and the result") {
+    if (!support::allocations_are_counted()) return;
+    const matrix_d A = random(12, 12, 441);
+    const auto K = kron(A, A, A);
+    const auto all = otimes::eigen::all_indices();
+    for (const Index count : {Index(1), Index(20), Index(1728)}) {
+        std::vector<Index> list;
+        for (Index i = 0; i < count; ++i) list.push_back((i * 5) % 1728);
+        const auto S = K(list, all);
+        const matrix_d x = random(1728, 1, 442);
+        matrix_d y(count, 1);
+        y.noalias() = S * x;  // planned
+        const support::allocation_counter counter;
+        y.noalias() = S * x;
+        const auto seen = counter.seen();
+        CHECK(seen.total_bytes <= 8 * 4 * static_cast<std::size_t>(1728 + count));
+    }
+}
+
+TEST_CASE_TEMPLATE("selections in sums and between operators", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = random<matrix<Scalar>>(3, 3, 451), B = random<matrix<Scalar>>(4, 4, 452);
+    const auto C = random<matrix<Scalar>>(12, 5, 453);
+    const auto K = kron(A, B), L = Scalar(2) * kron(B, A);  // 12 x 12
+    const matrix<Scalar> k = K.toDenseMatrix(), l = L.toDenseMatrix();
+    const auto all = otimes::eigen::all_indices();
+    const std::vector<int> some{7, 0, 11, 4, 4}, others{1, 2, 3, 8, 10};
+    const matrix<Scalar> s = k(some, some), t = l(others, some);
+    const vector<Scalar> d = random<vector<Scalar>>(5, 1, 454);
+    const auto X = random<matrix<Scalar>>(5, 2, 455);
+    const matrix<Scalar> unit = matrix<Scalar>::Identity(5, 5);
+    const auto same = [&](const auto& op, const matrix<Scalar>& want) {
+        CHECK(op.rows() == want.rows());
+        CHECK(distance(matrix<Scalar>(op.toDenseMatrix()), want) < 1e-12);
+        const auto Z = random<matrix<Scalar>>(want.cols(), 2, 456);
+        CHECK(distance(matrix<Scalar>(op * Z), want * Z) < 1e-11);
+        CHECK(distance(matrix<Scalar>(op.adjoint() * random<matrix<Scalar>>(want.rows(), 2, 457)),
+                       want.adjoint() * random<matrix<Scalar>>(want.rows(), 2, 457)) < 1e-11);
+    };
+    same(K(some, some) + 0.5 * otimes::identity(), s + 0.5 * unit);
+    same(otimes::identity(5) - K(some, some), unit - s);
+    same(K(some, some) - matrix<Scalar>::Identity(5, 5), s - unit);
+    same(K(some, some) + d.asDiagonal(), s + matrix<Scalar>(d.asDiagonal()));
+    same(d.asDiagonal() - Scalar(2) * K(some, some), matrix<Scalar>(d.asDiagonal()) - Scalar(2) * s);
+    same(K(some, some) + L(others, some), s + t);
+    same(K(some, some) - L(others, some) + K(some, others), s - t + k(some, others));
+    same(K(some, all) * L(all, others), k(some, all) * l(all, others));
+    same(K(some, all) * L, k(some, all) * l);
+    same(L * K(all, some), l * k(all, some));
+    same(d.asDiagonal() * K(some, others), d.asDiagonal() * k(some, others));
+    same(-K(some, others), -k(some, others));
+    same(K(some, others) * kron(random<matrix<Scalar>>(5, 3, 458)),
+         k(some, others) * random<matrix<Scalar>>(5, 3, 458));
+    const Eigen::SparseMatrix<Scalar> W = matrix<Scalar>(C.topRows(5)).sparseView();
+    same(W.transpose() * K(some, some) * W + otimes::identity(), matrix<Scalar>(W.transpose()) * s * W + unit);
+    otimes::sum_expr<Scalar> grows = K(some, some);
+    grows += L(others, some);
+    same(grows, s + t);
+    CHECK(distance(K(some, some).diagonal(), s.diagonal()) < 1e-13);
+    CHECK(std::abs(K(some, some).trace() - s.trace()) < 1e-12);
+    CHECK(std::abs(K(some, others)(2, 3) - k(11, 8)) < 1e-14);
+    CHECK_THROWS_AS((void)K(some, others)(5, 0), otimes::shape_error);
+    CHECK_THROWS_AS((void)K(some, all).trace(), otimes::shape_error);
+    CHECK_THROWS_AS((void)(K(some, all) + otimes::identity()), otimes::shape_error);
+    CHECK_THROWS_AS((void)(K(some, all) + L), otimes::shape_error);
+}
+
 TEST_CASE_TEMPLATE("K(rows, cols) does not look at what is not selected", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const double infinity = std::numeric_limits<double>::infinity();
     const double nan = std::numeric_limits<double>::quiet_NaN();

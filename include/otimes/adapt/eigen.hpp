@@ -13,6 +13,7 @@
 #include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/adapt/eigen/run.hpp>
+#include <otimes/adapt/eigen/selected.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/adapt/eigen/vec.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file selected.hpp
 /// Selected rows and columns of a Kronecker product with factors in device memory: `K(rows, cols) * dX`, `dX * K(rows, cols)`, with Eigen's all for one
-/// of the two. Included by cuda.hpp. The CPU's: adapt/eigen/row_products.hpp.
+/// of the two. Included by cuda.hpp. The CPU's: adapt/eigen/selected.hpp.
 ///
 ///     K(rows, cols)(i, j) = K(rows[i], cols[j])        indices count from 0, may repeat and come in any order
 ///
@@ -345,7 +345,7 @@ template <class Scalar>
 
 namespace device {
 
-/// K(rows, cols) of a kron of host matrices, as the Eigen front end makes it (adapt/eigen/row_products.hpp).
+/// K(rows, cols) of a kron of host matrices, as the Eigen front end makes it (adapt/eigen/selected.hpp).
 template <class Type>
 concept host_selection = !any_device_operand<Type> && requires(const bare<Type>& s) {
     s.kron().node().factors();

@@ -5,7 +5,7 @@
 /// into its destination. Only names that Eigen 3.4 and 5 share are used.
 ///
 /// Two kinds of nodes. `lazy<Node>` is an Eigen dense expression (a product, a sum that contains one, an operator applied
-/// to a matrix). `kron_expr` and `operator_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
+/// to a matrix). `kron_expr`, `sum_expr`, `operator_expr` and `selected_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
 /// iterative solvers take them, and never turn into a matrix silently.
 #pragma once
 
@@ -38,8 +38,16 @@ template <class Scalar>
 class sum_expr;
 template <class Left, class Right, class Scalar>
 class operator_expr;
+template <class Scalar>
+class selected_expr;
 
 namespace eigen {
+
+/// K(rows, cols), selected.hpp.
+template <class Type>
+inline constexpr bool is_selection = false;
+template <class Scalar>
+inline constexpr bool is_selection<selected_expr<Scalar>> = true;
 
 /// A matrix of the library's own, by columns also where EIGEN_DEFAULT_TO_ROW_MAJOR is defined: whatever is described by the
 /// strides {1, rows} besides.
@@ -276,6 +284,8 @@ template <class Scalar>
 struct traits<otimes::sum_expr<Scalar>> : operator_traits<Scalar> {};
 template <class Left, class Right, class Scalar>
 struct traits<otimes::operator_expr<Left, Right, Scalar>> : operator_traits<Scalar> {};
+template <class Scalar>
+struct traits<otimes::selected_expr<Scalar>> : operator_traits<Scalar> {};
 
 /// The shape of an operator. With any of Eigen's own an assignment to a matrix would look for an evaluator; with this one
 /// it asks for evalTo, which says what to write instead.
@@ -290,6 +300,8 @@ template <class Scalar>
 struct evaluator_traits<otimes::sum_expr<Scalar>> : operator_evaluator_traits {};
 template <class Left, class Right, class Scalar>
 struct evaluator_traits<otimes::operator_expr<Left, Right, Scalar>> : operator_evaluator_traits {};
+template <class Scalar>
+struct evaluator_traits<otimes::selected_expr<Scalar>> : operator_evaluator_traits {};
 
 /// Nested in an Eigen expression, a lazy node is evaluated once into a plain object: EvalBeforeNestingBit keeps Eigen from
 /// evaluating it per coefficient.

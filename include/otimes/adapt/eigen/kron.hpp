@@ -132,7 +132,7 @@ public:
     /// As K(i, j).
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
 
-    /// K(rows, cols) with lists of indices: these rows and columns, lazy (row_products.hpp). std::vector, std::array, a span
+    /// K(rows, cols) with lists of indices: these rows and columns, lazy (selected.hpp). std::vector, std::array, a span
     /// or a vector of Eigen; a single index; Eigen's `all` for one of the two. @throws shape_error an index outside
     template <class Rows, class Cols>
     requires(std::is_class_v<Rows> || std::is_class_v<Cols>) [[nodiscard]] auto operator()(const Rows& rows,

@@ -15,6 +15,7 @@
 #include <otimes/adapt/eigen/leaf.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
+#include <otimes/adapt/eigen/selected.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/adapt/eigen/vec.hpp>
 #include <otimes/expr/batch_operand.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file operator_base.hpp
-/// What krons, their sums, and operators with matrices beside a kron have in common inside Eigen: they are no matrices, and say so where
+/// What krons, their sums, selections of them and operators with matrices beside a kron have in common inside Eigen: they are no matrices, and say so where
 /// Eigen, or its user, takes them for one.
 #pragma once
 
@@ -96,7 +96,7 @@ public:
     /// @}
 };
 
-/// The same for row-wise products and selections, which Eigen does not know: `Y = K(rows, cols)`, a function that takes a matrix.
+/// The same for row-wise products, which Eigen does not know: `Y = face_split(A, B)`, a function that takes a matrix.
 class formed_on_request {
 public:
     template <class Element, int Rows, int Cols, int Options, int MaxRows, int MaxCols,

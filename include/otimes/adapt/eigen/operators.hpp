@@ -551,12 +551,16 @@ operator_tree<Scalar> scaled_tree(const operator_expr<Left, Right, Other>& op, c
     return tree;
 }
 
+/// K(rows, cols) as a tree; defined in selected.hpp.
+template <class Scalar, class Other>
+operator_tree<Scalar> tree_of(const selected_expr<Other>& s);
+
 /// X * op for an op with matrices beside its kron.
 template <class Type>
 concept operator_with_sides = is_operator_expr<bare<Type>>;
 
 template <class Type>
-concept any_operator = kron_operator<Type> || operator_with_sides<Type>;
+concept any_operator = kron_operator<Type> || operator_with_sides<Type> || is_selection<bare<Type>>;
 
 /// Factors with structure that are no matrices beside a kron of their own.
 template <class Type>
@@ -575,11 +579,10 @@ auto multiple_of(const Operator& op, const Identity& identity) {
     return op * shift.scale;
 }
 
-/// Two operators of which one at least has matrices beside its kron.
+/// Two operators of which one at least has matrices beside its kron, or takes rows and columns of it.
 template <class First, class Second>
-concept operators_with_sides = (is_operator_expr<bare<First>> &&
-                                (is_operator_expr<bare<Second>> || kron_operator<Second>)) ||
-                               (kron_operator<First> && is_operator_expr<bare<Second>>);
+concept operators_with_sides =
+    any_operator<First> && any_operator<Second> && !(kron_operator<First> && kron_operator<Second>);
 
 }  // namespace eigen
 

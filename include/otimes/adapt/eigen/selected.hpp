@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: MIT
+/// @file selected.hpp
+/// Selected rows and columns of a Kronecker product:
+///
+///     K(rows, cols)(i, j) = K(rows[i], cols[j])        indices count from 0, may repeat and come in any order; either may be all
+///
+/// With S_r and S_c the 0-1 matrices that take rows and columns, K(rows, cols) = S_r K S_c^T. It is never formed, and is applied to an X of c
+/// columns in the way of the fewest multiplications:
+///
+///     entry by entry      |rows| |cols| (c + a look-up of each)       no memory
+///     row by row          |rows| cols(K) c                            all columns: the rows' factors as a face_split, some rows at a time
+///     as a whole          K on X scattered, of which rows are taken   all columns: one matrix of K's rows; else one of its columns, too
+///
+/// In a sum, between other operators and for Eigen's solvers it is what S_r K S_c^T is: `K(seen, seen) + s * identity()`. On a GPU:
+/// device/selected.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/applied.hpp>
+#include <otimes/adapt/eigen/index.hpp>
+#include <otimes/adapt/eigen/internal.hpp>
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/operator_base.hpp>
+#include <otimes/adapt/eigen/operators.hpp>
+#include <otimes/adapt/eigen/row_products.hpp>
+#include <otimes/adapt/eigen/sums.hpp>
+#include <otimes/expr/index_list.hpp>
+#include <otimes/expr/leaf.hpp>
+#include <otimes/expr/scalar.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/structured.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+
+namespace eigen {
+
+/// S: takes rows `indices` of a matrix of `extent` rows, S(i, indices[i]) = 1. Shape: |indices| x extent, one stored element a row.
+template <class Scalar>
+leaf picking_leaf(std::vector<std::int64_t> indices, std::int64_t extent) {
+    struct picking {
+        sparse_operand operand;
+        sparse_elements elements;
+        std::vector<std::int64_t> starts;
+        std::vector<std::int64_t> inner;
+        std::vector<Scalar> ones;
+    };
+    auto kept = std::make_shared<picking>();
+    kept->inner = std::move(indices);
+    const auto count = static_cast<std::int64_t>(kept->inner.size());
+    kept->ones.assign(kept->inner.size(), Scalar(1));
+    for (std::int64_t i = 0; i <= count; ++i) {
+        kept->starts.push_back(i);
+    }
+    kept->elements = {.rows = count, .cols = extent, .by_columns = false, .index_bytes = sizeof(std::int64_t)};
+    kept->elements.starts = kept->starts.data();
+    kept->elements.inner = kept->inner.data();
+    kept->elements.values = kept->ones.data();
+    kept->operand = {kept.get(), [](const void* object) { return static_cast<const picking*>(object)->elements; }};
+    const sparse_operand* const operand = &kept->operand;
+    return leaf::structured(factor_kind::sparse, {operand, count, extent, 1, 0}, std::move(kept));
+}
+
+}  // namespace eigen
+
+/// K(rows, cols), lazy: `K(rows, cols) * X` and `X * K(rows, cols)`, a term of sums, and an Eigen operator that its iterative solvers take.
+/// Shape: rows() x cols(). Lifetime: per factor, as in kron; the indices are copied.
+template <class ScalarType>
+class selected_expr : public eigen::operator_base<selected_expr<ScalarType>> {
+public:
+    using Scalar = ScalarType;
+    using RealScalar = detail::real_of<ScalarType>;
+    using StorageIndex = Eigen::Index;
+    using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    using indices = std::optional<std::vector<std::int64_t>>;  ///< none: all
+    enum {
+        ColsAtCompileTime = Eigen::Dynamic,
+        RowsAtCompileTime = Eigen::Dynamic,
+        MaxRowsAtCompileTime = Eigen::Dynamic,
+        MaxColsAtCompileTime = Eigen::Dynamic,
+        IsRowMajor = false
+    };
+
+    /// @throws shape_error an index outside the product
+    selected_expr(kron_expr<Scalar> k, indices rows, indices cols)
+        : kron_(std::move(k)), rows_(std::move(rows)), cols_(std::move(cols)) {
+        check_indices();
+    }
+    [[nodiscard]] Eigen::Index rows() const { return count(rows_, kron_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return count(cols_, kron_.cols()); }
+    [[nodiscard]] const kron_expr<Scalar>& kron() const noexcept { return kron_; }
+    [[nodiscard]] const indices& row_indices() const noexcept { return rows_; }
+    [[nodiscard]] const indices& column_indices() const noexcept { return cols_; }
+    [[nodiscard]] selected_expr transpose() const { return selected_expr(kron_.transpose(), cols_, rows_); }
+    [[nodiscard]] selected_expr conjugate() const { return selected_expr(kron_.conjugate(), rows_, cols_); }
+    [[nodiscard]] selected_expr adjoint() const { return selected_expr(kron_.adjoint(), cols_, rows_); }
+    [[nodiscard]] selected_expr scaled(const Scalar& by) const { return selected_expr(by * kron_, rows_, cols_); }
+    /// The same over another scalar.
+    template <class Other>
+    [[nodiscard]] selected_expr<Other> cast() const {
+        return selected_expr<Other>(eigen::kron_over<Other>(kron_), rows_, cols_);
+    }
+    /// Entry (i, j), K(rows[i], cols[j]). Cost: the number of factors. @throws shape_error outside the selection
+    [[nodiscard]] Scalar operator()(Eigen::Index i, Eigen::Index j) const {
+        if (i < 0 || j < 0 || i >= rows() || j >= cols()) {
+            throw shape_error("otimes: K(rows, cols)(" + std::to_string(i) + ", " + std::to_string(j) +
+                              "): the selection is " + detail::shape_text(rows(), cols()) + ".");
+        }
+        return entry(i, j);
+    }
+    /// As S(i, j).
+    [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
+    /// The selected entries. The only way to form them. Cost: the number of factors for each.
+    [[nodiscard]] DenseMatrix toDenseMatrix() const {
+        DenseMatrix result(rows(), cols());
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                result(i, j) = entry(i, j);
+            }
+        }
+        return result;
+    }
+    /// The diagonal, min(rows, cols) entries. Cost: the number of factors for each.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result((std::min)(rows(), cols()));
+        for (Eigen::Index i = 0; i < result.size(); ++i) {
+            result(i) = entry(i, i);
+        }
+        return result;
+    }
+    /// The trace, at the cost of the diagonal. @throws shape_error not square
+    [[nodiscard]] Scalar trace() const {
+        if (rows() != cols()) {
+            throw shape_error("otimes: trace() of K(rows, cols): it is " + detail::shape_text(rows(), cols()) +
+                              "; only a square matrix has a trace.");
+        }
+        return diagonal().sum();
+    }
+    /// S_r K S_c^T, as a value whose type does not say what it is made of.
+    operator sum_expr<Scalar>() const;
+
+    /// @name What eigen::applied asks of an operator.
+    /// @{
+    template <bool FromLeft>
+    void check_operand(std::int64_t x_rows, std::int64_t x_cols) const {
+        if (FromLeft ? x_rows != cols() : x_cols != rows()) {
+            throw shape_error("otimes: " + std::string(FromLeft ? "K(rows, cols) * X" : "X * K(rows, cols)") +
+                              ": X is " + detail::shape_text(x_rows, x_cols) + ", but the selection is " +
+                              detail::shape_text(rows(), cols()) + ".");
+        }
+        check_indices();  // a factor may have been resized since
+    }
+    [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
+        const strided_memory memory = memory_of(written, bytes);
+        const factor_list& factors = kron_.node().factors();
+        return std::any_of(factors.begin(), factors.end(),
+                           [&](const leaf& f) { return detail::factor_reads<Scalar>(f, memory); });
+    }
+    template <bool FromLeft, class Destination, class Matrix>
+    void apply(Destination& y, const Matrix& x, bool add, const Scalar& scale) const {
+        if constexpr (FromLeft) {
+            if (!add) {
+                y.setZero();
+            }
+            if (!rows_ && cols_) {
+                add_columns_times(y, x, scale);
+            } else {
+                add_rows_times(y, x, scale);
+            }
+        } else {
+            auto y_transposed = y.transpose();
+            transpose().template apply<true>(y_transposed, x.transpose(), add, scale);
+        }
+    }
+    /// @}
+
+    /// Never: it says what to write instead.
+    /// @{
+    template <class Destination>
+    void evalTo(Destination&) const {
+        static_assert(
+            eigen::always_false<Destination>,
+            "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
+            "it, or multiply it with a matrix.");
+    }
+    template <class Destination>
+    void addTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    template <class Destination>
+    void subTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    /// @}
+
+private:
+    static Eigen::Index count(const indices& list, Eigen::Index extent) {
+        return list ? static_cast<Eigen::Index>(list->size()) : extent;
+    }
+    static Eigen::Index at(const indices& list, Eigen::Index i) {
+        return list ? static_cast<Eigen::Index>((*list)[static_cast<std::size_t>(i)]) : i;
+    }
+    [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const { return kron_(at(rows_, i), at(cols_, j)); }
+    void check_indices() const {
+        check(rows_, kron_.rows(), "row ");
+        check(cols_, kron_.cols(), "column ");
+    }
+    void check(const indices& list, std::int64_t extent, const char* name) const {
+        for (const std::int64_t i : list ? *list : std::vector<std::int64_t>()) {
+            if (i < 0 || i >= extent) {
+                throw shape_error("otimes: K(rows, cols): " + (name + std::to_string(i)) +
+                                  " is outside the product, which is " +
+                                  detail::shape_text(kron_.rows(), kron_.cols()) + ".");
+            }
+        }
+    }
+    /// Multiplications of K * X for an X of that many columns, about.
+    [[nodiscard]] double whole_cost(Eigen::Index columns) const {
+        double sum = 0;
+        for (const leaf& f : kron_.node().factors()) {
+            sum += static_cast<double>((std::max)(f.rows(), f.cols()));
+        }
+        return sum * static_cast<double>((std::max)(kron_.rows(), kron_.cols())) * static_cast<double>(columns);
+    }
+    [[nodiscard]] double single_cost(Eigen::Index columns) const {
+        return static_cast<double>(rows()) * static_cast<double>(cols()) *
+               (static_cast<double>(columns) + 8.0 * static_cast<double>(kron_.factor_count()));
+    }
+    /// Of that many rows of K, all of their columns, as a row-wise product: a matrix product for each block of the last factor's columns. In multiplications
+    /// of a whole K (measured: 8^3 to 100^2 in double, 1 to 256 rows, 1 to 16 columns of X).
+    [[nodiscard]] static double by_rows_cost(const kron_expr<Scalar>& k, Eigen::Index rows, Eigen::Index columns) {
+        const auto c = static_cast<double>(columns);
+        const auto width = static_cast<double>(k.cols());
+        const double last =
+            k.factor_count() == 0 ? 1 : static_cast<double>(k.node().factors()[k.factor_count() - 1].cols());
+        return width / (std::max)(1.0, last) * (700 + 270 * c) + 2.2 * static_cast<double>(rows) * width * c;
+    }
+    /// Rows i, .., i + count - 1 of K(rows, all), as the row-wise product of the factors' rows.
+    [[nodiscard]] row_product_expr<Scalar> rows_of_factors(Eigen::Index first, Eigen::Index count) const {
+        std::vector<DenseMatrix> factors;
+        factors.push_back(DenseMatrix::Constant(count, 1, kron_.node().alpha()));
+        std::vector<std::int64_t> rest(rows_->begin() + first, rows_->begin() + first + count);
+        for (std::size_t f = kron_.factor_count(); f-- > 0;) {
+            const leaf& factor = kron_.node().factors()[f];
+            const matrix_view view = factor.view();
+            DenseMatrix picked(count, eigen::index_of(view.cols));
+            for (Eigen::Index i = 0; i < count; ++i) {
+                std::int64_t& at = rest[static_cast<std::size_t>(i)];
+                for (Eigen::Index j = 0; j < picked.cols(); ++j) {
+                    picked(i, j) = kron_node<Scalar>::element(factor, view, at % view.rows, j);
+                }
+                at /= view.rows;
+            }
+            factors.insert(factors.begin() + 1, std::move(picked));
+        }
+        return row_product_expr<Scalar>(std::move(factors), false);
+    }
+    /// So many rows at a time that their factors' rows take no more memory than X, at least one.
+    [[nodiscard]] Eigen::Index rows_together(Eigen::Index columns) const {
+        double each = 1;
+        for (const leaf& f : kron_.node().factors()) {
+            each += static_cast<double>(f.cols());
+        }
+        const double fit = static_cast<double>(kron_.cols()) * static_cast<double>(columns) / each;
+        return (std::max)(Eigen::Index(1), static_cast<Eigen::Index>((std::min)(fit, static_cast<double>(rows()))));
+    }
+
+    /// y += scale * K(rows, cols) * x. Zeros that stand for columns that were not selected would turn infinite elements into NaN: rows of K
+    /// that come from a row of a factor that is not finite are then taken entry by entry. Cost of finding them: a look at every factor. What a
+    /// function factor returns is taken to be finite.
+    template <class Destination, class Matrix>
+    void add_rows_times(Destination& y, const Matrix& x, const Scalar& scale) const {
+        const double whole = whole_cost(x.cols());
+        if (!cols_ && rows_) {
+            if (by_rows_cost(kron_, rows(), x.cols()) <= whole) {
+                const Eigen::Index together = rows_together(x.cols());
+                for (Eigen::Index i = 0; i < rows(); i += together) {
+                    const Eigen::Index count = (std::min)(together, rows() - i);
+                    auto part = y.middleRows(i, count);
+                    rows_of_factors(i, count).template apply<true>(part, x, true, scale);
+                }
+                return;
+            }
+            const DenseMatrix product = kron_ * x * scale;
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                y.row(i) += product.row(at(rows_, i));
+            }
+            return;
+        }
+        if (single_cost(x.cols()) <= whole) {
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                add_row_times(y, x, scale, i);
+            }
+            return;
+        }
+        DenseMatrix scattered = DenseMatrix::Zero(kron_.cols(), x.cols());
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            scattered.row(at(cols_, j)) += scale * x.row(j);
+        }
+        const DenseMatrix product = kron_ * scattered;
+        const std::vector<std::vector<bool>> finite = finite_rows();
+        for (Eigen::Index i = 0; i < rows(); ++i) {
+            if (comes_from(finite, at(rows_, i))) {
+                y.row(i) += product.row(at(rows_, i));
+            } else {
+                add_row_times(y, x, scale, i);
+            }
+        }
+    }
+    /// y += scale * K(all, cols) * x: column by column where few are selected.
+    template <class Destination, class Matrix>
+    void add_columns_times(Destination& y, const Matrix& x, const Scalar& scale) const {
+        const selected_expr rows_of_transpose = transpose();
+        if (by_rows_cost(rows_of_transpose.kron_, cols(), x.cols()) > whole_cost(x.cols())) {
+            add_rows_times(y, x, scale);
+            return;
+        }
+        const Eigen::Index together = rows_of_transpose.rows_together(x.cols());
+        for (Eigen::Index j = 0; j < cols(); j += together) {
+            const Eigen::Index count = (std::min)(together, cols() - j);
+            rows_of_transpose.rows_of_factors(j, count).transpose().template apply<true>(y, x.middleRows(j, count),
+                                                                                         true, scale);
+        }
+    }
+    /// Row i of y += scale * K(rows, cols) * x, entry by entry.
+    template <class Destination, class Matrix>
+    void add_row_times(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index i) const {
+        for (Eigen::Index j = 0; j < cols(); ++j) {
+            y.row(i) += (scale * entry(i, j)) * x.row(j);
+        }
+    }
+    /// Of each factor: which rows are finite. Of a product of factors none is, where any but the first has elements that are not.
+    [[nodiscard]] std::vector<std::vector<bool>> finite_rows() const {
+        const auto rows_of = [](const leaf& f) {
+            std::vector<bool> result(static_cast<std::size_t>(f.rows()), true);
+            const matrix_view view = f.view();
+            const auto look = [&](std::int64_t i, const Scalar& v) {
+                const Scalar zero = v - v;
+                result[static_cast<std::size_t>(i)] = result[static_cast<std::size_t>(i)] && zero == zero;
+            };
+            switch (f.kind()) {
+                case factor_kind::identity:
+                case factor_kind::permutation:
+                case factor_kind::callback: break;
+                case factor_kind::diagonal:
+                    for (std::int64_t i = 0; i < f.rows(); ++i) {
+                        look(i, kron_node<Scalar>::element(f, view, i, i));
+                    }
+                    break;
+                case factor_kind::sparse: {
+                    const sparse_elements s = static_cast<const sparse_operand*>(view.data)->elements();
+                    for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
+                        for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
+                            look(s.by_columns != f.transposed() ? s.index(s.inner, k) : outer,
+                                 detail::stored_value<Scalar>(f, s.values, k));
+                        }
+                    }
+                    break;
+                }
+                default:
+                    for (std::int64_t j = 0; j < f.cols(); ++j) {
+                        for (std::int64_t i = 0; i < f.rows(); ++i) {
+                            look(i, kron_node<Scalar>::element(f, view, i, j));
+                        }
+                    }
+            }
+            return result;
+        };
+        std::vector<std::vector<bool>> finite;
+        for (const leaf& factor : kron_.node().factors()) {
+            const std::vector<leaf> parts = detail::product_factors(factor);
+            std::vector<bool> result = rows_of(parts.front());
+            for (std::size_t k = 1; k < parts.size(); ++k) {
+                const std::vector<bool> further = rows_of(parts[k]);
+                if (std::find(further.begin(), further.end(), false) != further.end()) {
+                    result.assign(result.size(), false);
+                }
+            }
+            finite.push_back(std::move(result));
+        }
+        return finite;
+    }
+    /// Is row `at` of K made of these rows of its factors?
+    [[nodiscard]] bool comes_from(const std::vector<std::vector<bool>>& rows_of_factors, std::int64_t at) const {
+        for (std::size_t k = rows_of_factors.size(); k-- > 0;) {
+            const auto extent = static_cast<std::int64_t>(rows_of_factors[k].size());
+            if (!rows_of_factors[k][static_cast<std::size_t>(at % extent)]) {
+                return false;
+            }
+            at /= extent;
+        }
+        return true;
+    }
+
+    kron_expr<Scalar> kron_;
+    indices rows_;
+    indices cols_;
+};
+
+/// @name K(rows, cols): the entries of K at these rows and columns; with all columns, all rows. Never formed. @throws shape_error an index outside
+/// the product
+/// @{
+template <class Scalar>
+[[nodiscard]] selected_expr<Scalar> selected(const kron_expr<Scalar>& k, std::vector<std::int64_t> rows,
+                                             std::vector<std::int64_t> cols) {
+    return selected_expr<Scalar>(k, std::move(rows), std::move(cols));
+}
+template <class Scalar>
+[[nodiscard]] selected_expr<Scalar> selected_rows(const kron_expr<Scalar>& k, std::vector<std::int64_t> rows) {
+    return selected_expr<Scalar>(k, std::move(rows), std::nullopt);
+}
+template <class Scalar>
+[[nodiscard]] selected_expr<Scalar> selected_columns(const kron_expr<Scalar>& k, std::vector<std::int64_t> cols) {
+    return selected_expr<Scalar>(k, std::nullopt, std::move(cols));
+}
+/// @}
+
+namespace eigen {
+
+#if EIGEN_VERSION_AT_LEAST(3, 4, 90)
+using all_indices = std::remove_cvref_t<decltype(Eigen::placeholders::all)>;
+using last_index = std::remove_cvref_t<decltype(Eigen::placeholders::last)>;
+#else
+using all_indices = std::remove_cvref_t<decltype(Eigen::all)>;
+using last_index = std::remove_cvref_t<decltype(Eigen::last)>;
+#endif
+
+/// An index that is counted from the end: Eigen's `last`, `last - 2`.
+template <class Type>
+concept symbolic_index = std::is_class_v<Type> && requires(const Type& index) {
+    index.eval(last_index{} = Eigen::Index(0));
+};
+/// Eigen's seq(..), seqN(..), lastN(..).
+template <class Type>
+concept index_sequence = requires(const Type& sequence) {
+    sequence.firstObject();
+    sequence.sizeObject();
+    sequence.incrObject();
+};
+/// `index` among `extent` of them.
+template <class Type>
+std::int64_t index_among(const Type& index, std::int64_t extent) {
+    if constexpr (symbolic_index<Type>) {
+        return static_cast<std::int64_t>(index.eval(last_index{} = static_cast<Eigen::Index>(extent - 1)));
+    } else {
+        return static_cast<std::int64_t>(index);
+    }
+}
+template <class List>
+inline constexpr bool selects = detail::index_list<List>;
+template <class List>
+requires(symbolic_index<List> || index_sequence<List>) inline constexpr bool selects<List> = true;
+/// The indices that a list, one index or a sequence of Eigen's means.
+template <class List>
+std::vector<std::int64_t> indices_among(const List& list, std::int64_t extent) {
+    if constexpr (symbolic_index<List>) {
+        return {index_among(list, extent)};
+    } else if constexpr (index_sequence<List>) {
+        std::vector<std::int64_t> result;
+        const std::int64_t size = index_among(list.sizeObject(), extent);
+        for (std::int64_t at = index_among(list.firstObject(), extent), i = 0; i < size; ++i) {
+            result.push_back(at);
+            at += index_among(list.incrObject(), extent);
+        }
+        return result;
+    } else {
+        return detail::indices_of(list);
+    }
+}
+
+}  // namespace eigen
+
+/// @name The same of any list of indices that K(rows, cols) takes.
+/// @{
+template <class Scalar, class Rows>
+requires eigen::selects<Rows>
+[[nodiscard]] auto selected_rows(const kron_expr<Scalar>& k, const Rows& rows) {
+    return selected_rows(k, eigen::indices_among(rows, k.rows()));
+}
+template <class Scalar, class Cols>
+requires eigen::selects<Cols>
+[[nodiscard]] auto selected_columns(const kron_expr<Scalar>& k, const Cols& cols) {
+    return selected_columns(k, eigen::indices_among(cols, k.cols()));
+}
+template <class Scalar, class Rows, class Cols>
+requires(eigen::selects<Rows>&& eigen::selects<Cols>)
+    [[nodiscard]] auto selected(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
+    return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
+}
+/// @}
+
+/// Body of K(rows, cols).
+template <class Scalar, class Rows, class Cols>
+[[nodiscard]] auto select_from(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
+    constexpr bool all_rows = std::is_same_v<Rows, eigen::all_indices>;
+    constexpr bool all_cols = std::is_same_v<Cols, eigen::all_indices>;
+    static_assert(
+        (all_rows || eigen::selects<Rows>)&&(all_cols || eigen::selects<Cols>)&&!(all_rows && all_cols),
+        "otimes: K(rows, cols) takes indices, lists of indices (std::vector, std::array, std::span, an Eigen "
+        "vector of integers), Eigen's last, seq, seqN and lastN, and Eigen's all for one of the two. Of a mask of bool "
+        "list the positions.");
+    constexpr bool one_row = std::is_integral_v<Rows> || eigen::symbolic_index<Rows>;
+    constexpr bool one_col = std::is_integral_v<Cols> || eigen::symbolic_index<Cols>;
+    if constexpr (all_cols) {
+        return selected_rows(k, eigen::indices_among(rows, k.rows()));
+    } else if constexpr (all_rows) {
+        return selected_columns(k, eigen::indices_among(cols, k.cols()));
+    } else if constexpr (one_row && one_col) {
+        return k.coeff(static_cast<Eigen::Index>(eigen::index_among(rows, k.rows())),
+                       static_cast<Eigen::Index>(eigen::index_among(cols, k.cols())));
+    } else {
+        return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
+    }
+}
+
+namespace eigen {
+
+/// S_r K S_c^T as a tree.
+template <class Scalar, class Other>
+operator_tree<Scalar> tree_of(const selected_expr<Other>& s) {
+    enable_structure<Scalar>();
+    const auto picking = [](const std::vector<std::int64_t>& list, std::int64_t extent) {
+        kron_node<Scalar> node;
+        leaf ones = picking_leaf<detail::real_of<Scalar>>(list, extent);
+        ones.set_real_elements(detail::is_complex_scalar<Scalar>);
+        node.append(std::move(ones));
+        return node;
+    };
+    operator_tree<Scalar> tree = tree_of<Scalar>(s.kron());
+    if (s.row_indices()) {
+        tree = multiply_trees(operator_tree<Scalar>(picking(*s.row_indices(), s.kron().rows())), tree);
+    }
+    if (s.column_indices()) {
+        kron_node<Scalar> taken = picking(*s.column_indices(), s.kron().cols());
+        taken.transpose();
+        tree = multiply_trees(tree, operator_tree<Scalar>(std::move(taken)));
+    }
+    return tree;
+}
+
+/// What is added to a selection, or multiplied by it, as to a sum of krons: shifts, diagonal, sparse and permutation matrices.
+template <class Term, class Scalar>
+concept added_to_selection = shifts<Term, Scalar> || sparse_term<Term>;
+
+}  // namespace eigen
+
+template <class Scalar>
+selected_expr<Scalar>::operator sum_expr<Scalar>() const {
+    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this));
+}
+
+/// @name Selections with a shift, with a diagonal or sparse matrix beside them or added: K(seen, seen) + noise.asDiagonal(). With krons, sums and other
+/// selections: operators.hpp. @throws shape_error
+/// @{
+template <class Scalar, class Term>
+requires eigen::added_to_selection<Term, Scalar>
+[[nodiscard]] auto operator+(const selected_expr<Scalar>& s, Term&& term) {
+    return sum_expr<Scalar>(s) + std::forward<Term>(term);
+}
+template <class Term, class Scalar>
+requires eigen::added_to_selection<Term, Scalar>
+[[nodiscard]] auto operator+(Term&& term, const selected_expr<Scalar>& s) {
+    return sum_expr<Scalar>(s) + std::forward<Term>(term);
+}
+template <class Scalar, class Term>
+requires eigen::added_to_selection<Term, Scalar>
+[[nodiscard]] auto operator-(const selected_expr<Scalar>& s, Term&& term) {
+    return sum_expr<Scalar>(s) - std::forward<Term>(term);
+}
+template <class Term, class Scalar>
+requires eigen::added_to_selection<Term, Scalar>
+[[nodiscard]] auto operator-(Term&& term, const selected_expr<Scalar>& s) {
+    return std::forward<Term>(term) - sum_expr<Scalar>(s);
+}
+template <class Scalar, class Matrix>
+requires eigen::side_like<Matrix>
+[[nodiscard]] auto operator*(const selected_expr<Scalar>& s, Matrix&& w) {
+    return sum_expr<Scalar>(s) * std::forward<Matrix>(w);
+}
+template <class Matrix, class Scalar>
+requires eigen::side_like<Matrix>
+[[nodiscard]] auto operator*(Matrix&& w, const selected_expr<Scalar>& s) {
+    return std::forward<Matrix>(w) * sum_expr<Scalar>(s);
+}
+/// @}
+
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

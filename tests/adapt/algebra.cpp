@@ -397,6 +397,19 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double))
     const auto N = well_conditioned<Scalar>(3, 8);
     check(kron(N, B, C) + 0.5 * otimes::identity(), "eigenvectors of general factors");
     check(otimes::kron_sum(N, B, well_conditioned<Scalar>(2, 9)), "eigenvectors of general factors");
+    // Splits that no term has: 3 x 8 and 12 x 2 is 3 x 4 x 2; with a factor of order 1 between.
+    check(kron(A, otimes::identity(8)) + kron(otimes::identity(12), C), "eigenvectors of self-adjoint factors");
+    check(kron(otimes::identity(3), MB, otimes::identity(2)) + kron(A, positive<Scalar>(1, 11), otimes::identity(8)) +
+              kron(otimes::identity(12), C),
+          "eigenvectors of self-adjoint factors");
+    check(kron(N, otimes::identity(8)) + kron(otimes::identity(12), C), "eigenvectors of general factors");
+    // 2 x 12 and 12 x 2 would cut a factor of order 12.
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(C, otimes::identity(12)) +
+                                                    kron(positive<Scalar>(12, 12), otimes::identity(2))),
+                    otimes::unsupported_error);
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(C, otimes::identity(12)) +  // 2 does not divide 3
+                                                    kron(A, otimes::identity(8))),
+                    otimes::unsupported_error);
     // A product of operators is solved with part by part.
     const auto P = otimes::kron_sum(A, B, C) * kron(A, otimes::kron(B, C));
     CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));

@@ -52,6 +52,7 @@
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/messages.hpp>
+#include <otimes/expr/refinement.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -479,6 +480,19 @@ private:
         };
         const auto found = std::find_if(krons.begin(), krons.end(), fits_all);
         const factor_list* shape = &(found == krons.end() ? krons.front() : *found)->factors();
+        std::optional<factor_list>
+            refined;  // which no term has, where their identities must be cut in each other's places
+        if (found == krons.end()) {
+            std::vector<const factor_list*> lists;
+            bool square = true;
+            for (const kron_node<Scalar>* k : krons) {
+                lists.push_back(&k->factors());
+                square = square && std::all_of(k->factors().begin(), k->factors().end(),
+                                               [](const leaf& one) { return one.rows() == one.cols(); });
+            }
+            refined = square ? detail::common_refinement(lists) : std::nullopt;
+            shape = refined ? &*refined : shape;
+        }
         for (const kron_node<Scalar>* k : krons) {
             terms_.push_back(detail::split_like(*k, *shape));
             if (!detail::same_split(terms_.back().factors(), *shape)) {

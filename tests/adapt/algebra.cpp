@@ -553,6 +553,72 @@ TEST_CASE("Sylvester and Lyapunov equations, a defective matrix too") {
     CHECK(near(x, matrix_d(Eigen::Map<const vector_d>(again.data(), 12))));
 }
 
+TEST_CASE_TEMPLATE(
+    "a factor with a row or column of zeros is singular, whatever Eigen's estimate of its condition number says",
+    Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto B = well_conditioned<Scalar>(3, 2);
+    for (Index k = 0; k < 24; ++k) {
+        auto A = random<matrix<Scalar>>(4, 4, static_cast<std::uint64_t>(k));
+        if (k % 2 == 0) {
+            A.row(k / 2 % 4).setZero();
+        } else {
+            A.col(k / 2 % 4).setZero();
+        }
+        CHECK_THROWS_AS((void)kron(A, B).solve(vector<Scalar>(vector<Scalar>::Ones(12))), otimes::singular_error);
+        CHECK_THROWS_AS((void)kron(B, A).inverse(), otimes::singular_error);
+    }
+}
+
+TEST_CASE_TEMPLATE("solving with sums of two matrices at a position, of which none need be self-adjoint", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto check = [](const auto& S, double tolerance = 1e-14) {
+        const otimes::kron_sum_solver<Scalar> solver(S);
+        const matrix<Scalar> s = S.toDenseMatrix();
+        const auto b = random<matrix<Scalar>>(s.rows(), 3, 4);
+        CHECK(backward_error<Scalar>(s, solver.solve(b), b) < tolerance);
+        CHECK(backward_error<Scalar>(s, matrix<Scalar>(S.solve(b)), b) < tolerance);
+        CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(s.determinant()))));
+        const auto c = random<matrix<std::complex<double>>>(s.rows(), 2, 5);
+        const matrix<std::complex<double>> wide = s.template cast<std::complex<double>>();
+        CHECK(backward_error<std::complex<double>>(wide, solver.solve(c), c) < tolerance);
+    };
+    const auto A = well_conditioned<Scalar>(4, 1), B = well_conditioned<Scalar>(3, 2),
+               M = well_conditioned<Scalar>(4, 3), N = well_conditioned<Scalar>(3, 4);
+    const auto C = well_conditioned<Scalar>(2, 5), L = well_conditioned<Scalar>(2, 6);
+    check(kron(A, B) + kron(M, N));  // generalised Sylvester equation
+    check(kron(A, B) - 0.3 * kron(M, N));
+    check(kron(A, N, L) + kron(M, B, L) + 0.5 * kron(M, N, C));  // a mass matrix beside each
+    check(kron(A, B, C) + kron(M, otimes::identity(3), C));
+    // Self-adjoint, both indefinite; one of the two singular, in either place; diagonals with negative elements.
+    const matrix<Scalar> F = A + A.adjoint() - Scalar(2) * matrix<Scalar>::Identity(4, 4);
+    const matrix<Scalar> G = M + M.adjoint() - Scalar(3) * matrix<Scalar>::Identity(4, 4);
+    check(kron(F, B) + kron(G, N), 1e-13);
+    matrix<Scalar> singular = M;
+    singular.col(1) = singular.col(0);
+    check(kron(A, B) + kron(singular, N), 1e-13);
+    check(kron(singular, B) + kron(A, N), 1e-13);
+    vector<Scalar> d(4), e(4);
+    d << Scalar(1), Scalar(-2), Scalar(0), Scalar(3);
+    e << Scalar(-1), Scalar(0.5), Scalar(2), Scalar(-4);
+    check(kron(d.asDiagonal(), B) + kron(e.asDiagonal(), N), 1e-13);
+    check(kron(d.asDiagonal(), B) + kron(M, N), 1e-13);
+    // An ill-conditioned one, and eigenvectors that nearly fall together.
+    check(kron(matrix<Scalar>(hilbert(4).template cast<Scalar>()), B) +
+              kron(matrix<Scalar>(hilbert(4).template cast<Scalar>() * hilbert(4).template cast<Scalar>()), N),
+          1e-12);
+    const matrix<Scalar> P = nearly_defective(1).template cast<Scalar>(),
+                         Q = nearly_defective(2).template cast<Scalar>();
+    check(kron(matrix<Scalar>(C * P), B) + kron(C, N), 1e-13);
+    check(kron(matrix<Scalar>(C * P), matrix<Scalar>(L * Q)) + kron(C, L), 1e-13);
+    // Neither can be inverted.
+    const std::string text = support::text_of([&] {
+        matrix<Scalar> other = A;
+        other.row(2).setZero();
+        otimes::kron_sum_solver<Scalar>(kron(other, B) + kron(singular, N));
+    });
+    CHECK(text.find("at position 1 the terms use two matrices, of which one must be invertible") != std::string::npos);
+}
+
 TEST_CASE("preconditioners in Eigen's solvers") {
     const matrix_d A = positive<double>(6, 1), B = 100 * positive<double>(5, 2);
     const vector_d d = random<vector_d>(30, 1, 3).cwiseAbs();

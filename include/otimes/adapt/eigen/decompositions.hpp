@@ -80,6 +80,13 @@ void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t co
     }
 }
 
+/// The reciprocal condition number that an LU decomposition of Eigen estimates; 0 where a pivot is 0, of which the estimate knows nothing, or NaN.
+template <class Matrix>
+typename Matrix::RealScalar rcond_of(const Eigen::PartialPivLU<Matrix>& lu) {
+    using real = typename Matrix::RealScalar;
+    return lu.matrixLU().diagonal().cwiseAbs().minCoeff() > real(0) ? lu.rcond() : real(0);
+}
+
 [[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
     throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
                          detail::shape_text(order, order) +
@@ -265,7 +272,7 @@ private:
         }
         const eigen::scaled_matrix<Scalar> scaled(std::move(dense));
         const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(scaled.matrix);
-        const RealScalar rcond = lu.rcond();
+        const RealScalar rcond = eigen::rcond_of(lu);
         if (!(rcond > std::numeric_limits<RealScalar>::epsilon() / RealScalar(16))) {
             eigen::throw_singular("inverse", position, f.rows());
         }

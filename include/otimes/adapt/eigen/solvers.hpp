@@ -17,6 +17,7 @@
 /// | F self-adjoint, G the identity | unitary eigenvectors of F | V^H |
 /// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
 /// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
+/// | any F, an invertible G | eigenvectors of G^{-1} F, complex | V^{-1} G^{-1} |
 /// | F diagonal, G the identity or a positive diagonal | a diagonal | V |
 ///
 /// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, range by range of
@@ -219,7 +220,10 @@ public:
             }
             terms_[t].set_alpha(detail::scaled_number<Scalar>(terms_[t].alpha(), exponent).value());
         }
-        if (all_self_adjoint) {
+        const bool have_mass = std::all_of(choices.begin(), choices.end(), [](const choice& c) {
+            return c.count < 2 || (c.is_diagonal ? is_positive(c.diagonal_g) : is_positive_definite(c.g));
+        });
+        if (all_self_adjoint && have_mass) {
             diagonalise_self_adjoint(choices);
         } else {
             diagonalise_general(std::move(choices));
@@ -257,10 +261,10 @@ public:
             return x;
         }
         const result_type right = b.template cast<scalar>();
-        if (triangular_) {
-            return real_part_of<scalar, result_type>(triangular_->solve(right.template cast<Complex>()));
+        if (triangular_ && !inverse_mass_) {
+            return once<scalar>(right);
         }
-        return general_ ? refined<scalar>(right) : by_eigenvectors<scalar>(right);
+        return general_ ? refined<scalar>(right) : once<scalar>(right);
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
     /// With factors that are not self-adjoint and not well conditioned eigenvectors B comes to the host, and X goes back.
@@ -316,10 +320,22 @@ private:
         const complex_type x = complex_right_ * half;
         return real_part_of<To, Right>(x);
     }
-    /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there.
+    /// By Schur forms. @pre there are some
+    template <class To, class Right>
+    [[nodiscard]] Right by_schur_forms(const eigen::triangular_sum<Complex>& forms, const Right& b) const {
+        const eigen::dense_matrix<Complex> right = b.template cast<Complex>();
+        return real_part_of<To, Right>(
+            forms.solve(inverse_mass_ ? eigen::dense_matrix<Complex>(*inverse_mass_ * right) : right));
+    }
+    template <class To, class Right>
+    [[nodiscard]] Right once(const Right& b) const {
+        return triangular_ ? by_schur_forms<To>(*triangular_, b) : by_eigenvectors<To>(b);
+    }
+    /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there. @throws
+    /// singular_error with a mass matrix, where these do not get there either
     template <class To, class Right>
     [[nodiscard]] Right refined(const Right& b) const {
-        Right x = by_eigenvectors<To>(b);
+        Right x = once<To>(b);
         if (!eigen::all_finite(b)) {  // as multiply-adds give
             return x;
         }
@@ -347,9 +363,20 @@ private:
                 break;
             }
             last = worst;
-            x += by_eigenvectors<To>(residual);
+            x += once<To>(residual);
         }
-        return real_part_of<To, Right>(schur_forms().solve(b.template cast<Complex>()));
+        if (triangular_) {
+            throw singular_error(
+                "otimes: solve with a sum of Kronecker products: the solution is not reached by refinement; the sum, "
+                "or the matrix of the two at a "
+                "position that is inverted, is singular to working precision.");
+        }
+        if (inverse_mass_) {
+            kron_sum_solver by_forms(*this);
+            by_forms.triangular_ = schur_forms();
+            return by_forms.template refined<To>(b);
+        }
+        return by_schur_forms<To>(schur_forms(), b);
     }
     /// x = right * (d * (left * b)), by ranges of columns that stay in cache: what lies between the two products is divided
     /// while it is there, and takes no memory of the size of b.
@@ -599,8 +626,7 @@ private:
 
     [[noreturn]] static void throw_no_mass_matrix(std::size_t k) {
         throw unsupported_error("otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
-                                " the terms use two matrices, of which one must be self-adjoint positive "
-                                "definite. Use an iterative "
+                                " the terms use two matrices, of which one must be invertible. Use an iterative "
                                 "solver of Eigen with otimes::KronPreconditioner.");
     }
 
@@ -684,9 +710,6 @@ private:
                 vectors.append(leaf::identity(c.order));
                 values.push_back(c.diagonal_f.real());
             } else if (c.is_diagonal) {
-                if (!is_positive(c.diagonal_g)) {
-                    throw_no_mass_matrix(k);
-                }
                 const eigen::dense_vector<RealScalar> roots = c.diagonal_g.real().array().sqrt();
                 log_abs_scale_ += 2 * order / static_cast<RealScalar>(c.order) * roots.array().log().sum();
                 vectors.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse().template cast<Scalar>()));
@@ -698,9 +721,6 @@ private:
                 vectors.append(eigen::owned_factor<Scalar>(solver.eigenvectors()));
                 values.push_back(solver.eigenvalues());
             } else {
-                if (!is_positive_definite(c.g)) {
-                    throw_no_mass_matrix(k);
-                }
                 const Eigen::GeneralizedSelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f, c.g);
                 require_success(solver.info(), k);
                 const eigen::dense_matrix<Scalar> v = solver.eigenvectors();
@@ -730,16 +750,9 @@ private:
     void diagonalise_general(std::vector<choice> choices) {
         general_ = true;
         real_ = false;
-        for (std::size_t k = 0; k < choices.size(); ++k) {
-            if (choices[k].count == 2) {
-                throw unsupported_error(
-                    "otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
-                    " the terms use two matrices and a factor is not self-adjoint. Use an iterative solver "
-                    "of Eigen with otimes::KronPreconditioner.");
-            }
-        }
         choices_ = std::move(choices);
         measure();
+        divide_by_mass();
         if (!diagonalise_by_eigenvectors()) {
             triangular_ = schur_forms();
             method_ = "complex Schur forms of the factors";
@@ -753,32 +766,102 @@ private:
 
     /// The sum with factors of its own, which a refinement applies, and a bound of its maximum row sum.
     void measure() {
-        std::vector<leaf> own;
-        std::vector<RealScalar> sizes;
+        struct factor {
+            leaf matrix;
+            RealScalar size;  ///< its maximum row sum
+        };
+        const auto matrix_of = [](const eigen::dense_matrix<Scalar>& m) {
+            return factor{eigen::owned_factor<Scalar>(m), m.cwiseAbs().rowwise().sum().maxCoeff()};
+        };
+        const auto diagonal_of = [](const eigen::dense_vector<Scalar>& d) {
+            return factor{eigen::owned_diagonal<Scalar>(d), d.cwiseAbs().maxCoeff()};
+        };
+        std::vector<factor> of_f;
+        std::vector<factor> others;
         for (const choice& c : choices_) {
             orders_ += static_cast<RealScalar>(c.order);
-            if (c.count == 0) {
-                own.push_back(leaf::identity(c.order));
-                sizes.push_back(RealScalar(1));
-            } else if (c.is_diagonal) {
-                own.push_back(eigen::owned_diagonal<Scalar>(c.diagonal_f));
-                sizes.push_back(c.diagonal_f.cwiseAbs().maxCoeff());
-            } else {
-                own.push_back(eigen::owned_factor<Scalar>(c.f));
-                sizes.push_back(c.f.cwiseAbs().rowwise().sum().maxCoeff());
-            }
+            const factor none{leaf::identity(c.order), RealScalar(1)};
+            of_f.push_back(c.count == 0 ? none : c.is_diagonal ? diagonal_of(c.diagonal_f) : matrix_of(c.f));
+            others.push_back(c.count < 2 ? none : c.is_diagonal ? diagonal_of(c.diagonal_g) : matrix_of(c.g));
         }
         for (std::size_t t = 0; t < terms_.size(); ++t) {
             kron_node<Scalar> term;
             RealScalar size = std::abs(terms_[t].alpha());
             for (std::size_t k = 0; k < choices_.size(); ++k) {
-                const bool used = choices_[k].count > 0 && choices_[k].uses_f[t];
-                term.append(used ? own[k] : leaf::identity(choices_[k].order));
-                size *= used ? sizes[k] : RealScalar(1);
+                const factor& one = choices_[k].count > 0 && choices_[k].uses_f[t] ? of_f[k] : others[k];
+                term.append(one.matrix);
+                size *= one.size;
             }
             term.set_alpha(terms_[t].alpha());
             own_ = t == 0 ? sum_expr<Scalar>(kron_expr<Scalar>(term)) : own_ + kron_expr<Scalar>(term);
             size_ += size;
+        }
+    }
+
+    /// Where a position has two matrices F and G, of which none need be self-adjoint: S = kron(G_k or I) S', with G_k^-1 F_k and the identity at
+    /// these positions of S'. G is the one of the two that is the better conditioned. @throws unsupported_error both are singular
+    void divide_by_mass() {
+        kron_node<Scalar> inverse;
+        RealScalar order(1);
+        for (const choice& c : choices_) {
+            order *= static_cast<RealScalar>(c.order);
+        }
+        bool any = false;
+        for (std::size_t k = 0; k < choices_.size(); ++k) {
+            choice& c = choices_[k];
+            if (c.count < 2) {
+                inverse.append(leaf::identity(c.order));
+                continue;
+            }
+            any = true;
+            const auto exchange = [&c] {
+                c.f.swap(c.g);
+                c.diagonal_f.swap(c.diagonal_g);
+                c.uses_f.flip();
+            };
+            RealScalar log_abs;
+            if (c.is_diagonal) {
+                const auto rcond = [](const eigen::dense_vector<Scalar>& d) {
+                    return d.cwiseAbs().minCoeff() / d.cwiseAbs().maxCoeff();
+                };
+                if (!(rcond(c.diagonal_g) >= rcond(c.diagonal_f))) {
+                    exchange();
+                }
+                const RealScalar conditioned = rcond(c.diagonal_g);
+                if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
+                    throw_no_mass_matrix(k);
+                }
+                rcond_ *= conditioned;
+                const eigen::dense_vector<Scalar> reciprocals = c.diagonal_g.cwiseInverse();
+                c.diagonal_f.array() *= reciprocals.array();
+                log_abs = c.diagonal_g.array().abs().log().sum();
+                inverse_size_ *= reciprocals.cwiseAbs().maxCoeff();
+                inverse.append(eigen::owned_diagonal<Scalar>(reciprocals));
+            } else {
+                using decomposition = Eigen::PartialPivLU<eigen::dense_matrix<Scalar>>;
+                decomposition of_g(c.g);
+                const RealScalar of_f = eigen::rcond_of(decomposition(c.f));
+                if (!(eigen::rcond_of(of_g) >= of_f)) {
+                    exchange();
+                    of_g.compute(c.g);
+                }
+                const RealScalar conditioned = eigen::rcond_of(of_g);
+                if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
+                    throw_no_mass_matrix(k);
+                }
+                rcond_ *= conditioned;
+                c.f = of_g.solve(c.f).eval();
+                log_abs = of_g.matrixLU().diagonal().array().abs().log().sum();
+                const eigen::dense_matrix<Scalar> g_inverse = of_g.inverse();
+                inverse_size_ *= g_inverse.cwiseAbs().rowwise().sum().maxCoeff();
+                inverse.append(eigen::owned_factor<Scalar>(g_inverse));
+            }
+            log_abs_scale_ += order / static_cast<RealScalar>(c.order) * log_abs;
+            c.self_adjoint = false;
+            c.count = 1;
+        }
+        if (any) {
+            inverse_mass_ = kron_expr<Complex>(eigen::kron_over<Complex>(kron_expr<Scalar>(std::move(inverse))));
         }
     }
 
@@ -789,8 +872,9 @@ private:
         std::vector<eigen::dense_vector<Complex>> values;
         for (std::size_t k = 0; k < choices_.size(); ++k) {
             const choice& c = choices_[k];
+            const leaf* const inverse = inverse_mass_ ? &inverse_mass_->node().factors()[k] : nullptr;
             if (c.count == 0 || c.is_diagonal) {
-                left.append(leaf::identity(c.order));
+                left.append(inverse != nullptr ? *inverse : leaf::identity(c.order));
                 right.append(leaf::identity(c.order));
                 values.push_back(c.count == 0
                                      ? eigen::dense_vector<Complex>::Ones(static_cast<Eigen::Index>(c.order)).eval()
@@ -810,16 +894,20 @@ private:
             require_success(solver.info(), k);
             const eigen::dense_matrix<Complex> v = solver.eigenvectors();
             const Eigen::PartialPivLU<eigen::dense_matrix<Complex>> lu(v);
-            rcond_ *= lu.rcond();
+            rcond_ *= eigen::rcond_of(lu);
             if (!(rcond_ > std::numeric_limits<RealScalar>::epsilon())) {
                 return false;
             }
-            left.append(eigen::owned_factor<Complex>(lu.inverse()));
+            eigen::dense_matrix<Complex> left_inverse = lu.inverse();
+            if (inverse != nullptr && !inverse->is_identity()) {
+                left_inverse = (left_inverse * kron_expr<Complex>::dense_factor(*inverse)).eval();
+            }
+            left.append(eigen::owned_factor<Complex>(left_inverse));
             right.append(eigen::owned_factor<Complex>(v));
             values.push_back(solver.eigenvalues());
         }
         values_ = eigenvalues_of<Complex>(choices_, values);
-        const RealScalar least = values_.cwiseAbs().minCoeff();
+        const RealScalar least = values_.cwiseAbs().minCoeff() / inverse_size_;
         if (!(std::numeric_limits<RealScalar>::epsilon() * size_ <= rcond_ * least / RealScalar(1024))) {
             return false;
         }
@@ -874,7 +962,9 @@ private:
     sum_expr<Scalar> own_;
     RealScalar size_ = RealScalar(0);    ///< a bound of the maximum row sum of S
     RealScalar orders_ = RealScalar(0);  ///< n_1 + .. + n_N
-    RealScalar rcond_ = RealScalar(1);   ///< of the eigenvectors, the product over the factors
+    RealScalar rcond_ = RealScalar(1);   ///< of the eigenvectors and the mass matrices, the product over the factors
+    std::optional<kron_expr<Complex>> inverse_mass_;  ///< kron(G_k^-1 or I) where positions have two matrices
+    RealScalar inverse_size_ = RealScalar(1);         ///< its maximum row sum
     std::optional<eigen::triangular_sum<Complex>> triangular_;
     /// @}
 };

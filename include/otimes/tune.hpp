@@ -30,6 +30,7 @@
 #include <vector>
 
 #include <otimes/exec/reference.hpp>
+#include <otimes/expr/scalar.hpp>
 #include <otimes/otimes.hpp>
 #include <otimes/plan/cpu_candidates.hpp>
 #include <otimes/plan/cpu_plan.hpp>
@@ -143,7 +144,7 @@ double relative_difference(const result_memory<Scalar>& got, const result_memory
             largest = (std::max)(largest, std::abs(wide(want.at(i, j))));
         }
     }
-    const double unit = largest > 0 && std::isfinite(largest) ? largest : 1;
+    const double unit = largest > 0 && detail::is_finite(largest) ? largest : 1;
     double difference = 0;
     double size = 0;
     for (std::int64_t i = 0; i < want.view().rows; ++i) {

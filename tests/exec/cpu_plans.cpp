@@ -875,7 +875,8 @@ TEST_CASE_TEMPLATE("cpu: a factor packed in shares", Real, float, double) {
                 for (std::ptrdiff_t share = 0; share < 3; ++share) {
                     pack_factors<Real, 1>(source, b, p.passes[0].sweeps[0], as_row, shared.data(), share, 3);
                 }
-                CHECK(std::memcmp(whole.data(), shared.data(), reals * sizeof(Real)) == 0);
+                const bool same_bytes = std::memcmp(whole.data(), shared.data(), reals * sizeof(Real)) == 0;
+                CHECK(same_bytes);
                 double sum = 0,
                        expected =
                            0;  // nothing is lost: the entries of F, besides those that overlapping registers repeat

@@ -100,6 +100,10 @@ TEST_CASE(
             CHECK(one.tile.slices == 1);
         }
     }
+    for (const std::int64_t rows : {4, 4000}) {  // the first of which go without a tile where bits may depend on it
+        CHECK(without_tile(plan_of(rows, {factor(200, 200), factor(32, 32)}, dtype::f32, true, repeatable)) == 0);
+        CHECK(without_tile(plan_of(rows, {factor(228, 130)}, dtype::f32, true, repeatable)) == 0);
+    }
     // Slabs, which bound the workspace, change no bit: the threads are those of all sums.
     options tight;
     tight.workspace_limit_bytes = 170000;  // the factors, and less than X

@@ -90,7 +90,7 @@ TEST_CASE("arrays of any strides share an element exactly where index difference
     int wrong = 0;
     int met = 0;
     for (int round = 0; round < 20000; ++round) {
-        std::int64_t extents[2][3], strides[2][3];
+        std::int64_t extents[2][3] = {}, strides[2][3] = {};
         std::set<std::int64_t> elements;
         bool truth = false;
         const std::int64_t distance = random.integer(-40, 40);

@@ -4,7 +4,9 @@
 /// nothing else mixes (as in Eigen).
 #pragma once
 
+#include <bit>
 #include <complex>
+#include <cstdint>
 #include <type_traits>
 
 namespace otimes {
@@ -102,6 +104,22 @@ constexpr auto real_part_of(const Scalar& value) {
         return value.real();
     } else {
         return value;
+    }
+}
+
+/// Neither NaN nor infinite; of float and double by their bits, so that it is so also where the compiler is told that there are no such
+/// numbers (-ffast-math).
+template <class Scalar>
+bool is_finite(const Scalar& x) {
+    if constexpr (is_complex_scalar<Scalar>) {
+        return is_finite(x.real()) && is_finite(x.imag());
+    } else if constexpr (std::is_same_v<Scalar, double>) {
+        return (std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+    } else if constexpr (std::is_same_v<Scalar, float>) {
+        return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
+    } else {
+        const Scalar same = x;
+        return x - same == Scalar(0);  // NaN of both
     }
 }
 

@@ -83,11 +83,10 @@ private:
                 const real a = std::abs(mantissa_.real());
                 const real b = std::abs(mantissa_.imag());
                 size = a <= b ? b : a;
-                size = std::isnan(b) ? b : size;
             } else {
                 size = std::abs(mantissa_);
             }
-            if (!(size > real(0)) || !std::isfinite(size)) {
+            if (!is_finite(mantissa_) || !(size > real(0))) {
                 exponent_ = 0;
                 return;
             }

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -52,25 +51,13 @@ leaf owned_diagonal(dense_vector<Scalar> d) {
     return detail::diagonal_leaf(data, size, 1, std::move(kept));
 }
 
-/// Neither NaN nor infinite; of float and double by their bits, so that it is so also where the compiler is told that there are no such
-/// numbers (-ffast-math).
-template <class Real>
-bool is_finite(const Real& x) {
-    if constexpr (std::is_same_v<Real, double>) {
-        return (std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
-    } else if constexpr (std::is_same_v<Real, float>) {
-        return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
-    } else {
-        return (Eigen::numext::isfinite)(x);
-    }
-}
-/// The same of all elements. With -ffast-math Eigen's own allFinite() may be true of anything, and its decompositions of NaN do not end.
+/// No element is NaN or infinite. With -ffast-math Eigen's own allFinite() may be true of anything, and its decompositions of NaN do not end.
 template <class Derived>
 bool all_finite(const Eigen::MatrixBase<Derived>& m) {
     for (Eigen::Index j = 0; j < m.cols(); ++j) {
         for (Eigen::Index i = 0; i < m.rows(); ++i) {
-            const auto element = m(i, j);
-            if (!is_finite(Eigen::numext::real(element)) || !is_finite(Eigen::numext::imag(element))) {
+            const typename Derived::Scalar element = m(i, j);
+            if (!detail::is_finite(element)) {
                 return false;
             }
         }
@@ -91,7 +78,7 @@ int exponent_of_largest(const Eigen::MatrixBase<Derived>& m) {
                     {largest, std::abs(Eigen::numext::real(m(i, j))), std::abs(Eigen::numext::imag(m(i, j)))});
             }
         }
-        if (largest > real(0) && std::isfinite(largest)) {
+        if (largest > real(0) && detail::is_finite(largest)) {
             constexpr int most = std::numeric_limits<real>::max_exponent - 2;
             return std::clamp(std::ilogb(largest), -most, most);
         }

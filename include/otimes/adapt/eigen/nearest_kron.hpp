@@ -23,6 +23,7 @@
 #include <Eigen/Dense>
 
 #include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/expr/scalar.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -46,7 +47,7 @@ public:
         for_each_element([&](Eigen::Index, Eigen::Index, const scalar& v) {
             const real re = abs(Eigen::numext::real(v));
             const real im = abs(Eigen::numext::imag(v));
-            finite_ = finite_ && (Eigen::numext::isfinite)(re) && (Eigen::numext::isfinite)(im);
+            finite_ = finite_ && detail::is_finite(re) && detail::is_finite(im);
             largest = (std::max)(largest, (std::max)(re, im));
         });
         zero_ = !(largest > real(0));

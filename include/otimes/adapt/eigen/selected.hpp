@@ -346,8 +346,9 @@ private:
             std::vector<bool> result(static_cast<std::size_t>(f.rows()), true);
             const matrix_view view = f.view();
             const auto look = [&](std::int64_t i, const Scalar& v) {
-                const Scalar zero = v - v;
-                result[static_cast<std::size_t>(i)] = result[static_cast<std::size_t>(i)] && zero == zero;
+                if (!detail::is_finite(v)) {
+                    result[static_cast<std::size_t>(i)] = false;
+                }
             };
             switch (f.kind()) {
                 case factor_kind::identity:

@@ -568,6 +568,7 @@ private:
         }
         result.count = static_cast<int>(found.size());
         std::vector<eigen::factor_reader<Scalar>> readers;
+        readers.reserve(found.size());
         for (const leaf* const m : found) {
             readers.emplace_back(*m, k + 1, solving);
         }

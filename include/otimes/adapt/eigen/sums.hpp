@@ -27,6 +27,7 @@
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/multiply_krons.hpp>
 #include <otimes/expr/product_diagonal.hpp>
+#include <otimes/expr/scalar.hpp>
 #include <otimes/expr/tree.hpp>
 
 namespace otimes {
@@ -248,7 +249,7 @@ private:
             for (Eigen::Index k = 0; k < count; ++k) {
                 result(begin + k) = image(begin + k, k);
                 if constexpr (std::is_floating_point_v<RealScalar>) {  // the zeros may have met what is infinite
-                    if (!(Eigen::numext::isfinite)(result(begin + k))) {
+                    if (!detail::is_finite(result(begin + k))) {
                         result(begin + k) = tree.coefficient(begin + k, begin + k);
                     }
                 }

@@ -99,6 +99,11 @@ TEST_CASE("nested in Eigen's expressions") {
     CHECK(same((X * K).rowwise().norm(), P.rowwise().norm()));
     CHECK(same((X * K).rowwise().reverse(), P.rowwise().reverse()));
     CHECK(same((X * K).replicate(2, 1), P.replicate(2, 1)));
+    // Eigen adds a vector to each row by the operator that it finds for the product, which is ours
+    CHECK(same((X * K).rowwise() + Z.row(1), P.rowwise() + Z.row(1)));
+    CHECK(same((X * K).colwise() - Z.col(2), P.colwise() - Z.col(2)));
+    CHECK(same((X * K - Z).rowwise() - Z.row(1), (P - Z).rowwise() - Z.row(1)));
+    CHECK(same((2.0 * X * K).colwise() + (X * K).col(0), (2.0 * P).colwise() + P.col(0)));
     CHECK(same((X * K).cast<float>().cast<double>(), P.cast<float>().cast<double>()));
     CHECK(same((X * K) * Z.transpose(), P * Z.transpose()));
     CHECK(same(Z.transpose() * (X * K), Z.transpose() * P));

@@ -29,6 +29,13 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
+namespace eigen {
+/// Is a node the sum of two operands of these types?
+template <class Node, class First, class Second>
+concept is_sum_of =
+    std::is_same_v<First, typename Node::first_type> && std::is_same_v<Second, typename Node::second_type>;
+}  // namespace eigen
+
 /// A dense Eigen expression that otimes evaluates. `Node` is what it computes; the node protocol is
 ///
 ///     scalar_type, rows_at_compile_time, cols_at_compile_time, row_major
@@ -66,6 +73,13 @@ public:
     [[nodiscard]] RealScalar norm() const {
         using std::sqrt;
         return sqrt(squaredNorm());
+    }
+
+    /// `(X * K).rowwise() + v`: Eigen says the type of its own sum where the operator that it finds is ours.
+    template <class Functor, class First, class Second>
+    operator Eigen::CwiseBinaryOp<Functor, First, Second>()
+        const requires eigen::is_sum_of<NodeType, eigen::bare<First>, eigen::bare<Second>> {
+        return {node_.first, node_.second};
     }
 
     /// @name A product has no coefficients before it is evaluated.

@@ -2,6 +2,7 @@
 // kron as a matrix: every way to write one, its shape, entries, factors, transposes and scalar multiples.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <complex>
 #include <span>
 #include <utility>
@@ -50,7 +51,7 @@ TEST_CASE("kron of arguments") {
     check_entries(K, expected);
 }
 
-TEST_CASE("kron of a vector or a span equals kron of the arguments") {
+TEST_CASE("kron of a vector, an array or a span equals kron of the arguments") {
     std::vector<matrix_d> factors{A, B, C};
     SUBCASE("lvalue") { check_entries(kron(factors), expected); }
     SUBCASE("const lvalue") { check_entries(kron(std::as_const(factors)), expected); }
@@ -63,6 +64,18 @@ TEST_CASE("kron of a vector or a span equals kron of the arguments") {
     SUBCASE("const rvalue") { check_entries(kron(std::move(std::as_const(factors))), expected); }
     SUBCASE("span") { check_entries(kron(std::span(factors)), expected); }
     SUBCASE("span of const") { check_entries(kron(std::span<const matrix_d>(factors)), expected); }
+    SUBCASE("array") {
+        std::array<matrix_d, 3> array{A, B, C};
+        const auto borrowed = kron(array);
+        const auto owned = kron(std::move(array));
+        check_entries(owned, expected);
+        array = {2.0 * A, B, C};
+        check_entries(borrowed, scaled(2.0, expected));
+        check_entries(owned, expected);
+        check_entries(kron(std::as_const(array)), scaled(2.0, expected));
+        check_entries(otimes::kron_sum(std::array<matrix_d, 2>{matrix_d::Identity(2, 2), matrix_d::Identity(2, 2)}),
+                      scaled(2.0, oracle::identity(4)));
+    }
     SUBCASE("one element") { check_entries(kron(std::vector<matrix_d>{A}), oracle::from(A)); }
     SUBCASE("no element") { check_entries(kron(std::vector<matrix_d>{}), oracle::identity(1)); }
     SUBCASE("of maps") {

@@ -266,14 +266,14 @@ requires(any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     k.node().check_extents();
     return k;
 }
-/// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as a whole; of an
-/// lvalue vector or a span each element is borrowed.
+/// The Kronecker product of the elements of a vector, a std::array or a span, their number known at run time. An rvalue vector or array is owned as a whole;
+/// of an lvalue or a span each element is borrowed.
 template <class Range>
 requires(any_device_operand<Range>&& detail::is_factor_range<device::bare<Range>>)
     [[nodiscard]] auto kron(Range&& factors) {
     using element = std::remove_cv_t<typename device::bare<Range>::value_type>;
     device_kron<typename device::argument_scalar<element>::type> k;
-    constexpr bool owned = !std::is_reference_v<Range> && requires { factors.get_allocator(); };
+    constexpr bool owned = detail::owns_factors<Range>;
     for (auto& factor : factors) {
         if constexpr (owned) {
             k.append(element(std::move(factor)));  // copies where the vector is const

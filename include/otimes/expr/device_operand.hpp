@@ -4,6 +4,7 @@
 /// expression means.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -15,9 +16,11 @@ namespace otimes {
 template <class Type>
 inline constexpr bool is_device_operand = false;
 
-/// A std::vector or a span of device operands counts as one, so that `kron(vector)` finds the right overload.
+/// A std::vector, a std::array or a span of device operands counts as one, so that `kron(vector)` finds the right overload.
 template <class Matrix, class Allocator>
 inline constexpr bool is_device_operand<std::vector<Matrix, Allocator>> = is_device_operand<Matrix>;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool is_device_operand<std::array<Matrix, Extent>> = is_device_operand<Matrix>;
 template <class Matrix, std::size_t Extent>
 inline constexpr bool is_device_operand<std::span<Matrix, Extent>> = is_device_operand<std::remove_cv_t<Matrix>>;
 
@@ -32,7 +35,17 @@ inline constexpr bool is_factor_range = false;
 template <class Matrix, class Allocator>
 inline constexpr bool is_factor_range<std::vector<Matrix, Allocator>> = true;
 template <class Matrix, std::size_t Extent>
+inline constexpr bool is_factor_range<std::array<Matrix, Extent>> = true;
+template <class Matrix, std::size_t Extent>
 inline constexpr bool is_factor_range<std::span<Matrix, Extent>> = true;
+
+/// Of a list given as `Range&&`: are its elements the expression's to keep? Those of a temporary vector or array are.
+template <class Range>
+inline constexpr bool owns_factors = !std::is_reference_v<Range>;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool owns_factors<std::span<Matrix, Extent>> = false;
+template <class Matrix, std::size_t Extent>
+inline constexpr bool owns_factors<const std::span<Matrix, Extent>> = false;
 }  // namespace detail
 
 }  // namespace otimes

@@ -519,7 +519,9 @@ struct argument_scalar {
             permutation_like<Argument> || householder_like<Argument>,
         "otimes: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices of Eigen, "
         "otimes::identity(n), the factors of otimes such as toeplitz(), and other krons. For an array write "
-        ".matrix().");
+        ".matrix(). A list of factors, std::vector, std::array or std::span, stands alone: kron(list), "
+        "kron(kron(list), "
+        "A).");
     static constexpr auto scalar() {
         if constexpr (permutation_like<Argument>) {
             return static_cast<void*>(nullptr);
@@ -727,8 +729,8 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     return result;
 }
 
-/// The Kronecker product of the elements of a vector or span, their number known at run time. An rvalue vector is owned as
-/// a whole; of an lvalue vector or a span each element is borrowed.
+/// The Kronecker product of the elements of a vector, a std::array or a span, their number known at run time. An rvalue vector or
+/// array is owned as a whole; of an lvalue or a span each element is borrowed.
 template <class Range>
 requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
     [[nodiscard]] auto kron(Range&& factors) {
@@ -736,7 +738,7 @@ requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Rang
     using scalar = typename eigen::argument_scalar<element>::type;
     using known_scalar = std::conditional_t<std::is_void_v<scalar>, double, scalar>;
     kron_node<known_scalar> node;
-    constexpr bool owned = !std::is_reference_v<Range> && requires { factors.get_allocator(); };
+    constexpr bool owned = detail::owns_factors<Range>;
     if constexpr (owned) {
         for (auto& factor : factors) {
             eigen::append_argument(node, std::move(factor));  // copies where the vector is const

@@ -694,7 +694,7 @@ requires(sizeof...(Factors) > 0 && !any_device_operand<Factors...> &&
     return sum_expr<scalar>(std::move(tree));
 }
 
-/// The Kronecker sum of the elements of a vector or span, their number known at run time. What is owned and borrowed is as in
+/// The Kronecker sum of the elements of a vector, a std::array or a span, their number known at run time. What is owned and borrowed is as in
 /// kron(vector). The sum of no factors is the 1 x 1 zero. @throws shape_error a factor that is not square, extents that overflow
 template <class Range>
 requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Range>)
@@ -712,7 +712,7 @@ requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Rang
         for (std::size_t k = 0; k < orders.size(); ++k) {
             if (k != position) {
                 node.append(leaf::identity(orders[k]));
-            } else if constexpr (!std::is_reference_v<Range> && requires { factors.get_allocator(); }) {
+            } else if constexpr (detail::owns_factors<Range>) {
                 eigen::append_argument(node, std::move(factor));
             } else {
                 eigen::append_argument(node, factor);

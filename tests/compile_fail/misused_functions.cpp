@@ -5,6 +5,7 @@
 // EXPECT: vec() and vec_r() stack a dense matrix
 // EXPECT: unvec(y, rows, cols): a vector, then the rows and columns of the matrix
 // EXPECT: kron_power(F, n): a matrix and a whole number
+// EXPECT: kron(.., identity(), ..): an identity among factors needs its order
 // EXPECT: einsum: the subscripts are a template argument
 // EXPECT: einsum: two operands
 // EXPECT: einsum: an operand or a destination is no matrix or tensor in memory
@@ -26,7 +27,8 @@ void use(const Eigen::MatrixXd& X, Eigen::MatrixXd& Y, const Eigen::VectorXd& v)
     static_cast<void>(khatri_rao(X, K));
     static_cast<void>(vec(K));
     static_cast<void>(unvec(2, 3, v));
-    static_cast<void>(kron_power(X, 2.5));
+    static_cast<void>(kron_power(Y, 2.5));
+    static_cast<void>(kron(X, identity()));
     static_cast<void>(einsum("ij,jk->ik", X, X));
     static_cast<void>(einsum<"ij->ji">(X));
     static_cast<void>(einsum<"ij,jk->ik">(X, K));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -541,6 +542,12 @@ template <>
 struct argument_scalar<identity_factor> {
     using type = void;
 };
+template <std::same_as<identity_operator> Identity>
+struct argument_scalar<Identity> {
+    static_assert(always_false<Identity>,
+                  "otimes: kron(.., identity(), ..): an identity among factors needs its order. Write identity(n).");
+    using type = void;
+};
 /// A real multiple fits any scalar, as `2.0 * K` does.
 template <class Scalar>
 struct argument_scalar<scaled_identity<Scalar>> {
@@ -764,8 +771,8 @@ requires(!any_device_operand<Factor>) [[nodiscard]] auto kron_power(Factor&& fac
 }
 /// A fraction would be cut off; kron_power(2, A) is in the wrong order.
 template <class First, class Second>
-requires(std::is_floating_point_v<Second> ||
-         (std::is_arithmetic_v<First> && eigen::dense<Second>)) auto kron_power(const First&, const Second&) {
+requires(std::is_floating_point_v<eigen::bare<Second>> ||
+         (std::is_arithmetic_v<eigen::bare<First>> && eigen::dense<Second>)) auto kron_power(First&&, Second&&) {
     static_assert(eigen::always_false<First>,
                   "otimes: kron_power(F, n): a matrix and a whole number. Round a computed n: std::lround(x).");
     return kron_expr<double>();

@@ -194,14 +194,19 @@ TEST_CASE("machines that no cost can be reckoned with are refused") {
     slow = two_wide_cores();
     slow.cpu.l1_bytes = slow.cpu.l2_bytes = slow.cpu.l3_bytes = 0;
     CHECK(!otimes::make_plan(rows_power(20, 4, 3), slow).passes.empty());
-    try {
+    const auto text = [](double flops) -> std::string {
         otimes::machine m = two_wide_cores();
-        m.cpu.flops_f64 = 0;
-        (void)otimes::make_plan(rows_power(20, 4, 3), m);
-        FAIL("refused");
-    } catch (const otimes::unsupported_error& e) {
-        CHECK(std::string(e.what()) == "otimes: machine.cpu.flops_f64 is 0.000000. Give 1 to 1e30 a second.");
-    }
+        m.cpu.flops_f64 = flops;
+        try {
+            (void)otimes::make_plan(rows_power(20, 4, 3), m);
+        } catch (const otimes::unsupported_error& e) {
+            return e.what();
+        }
+        return "not refused";
+    };
+    CHECK(text(0) == "otimes: machine.cpu.flops_f64 is 0. Give 1 to 1e30 a second.");
+    CHECK(text(2.5e-9) == "otimes: machine.cpu.flops_f64 is 2.5e-09. Give 1 to 1e30 a second.");  // was 0.000000
+    CHECK(text(-1e300) == "otimes: machine.cpu.flops_f64 is -1e+300. Give 1 to 1e30 a second.");  // were 301 digits
 }
 
 TEST_CASE("GPUs that no cost can be reckoned with are refused, what is not known of one is not") {

@@ -5,24 +5,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/number_text.hpp>
 
 namespace otimes::detail {
 
 /// "5 x 23"
 OTIMES_COLD inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
-}
-/// "0.5", "3e-17": six significant digits, whatever the magnitude.
-OTIMES_COLD inline std::string number_text(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", value);
-    return text;
 }
 [[noreturn]] OTIMES_COLD inline void throw_null_view(std::int64_t rows, std::int64_t cols) {
     throw shape_error("otimes: a view of " + shape_text(rows, cols) +

@@ -49,6 +49,7 @@ plan make_plan(const program& source, const machine& target, const options& wish
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/number_text.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes {
@@ -515,13 +516,13 @@ public:
     /// Of things a second. `may_be_unknown`: 0 says that it is not known.
     OTIMES_COLD void rate(const char* field, double value, bool may_be_unknown) const {
         if (!((value >= 1 && value <= 1e30) || (may_be_unknown && value == 0))) {
-            refuse(field, std::to_string(value),
+            refuse(field, detail::number_text(value),
                    may_be_unknown ? "1 to 1e30 a second, or 0 for what is not known" : "1 to 1e30 a second");
         }
     }
     OTIMES_COLD void seconds(const char* field, double value) const {
         if (!(value >= 0 && value <= 1e9)) {
-            refuse(field, std::to_string(value), "0 to 1e9 seconds");
+            refuse(field, detail::number_text(value), "0 to 1e9 seconds");
         }
     }
     OTIMES_COLD void bytes(const char* field, std::int64_t value) const {

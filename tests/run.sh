@@ -31,8 +31,9 @@ failed=""
 launcher=""
 if command -v ccache >/dev/null 2>&1; then launcher="-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"; fi
 
-# section TITLE...: a heading in the output.
-section() { printf '\n== %s ==\n' "$*"; }
+# section TITLE...: a heading in the output, with the minutes since the beginning.
+began=$(date +%s)
+section() { printf '\n== %s == (%d min)\n' "$*" $((($(date +%s) - began) / 60)); }
 
 # build PRESET [ARGUMENT...]: configures and builds a preset of CMakePresets.json in $builds/PRESET.
 build() {
@@ -104,15 +105,10 @@ if [ "$mode" != default ]; then
         sed 's/ --param ggc-min-heapsize=[0-9]*//g; s/ -Wno-maybe-uninitialized//g; s/ -Winvalid-pch//g; s/ -include [^ ]*cmake_pch\.hxx//g' \
             "$builds/tests/compile_commands.json" >"$builds/lint/compile_commands.json"
         for room in support_test program plan expr exec adapt errors laws; do
-            file=$(find "tests/$room" -name '*.cpp' 2>/dev/null | sort | head -n 1)
-            if [ -n "$file" ]; then
-                echo "$file"
-                clang-tidy --quiet -p "$builds/lint" "$file" 2>"$builds/lint.log" || {
-                    cat "$builds/lint.log"
-                    failed="$failed lint:$room"
-                }
-            fi
-        done
+            find "tests/$room" -name '*.cpp' 2>/dev/null | sort | head -n 1
+        done | xargs -P "$jobs" -I '{}' sh -c \
+            'echo "$1"; clang-tidy --quiet -p "$2/lint" "$1" 2>"$2/lint/log.$$" || { cat "$2/lint/log.$$"; exit 1; }' lint '{}' "$builds" ||
+            failed="$failed lint"
     else
         section "lint: skipped, there is no clang-tidy"
     fi

@@ -3,10 +3,11 @@
 #
 #   expr     includes expr, program                 program  includes program
 #   plan     includes plan, program                 exec     includes exec, plan, program
+#   factorwise  includes factorwise, expr, program
 #   adapt    includes every room                    kernels/ includes kernels/ only, and nothing from elsewhere
 #   device   includes cuda.hpp and every room but adapt
 #
-# expr, program, plan, exec and device include no Eigen, CUDA, MPI or NCCL header. Eigen::internal is named by include/otimes/adapt/eigen*
+# expr, factorwise, program, plan, exec and device include no Eigen, CUDA, MPI or NCCL header. Eigen::internal is named by include/otimes/adapt/eigen*
 # alone. No .cu or .cuh file includes Eigen or doctest. Nothing in include/, backend/ or kernels/ calls exit, abort or
 # printf or writes to std::cout or std::cerr.
 set -u
@@ -43,11 +44,12 @@ function resolved(file, name,    count, part, depth, i, stack, path) {
 }
 BEGIN {
     allowed["expr"] = " expr program "
+    allowed["factorwise"] = " factorwise expr program "
     allowed["program"] = " program "
     allowed["plan"] = " plan program "
     allowed["exec"] = " exec plan program "
-    allowed["device"] = " device cuda.hpp device_algebra.hpp host_matrix.hpp exec expr plan program "
-    rooms = " expr program plan exec adapt device "
+    allowed["device"] = " device cuda.hpp device_algebra.hpp host_matrix.hpp exec expr factorwise plan program "
+    rooms = " expr factorwise program plan exec adapt device "
 }
 FNR == 1 {
     parts = split(FILENAME, path, "/")

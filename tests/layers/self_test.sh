@@ -42,6 +42,10 @@ plant include/otimes/program/planted.hpp "program must not include expr" '#inclu
 plant include/otimes/plan/planted.hpp "plan must not include expr" '#include "../expr/kron.hpp"'
 plant include/otimes/plan/planted.hpp "plan must not include exec" '#include <otimes/exec/cpu.hpp>'
 plant include/otimes/expr/planted.hpp "expr must not include plan" '#  include <otimes/plan/plan.hpp>'
+plant include/otimes/expr/planted.hpp "expr must not include factorwise" '#include <otimes/factorwise/norms.hpp>'
+plant include/otimes/factorwise/planted.hpp "factorwise must not include plan" '#include <otimes/plan/plan.hpp>'
+plant include/otimes/factorwise/planted.hpp "factorwise must not include exec" '#include "../exec/executor.hpp"'
+plant include/otimes/factorwise/planted.hpp "factorwise must not include Eigen" '#include <Eigen/Core>'
 plant include/otimes/exec/planted.hpp "exec must not include adapt" '#include <otimes/adapt/eigen.hpp>'
 plant include/otimes/exec/planted.hpp "exec must not include expr" '#include <otimes/expr/kron.hpp>'
 plant include/otimes/exec/planted.hpp "exec must not include otimes.hpp" '#include <otimes/otimes.hpp>'
@@ -68,6 +72,7 @@ plant backend/core/planted.cpp "neither ends the program nor prints" 'void f() {
 
 allow include/otimes/exec/folder/planted.hpp '#include "../executor.hpp"'
 allow include/otimes/exec/folder/planted.hpp '#include "neighbour.hpp"'
+allow include/otimes/factorwise/planted.hpp '#include <otimes/expr/tree.hpp>'
 allow kernels/planted.cuh '#include "contract.cuh"'
 allow include/otimes/exec/planted.hpp '// never calls abort() or printf("x"), nor names Eigen::internal'
 allow include/otimes/exec/planted.hpp '/* a comment

@@ -33,7 +33,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
-#include <otimes/expr/scaled_number.hpp>
+#include <otimes/factorwise/scaled_number.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {

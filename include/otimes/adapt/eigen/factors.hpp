@@ -23,8 +23,8 @@
 #include <otimes/adapt/eigen/internal.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
-#include <otimes/expr/inner_products.hpp>
 #include <otimes/expr/structured.hpp>
+#include <otimes/factorwise/inner_products.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>

@@ -23,11 +23,13 @@
 #include <otimes/exec/cpu.hpp>
 #include <otimes/expr/batch_operand.hpp>
 #include <otimes/expr/device_operand.hpp>
-#include <otimes/expr/factor_norms.hpp>
 #include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
-#include <otimes/expr/scaled_number.hpp>
 #include <otimes/expr/structured.hpp>
+#include <otimes/factorwise/elements.hpp>
+#include <otimes/factorwise/norms.hpp>
+#include <otimes/factorwise/scaled_number.hpp>
+#include <otimes/factorwise/trace.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -260,25 +262,9 @@ public:
             throw shape_error("otimes: " + detail::kron_text(factor_count()) + ".trace(): the product is " +
                               detail::shape_text(rows(), cols()) + "; only a square matrix has a trace.");
         }
-        detail::scaled_number<Scalar> result(node_.alpha());
-        for (const leaf& f : node_.factors()) {
-            const matrix_view view = f.view();
-            if (view.rows != view.cols) {
-                Scalar sum(0);
-                for (Eigen::Index i = 0; i < rows(); ++i) {
-                    sum = sum + node_.coefficient(i, i);
-                }
-                return sum;
-            }
-            Scalar sum(0);
-            for (std::int64_t i = 0; i < view.rows; ++i) {
-                sum = sum + kron_node<Scalar>::element(f, view, i, i);
-            }
-            result.multiply(detail::scaled_number<Scalar>(sum));
-        }
-        return result.value();
+        return detail::trace_of(node_);
     }
-    /// The Frobenius norm: the product of the factors' norms (expr/factor_norms.hpp: structure is kept). Overflows and vanishes
+    /// The Frobenius norm: the product of the factors' norms (factorwise/norms.hpp: structure is kept). Overflows and vanishes
     /// only where the norm itself does.
     [[nodiscard]] RealScalar norm() const { return norm_of_entries<2>(); }
     /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number.

@@ -23,12 +23,12 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
-#include <otimes/expr/inner_products.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/multiply_krons.hpp>
-#include <otimes/expr/product_diagonal.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/expr/tree.hpp>
+#include <otimes/factorwise/inner_products.hpp>
+#include <otimes/factorwise/product_diagonal.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -119,7 +119,7 @@ public:
     /// that row and column of the sparse, diagonal and permutation matrices that it begins and ends with, else an application to a vector.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(*tree_); }
 
-    /// The Frobenius norm and its square, through inner products of the factors (expr/inner_products.hpp): no term is formed.
+    /// The Frobenius norm and its square, through inner products of the factors (factorwise/inner_products.hpp): no term is formed.
     /// @throws unsupported_error two terms have factors of different shapes, or a term is a product of operators
     [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(*tree_); }
     /// The root of squaredNorm(); overflows and vanishes only where it has no other value.

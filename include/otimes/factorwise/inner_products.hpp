@@ -21,10 +21,11 @@
 #include <type_traits>
 #include <vector>
 
-#include <otimes/expr/factor_norms.hpp>
 #include <otimes/expr/kron.hpp>
-#include <otimes/expr/scaled_number.hpp>
 #include <otimes/expr/tree.hpp>
+#include <otimes/factorwise/elements.hpp>
+#include <otimes/factorwise/norms.hpp>
+#include <otimes/factorwise/scaled_number.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 

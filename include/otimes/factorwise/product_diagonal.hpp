@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <otimes/expr/factor_norms.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/tree.hpp>
+#include <otimes/factorwise/elements.hpp>
 
 namespace otimes::detail {
 

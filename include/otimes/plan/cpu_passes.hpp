@@ -39,7 +39,6 @@ struct cpu_request {
     std::int64_t slab_extent = -1;  ///< indices per slab; 0: no slabs, -1: by cost
     std::int64_t most_lanes = (std::numeric_limits<std::int64_t>::max)();
     planning::partition partition = planning::partition::by_cost;
-    const program_cut* cut = nullptr;  ///< what slabs cut where the program is more than one chain; null: nothing
 };
 
 /// Gives out workspace buffers: a value lives from the pass that writes it to the last pass that reads it; a buffer whose
@@ -264,7 +263,8 @@ inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector, std::in
 /// Builds the passes of a program one chain after another, and lays out what lies between them.
 class cpu_plan_builder {
 public:
-    cpu_plan_builder(const program& source, const cpu_description& cpu, const cpu_request& request, plan& result)
+    cpu_plan_builder(const program& source, const cpu_description& cpu, const cpu_request& request,
+                     const program_cut* cut, plan& result)
         : source_(source),
           cpu_(cpu),
           request_(request),
@@ -272,10 +272,10 @@ public:
           pool_(result.buffer_elements),
           modes_(source.modes),
           buffers_(source.tensors.size(), -1) {
-        if (request.cut != nullptr && request.slab_extent > 0 && request.slab_extent < request.cut->extent) {
-            cut_ = request.cut->mode.data();
+        if (cut != nullptr && request.slab_extent > 0 && request.slab_extent < cut->extent) {
+            cut_ = cut->mode.data();
             result.slab_extent = request.slab_extent;
-            result.slab_count = (request.cut->extent - 1) / request.slab_extent + 1;
+            result.slab_count = (cut->extent - 1) / request.slab_extent + 1;
         }
     }
 
@@ -484,8 +484,10 @@ private:
 };
 
 /// The plan of `source` on `cpu` for one request: passes, buffers, workspace, prediction. `chains` from chains_of.
+/// @param cut what the request's slabs cut where the program is more than one chain; null, or of extent 0: nothing
 OTIMES_COLD inline plan plan_on_cpu(const program& source, const cpu_description& cpu, const cpu_request& request,
-                                    std::vector<chain>& chains, chain_decision& single) {
+                                    std::vector<chain>& chains, chain_decision& single,
+                                    const program_cut* cut = nullptr) {
     plan result;
     result.source = source;
     result.where = placement::cpu;
@@ -496,7 +498,7 @@ OTIMES_COLD inline plan plan_on_cpu(const program& source, const cpu_description
             result.vector_count = static_cast<std::int32_t>(vector_count(cpu, t.type));
         }
     }
-    cpu_plan_builder(source, cpu, request, result).build(chains, single);
+    cpu_plan_builder(source, cpu, request, cut, result).build(chains, single);
     if (request.threads > 1) {
         result.predicted_seconds += cpu.fork_seconds;
     }

@@ -64,14 +64,16 @@ struct cpu_candidate {
     cpu_request request;
 };
 
+/// @param cut as plan_on_cpu has it
 OTIMES_ON_DEMAND OTIMES_COLD inline cpu_candidate try_request(const program& source, const cpu_description& cpu,
-                                                              const cpu_request& request) {
+                                                              const cpu_request& request,
+                                                              const program_cut* cut = nullptr) {
     cpu_candidate candidate;
     candidate.request = request;
     candidate.chains = chains_of(source);
-    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision);
-    if (request.cut != nullptr && candidate.made.slab_count > 1 && !candidate.made.tensor_buffers.empty()) {
-        candidate.made.tensor_cuts = request.cut->mode;
+    candidate.made = plan_on_cpu(source, cpu, request, candidate.chains, candidate.decision, cut);
+    if (cut != nullptr && candidate.made.slab_count > 1 && !candidate.made.tensor_buffers.empty()) {
+        candidate.made.tensor_cuts = cut->mode;
     }
     return candidate;
 }
@@ -215,7 +217,7 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
                     for (const std::int64_t extent : slab_extents) {
                         cpu_candidate next = try_request(
-                            source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how, &cut});
+                            source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how}, &cut);
                         least = (std::min)(least, next.made.workspace_bytes);
                         if (next.made.workspace_bytes <= limit &&
                             (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
@@ -235,7 +237,6 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
     if (!best) {
         throw_over_limit(least, limit);
     }
-    best->request.cut = nullptr;  // it ends here
     return std::move(*best);
 }
 

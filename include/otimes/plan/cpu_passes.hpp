@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file cpu_passes.hpp
 /// The plan of a program on a CPU, for one request (threads, slabs, lanes, grouping): chains become fused passes, all other
-/// steps the reference loops. make_plan decides between requests.
+/// steps one pass each, by strided loops or the reference loops. make_plan decides between requests.
 #pragma once
 
 #include <algorithm>

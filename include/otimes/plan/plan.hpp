@@ -37,7 +37,7 @@ namespace otimes {
 
 /// What evaluates a pass.
 enum class pass_kernel : std::uint8_t {
-    step,          ///< one program step by the reference loops (every kind of step has this)
+    step,          ///< one program step by itself: strided loops, else the reference loops, which have every kind
     cpu_tiles,     ///< SIMD tiles of the cpu executor
     gpu_generic,   ///< generic sliced multiply: every shape, stride and type
     gpu_trailing,  ///< fused trailing group: contiguous segments, `tile.rows` of them per tile

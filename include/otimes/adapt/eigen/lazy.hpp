@@ -39,6 +39,7 @@ concept is_sum_of =
 /// A dense Eigen expression that otimes evaluates. `Node` is what it computes; the node protocol is
 ///
 ///     scalar_type, rows_at_compile_time, cols_at_compile_time, row_major
+///     holds_dense_term                        is a term of it evaluated by Eigen, and may be the destination itself
 ///     rows(), cols()                          as they are now
 ///     check()                                 throws shape_error
 ///     reads(view, element_bytes)              may it read memory of that view

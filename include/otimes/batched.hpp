@@ -480,14 +480,14 @@ public:
     }
     operator std::vector<DenseMatrix>() const { return eval(); }
 
-    /// destination (+)= scale * value, item by item. @throws shape_error (also an item at a null pointer), alias_error
-    void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add) const {
+    /// destination (+)= scale * value, item by item, by the plan `by` if there is one. @throws shape_error (also an item at a null pointer),
+    /// alias_error; of a plan as plan::run
+    void write_to(const batch_view<Scalar>& destination, const Scalar& scale, bool add,
+                  const batches::planned& by = {}) const {
         const detail::item_operand<Scalar>& y = destination.items();
         check_shapes();
         if (y.count != count_ || (count_ != 0 && (y.rows != rows() || y.cols != cols()))) {
-            throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
-                              detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) +
-                              " of " + detail::shape_text(rows(), cols()) + ". A batch is not resized.");
+            throw_unequal_destination(y);
         }
         if (const std::int64_t item = detail::null_item(y); item >= 0) {
             detail::throw_null_item("Y", item);
@@ -511,7 +511,7 @@ public:
             refuse(f, [&] { return std::string(from_left ? "left " : "") + "factor " + std::to_string(k + 1); });
         });
         require_one_space(y);
-        if (y.home != nullptr && by_pointers(y)) {
+        if (y.home != nullptr && by_pointers(y) && by.made == nullptr) {
             batched_product strided(*this);
             detail::item_operand<Scalar> to = y;
             if (strided.make_strided() && detail::make_strided(to)) {
@@ -519,11 +519,12 @@ public:
                 return;
             }
         }
-        write_items(y, scale, add);
+        write_items(y, scale, add, by);
     }
 
     /// The plan for a result without gaps, stored by columns. `items`: how often it is run, if asked for.
     [[nodiscard]] plan make_plan(const options& wishes = {}, std::int64_t* items = nullptr) const {
+        check_shapes();
         detail::item_operand<Scalar> y;
         y.rows = rows();
         y.cols = cols();
@@ -534,12 +535,17 @@ public:
         for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
             y.home = y.home != nullptr || f.is_identity() ? y.home : f.now().home;
         });
-        std::int64_t times = 1;
-        const plan result = batches::plan_of(describe(y), wishes, times, y.home);
-        if (items != nullptr) {
-            *items = by_pointers(y) ? count_ : times;
+        return plan_into(y, wishes, items);
+    }
+    /// The plan for a result that is stored as `destination` is. @throws shape_error
+    [[nodiscard]] plan make_plan_into(const batch_view<Scalar>& destination, const options& wishes) const {
+        check_shapes();
+        const detail::item_operand<Scalar>& y = destination.items();
+        if (y.count != count_ || (count_ != 0 && (y.rows != rows() || y.cols != cols()))) {
+            throw_unequal_destination(y);
         }
-        return result;
+        require_one_space(y);
+        return plan_into(y, wishes, nullptr);
     }
 
     [[nodiscard]] const batch_leaf<Scalar>& x() const noexcept { return x_; }
@@ -548,6 +554,20 @@ public:
     [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
 
 private:
+    [[noreturn]] void throw_unequal_destination(const detail::item_operand<Scalar>& y) const {
+        throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
+                          detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) + " of " +
+                          detail::shape_text(rows(), cols()) + ". A batch is not resized.");
+    }
+    [[nodiscard]] plan plan_into(const detail::item_operand<Scalar>& y, const options& wishes,
+                                 std::int64_t* items) const {
+        std::int64_t times = 1;
+        const plan result = batches::plan_of(describe(y), wishes, times, y.home);
+        if (items != nullptr) {
+            *items = by_pointers(y) ? count_ : times;
+        }
+        return result;
+    }
     /// As detail::make_strided, of every operand but Y.
     bool make_strided() {
         bool all = x_.make_strided();
@@ -561,7 +581,8 @@ private:
         return all;
     }
     /// write_to after its checks.
-    void write_items(const detail::item_operand<Scalar>& y, const Scalar& scale, bool add) const {
+    void write_items(const detail::item_operand<Scalar>& y, const Scalar& scale, bool add,
+                     const batches::planned& by = {}) const {
         if (count_ == 0) {
             return;
         }
@@ -569,8 +590,11 @@ private:
         product.alpha = scale * alpha_;
         product.add = add;
         if (!by_pointers(y)) {
-            batches::evaluate(product, y.home);
+            batches::evaluate(product, y.home, by);
             return;
+        }
+        if (by.workspace != nullptr && by.available_bytes < by.made->workspace_bytes) {
+            detail::throw_small_workspace(by.available_bytes, by.made->workspace_bytes);
         }
         lowering_scratch scratch;
         product.lower(scratch.program(), scratch.bindings());
@@ -590,7 +614,7 @@ private:
                 }
                 b.pointers[factors.size() + 1] = y.at(i);
             },
-            y.home);
+            y.home, by);
     }
 
     /// X, Y and factors that differ are in one memory; what all items share may come from the host.
@@ -939,6 +963,31 @@ template <class Element, std::size_t Order>
 [[nodiscard]] on_executor<strided_view<Element, Order>> on(const executor& e,
                                                            const strided_view<Element, Order>& destination) {
     return on_executor<strided_view<Element, Order>>(e, strided_view<Element, Order>(destination));
+}
+/// @}
+
+/// @name Plans of batched products, as of a product: made once, run many times, for a batch without gaps by columns or stored as `y` is; where factors
+/// differ from item to item, or items are given by pointers, the plan of one item, for any number of them. @throws shape_error, budget_error
+/// @{
+template <class Scalar>
+[[nodiscard]] plan make_plan(const batched_product<Scalar>& p, const options& wishes = {}) {
+    return p.make_plan(wishes);
+}
+template <class Scalar>
+[[nodiscard]] plan make_plan(const batch_view<Scalar>& y, const batched_product<Scalar>& p,
+                             const options& wishes = {}) {
+    return p.make_plan_into(y, wishes);
+}
+/// Body of plan::run(batched(Y), batched(X) * K); Y may be the vector of matrices, too.
+template <class Destination, class Scalar>
+void run_bound_plan(const plan& p, Destination& y, const batched_product<Scalar>& expression, void* workspace,
+                    std::int64_t available_bytes) {
+    const batches::planned by{&p, workspace, available_bytes};
+    if constexpr (is_batch_operand<std::remove_cvref_t<Destination>>) {
+        expression.write_to(y, Scalar(1), false, by);
+    } else {
+        expression.write_to(batched(y), Scalar(1), false, by);
+    }
 }
 /// @}
 

@@ -403,7 +403,7 @@ public:
     /// destination (+)= alpha * value. Anything that view() takes; for a result of one index, a matrix of one row or column too.
     /// @throws shape_error, alias_error
     template <class Destination>
-    void write_to(Destination&& destination, const Scalar& alpha, bool add) const {
+    void write_to(Destination&& destination, const Scalar& alpha, bool add, const batches::planned& by = {}) const {
         const auto to = detail::view_of_letters<order>(destination);
         using target = std::remove_cvref_t<decltype(to)>;
         if constexpr (order == 1 && target::order == 2) {  // view(y) of a vector y
@@ -412,10 +412,10 @@ public:
                 detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), 2),
                                           detail::extents_text(extents_.data(), order));
             }
-            write_to(to.home() != nullptr ? vector.in(*to.home()) : vector, alpha, add);
+            write_to(to.home() != nullptr ? vector.in(*to.home()) : vector, alpha, add, by);
             return;
         } else {
-            write_elements(to, alpha, add);
+            write_elements(to, alpha, add, by);
         }
     }
     template <class Destination>
@@ -423,15 +423,29 @@ public:
         write_to(destination, Scalar(1), false);
     }
 
+    /// The plan for a result that is stored as `destination` is. @throws shape_error
+    template <class Destination>
+    [[nodiscard]] plan make_plan_into(const Destination& destination, const options& wishes) const {
+        const auto to = detail::view_of_letters<order>(destination);
+        using target = std::remove_cvref_t<decltype(to)>;
+        if constexpr (order == 1 && target::order == 2) {
+            const auto [vector, fits] = detail::as_vector(to);
+            if (!fits) {
+                detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), 2),
+                                          detail::extents_text(extents_.data(), order));
+            }
+            return make_plan_into(vector, wishes);
+        } else {
+            if (to.extents() != extents_) {
+                detail::throw_destination(Text.text, detail::extents_text(to.extents().data(), order),
+                                          detail::extents_text(extents_.data(), order));
+            }
+            return plan_into(to.strides(), to.home(), wishes, nullptr);
+        }
+    }
     /// The plan, for a result without gaps whose first index runs fastest. `items`: how often it is run, if asked for.
     [[nodiscard]] plan make_plan(const options& wishes = {}, std::int64_t* items = nullptr) const {
-        std::int64_t count = 1;
-        const plan result = batches::plan_of(
-            describe(nullptr, strided_view<Scalar, order>::packed_strides(extents_, false)), wishes, count);
-        if (items != nullptr) {
-            *items = count;
-        }
-        return result;
+        return plan_into(strided_view<Scalar, order>::packed_strides(extents_, false), first_.home(), wishes, items);
     }
 
     /// The contraction as products along the modes of the operand that is not the factor: one factor.
@@ -444,8 +458,22 @@ public:
     }
 
 private:
+    [[nodiscard]] plan plan_into(const extents_type& y_strides, const executor* home, const options& wishes,
+                                 std::int64_t* items) const {
+        detail::mode_products<Scalar> product = describe(nullptr, y_strides);
+        if (home != nullptr) {
+            batches::require_device(*home, "einsum");
+            product.space = product.factors[0].space = memory_space::device;
+        }
+        std::int64_t count = 1;
+        const plan result = batches::plan_of(product, wishes, count, home);
+        if (items != nullptr) {
+            *items = count;
+        }
+        return result;
+    }
     template <class View>
-    void write_elements(const View& to, const Scalar& alpha, bool add) const {
+    void write_elements(const View& to, const Scalar& alpha, bool add, const batches::planned& by) const {
         static_assert(View::order == order,
                       "otimes: einsum: the destination has another number of indices than the result.");
         static_assert(std::is_same_v<typename View::element_type, Scalar>,
@@ -483,7 +511,7 @@ private:
             batches::require_device(*home, "einsum");
             product.space = product.factors[0].space = memory_space::device;
         }
-        batches::evaluate(product, home);
+        batches::evaluate(product, home, by);
     }
     template <class Factor, class Tensor>
     [[nodiscard]] detail::mode_products<Scalar> describe(const Factor& f, const Tensor& x, Scalar* y,
@@ -607,6 +635,27 @@ int einsum(const char*, const Operands&...) {
     static_assert(sizeof...(Operands) > 99,
                   "otimes: einsum: the subscripts are a template argument: einsum<\"mk,kn->mn\">(A, B).");
     return 0;
+}
+/// @}
+
+/// @name Plans of contractions, as of a product: made once, run many times, for a result without gaps whose first index runs fastest, or stored as
+/// `destination` is. @throws shape_error, budget_error
+/// @{
+template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+[[nodiscard]] plan make_plan(const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e, const options& wishes = {}) {
+    return e.make_plan(wishes);
+}
+template <class Destination, subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+[[nodiscard]] plan make_plan(const Destination& destination,
+                             const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e, const options& wishes = {}) {
+    return e.make_plan_into(destination, wishes);
+}
+/// Body of plan::run(Y, einsum<..>(A, B)).
+template <class Destination, subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+void run_bound_plan(const plan& p, Destination& destination,
+                    const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e, void* workspace,
+                    std::int64_t available_bytes) {
+    e.write_to(destination, Scalar(1), false, {&p, workspace, available_bytes});
 }
 /// @}
 

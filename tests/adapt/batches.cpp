@@ -4,8 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <complex>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -184,6 +188,84 @@ TEST_CASE("batched: no items, items without elements") {
     otimes::on(otimes::reference(), batched(empty)) = batched(empty) * kron(MatrixXd(4, 4));
     batched(zeros) = kron(MatrixXd(2, 0)) * batched(static_cast<double*>(nullptr), 0, 3, 3);
     CHECK(zeros[1] == MatrixXd::Zero(2, 3));
+}
+
+TEST_CASE(
+    "batched: plans are made once and run for other batches, other numbers of items, in a workspace and within a "
+    "limit") {
+    const auto X = matrices(9, 5, 6, 1), A = matrices(9, 2, 4, 2), more = matrices(13, 5, 6, 3),
+               others = matrices(13, 2, 4, 4);
+    const MatrixXd B = support::powers_of_two_matrix<MatrixXd>(3, 7, 5);
+    const auto check = [&B](const auto& Y, const auto& xs, const auto& as, double factor) {
+        for (std::size_t i = 0; i < xs.size(); ++i) {
+            CHECK(Y[i] == MatrixXd(factor * xs[i] * kron(as[i], B).toDenseMatrix()));  // powers of two: exact
+        }
+    };
+    // [batch-plans]
+    const auto expression = batched(X) * kron(batched(A), B);
+    const otimes::plan p = make_plan(expression);  // of one item: for any number of them
+    std::vector<MatrixXd> Y(X.size(), MatrixXd(5, 28));
+    p.run(Y, expression);
+    // [/batch-plans]
+    check(Y, X, A, 1);
+    Y = poisoned<MatrixXd>(9, 5, 28);
+    p.run(batched(Y), -2.0 * expression);
+    check(Y, X, A, -2);
+    auto Z = poisoned<MatrixXd>(13, 5, 28);
+    p.run(batched(Z), batched(more) * kron(batched(others), B));
+    check(Z, more, others, 1);
+    CHECK(otimes::plan_from_text(otimes::to_text(p)) == p);
+    // The caller's workspace, also one that is too small.
+    std::vector<std::byte> room(static_cast<std::size_t>(p.workspace_bytes) + 64);
+    Y = poisoned<MatrixXd>(9, 5, 28);
+    void* aligned = room.data();
+    std::size_t space = room.size();
+    std::align(64, static_cast<std::size_t>(p.workspace_bytes), aligned, space);
+    p.run(batched(Y), expression, aligned, p.workspace_bytes);
+    check(Y, X, A, 1);
+    if (p.workspace_bytes > 0) {
+        CHECK_THROWS_AS(p.run(batched(Y), expression, aligned, p.workspace_bytes - 1), otimes::budget_error);
+    }
+    // A limit is kept, or refused with the least that would do.
+    otimes::options tight;
+    tight.workspace_limit_bytes = 0;
+    const auto large = matrices(4, 60, 72, 6), factors = matrices(4, 9, 8, 7);
+    const MatrixXd C = support::powers_of_two_matrix<MatrixXd>(8, 9, 8);
+    const auto wide = batched(large) * kron(batched(factors), C);
+    const std::string refusal = text_of([&] { (void)make_plan(wide, tight); });
+    const std::size_t at = refusal.find("at least ");
+    if (at != std::string::npos) {
+        tight.workspace_limit_bytes = std::stoll(refusal.substr(at + 9));
+    }
+    const otimes::plan least = make_plan(wide, tight);
+    CHECK(least.workspace_bytes <= tight.workspace_limit_bytes);
+    auto L = poisoned<MatrixXd>(4, 60, 72);
+    least.run(batched(L), wide);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(L[i] == MatrixXd(large[i] * kron(factors[i], C).toDenseMatrix()));
+    // Strided, shared factors: one program for the whole batch.
+    const auto x = packed(X, 3), a = packed(A, 0);
+    std::vector<double> y(9 * 140, std::numeric_limits<double>::quiet_NaN());
+    const auto strided = batched(x.data(), 5, 6, 9, 33) * kron(batched(a.data(), 2, 4, 9), B);
+    make_plan(batched(y.data(), 5, 28, 9), strided).run(batched(y.data(), 5, 28, 9), strided);
+    for (std::size_t i = 0; i < 9; ++i)
+        CHECK(item<MatrixXd>(y, i, 5, 28, 140) == MatrixXd(X[i] * kron(A[i], B).toDenseMatrix()));
+    const auto shared = batched(x.data(), 5, 6, 9, 33) * kron(A[0], B);
+    const otimes::plan whole = make_plan(batched(y.data(), 5, 28, 9), shared);
+    whole.run(batched(y.data(), 5, 28, 9), shared);
+    for (std::size_t i = 0; i < 9; ++i)
+        CHECK(item<MatrixXd>(y, i, 5, 28, 140) == MatrixXd(X[i] * kron(A[0], B).toDenseMatrix()));
+    // Refused: other shapes, another number of items where they are an index of the program; nothing is written.
+    Y = poisoned<MatrixXd>(9, 5, 28);
+    const auto untouched = [&] { return std::isnan(Y[0](0, 0)) && std::isnan(Y[8](4, 27)); };
+    CHECK(text_of([&] { least.run(batched(Y), expression); }).find("was made for another expression") !=
+          std::string::npos);
+    CHECK(text_of([&] { whole.run(batched(Y), expression); }).find("was made for another expression") !=
+          std::string::npos);
+    CHECK(text_of([&] {
+              whole.run(batched(y.data(), 5, 28, 8), batched(x.data(), 5, 6, 8, 33) * kron(A[0], B));
+          }).find("was made for another expression") != std::string::npos);
+    CHECK(untouched());
+    CHECK_THROWS_AS((void)make_plan(batched(Y), wide), otimes::shape_error);
 }
 
 TEST_CASE("batched: what is refused, before anything is written") {

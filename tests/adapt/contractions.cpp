@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
@@ -15,6 +16,8 @@
 
 #include <Eigen/Core>
 #include <unsupported/Eigen/CXX11/Tensor>
+
+#include <otimes/plan/serialize.hpp>
 
 #include "support/compare.hpp"
 #include "support/random.hpp"
@@ -289,6 +292,48 @@ TEST_CASE("einsum: views, a raw pointer with strides") {
     }
     CHECK(right);
     CHECK(c[2] == 0);
+}
+
+TEST_CASE("einsum: plans are made once and run for other operands") {
+    const auto random = [](Eigen::Index rows, Eigen::Index cols, std::uint64_t seed) {
+        return support::powers_of_two_matrix<Eigen::MatrixXd>(rows, cols, seed);
+    };
+    const Eigen::MatrixXd A = random(4, 3, 1), B = random(3, 6, 2), C = random(4, 3, 3), D = random(3, 6, 4);
+    Eigen::MatrixXd Y = support::poisoned_matrix<Eigen::MatrixXd>(4, 6);
+    const auto product = einsum<"mk,kn->mn">(A, B);
+    const otimes::plan p = make_plan(product);
+    p.run(Y, product);
+    CHECK(Y == Eigen::MatrixXd(A * B));  // powers of two: exact
+    p.run(Y, -2.0 * einsum<"mk,kn->mn">(C, D));
+    CHECK(Y == Eigen::MatrixXd(-2 * C * D));
+    CHECK(otimes::plan_from_text(otimes::to_text(p)) == p);
+    // Stored otherwise: a plan of its own, which the other is not.
+    Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> rows =
+        support::poisoned_matrix<Eigen::MatrixXd>(4, 6);
+    CHECK(support::text_of([&] { p.run(rows, product); }).find("was made for another expression") != std::string::npos);
+    CHECK(std::isnan(rows(0, 0)));
+    make_plan(rows, product).run(rows, product);
+    CHECK(rows == Eigen::MatrixXd(A * B));
+    CHECK_THROWS_AS((void)make_plan(A, product), otimes::shape_error);
+    // Orders of three, a vector as the result.
+    const auto t = numbers<double>(5 * 4 * 7, 5);
+    const strided_view<const double, 3> T(t.data(), {5, 4, 7}, {1, 5, 20});
+    std::vector<double> z(5 * 6 * 7, std::numeric_limits<double>::quiet_NaN());
+    const Eigen::MatrixXd F = random(4, 6, 6);
+    const auto contraction = einsum<"mkp,kn->mnp">(T, F);
+    make_plan(contraction).run(strided_view<double, 3>(z.data(), {5, 6, 7}, {1, 5, 30}), contraction);
+    for (Index i = 0; i < 5 * 6 * 7; ++i) {
+        double want = 0;
+        for (Index k = 0; k < 4; ++k) {
+            want += t[static_cast<std::size_t>(i % 5 + 5 * k + 20 * (i / 30))] * F(k, i / 5 % 6);
+        }
+        CHECK(z[static_cast<std::size_t>(i)] == want);
+    }
+    const Eigen::VectorXd v = random(3, 1, 7);
+    Eigen::VectorXd w = support::poisoned_matrix<Eigen::MatrixXd>(4, 1);
+    const auto vector = einsum<"mk,k->m">(A, v);
+    make_plan(w, vector).run(w, vector);
+    CHECK(w == Eigen::VectorXd(A * v));
 }
 
 TEST_CASE("einsum: what is refused") {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -28,6 +29,9 @@
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/plan/explain.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
+#include <otimes/program/signature.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -37,15 +41,18 @@ namespace batches {
 inline const plan& found_plan(const plan& found) { return found; }
 inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return *found; }
 
-/// body(begin, end) on parts of [begin, end), shared out among the threads where `flops` in all are worth it. @throws what body throws
+/// body(begin, end) on parts of [begin, end), shared out among the threads, `most` at most (0: all), where `flops` in all are worth it.
+/// @throws what body throws
 template <class Body>
-void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double flops, const Body& body) {
+void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double flops,
+                  [[maybe_unused]] std::int64_t most, const Body& body) {
 #if OTIMES_OPENMP
-    const std::int64_t threads = omp_get_max_threads();
+    const std::int64_t all = omp_get_max_threads();
+    const std::int64_t threads = most > 0 && most < all ? most : all;
     const std::int64_t count = end - begin;
     if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > cpu_detail::flops_per_fork) {
         std::exception_ptr failure;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(static_cast <int>(threads))
         for (std::int64_t t = 0; t < threads; ++t) {
             try {
                 body(begin + count * t / threads, begin + count * (t + 1) / threads);
@@ -63,18 +70,25 @@ void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double 
     body(begin, end);
 }
 
+/// How many threads a plan of one item may have beside each other, each with so much memory of its own: those that its options say, and one
+/// where they limit the workspace; 0: all.
+inline std::int64_t threads_for(const plan& one, std::int64_t bytes_each) {
+    const bool limited = one.wishes.workspace_limit_bytes != (std::numeric_limits<std::int64_t>::max)();
+    return limited && bytes_each > 0 ? 1 : one.wishes.threads;
+}
+
 /// Small items of float or double with the cpu executor: a register's worth of them at a time (exec/cpu/item_lanes.hpp). False where
 /// the plan is none for that; then nothing has been written.
 template <class Real, class Place>
 bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t count, const Place& place) {
     cpu_detail::item_lanes<Real> lanes;
-    if (!lanes.prepare(one, count)) {
+    if (!lanes.prepare(one, count) || static_cast<std::int64_t>(lanes.bytes()) > one.wishes.workspace_limit_bytes) {
         return false;
     }
     constexpr std::int64_t width = lanes.width;
     const std::int64_t groups = (count + width - 1) / width;
     over_threads(0, groups, static_cast<double>(one.flops) * static_cast<double>(count),
-                 [&](std::int64_t begin, std::int64_t end) {
+                 threads_for(one, static_cast<std::int64_t>(lanes.bytes())), [&](std::int64_t begin, std::int64_t end) {
                      const cpu_detail::workspace_lease scratch(lanes.bytes());
                      std::array<bindings, static_cast<std::size_t>(width)> items;
                      items.fill(first);
@@ -103,43 +117,85 @@ void require_scalar_of(const executor* home) {
     }
 }
 
+/// The plan that a user runs, with the caller's workspace if there is one; none: the one that a look-up finds.
+struct planned {
+    const plan* made = nullptr;
+    void* workspace = nullptr;
+    std::int64_t available_bytes = 0;
+};
+
+/// Runs the plan of one item once for every index below `count`; see run_items. In the caller's workspace one item after another.
+template <class Scalar, class Place>
+void run_items_by(const plan& one, const executor& e, const bindings& first, std::int64_t count, const Place& place,
+                  void* workspace = nullptr, std::int64_t available_bytes = 0) {
+    if constexpr (std::is_floating_point_v<Scalar>) {
+        if (&e == &cpu() && workspace == nullptr && run_items_in_lanes<Scalar>(one, first, count, place)) {
+            return;
+        }
+    }
+    bindings bound = first;
+    place(0, bound);
+    e.run(one, bound, {workspace, available_bytes});  // what cannot be run at all throws here
+    const bool on_threads = e.where() == placement::cpu && workspace == nullptr;  // a GPU queues by itself
+    over_threads(1, count, on_threads ? static_cast<double>(one.flops) * static_cast<double>(count) : 0,
+                 threads_for(one, one.workspace_bytes), [&](std::int64_t begin, std::int64_t end) {
+                     bindings own = first;
+                     for (std::int64_t i = begin; i < end; ++i) {
+                         place(i, own);
+                         e.run(one, own, {workspace, available_bytes});
+                     }
+                 });
+}
+
+/// The executor that runs a user's plan. @throws unsupported_error the plan is for another place than the operands' executor, or than the
+/// one that is set
+inline const executor& executor_of_plan(const plan& p, const executor* home) {
+    const executor& chosen = home != nullptr ? executor_of(*home) : current_executor();
+    if (chosen.where() == placement::automatic || chosen.where() == p.where) {
+        return chosen;
+    }
+    if (home != nullptr || cpu().where() != p.where) {
+        throw unsupported_error(
+            "otimes: plan::run: the plan is for another place than these operands or the executor that is set. Make a "
+            "plan for them, or see otimes::set_default_executor.");
+    }
+    return cpu();
+}
+/// @throws unsupported_error the operands are not those that the plan was made for
+[[noreturn]] OTIMES_COLD inline void throw_other_operands(const plan& p, const program& given) {
+    throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
+                            describe_difference(p.source, given) + ". Make a plan for this one.");
+}
+
 /// Runs `item` once for every index below `count`: `place(i, bindings)` sets the addresses of item i in a copy of `first`.
 /// One plan; with OpenMP the items are shared out among the threads where there are enough of them. `home`: where X and Y are in
-/// device memory, their executor, whose stream they are queued in.
+/// device memory, their executor, whose stream they are queued in. @throws unsupported_error `by` is a plan for something else
 template <class Scalar, class Place>
 void run_items(const program& item, const bindings& first, std::int64_t count, const Place& place,
-               const executor* home = nullptr) {
+               const executor* home = nullptr, const planned& by = {}) {
+    if (by.made != nullptr && !(item == by.made->source)) {
+        throw_other_operands(*by.made, item);
+    }
     if (count <= 0) {
         return;
     }
     require_scalar_of<Scalar>(home);
-    bindings bound = first;
     if constexpr (dtype_of<Scalar>() == dtype::other) {
+        bindings bound = first;
         for (std::int64_t i = 0; i < count; ++i) {
             place(i, bound);
             evaluate_program<Scalar>(item, bound);
         }
     } else {
         enable_kernels<Scalar>();
+        if (by.made != nullptr) {
+            run_items_by<Scalar>(*by.made, executor_of_plan(*by.made, home), first, count, place, by.workspace,
+                                 by.available_bytes);
+            return;
+        }
         const executor& e = home != nullptr ? executor_of(*home) : current_executor();
         const auto& found = cached_plan_for(item, e);
-        const plan& shared = found_plan(found);
-        if constexpr (std::is_floating_point_v<Scalar>) {
-            if (&e == &cpu() && run_items_in_lanes<Scalar>(shared, first, count, place)) {
-                return;
-            }
-        }
-        place(0, bound);
-        e.run(shared, bound, {});                             // what cannot be run at all throws here
-        const bool on_threads = e.where() == placement::cpu;  // a GPU queues by itself
-        over_threads(1, count, on_threads ? static_cast<double>(shared.flops) * static_cast<double>(count) : 0,
-                     [&](std::int64_t begin, std::int64_t end) {
-                         bindings own = first;
-                         for (std::int64_t i = begin; i < end; ++i) {
-                             place(i, own);
-                             e.run(shared, own, {});
-                         }
-                     });
+        run_items_by<Scalar>(found_plan(found), e, first, count, place);
     }
 }
 
@@ -208,9 +264,43 @@ inline const executor* require_device(const executor& where, const char* what) {
     return &where;
 }
 
+/// The same by a user's plan, which is one of the whole or of one item. @throws unsupported_error it was made for something else, or for
+/// another place; budget_error the caller's workspace is too small
+template <class Scalar>
+void evaluate_by(const planned& by, const detail::mode_products<Scalar>& whole, const executor* home) {
+    require_scalar_of<Scalar>(home);
+    const plan& p = *by.made;
+    if (by.workspace != nullptr && by.available_bytes < p.workspace_bytes) {
+        detail::throw_small_workspace(by.available_bytes, p.workspace_bytes);
+    }
+    lowering_scratch all;
+    whole.lower(all.program(), all.bindings());
+    if (all.program() == p.source) {
+        if constexpr (dtype_of<Scalar>() == dtype::other) {
+            reference_run<Scalar>(all.program(), all.bindings());
+        } else {
+            enable_kernels<Scalar>();
+            executor_of_plan(p, home).run(p, all.bindings(), {by.workspace, by.available_bytes});
+        }
+        return;
+    }
+    if (home != nullptr || !whole.has_item_axis()) {
+        throw_other_operands(p, all.program());
+    }
+    const detail::mode_products<Scalar> item = whole.one_item();
+    item.lower(all.program(), all.bindings());
+    const item_walk<Scalar> walk(whole);
+    run_items<Scalar>(
+        all.program(), all.bindings(), walk.count(), [&](std::int64_t i, bindings& b) { walk.place(i, b); }, home, by);
+}
+
 /// Y (+)= alpha * X with its factors, on the current executor; `home`: where X and Y are in device memory, their executor.
 template <class Scalar>
-void evaluate(const detail::mode_products<Scalar>& whole, const executor* home = nullptr) {
+void evaluate(const detail::mode_products<Scalar>& whole, const executor* home = nullptr, const planned& by = {}) {
+    if (by.made != nullptr) {
+        evaluate_by(by, whole, home);
+        return;
+    }
     lowering_scratch scratch;
     if (home != nullptr) {
         require_scalar_of<Scalar>(home);

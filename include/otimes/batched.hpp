@@ -842,6 +842,22 @@ requires any_batch_operand<Factors...>
     return k;
 }
 
+/// kron(F, .., F), `count` times, of every item. @throws shape_error extents overflow, a count below 1
+template <class Batch>
+requires is_batch_operand<eigen::bare<Batch>>
+[[nodiscard]] auto kron_power(const Batch& batch, std::int64_t count) {
+    if (count < 1) {
+        throw shape_error("otimes: kron_power(batched(F), " + std::to_string(count) +
+                          "): of a batch at least one factor is needed.");
+    }
+    batched_kron<typename eigen::bare<Batch>::Scalar> k;
+    for (std::int64_t i = 0; i < count; ++i) {
+        batches::append(k, batch);
+    }
+    k.check_extents();
+    return k;
+}
+
 /// @name Products. @throws shape_error
 /// @{
 template <class Matrix, class Kron>

@@ -565,7 +565,16 @@ private:
     Scalar alpha_ = Scalar(1);
 };
 
-/// @name Scalar multiples.
+namespace batches {
+template <class Type>
+concept matrix_of_eigen = requires(std::remove_cvref_t<Type>& m) {
+    std::remove_cvref_t<Type>::RowsAtCompileTime;
+    m.innerStride();
+    m.data();
+};
+}  // namespace batches
+
+/// @name Scalar multiples, sums into a matrix.
 /// @{
 template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder, class Amount>
 requires(detail::scales<Amount, Scalar>&& std::is_convertible_v<Amount, Scalar>) [[nodiscard]] auto operator*(
@@ -580,6 +589,26 @@ requires(detail::scales<Amount, Scalar>&& std::is_convertible_v<Amount, Scalar>)
 template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
 [[nodiscard]] auto operator-(const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e) {
     return e.scaled(Scalar(-1));
+}
+template <subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder, class Amount>
+requires(detail::scales<Amount, Scalar>&& std::is_convertible_v<Amount, Scalar>) [[nodiscard]] auto operator/(
+    const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e, const Amount& amount) {
+    static_assert(!std::is_integral_v<Scalar>,
+                  "otimes: einsum: contractions of integers cannot be divided, since 1 / n is 0.");
+    return (Scalar(1) / static_cast<Scalar>(amount)) * e;
+}
+/// Y += einsum<..>(A, B), Y -= ..: added where Y lies. @throws shape_error, alias_error
+template <class Matrix, subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+requires batches::matrix_of_eigen<Matrix> Matrix && operator+=(
+    Matrix&& y, const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e) {
+    e.write_to(y, Scalar(1), true);
+    return std::forward<Matrix>(y);
+}
+template <class Matrix, subscript_text Text, class Scalar, std::size_t FirstOrder, std::size_t SecondOrder>
+requires batches::matrix_of_eigen<Matrix> Matrix && operator-=(
+    Matrix&& y, const einsum_expr<Text, Scalar, FirstOrder, SecondOrder>& e) {
+    e.write_to(y, Scalar(-1), true);
+    return std::forward<Matrix>(y);
 }
 /// @}
 

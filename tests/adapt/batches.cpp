@@ -268,6 +268,14 @@ TEST_CASE(
     CHECK_THROWS_AS((void)make_plan(batched(Y), wide), otimes::shape_error);
 }
 
+TEST_CASE("batched: powers") {
+    const auto X = matrices(5, 3, 8, 1), A = matrices(5, 2, 3, 2);
+    auto Y = poisoned<MatrixXd>(5, 3, 27);
+    batched(Y) = batched(X) * otimes::kron_power(batched(A), 3);
+    for (std::size_t i = 0; i < 5; ++i) CHECK(Y[i] == MatrixXd(X[i] * kron(A[i], A[i], A[i]).toDenseMatrix()));
+    CHECK_THROWS_AS((void)otimes::kron_power(batched(A), 0), otimes::shape_error);
+}
+
 TEST_CASE("batched: what is refused, before anything is written") {
     const auto X = matrices(3, 2, 4, 1);
     const auto A = matrices(3, 4, 4, 2), two = matrices(2, 4, 4, 3);

@@ -336,6 +336,22 @@ TEST_CASE("einsum: plans are made once and run for other operands") {
     CHECK(w == Eigen::VectorXd(A * v));
 }
 
+TEST_CASE("einsum: added to matrices of Eigen, divided") {
+    const auto random = [](Eigen::Index rows, Eigen::Index cols, std::uint64_t seed) {
+        return support::powers_of_two_matrix<Eigen::MatrixXd>(rows, cols, seed);
+    };
+    const Eigen::MatrixXd A = random(4, 3, 1), B = random(3, 6, 2), Z = random(9, 6, 3);
+    Eigen::MatrixXd Y = Z;
+    Y.middleRows(2, 4) += einsum<"mk,kn->mn">(A, B) / 4;
+    Eigen::MatrixXd want = Z;
+    want.middleRows(2, 4) += A * B / 4;
+    CHECK(Y == want);
+    Eigen::MatrixXd D = A * B;
+    D -= 2.0 * einsum<"mk,kn->mn">(A, B);
+    CHECK(D == Eigen::MatrixXd(-A * B));
+    CHECK_THROWS_AS((Y += einsum<"mk,kn->mn">(A, B)), otimes::shape_error);
+}
+
 TEST_CASE("einsum: what is refused") {
     std::vector<double> a(12, 1.0), b(24, 1.0), c(40, 7.0);
     const auto A = strided_view<double, 2>::by_columns(a.data(), {3, 4});

@@ -751,7 +751,8 @@ requires(detail::is_factor_range<eigen::bare<Range>> && !any_device_operand<Rang
 /// kron(F, F, ..., F) with `count` factors; count 0 is the 1 x 1 one. An rvalue F is stored once.
 /// @throws shape_error for a negative count or when extents overflow.
 template <class Factor>
-requires(!any_device_operand<Factor>) [[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
+requires(!any_device_operand<Factor> && !any_batch_operand<Factor>)
+    [[nodiscard]] auto kron_power(Factor&& factor, std::int64_t count) {
     auto one = kron(std::forward<Factor>(factor));
     return decltype(one)(detail::power_of(one.node(), count));
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -209,6 +210,36 @@ TEST_CASE("expressions as class members; copies outlive their originals") {
     CHECK(support::close(Q, xk, 12));
     const matrix_d S = copy.sum;
     CHECK(support::close(S, plus(random(4, 30, 6), xk), 12));
+}
+
+TEST_CASE("expressions are assigned, and so are classes with one as a member") {
+    const matrix_d Z = random(4, 30, 6);
+    const matrix_d Z2 = random(4, 30, 8);
+    const auto of = [&](const matrix_d& X, const matrix_d& term) { return term + X * make_kron(); };
+    auto sum = of(random(4, 12, 5), Z);  // refers to Z
+    auto product = make_product();
+    const auto before = product;
+    {
+        const auto other = of(random(4, 12, 9), Z2);
+        sum = other;
+        product = random(4, 12, 9) * make_kron();
+    }
+    scribble();
+    const auto other_xk = times(random(4, 12, 9), k);
+    CHECK(support::close(matrix_d(product), other_xk, 30));
+    CHECK(support::close(matrix_d(before), xk, 30));
+    CHECK(support::close(matrix_d(sum), plus(Z2, other_xk), 30));
+    product = static_cast<const decltype(product)&>(product);
+    CHECK(support::close(matrix_d(product), other_xk, 30));
+    member a;
+    {
+        member b;
+        b.product = product;
+        a = b;
+    }
+    scribble();
+    CHECK(support::close(matrix_d(a.product), other_xk, 30));
+    CHECK(!std::is_assignable_v<decltype(make_product()), decltype(make_product())>);  // (X * K) = X * K
 }
 
 TEST_CASE("a transpose of an lvalue follows the matrix, a transpose of an owned one is owned") {

@@ -57,6 +57,15 @@ public:
     explicit lazy(NodeType node) : node_(std::move(node)) {}
     /// An empty node, for who fills it in by `edit`.
     lazy() = default;
+    lazy(const lazy&) = default;
+    lazy(lazy&&) = default;
+    /// Becomes another expression of the same type, so that a class with one as a member can be assigned. Eigen's own operator would
+    /// write elements. A node may refer to a matrix, hence no assignment of nodes.
+    lazy& operator=(lazy other) & {
+        std::destroy_at(&node_);
+        std::construct_at(&node_, std::move(other.node_));
+        return *this;
+    }
 
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(node_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(node_.cols()); }

@@ -343,6 +343,14 @@ TEST_CASE("a plan for a GPU, made and written down where there is none") {
     CHECK_THROWS_AS(p.run(Y, X * kron(A, B, C)), otimes::unsupported_error);
 }
 
+TEST_CASE("explain leaves out the middle ones of many factors of 1 x 1") {
+    std::vector<matrix_d> factors(20, matrix_d::Constant(1, 1, 2.0));
+    factors[7] = random(3, 5, 1);
+    const std::string page = otimes::explain(random(4, 3, 2) * kron(factors));
+    CHECK(page.find("F8⊗F1⊗...⊗F20 as 3 x 5 ") != page.npos);
+    CHECK(page.find("note: 19 factors of 1 x 1 folded into the first sweep") != page.npos);
+}
+
 TEST_CASE("options of a plan: workspace limit, threads, explain") {
     const auto e = X * kron(A, B, C);
     const otimes::plan free = otimes::make_plan(e);

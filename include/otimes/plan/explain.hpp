@@ -190,12 +190,16 @@ OTIMES_ON_DEMAND inline std::string pass_shape_text(const pass& p) {
     return text.empty() ? "1" : text;
 }
 
-/// "F1, F2⊗F3 as 9 x 9": the sweeps of a pass in their order.
+/// "F1, F2⊗F3 as 9 x 9": the sweeps of a pass in their order; beyond six factors of one the middle ones are left out.
 OTIMES_ON_DEMAND inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& positions) {
     std::string text;
     for (const sweep& s : p.sweeps) {
         text += text.empty() ? "" : ", ";
         for (std::size_t i = 0; i < s.factors.size(); ++i) {
+            if (s.factors.size() > 6 && i == 2) {  // 1 x 1 factors, folded into another
+                text += "⊗...";
+                i = s.factors.size() - 1;
+            }
             text += (i == 0 ? "F" : "⊗F") + std::to_string(positions[static_cast<std::size_t>(s.factors[i])]);
         }
         if (s.factors.size() > 1) {

@@ -47,6 +47,14 @@ TEST_CASE("on(executor, Y)") {
     CHECK(executor.runs() == 5);
     Y = X * kron(A);  // the name held for one assignment
     CHECK(executor.runs() == 5);
+    Eigen::ArrayXXd array;
+    otimes::on(executor, array) = X * kron(A);
+    Eigen::ArrayXXd columns = Eigen::ArrayXXd::Constant(4, 5, 7.0);
+    otimes::on(executor, columns.leftCols(3)) = X * kron(A);
+    CHECK(executor.runs() == 7);
+    CHECK(support::close(matrix_d(array.matrix()), want, 2));
+    CHECK(support::close(matrix_d(columns.leftCols(3).matrix()), want, 2));
+    CHECK((columns.rightCols(2) == 7.0).all());
     for (const otimes::executor* e : {&otimes::cpu(), &otimes::reference()}) {
         Y.setConstant(7);
         otimes::on(*e, Y) = X * kron(A);

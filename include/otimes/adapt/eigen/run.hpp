@@ -247,9 +247,19 @@ private:
     Destination destination_;
 };
 
-/// Names the executor of one assignment. The executor must be able to reach the operands' memory.
+namespace eigen {
+/// A matrix or an array, or a view of one.
+template <class Derived>
+std::true_type probe_coefficients(const Eigen::DenseBase<Derived>*);
+std::false_type probe_coefficients(...);
+template <class Type>
+concept assigned_to =
+    std::is_class_v<bare<Type>> && decltype(probe_coefficients(static_cast<bare<Type>*>(nullptr)))::value;
+}  // namespace eigen
+
+/// Names the executor of one assignment, to a matrix or, by `=`, to an array. The executor must be able to reach the operands' memory.
 template <class Destination>
-requires eigen::dense<Destination>
+requires eigen::assigned_to<Destination>
 [[nodiscard]] on_executor<Destination> on(const executor& e, Destination&& destination) {
     static_assert(
         !eigen::lazy_node<Destination>,

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <Eigen/SparseCore>
+
 #include "adapt/helpers.hpp"
 
 using namespace adapt;
@@ -196,6 +198,20 @@ TEST_CASE("own(x) copies: later changes are not seen") {
     scribble();
     const matrix_d Y = e;
     CHECK(support::close(Y, times(x, a), 2));
+
+    // and of what is not dense
+    vector_d d = random(3, 1, 19);
+    matrix_d dense = random(2, 3, 20);
+    Eigen::SparseMatrix<double> S = dense.sparseView();
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(Eigen::Vector3i(1, 2, 0));
+    const auto want =
+        dense_kron(matrix_d(d.asDiagonal()), matrix_d(dense.transpose()), matrix_d(P.toDenseMatrix().cast<double>()));
+    const auto K = kron(otimes::own(d.asDiagonal()), otimes::own(S.transpose()), otimes::own(P));
+    d.setConstant(std::numeric_limits<double>::quiet_NaN());
+    S.setZero();
+    P.setIdentity();
+    scribble();
+    CHECK(support::close(K.toDenseMatrix(), want, 1));
 }
 
 TEST_CASE("expressions as class members; copies outlive their originals") {

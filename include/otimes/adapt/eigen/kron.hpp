@@ -48,6 +48,20 @@ template <class Derived>
 typename Derived::PlainObject own(const Eigen::MatrixBase<Derived>& m) {
     return typename Derived::PlainObject(m.derived());
 }
+/// The same of sparse, diagonal and permutation matrices: own(d.asDiagonal()) holds its diagonal, which d.asDiagonal() borrows.
+template <class Derived>
+typename Derived::PlainObject own(const Eigen::SparseMatrixBase<Derived>& m) {
+    return typename Derived::PlainObject(m.derived());
+}
+template <class Derived>
+auto own(const Eigen::DiagonalBase<Derived>& m) {
+    return Eigen::DiagonalMatrix<typename Derived::Scalar, Derived::DiagonalVectorType::SizeAtCompileTime>(
+        m.derived().diagonal());
+}
+template <class Derived>
+auto own(const Eigen::PermutationBase<Derived>& m) {
+    return typename Eigen::PermutationBase<Derived>::PlainPermutationType(m.derived());
+}
 
 inline namespace OTIMES_TARGET {
 

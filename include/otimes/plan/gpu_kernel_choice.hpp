@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: MIT
+/// @file gpu_kernel_choice.hpp
+/// Which GPU kernel does a pass, with which tile and arithmetic, and its predicted time. Pure arithmetic on a gpu_description, so a laptop
+/// can plan for any GPU. gpu_tiles.hpp chooses the tile of one group of modes.
+///
+/// A kernel goes once over its input and output. Its tile holds
+///   - gpu_trailing: `tile.rows` contiguous segments of prod(P) elements, when the group ends at the innermost mode; the blocks
+///     of a cluster may share one;
+///   - gpu_outer: prod(P) runs of `tile.run` contiguous elements, runs of at least 32 bytes (one sector);
+///   - gpu_blocked: panels of X and of one long factor, any strides (gpu_blocks.hpp);
+///   - gpu_generic: nothing; any strides, one output element per thread, or for a few threads (gpu_generic.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <otimes/plan/chain.hpp>
+#include <otimes/plan/cost.hpp>
+#include <otimes/plan/fusion.hpp>
+#include <otimes/plan/gpu_blocks.hpp>
+#include <otimes/plan/gpu_generic.hpp>
+#include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_pieces.hpp>
+#include <otimes/plan/gpu_tiles.hpp>
+#include <otimes/plan/machine.hpp>
+#include <otimes/plan/options.hpp>
+#include <otimes/plan/plan.hpp>
+#include <otimes/plan/slabs.hpp>
+#include <otimes/plan/text.hpp>
+#include <otimes/program/checked.hpp>
+#include <otimes/program/cold.hpp>
+#include <otimes/program/program.hpp>
+
+namespace otimes::planning {
+
+/// Which multiply-adds a sweep uses and their rate in flops per second.
+struct gpu_rate {
+    sweep_kernel kernel = sweep_kernel::fibre;
+    double flops_per_second = 0;
+};
+
+/// Tensor cores where they are as accurate as asked for and a factor fills their tiles (extents of at least 8).
+OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type, precision wished,
+                                         std::int64_t p_extent, std::int64_t q_extent) {
+    const bool fills = p_extent >= 8 && q_extent >= 8;
+    if (type != dtype::f64 && type != dtype::c128) {
+        if (fills && wished != precision::ieee && gpu.has_tf32_mma && gpu.flops_f32_split > gpu.flops_f32) {
+            return takes_single_products(type, wished) ? gpu_rate{sweep_kernel::mma_tf32, tf32_rate(gpu)}
+                                                       : gpu_rate{sweep_kernel::mma_split, gpu.flops_f32_split};
+        }
+        return {sweep_kernel::fibre, gpu.flops_f32};
+    }
+    const bool matrix = fills && (gpu.has_f64_mma || gpu.has_f64_mma_wide) && gpu.flops_f64_mma > gpu.flops_f64;
+    return matrix ? gpu_rate{sweep_kernel::mma_f64, gpu.flops_f64_mma} : gpu_rate{sweep_kernel::fibre, gpu.flops_f64};
+}
+
+/// What the chain's passes are chosen under.
+struct gpu_setting {
+    const gpu_description* gpu = nullptr;
+    bool unit_f32 = true;    ///< float products may be split over the matrix unit
+    bool unit_f64 = true;    ///< double products may take the matrix unit
+    bool single = false;     ///< float products may be single TF32 ones
+    bool in_l2 = false;      ///< intermediates stay in L2
+    bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
+    bool one_order = false;  ///< a sum's order depends on its length alone
+    bool alone = false;      ///< the program is this chain: nothing is joined with the kernel of a pass
+    bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
+    bool in_pieces = false;  ///< with on_chip: a piece may do
+};
+
+/// True for the arithmetic of a matrix unit.
+constexpr bool is_unit(sweep_kernel k) noexcept {
+    return k == sweep_kernel::mma_split || k == sweep_kernel::mma_f64 || k == sweep_kernel::mma_tf32;
+}
+
+/// Share of a unit's peak that the fused kernels reach on a mode of this extent: fitted to the measured passes of an H200.
+OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, std::int64_t extent) {
+    if (kernel == sweep_kernel::mma_tf32) {
+        return extent >= 64 ? 0.30 : extent >= 32 ? 0.22 : 0.15;  // the tile's way through shared memory
+    }
+    if (kernel == sweep_kernel::mma_split) {
+        return extent >= 128 ? 0.40 : extent >= 64 ? 0.46 : extent >= 32 ? 0.37 : 0.31;
+    }
+    if (kernel == sweep_kernel::mma_f64) {
+        return extent >= 128 ? 0.54 : extent >= 64 ? 0.45 : extent >= 32 ? 0.42 : extent >= 16 ? 0.33 : 0.23;
+    }
+    // Beyond registers several threads share a fibre, and each reads all of it.
+    return is_complex(type) ? 0.6 : extent > 64 ? 0.18 : extent > 48 ? 0.30 : extent > 32 ? 0.38 : 0.45;
+}
+
+/// The same of the unit on extents that are filled up to its steps, with the zeros' products.
+OTIMES_ON_DEMAND inline double share_filled_up(sweep_kernel kernel, std::int64_t extent) {
+    if (kernel == sweep_kernel::mma_f64) {
+        return extent >= 64 ? 0.33 : 0.40;
+    }
+    return kernel == sweep_kernel::mma_split ? 0.33 : 0.15;
+}
+
+/// What the matrix unit does for each multiply-add of a sweep, as it takes whole steps of its own: 1 where the extents are such.
+OTIMES_ON_DEMAND inline double unit_work(const sweep& s, dtype type) {
+    if (!is_unit(s.kernel)) {
+        return 1;
+    }
+    const std::int64_t granule = unit_granule(type);
+    const auto filled = [&](std::int64_t n) {
+        return static_cast<double>(group_memory::round_up_to(n, granule)) / static_cast<double>(n);
+    };
+    return filled(s.p_extent) * filled(s.q_extent);
+}
+
+/// Leaves a pass of one mode no tile, at the time predicted for a kernel without one.
+OTIMES_ON_DEMAND OTIMES_COLD inline void give_up_tile(dtype type, double elements_in, double bound_seconds,
+                                                      double predicted_seconds, pass& p) {
+    const sweep& s = p.sweeps.front();
+    p.tile = {};
+    p.shared_bytes = 0;
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    p.bytes = s.p_extent * s.q_extent * element_bytes(type);
+    saturating_add(p.bytes,
+                   elements_in * static_cast<double>(element_bytes(type)) *
+                       (1 + (p.add ? 2.0 : 1.0) * static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent)));
+    p.bound_seconds = bound_seconds;
+    p.predicted_seconds = predicted_seconds;
+}
+
+/// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting, dtype type, double elements_in,
+                                                     double slabs, double seconds_memory, pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    sweep& s = p.sweeps.front();
+    blocked_request request;
+    request.type = type;
+    request.p = s.p_extent;
+    request.q = s.q_extent;
+    request.fibres = static_cast<std::int64_t>(elements_in / static_cast<double>(s.p_extent) / slabs);
+    request.may_use_unit = is_widened(type) || type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
+    request.single = setting.single;
+    // Tiles of shorter modes of several chains may share a launch (kernels/fused_sum.cuh).
+    if (!suits_blocks(request, gpu) || (!setting.alone && (std::max)(s.p_extent, s.q_extent) <= 64)) {
+        return;
+    }
+    const std::int64_t vector = 16 / element_bytes(type);
+    for (std::size_t k = 0; k < p.modes.size(); ++k) {
+        const pass_mode& m = p.modes[k];
+        request.aligned = request.aligned && (m.extent_in == 1 || m.stride_in == 1 || m.stride_in % vector == 0) &&
+                          (m.stride_in != 1 || m.extent_in % vector == 0);
+    }
+    request.aligned = request.aligned && request.q % vector == 0;
+    const std::optional<blocked_kernel> kernel = blocked_kernel_for(request, gpu);
+    if (!kernel) {
+        return;
+    }
+    const double peak = peak_of(kernel->arithmetic, type, gpu);
+    const double seconds =
+        slabs * ((std::max)(blocked_seconds(request, *kernel, gpu), seconds_memory / slabs) + gpu.launch_seconds);
+    const double bound = (std::max)(seconds_memory, static_cast<double>(p.flops) / peak);
+    if ((std::max)(seconds, bound) >= p.predicted_seconds) {
+        return;
+    }
+    give_up_tile(type, elements_in, bound, (std::max)(seconds, bound), p);
+    p.kernel = pass_kernel::gpu_blocked;
+    s.kernel = kernel->arithmetic;
+}
+
+/// Makes a pass of one mode go sum by sum, where that is predicted to be faster than the tile it has: few long sums, which leave most of a tile's
+/// threads without work.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_sums(const gpu_setting& setting, dtype type, double elements_in,
+                                                   double elements_out, double slabs, double seconds_memory, pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    sweep& s = p.sweeps.front();
+    const std::int32_t threads = threads_of_sum(type, s.p_extent, static_cast<std::int64_t>(elements_out));
+    const double bound =
+        (std::max)(seconds_memory, static_cast<double>(p.flops) / peak_of(sweep_kernel::scalar, type, gpu));
+    const double seconds =
+        (std::max)(bound, generic_seconds(type, s.p_extent, elements_out, threads, seconds_memory, gpu)) +
+        slabs * gpu.launch_seconds;
+    if (1.3 * seconds >= p.predicted_seconds) {  // predictions of so few microseconds differ by that much
+        return;
+    }
+    give_up_tile(type, elements_in, bound, seconds, p);
+    p.kernel = pass_kernel::gpu_generic;
+    p.tile.slices = threads;
+    s.kernel = sweep_kernel::scalar;
+}
+
+/// Chooses kernel and tile of an outlined pass (`forced`: the tile that it must have) and predicts it:
+/// time = sqrt(memory^2 + arithmetic^2), or the measured multiple of a copy; at least what one block needs for its share of the
+/// tiles; intermediates in L2 move at its rate.
+OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting& f, const gpu_setting& setting,
+                                                           bool inner_in, bool inner_out, const gpu_tile* forced,
+                                                           pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    const dtype type = f.source->type;
+    const auto bytes_each = static_cast<double>(element_bytes(type));
+    const auto weight = static_cast<double>(multiply_add_weight(type));
+    const auto slabs = static_cast<double>(f.slab.count);
+    double elements_in = 1;
+    double elements_out = 1;
+    std::vector<std::uint8_t> contracted(p.modes.size(), 0);
+    for (const sweep& s : p.sweeps) {
+        contracted[static_cast<std::size_t>(s.mode)] = 1;
+    }
+    for (const pass_mode& m : p.modes) {
+        elements_in *= static_cast<double>(m.extent_in);
+        elements_out *= static_cast<double>(m.extent_out);
+    }
+    p.kernel = pass_kernel::gpu_generic;
+    p.tile = {};
+    p.shared_bytes = 0;
+    p.lane_mode = -1;
+    p.lane_count = 1;
+    double copies = 0;
+    double tiles = 0;
+    std::int32_t cluster = 1;
+    bool one_by_one = false;                               // rows or runs begin where no whole access may
+    double in_tiles = 1;                                   // of each lane, of which the last tile has but some
+    std::vector<std::int32_t> splits(p.sweeps.size(), 1);  // threads or warps that share a fibre of each sweep
+    std::vector<trip_use> uses(p.sweeps.size());
+    const std::optional<group_place> place = p.sweeps.empty() ? std::nullopt : place_of_group(p.modes, contracted);
+    if (place && (forced == nullptr || !forced->trips.empty())) {
+        group_request request;
+        request.outer = place->inner > 1;
+        request.type = type;
+        const bool single = type != dtype::f64 && type != dtype::c128;
+        request.may_use_unit = single ? setting.unit_f32 : setting.unit_f64;
+        request.single = setting.single && type == dtype::f32;
+        request.groups = place->groups();
+        request.parts_per_line = place->parts_per_line;
+        request.inner = place->inner;
+        request.may_alias = inner_in && setting.through_y;  // what lies between two passes may lie in Y
+        request.one_part = place->parts_per_line == 1;
+        std::vector<std::int32_t> level_of(p.modes.size(), 0);
+        for (std::size_t k = 0; k < p.modes.size(); ++k) {
+            if (contracted[k] != 0) {
+                request.p.push_back(p.modes[k].extent_in);
+                request.q.push_back(p.modes[k].extent_out);
+                level_of[k] = static_cast<std::int32_t>(request.p.size());
+            }
+        }
+        if (request.outer) {
+            // A tile of several tensors: their number is the same in every launch of the pass.
+            const gpu_group g = without_tile(request);
+            request.parts_per_line =
+                f.slab.count > 1 ? 1 : place->with_lines_joined(g.count_p(), g.count_q()).parts_per_line;
+        }
+        for (const sweep& s : p.sweeps) {
+            request.order.push_back(level_of[static_cast<std::size_t>(s.mode)]);
+        }
+        one_by_one = (request.outer ? request.inner : request.p.back()) % group_memory::vector_of(type) != 0;
+        std::optional<chosen_group> chosen;
+        if (setting.on_chip) {
+            if (std::optional<gpu_group> g = group_in_pieces(request, setting.in_pieces, gpu)) {
+                chosen = chosen_group{std::move(*g), 0};
+            }
+        } else if (forced == nullptr) {
+            chosen = choose_group(request, gpu);
+        } else {
+            chosen = chosen_group{without_tile(request), 0};
+            chosen->group.tile = *forced;
+            if (!why_illegal(chosen->group, gpu).empty() || !may_serve(chosen->group, request)) {
+                chosen.reset();
+            }
+        }
+        if (chosen) {
+            const gpu_group& g = chosen->group;
+            p.kernel = g.outer ? pass_kernel::gpu_outer : pass_kernel::gpu_trailing;
+            p.tile = g.tile;
+            p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(g));
+            copies = chosen->copies;
+            cluster = g.tile.cluster * g.tile.slices;
+            tiles = static_cast<double>(place->tiles(g) * g.tile.pieces);
+            if (g.outer) {
+                const std::int64_t whole = group_memory::round_up_to(place->inner, g.tile.run);
+                in_tiles = static_cast<double>(whole) / static_cast<double>(place->inner);
+                for (std::size_t k = p.modes.size(); k-- > 0 && p.lane_mode < 0;) {
+                    p.lane_mode = contracted[k] == 0 && p.modes[k].extent_in > 1 ? static_cast<std::int32_t>(k) : -1;
+                }
+                p.lane_count = (std::min)(static_cast<std::int64_t>(g.tile.run),
+                                          p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
+            }
+            for (sweep& s : p.sweeps) {
+                const gpu_trip& trip = g.tile.trips[g.trip_of(level_of[static_cast<std::size_t>(s.mode)])];
+                splits[static_cast<std::size_t>(&s - p.sweeps.data())] = trip.split;
+                uses[static_cast<std::size_t>(&s - p.sweeps.data())] =
+                    use_of_trip(g, g.trip_of(level_of[static_cast<std::size_t>(s.mode)]));
+                s.kernel = !trip.matrix                   ? sweep_kernel::fibre
+                           : is_widened(type) || g.single ? sweep_kernel::mma_tf32
+                           : single                       ? sweep_kernel::mma_split
+                                                          : sweep_kernel::mma_f64;
+            }
+        }
+    }
+    double flops = 0;
+    double seconds_at_peak = 0;
+    double seconds_compute = 0;
+    double seconds_alone = 0;  // as at the peak, of a block that has a multiprocessor's part to itself
+    double elements = elements_in;
+    double factor_bytes = 0;
+    const bool mixed = std::ranges::any_of(p.sweeps, [](const sweep& s) { return !is_unit(s.kernel); });
+    for (sweep& s : p.sweeps) {
+        if (p.kernel == pass_kernel::gpu_generic) {
+            s.kernel = sweep_kernel::scalar;
+        }
+        const double one = 2.0 * weight * elements * static_cast<double>(s.q_extent);
+        const double peak = peak_of(s.kernel, type, gpu);
+        flops += one;
+        seconds_at_peak += one / peak;
+        const double work = unit_work(s, type);  // what the unit does for each of the products
+        double share = share_of_peak(s.kernel, type, (std::min)(s.p_extent, s.q_extent));
+        if (work > 1) {
+            share = share_filled_up(s.kernel, s.p_extent) * (one_by_one ? 0.65 : 1.0) * (mixed ? 0.65 : 1.0) / in_tiles;
+        } else if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
+                   s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
+            share *= 0.5;  // warps that share fibres of 80 to 192 (measured)
+        }
+        // Lanes without a fibre take their time; of warps without one other blocks take over what they can, of the unit's all.
+        const trip_use& use = uses[static_cast<std::size_t>(&s - p.sweeps.data())];
+        if (!is_unit(s.kernel) && copies == 0) {
+            share *= std::sqrt(use.busy) * std::pow((std::min)(1.0, p.tile.threads * p.tile.blocks / 512.0), 0.25);
+        }
+        share *= use.filled / (work > 1 ? 1 : in_tiles);
+        seconds_compute += work * one / (peak * share);
+        seconds_alone += work * one * in_tiles / (peak * use.filled * use.busy);
+        elements *= static_cast<double>(s.q_extent) / static_cast<double>(s.p_extent);
+        factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
+    }
+    const double bytes_in = elements_in * bytes_each;
+    const double bytes_out = elements_out * bytes_each * (p.add ? 2.0 : 1.0);
+    const double far = known_rate(gpu.memory_bytes_per_second);
+    const double near = setting.in_l2 ? known_rate(gpu.l2_bytes_per_second) : far;
+    const double reads = is_sliced_by_launches(p.tile) ? p.tile.slices : 1;  // of the input
+    const double seconds_memory = reads * bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
+                                  (p.tile.pieces - 1) * bytes_out / known_rate(gpu.l2_bytes_per_second);
+    p.flops = 0;
+    saturating_add(p.flops, flops);
+    p.bytes = 0;
+    saturating_add(p.bytes, reads * bytes_in + p.tile.pieces * bytes_out + factor_bytes);
+    p.level = setting.in_l2 && inner_in && inner_out ? "L2" : "memory";
+    p.bound_seconds = (std::max)(seconds_memory, seconds_at_peak);
+    double seconds = std::hypot(seconds_memory, seconds_compute);
+    if (p.kernel == pass_kernel::gpu_generic) {
+        const std::int64_t length = p.sweeps.empty() ? 0 : p.sweeps.front().p_extent;
+        if (!setting.one_order) {
+            p.tile.slices = threads_of_sum(type, length, static_cast<std::int64_t>(elements_out));
+        }
+        seconds = p.sweeps.size() > 1 ? std::numeric_limits<double>::infinity()  // it does one mode at a time
+                                      : generic_seconds(type, length, elements_out, p.tile.slices, seconds_memory, gpu);
+    } else {
+        const double multiprocessors = (std::max)(1, gpu.multiprocessors);
+        if (copies > 0) {
+            const double adding = p.add ? elements_out * bytes_each / (inner_out ? near : far) : 0;  // reading Y first
+            seconds = copies * (seconds_memory - adding) + adding;
+        } else {
+            // One block a multiprocessor with nothing on its way waits for every load; short runs fetch part of a sector's
+            // neighbours in vain. What was not measured must promise a tenth more.
+            const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors && !setting.on_chip;
+            const bool short_runs = p.tile.run > 1 && p.tile.run * bytes_each < 64;
+            seconds = 1.5e-6 + 1.1 * (alone ? 1.6 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
+        }
+        // Few tiles: a block takes 1 us to start, half of one per trip, 0.04 us for each factor element of a thread, and works at the pace of a
+        // quarter of a multiprocessor.
+        const double turns = std::ceil(tiles / slabs * cluster / (multiprocessors * p.tile.blocks));
+        if (copies == 0 && turns <= 2) {
+            const double one_tile = 0.5e-6 * static_cast<double>(p.tile.trips.size()) +
+                                    4.0 * multiprocessors * seconds_alone / (std::max)(1.0, tiles) / cluster;
+            const double factors = 0.04e-6 * factor_bytes / bytes_each / p.tile.threads;
+            seconds = (std::max)(seconds, slabs * (1e-6 + factors + turns * one_tile));
+        }
+    }
+    p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
+    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && copies == 0 &&
+        !(inner_in && setting.through_y)) {
+        if (setting.alone && !setting.one_order && forced == nullptr && p.kernel != pass_kernel::gpu_generic) {
+            take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
+        }
+        take_blocks(setting, type, elements_in, slabs, seconds_memory, p);
+    }
+}
+
+}  // namespace otimes::planning

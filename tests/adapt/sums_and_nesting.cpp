@@ -73,6 +73,37 @@ TEST_CASE("sums of products, nested sums and their multiples") {
     check_value((kron(Z.leftCols(4)) * (Z + X * K)), times(matrix_d(Z.leftCols(4)), plus(Z, xk)));
 }
 
+TEST_CASE("a real sum with a complex scale") {
+    using complex = std::complex<double>;
+    using matrix_z = matrix<complex>;
+    const auto K = kron(A, B);
+    const complex s(0.5, -2.0);
+    const auto want = scaled(s, plus(Z, xk));
+    auto Y = poisoned<matrix_z>(4, 6);
+    Y = s * (Z + X * K);
+    CHECK(support::close(Y, want, 50));
+    Y += (Z + X * K) * s - s * (Z + X * K);
+    CHECK(support::close(Y, want, 50));
+    const matrix_z W = random<matrix_z>(4, 6, 9);
+    Y = W;
+    Y.noalias() -= 2.0 * (s * (Z + X * K)) / complex(0.0, 1.0);
+    CHECK(support::close(Y, plus(W, scaled(complex(0.0, 2.0), want)), 50));
+    // the sum reads what is written
+    Y = W;
+    Y = W + s * (Y.real() + X * K);
+    CHECK(support::close(Y, plus(W, scaled(s, plus(matrix_d(W.real()), xk))), 50));
+    Y = W;
+    Y.leftCols(4) =
+        s * (Y.real().rightCols(4) + (X * K).rightCols(4) + X.leftCols(2) * kron(A.leftCols(2), B.topRows(1)));
+    const auto small = times(matrix_d(X.leftCols(2)), dense_kron(matrix_d(A.leftCols(2)), matrix_d(B.topRows(1))));
+    const matrix_d real = W.real().rightCols(4) + matrix_d(X * K).rightCols(4);
+    CHECK(support::close(matrix_z(Y.leftCols(4)), scaled(s, plus(real, small)), 50));
+    const auto expression = s * (Z + X * K);
+    Y.setZero();
+    otimes::make_plan(Y, expression).run(Y, expression);
+    CHECK(support::close(Y, want, 50));
+}
+
 TEST_CASE("nested in Eigen's expressions") {
     const auto K = kron(A, B);
     const matrix_d P = (X * K).eval();

@@ -167,16 +167,15 @@ struct product {
     }
 };
 
-/// scale * y for a lazy y that is not a product.
+/// scale * y for a lazy y that is not a product. A real y with a complex scale is evaluated first.
 template <class Node, class Scalar>
 struct scaled_node {
     using scalar_type = Scalar;
     static constexpr int rows_at_compile_time = Node::rows_at_compile_time;
     static constexpr int cols_at_compile_time = Node::cols_at_compile_time;
     static constexpr bool row_major = Node::row_major;
+    static constexpr bool same_scalar = std::is_same_v<Scalar, typename Node::scalar_type>;
     static constexpr bool holds_dense_term = Node::holds_dense_term;
-    static_assert(std::is_same_v<Scalar, typename Node::scalar_type>,
-                  "otimes: a real sum cannot be scaled by a complex number; scale its terms, or .cast<>() them.");
 
     lazy<Node> inner;
     Scalar factor;
@@ -189,11 +188,27 @@ struct scaled_node {
     }
     template <class Destination>
     void evaluate(Destination& destination, bool add, const Scalar& scale) const {
-        inner.node().evaluate(destination, add, scale * factor);
+        if constexpr (same_scalar) {
+            inner.node().evaluate(destination, add, scale * factor);
+        } else {
+            const typename lazy<Node>::PlainObject value(inner);
+            if (add) {
+                destination += (scale * factor) * value.template cast<Scalar>();
+            } else {
+                destination = (scale * factor) * value.template cast<Scalar>();
+            }
+        }
     }
     template <class Kept>
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept& kept) const {
-        inner.node().lower(low, y, add, scale * factor, kept);
+        if constexpr (same_scalar) {
+            inner.node().lower(low, y, add, scale * factor, kept);
+        } else {
+            using plain = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+            auto value = std::make_shared<const plain>(typename lazy<Node>::PlainObject(inner).template cast<Scalar>());
+            low.add_dense(view_of(*value), y, scale * factor, add);
+            kept.push_back(std::move(value));
+        }
     }
 };
 

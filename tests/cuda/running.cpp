@@ -381,7 +381,7 @@ void check_norms_over_clusters(const std::vector<shapes>& list) {
         for (const auto& one : factors) f.emplace_back(one, e);
         const auto K = kron(f);
         const DeviceMatrix<Scalar, 1> dX(X, e);
-        const double want = Y.template cast<long double>().squaredNorm();
+        const auto want = static_cast<double>(Y.template cast<long double>().squaredNorm());
         const Scalar once = (dX * K).squaredNorm();
         CHECK(std::abs(once - want) <= 32 * static_cast<double>(std::numeric_limits<Scalar>::epsilon()) * want);
         resource.most = 0;

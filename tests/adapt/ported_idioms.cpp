@@ -65,6 +65,15 @@ TEST_CASE("factors and operands that Eigen computes when they are assigned") {
     CHECK(support::close(kron(qr.householderQ(), B).toDenseMatrix(), dense_kron(Q, B), 2));
     CHECK(support::close(kron(A, qr.householderQ().transpose()).toDenseMatrix(), dense_kron(A, matrix_d(Q.transpose())),
                          2));
+    const matrix_d G = random(Q.rows(), 3, 31);
+    const matrix_d R = random(1, 2, 32);
+    const auto gr = dense_kron(G, R);
+    CHECK(support::close((qr.householderQ() * kron(G, R)).toDenseMatrix(), times(Q, gr), 20));
+    CHECK(support::close((kron(G, R).transpose() * qr.householderQ()).toDenseMatrix(),
+                         times(dense_kron(matrix_d(G.transpose()), matrix_d(R.transpose())), Q), 20));
+    const matrix_d V = random(6, 2, 33);
+    const matrix_d QKV = qr.householderQ().transpose() * kron(G, R) * V;
+    CHECK(support::close(QKV, times(matrix_d(Q.transpose()), times(gr, V)), 40));
 }
 
 TEST_CASE("references as factors are borrowed") {

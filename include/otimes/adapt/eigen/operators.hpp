@@ -564,7 +564,7 @@ concept any_operator = kron_operator<Type> || operator_with_sides<Type> || is_se
 
 /// Factors with structure that are no matrices beside a kron of their own.
 template <class Type>
-concept lone_factor = is_structured<bare<Type>> || triangular_like<Type>;
+concept lone_factor = is_structured<bare<Type>> || triangular_like<Type> || householder_like<Type>;
 
 /// s * identity(n) * op (`FromLeft`), op * identity(n). @throws shape_error
 template <bool FromLeft, class Operator, class Identity>

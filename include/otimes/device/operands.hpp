@@ -135,7 +135,7 @@ concept has_writable_data = bool(int(Matrix::Flags) & direct_access_flag) && req
 template <class Type>
 inline constexpr bool is_identity_like = detail::identity_like<Type> && !std::is_same_v<bare<Type>, identity_operator>;
 
-/// A matrix in host memory with structure, as `d.asDiagonal()` or a sparse one, by what the Eigen front end says of it (adapt/eigen/kron.hpp).
+/// A matrix in host memory with structure, as `d.asDiagonal()` or a sparse one, by what the Eigen front end says of it (adapt/eigen/kron_arguments.hpp).
 template <class Type>
 concept host_structure = !any_device_operand<Type> && requires(const kron_node<double>* node, const bare<Type>* m) {
     scalar_of_structure(node, m);

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include <otimes/expr/scalar.hpp>
-#include <otimes/expr/scaled_number.hpp>
+#include <otimes/factorwise/scaled_number.hpp>
 
 namespace {
 

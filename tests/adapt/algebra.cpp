@@ -707,6 +707,63 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     CHECK(distance(noisy.diagonal(), noisy.toDenseMatrix().diagonal()) < 1e-12);
 }
 
+TEST_CASE_TEMPLATE("row-wise products and selected rows in Eigen's solvers", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = random<matrix<Scalar>>(37, 3, 1), B = random<matrix<Scalar>>(37, 4, 2);
+    const auto K = kron(random<matrix<Scalar>>(5, 3, 3), random<matrix<Scalar>>(7, 2, 4));
+    std::vector<int> seen;
+    for (int i = 0; i < 20; ++i) seen.push_back((i * 11) % 35);
+    const auto fits = [](const auto& e, std::uint64_t seed) {  // |e x - b| is least, and |x| where many x are
+        const auto b = random<vector<Scalar>>(e.rows(), 1, seed);
+        Eigen::LeastSquaresConjugateGradient<std::remove_cvref_t<decltype(e)>, Eigen::IdentityPreconditioner> solver;
+        solver.setTolerance(1e-13);
+        solver.setMaxIterations(1000);
+        solver.compute(e);
+        const vector<Scalar> x = solver.solve(b);
+        const matrix<Scalar> formed = e.toDenseMatrix();
+        CHECK(near(x, vector<Scalar>(formed.completeOrthogonalDecomposition().solve(b)), 1e-7));
+    };
+    // [least-squares-snippet]
+    const auto R = otimes::face_split(A, B);  // 37 samples, features of which each belongs to a pair
+    const auto b = random<vector<Scalar>>(R.rows(), 1, 5);
+    Eigen::LeastSquaresConjugateGradient<otimes::row_product_expr<Scalar>, Eigen::IdentityPreconditioner> fit(R);
+    const vector<Scalar> x = fit.solve(b);
+    // [/least-squares-snippet]
+    CHECK((R.adjoint() * vector<Scalar>(R * x - b)).norm() < 1e-8);
+    fits(R, 6);
+    fits(Scalar(2) * R, 7);
+    fits(R.transpose(), 8);
+    fits(otimes::khatri_rao(random<matrix<Scalar>>(6, 5, 16), random<matrix<Scalar>>(7, 5, 17)), 9);
+    fits(otimes::khatri_rao(matrix<Scalar>(A.transpose()), matrix<Scalar>(B.transpose())).adjoint(), 10);
+    fits(K(seen, otimes::eigen::all_indices()), 11);
+    fits(K(otimes::eigen::all_indices(), std::vector<int>{4, 1}), 12);
+
+    // Square ones. Its diagonal does not ask for its entries.
+    matrix<Scalar> outer(12, 3), inner(12, 4);
+    for (Index i = 0; i < 12; ++i) {  // near the identity of order 12
+        outer.row(i) = matrix<Scalar>::Identity(3, 3).row(i / 4);
+        inner.row(i) = matrix<Scalar>::Identity(4, 4).row(i % 4);
+    }
+    outer += Scalar(0.2) * random<matrix<Scalar>>(12, 3, 13);
+    inner += Scalar(0.2) * random<matrix<Scalar>>(12, 4, 14);
+    const auto solves = [](auto&& solver, const auto& e) {
+        const auto right = random<vector<Scalar>>(12, 1, 15);
+        solver.setTolerance(1e-12);
+        solver.compute(e);
+        const vector<Scalar> found = solver.solve(right);
+        CHECK(near(vector<Scalar>(e.toDenseMatrix() * found), right, 1e-8));
+    };
+    const auto S = otimes::face_split(outer, inner);
+    using rows_type = otimes::row_product_expr<Scalar>;
+    for (const rows_type& e : {rows_type(S), S.adjoint()}) {
+        solves(Eigen::BiCGSTAB<rows_type, otimes::DiagonalPreconditioner<Scalar>>(), e);
+        solves(Eigen::BiCGSTAB<rows_type, Eigen::IdentityPreconditioner>(), e);
+        solves(Eigen::GMRES<rows_type, otimes::DiagonalPreconditioner<Scalar>>(), e);
+        CHECK(near(e.diagonal(), vector<Scalar>(e.toDenseMatrix().diagonal()), 1e-14));
+    }
+    CHECK(near(R.diagonal(), vector<Scalar>(R.toDenseMatrix().diagonal()), 1e-14));
+    CHECK(near(R.adjoint().diagonal(), vector<Scalar>(R.adjoint().toDenseMatrix().diagonal()), 1e-14));
+}
+
 TEST_CASE("a decomposition does not read its matrices again: they may change, or end") {
     auto A = std::make_unique<matrix_d>(hilbert(6));
     const matrix_d B = well_conditioned<double>(3, 2);

@@ -5,7 +5,7 @@
 /// into its destination. Only names that Eigen 3.4 and 5 share are used.
 ///
 /// Two kinds of nodes. `lazy<Node>` is an Eigen dense expression (a product, a sum that contains one, an operator applied
-/// to a matrix). `kron_expr`, `sum_expr`, `operator_expr` and `selected_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
+/// to a matrix). `kron_expr`, `sum_expr`, `operator_expr`, `selected_expr` and `row_product_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
 /// iterative solvers take them, and never turn into a matrix silently.
 #pragma once
 
@@ -40,6 +40,8 @@ template <class Left, class Right, class Scalar>
 class operator_expr;
 template <class Scalar>
 class selected_expr;
+template <class Scalar>
+class row_product_expr;
 
 namespace eigen {
 
@@ -286,6 +288,8 @@ template <class Left, class Right, class Scalar>
 struct traits<otimes::operator_expr<Left, Right, Scalar>> : operator_traits<Scalar> {};
 template <class Scalar>
 struct traits<otimes::selected_expr<Scalar>> : operator_traits<Scalar> {};
+template <class Scalar>
+struct traits<otimes::row_product_expr<Scalar>> : operator_traits<Scalar> {};
 
 /// The shape of an operator. With any of Eigen's own an assignment to a matrix would look for an evaluator; with this one
 /// it asks for evalTo, which says what to write instead.
@@ -302,6 +306,8 @@ template <class Left, class Right, class Scalar>
 struct evaluator_traits<otimes::operator_expr<Left, Right, Scalar>> : operator_evaluator_traits {};
 template <class Scalar>
 struct evaluator_traits<otimes::selected_expr<Scalar>> : operator_evaluator_traits {};
+template <class Scalar>
+struct evaluator_traits<otimes::row_product_expr<Scalar>> : operator_evaluator_traits {};
 
 /// Nested in an Eigen expression, a lazy node is evaluated once into a plain object: EvalBeforeNestingBit keeps Eigen from
 /// evaluating it per coefficient.

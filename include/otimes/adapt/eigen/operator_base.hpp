@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file operator_base.hpp
-/// What krons, their sums, selections of them and operators with matrices beside a kron have in common inside Eigen: they are no matrices, and say so where
+/// What krons, their sums, selections of them, row-wise products and operators with matrices beside a kron have in common inside Eigen: they are no matrices, and say so where
 /// Eigen, or its user, takes them for one.
 #pragma once
 
@@ -94,16 +94,6 @@ public:
         [[nodiscard]] double value() const { return 0; }
     };
     /// @}
-};
-
-/// The same for row-wise products, which Eigen does not know: `Y = face_split(A, B)`, a function that takes a matrix.
-class formed_on_request {
-public:
-    template <class Element, int Rows, int Cols, int Options, int MaxRows, int MaxCols,
-              class = typename refuse_ref<Eigen::Matrix<Element, Rows, Cols, Options, MaxRows, MaxCols>>::type>
-    operator Eigen::Matrix<Element, Rows, Cols, Options, MaxRows, MaxCols>() const;
-    template <class Matrix, int Options, class Stride, class = typename refuse_ref<Matrix>::type>
-    operator Eigen::Ref<Matrix, Options, Stride>() const;
 };
 
 }  // namespace eigen

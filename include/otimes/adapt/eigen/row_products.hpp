@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -32,28 +33,39 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
-/// face_split of any number of matrices, or its transpose (khatri_rao). The matrices are held by value.
+/// face_split of any number of matrices, or its transpose (khatri_rao). The matrices are copies, which the expression's own copies and
+/// transposes share. An Eigen operator: its iterative solvers take it, LeastSquaresConjugateGradient of any shape.
 template <class ScalarType>
-class row_product_expr : public eigen::formed_on_request {
+class row_product_expr : public eigen::operator_base<row_product_expr<ScalarType>> {
 public:
     using Scalar = ScalarType;
+    using RealScalar = detail::real_of<ScalarType>;
+    using StorageIndex = Eigen::Index;
     using DenseMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    enum {
+        ColsAtCompileTime = Eigen::Dynamic,
+        RowsAtCompileTime = Eigen::Dynamic,
+        MaxRowsAtCompileTime = Eigen::Dynamic,
+        MaxColsAtCompileTime = Eigen::Dynamic,
+        IsRowMajor = false
+    };
 
-    row_product_expr(std::vector<DenseMatrix> factors, bool transposed)
-        : factors_(std::move(factors)), transposed_(transposed) {
-        for (std::size_t k = 0; k < factors_.size(); ++k) {
-            if (factors_[k].rows() != factors_.front().rows()) {
+    row_product_expr(std::vector<DenseMatrix> list, bool transposed)
+        : factors_(std::make_shared<const std::vector<DenseMatrix>>(std::move(list))), transposed_(transposed) {
+        const std::vector<DenseMatrix>& factors = *factors_;
+        for (std::size_t k = 0; k < factors.size(); ++k) {
+            if (factors[k].rows() != factors.front().rows()) {
                 const auto text = [this](const DenseMatrix& m) {
                     return transposed_ ? detail::shape_text(m.cols(), m.rows())
                                        : detail::shape_text(m.rows(), m.cols());
                 };
                 throw shape_error("otimes: " + std::string(transposed_ ? "khatri_rao" : "face_split") +
-                                  ": factor 1 is " + text(factors_.front()) + ", factor " + std::to_string(k + 1) +
-                                  " is " + text(factors_[k]) + ". All factors must have equally many " +
+                                  ": factor 1 is " + text(factors.front()) + ", factor " + std::to_string(k + 1) +
+                                  " is " + text(factors[k]) + ". All factors must have equally many " +
                                   (transposed_ ? "columns." : "rows."));
             }
             std::int64_t width = 0;
-            if (!checked_multiply(width_, factors_[k].cols(), width)) {
+            if (!checked_multiply(width_, factors[k].cols(), width)) {
                 throw shape_error("otimes: " + std::string(transposed_ ? "khatri_rao" : "face_split") +
                                   ": the product of the " + (transposed_ ? "rows" : "columns") +
                                   " exceeds 2^63 - 1 at factor " + std::to_string(k + 1) +
@@ -62,25 +74,35 @@ public:
             width_ = eigen::index_of(width);
         }
     }
-    [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors_.front().rows(); }
-    [[nodiscard]] Eigen::Index cols() const { return transposed_ ? factors_.front().rows() : width_; }
+    [[nodiscard]] Eigen::Index rows() const { return transposed_ ? width_ : factors().front().rows(); }
+    [[nodiscard]] Eigen::Index cols() const { return transposed_ ? factors().front().rows() : width_; }
     /// The factors of a face_split, the transposed ones of a khatri_rao.
-    [[nodiscard]] const std::vector<DenseMatrix>& factors() const noexcept { return factors_; }
+    [[nodiscard]] const std::vector<DenseMatrix>& factors() const noexcept { return *factors_; }
     /// Is it a khatri_rao?
     [[nodiscard]] bool transposed() const noexcept { return transposed_; }
-    [[nodiscard]] row_product_expr transpose() const { return row_product_expr(factors_, !transposed_); }
-    [[nodiscard]] row_product_expr conjugate() const {
+    /// Shares the factors.
+    [[nodiscard]] row_product_expr transpose() const {
         row_product_expr result(*this);
-        for (DenseMatrix& f : result.factors_) {
-            f = f.conjugate().eval();
-        }
+        result.transposed_ = !transposed_;
         return result;
+    }
+    /// Copies the factors where they are complex.
+    [[nodiscard]] row_product_expr conjugate() const {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            std::vector<DenseMatrix> conjugates;
+            for (const DenseMatrix& f : factors()) {
+                conjugates.push_back(f.conjugate());
+            }
+            return row_product_expr(std::move(conjugates), transposed_);
+        } else {
+            return *this;
+        }
     }
     [[nodiscard]] row_product_expr adjoint() const { return transpose().conjugate(); }
     [[nodiscard]] row_product_expr scaled(const Scalar& by) const {
-        row_product_expr result(*this);
-        result.factors_.front() *= by;
-        return result;
+        std::vector<DenseMatrix> result = factors();
+        result.front() *= by;
+        return row_product_expr(std::move(result), transposed_);
     }
     /// D * face_split(..) and khatri_rao(..) * D for a diagonal D: the rows (columns) weighted. @throws shape_error,
     /// unsupported_error D on the other side, where it weights entries of the product
@@ -96,10 +118,9 @@ public:
                 "otimes: khatri_rao(..) with a diagonal matrix on the left, or face_split(..) with one on the right, "
                 "is no row-wise product any more. Apply one after the other, D * (khatri_rao(..) * X).");
         }
-        row_product_expr result(*this);
-        DenseMatrix& first = result.factors_.front();
-        first = (diagonal.template cast<Scalar>().asDiagonal() * first).eval();
-        return result;
+        std::vector<DenseMatrix> result = factors();
+        result.front() = (diagonal.template cast<Scalar>().asDiagonal() * result.front()).eval();
+        return row_product_expr(std::move(result), transposed_);
     }
     /// face_split(A, B, ..) * khatri_rao(C, D, ..), which is A * C and B * D, .., multiplied entry by entry. @throws shape_error,
     /// unsupported_error the factors do not meet one by one, or the order is the other one
@@ -110,9 +131,9 @@ public:
                               detail::shape_text(other.rows(), other.cols()) +
                               ". The columns of the first must equal the rows of the second.");
         }
-        bool meet = !transposed_ && other.transposed_ && factors_.size() == other.factors_.size();
-        for (std::size_t k = 0; meet && k < factors_.size(); ++k) {
-            meet = factors_[k].cols() == other.factors_[k].cols();
+        bool meet = !transposed_ && other.transposed_ && factors().size() == other.factors().size();
+        for (std::size_t k = 0; meet && k < factors().size(); ++k) {
+            meet = factors()[k].cols() == other.factors()[k].cols();
         }
         if (!meet) {
             throw unsupported_error(
@@ -122,8 +143,8 @@ public:
         }
         DenseMatrix result = DenseMatrix::Ones(rows(), other.cols());
         DenseMatrix part(rows(), other.cols());
-        for (std::size_t k = 0; k < factors_.size(); ++k) {
-            part.noalias() = factors_[k] * other.factors_[k].transpose();
+        for (std::size_t k = 0; k < factors().size(); ++k) {
+            part.noalias() = factors()[k] * other.factors()[k].transpose();
             result = result.cwiseProduct(part);
         }
         return result;
@@ -131,17 +152,17 @@ public:
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] row_product_expr<Other> cast() const {
-        std::vector<typename row_product_expr<Other>::DenseMatrix> factors;
-        for (const DenseMatrix& f : factors_) {
-            factors.push_back(f.template cast<Other>());
+        std::vector<typename row_product_expr<Other>::DenseMatrix> list;
+        for (const DenseMatrix& f : factors()) {
+            list.push_back(f.template cast<Other>());
         }
-        return row_product_expr<Other>(std::move(factors), transposed_);
+        return row_product_expr<Other>(std::move(list), transposed_);
     }
 
     /// The whole matrix. The only way to form it.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
-        DenseMatrix result = DenseMatrix::Ones(factors_.front().rows(), 1);
-        for (const DenseMatrix& f : factors_) {
+        DenseMatrix result = DenseMatrix::Ones(factors().front().rows(), 1);
+        for (const DenseMatrix& f : factors()) {
             DenseMatrix next(result.rows(), result.cols() * f.cols());
             for (Eigen::Index j = 0; j < next.cols(); ++j) {
                 next.col(j) = result.col(j / f.cols()).cwiseProduct(f.col(j % f.cols()));
@@ -149,6 +170,21 @@ public:
             result.swap(next);
         }
         return transposed_ ? DenseMatrix(result.transpose()) : result;
+    }
+
+    /// The diagonal, min(rows, cols) entries. Cost: the number of factors for each.
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result((std::min)(rows(), cols()));
+        for (Eigen::Index i = 0; i < result.size(); ++i) {
+            Eigen::Index rest = i;
+            result(i) = Scalar(1);
+            for (std::size_t k = factors().size(); k-- > 0;) {
+                const DenseMatrix& f = factors()[k];
+                result(i) *= f(i, rest % f.cols());
+                rest /= f.cols();
+            }
+        }
+        return result;
     }
 
     /// @name What eigen::applied asks of an operator.
@@ -180,22 +216,41 @@ public:
     }
     /// @}
 
+    /// Never: it says what to write instead.
+    /// @{
+    template <class Destination>
+    void evalTo(Destination&) const {
+        static_assert(
+            eigen::always_false<Destination>,
+            "otimes: a Kronecker product does not turn into a matrix by itself. Write K.toDenseMatrix() to form "
+            "it, or multiply it with a matrix.");
+    }
+    template <class Destination>
+    void addTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    template <class Destination>
+    void subTo(Destination& destination) const {
+        evalTo(destination);
+    }
+    /// @}
+
 private:
     /// y += scale * face_split * x: a sum over blocks of columns of diag(weights) * (last factor * block of x). From the right,
     /// y += scale * x * face_split: block of y's columns += (x * diag(weights)) * last factor. The weights of a block are the
     /// products of one column of each factor but the last.
     template <bool FromLeft, class Destination, class Matrix>
     void add_split(Destination& y, const Matrix& x, const Scalar& scale) const {
-        const DenseMatrix& last = factors_.back();
+        const DenseMatrix& last = factors().back();
         const Eigen::Index blocks = last.cols() == 0 ? 0 : width_ / last.cols();
         DenseMatrix part(FromLeft ? last.rows() : x.rows(), x.cols());
         Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights(last.rows());
         for (Eigen::Index block = 0; block < blocks; ++block) {
             weights.setConstant(scale);
             Eigen::Index rest = block;
-            for (std::size_t k = factors_.size() - 1; k-- > 0;) {
-                weights.array() *= factors_[k].col(rest % factors_[k].cols()).array();
-                rest /= factors_[k].cols();
+            for (std::size_t k = factors().size() - 1; k-- > 0;) {
+                weights.array() *= factors()[k].col(rest % factors()[k].cols()).array();
+                rest /= factors()[k].cols();
             }
             if constexpr (FromLeft) {
                 part.noalias() = last * x.middleRows(block * last.cols(), last.cols());
@@ -207,7 +262,7 @@ private:
         }
     }
 
-    std::vector<DenseMatrix> factors_;
+    std::shared_ptr<const std::vector<DenseMatrix>> factors_;
     bool transposed_ = false;
     Eigen::Index width_ = 1;
 };

@@ -2,6 +2,7 @@
 // Scalars that no executor has kernels for run through the reference loops of the calling file.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <complex>
 #include <cstdint>
 #include <ostream>
@@ -15,12 +16,17 @@ namespace {
 class modular {
 public:
     static constexpr std::int64_t prime = 1000003;
+    static inline std::atomic<std::int64_t> multiplications = 0;
+
     modular() = default;
     modular(int value) : value_((value % prime + prime) % prime) {}
     [[nodiscard]] std::int64_t value() const { return value_; }
     modular& operator+=(modular other) { return *this = of(value_ + other.value_); }
     modular& operator-=(modular other) { return *this = of(value_ - other.value_ + prime); }
-    modular& operator*=(modular other) { return *this = of(value_ * other.value_); }
+    modular& operator*=(modular other) {
+        ++multiplications;
+        return *this = of(value_ * other.value_);
+    }
     friend modular operator+(modular a, modular b) { return a += b; }
     friend modular operator-(modular a, modular b) { return a -= b; }
     friend modular operator*(modular a, modular b) { return a *= b; }
@@ -130,4 +136,37 @@ TEST_CASE("long double products") { check_scalars<long double, long double, long
 
 TEST_CASE("complex long double X and real factors") {
     check_scalars<std::complex<long double>, long double, std::complex<long double>>();
+}
+
+TEST_CASE("selected rows of a K with identities: K as a whole, which costs little, not each row over all columns") {
+    const auto filled = [](Index rows, Index cols) {
+        matrix<modular> m(rows, cols);
+        for (Index j = 0; j < cols; ++j) {
+            for (Index i = 0; i < rows; ++i) {
+                m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + 1));
+            }
+        }
+        return m;
+    };
+    const matrix<modular> P = filled(3, 2), x = filled(2000, 1), z = filled(40, 1);
+    const auto K = kron(otimes::identity(1000), P);  // 3000 x 2000
+    std::vector<Index> seen;
+    for (Index i = 0; i < 40; ++i) seen.push_back((i * 71) % 2000);
+    const auto all = otimes::eigen::all_indices();
+    const auto multiplications = [](auto&& evaluate) {
+        evaluate();
+        modular::multiplications = 0;
+        evaluate();
+        return modular::multiplications.load();
+    };
+    matrix<modular> y, w;
+    CHECK(multiplications([&] { y = K(seen, all) * x; }) <= 5 * 3000);
+    CHECK(multiplications([&] { w = K(all, seen) * z; }) <= 5 * 3000);
+    matrix<modular> want = matrix<modular>::Zero(3000, 1);
+    for (Index i = 0; i < 40; ++i) {
+        const Index row = seen[static_cast<std::size_t>(i)];
+        CHECK(y(i, 0) == P(row % 3, 0) * x(row / 3 * 2, 0) + P(row % 3, 1) * x(row / 3 * 2 + 1, 0));
+        for (Index p = 0; p < 3; ++p) want(row / 2 * 3 + p, 0) += P(p, row % 2) * z(i, 0);
+    }
+    CHECK(w == want);
 }

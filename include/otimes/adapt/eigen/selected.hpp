@@ -225,13 +225,31 @@ private:
             }
         }
     }
-    /// Multiplications of K * X for an X of that many columns, about.
+    /// Multiplications of K * X for an X of that many columns, about, and a pass over it. Identities cost nothing, sparse factors their elements.
     [[nodiscard]] double whole_cost(Eigen::Index columns) const {
         double sum = 0;
         for (const leaf& f : kron_.node().factors()) {
-            sum += static_cast<double>((std::max)(f.rows(), f.cols()));
+            sum += each_cost(f);
         }
-        return sum * static_cast<double>((std::max)(kron_.rows(), kron_.cols())) * static_cast<double>(columns);
+        return (sum + 1) * static_cast<double>((std::max)(kron_.rows(), kron_.cols())) * static_cast<double>(columns);
+    }
+    /// Multiplications for one element of a result of the factor's larger extent.
+    [[nodiscard]] static double each_cost(const leaf& f) {
+        const auto extent = static_cast<double>((std::max)(f.rows(), f.cols()));
+        switch (f.kind()) {
+            case factor_kind::identity: return 0;
+            case factor_kind::diagonal:
+            case factor_kind::permutation: return 1;
+            case factor_kind::sparse: {
+                const sparse_elements s = static_cast<const sparse_operand*>(f.view().data)->elements();
+                double stored = 0;
+                for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
+                    stored += static_cast<double>(s.end(outer) - s.begin(outer));
+                }
+                return stored / (std::max)(1.0, extent);
+            }
+            default: return extent;
+        }
     }
     [[nodiscard]] double single_cost(Eigen::Index columns) const {
         return static_cast<double>(rows()) * static_cast<double>(cols()) *

@@ -504,6 +504,31 @@ TEST_CASE("K(rows, all) takes no more memory than some times X and the result") 
     }
 }
 
+TEST_CASE("rows of thin factors are taken together: X is small, the result is not") {
+    if (!support::allocations_are_counted()) return;
+    const matrix_d A = random(101, 2, 443), B = random(90, 3, 444);
+    const auto K = kron(A, B);  // 9090 x 6
+    const auto all = otimes::eigen::all_indices();
+    std::vector<Index> list;
+    for (Index i = 0; i < 2000; ++i) list.push_back((i * 7) % 9090);
+    const matrix_d x = random(6, 1, 445);
+    matrix_d y(2000, 1), w(2000, 1);
+    const auto S = K(list, all);
+    const auto T = kron(A.transpose().eval(), B.transpose().eval())(all, list);
+    const support::allocation_counter counter;
+    y.noalias() = S * x;
+    w.noalias() = T.transpose() * x;
+    matrix_d v(6, 1);
+    v.noalias() = T * y;
+    const auto seen = counter.seen();
+    CHECK(seen.count < 1000);                                   // one by one: tens of thousands
+    CHECK(seen.total_bytes <= 3 * 8 * 16 * (6 + list.size()));  // three products
+    const matrix_d rows = K.toDenseMatrix()(list, all);
+    CHECK(distance(y, rows * x) < 1e-12);
+    CHECK(distance(w, rows * x) < 1e-12);
+    CHECK(distance(v, rows.transpose() * y) < 1e-9);
+}
+
 TEST_CASE_TEMPLATE("selections in sums and between operators", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(3, 3, 451), B = random<matrix<Scalar>>(4, 4, 452);
     const auto C = random<matrix<Scalar>>(12, 5, 453);

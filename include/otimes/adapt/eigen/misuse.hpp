@@ -182,10 +182,9 @@ constexpr void refuse_product() {
         Flaw != flaw::number,
         "otimes: a number of another scalar type: real Kronecker products take real numbers and complex ones of "
         "their precision, those of integers no fraction. Convert the number, or the factors with .cast<Scalar>().");
-    static_assert(
-        Flaw != flaw::rows,
-        "otimes: khatri_rao, face_split and K(rows, cols) multiply dense matrices and numbers of their scalar type. "
-        "Apply one after the other, R * (K * X), or form them by toDenseMatrix().");
+    static_assert(Flaw != flaw::rows,
+                  "otimes: khatri_rao and face_split multiply dense matrices and numbers of their scalar type. "
+                  "Apply one after the other, R * (K * X), or form them by toDenseMatrix().");
     static_assert(
         Flaw != flaw::stacked,
         "otimes: vec(X) is a column and stands on the right of a Kronecker product: K * vec(X). For anything else "
@@ -213,7 +212,7 @@ constexpr void refuse_sum() {
     static_assert(Flaw != flaw::operand,
                   "otimes: a number is added to no matrix. Write (X * K).array() + s to add it to each entry.");
     static_assert(Flaw != flaw::rows,
-                  "otimes: khatri_rao, face_split and K(rows, cols) have no sums: they would need all entries. Add the "
+                  "otimes: khatri_rao and face_split have no sums: they would need all entries. Add the "
                   "products, R * X + S * X, or form them by toDenseMatrix().");
     static_assert(
         Flaw != flaw::shift,

@@ -994,7 +994,7 @@ template <class Scalar>
                              const options& wishes = {}) {
     return p.make_plan_into(y, wishes);
 }
-/// Body of plan::run(batched(Y), batched(X) * K); Y may be the vector of matrices, too.
+/// Body of plan::run(batched(Y), batched(X) * K); Y may be the vector of matrices, too. Allocates short lists of strides and addresses.
 template <class Destination, class Scalar>
 void run_bound_plan(const plan& p, Destination& y, const batched_product<Scalar>& expression, void* workspace,
                     std::int64_t available_bytes) {

@@ -231,8 +231,8 @@ TEST_CASE("expressions as class members; copies outlive their originals") {
 TEST_CASE("expressions are assigned, and so are classes with one as a member") {
     const matrix_d Z = random(4, 30, 6);
     const matrix_d Z2 = random(4, 30, 8);
-    const auto of = [&](const matrix_d& X, const matrix_d& term) { return term + X * make_kron(); };
-    auto sum = of(random(4, 12, 5), Z);  // refers to Z
+    const auto of = [&](matrix_d X, const matrix_d& term) { return term + std::move(X) * make_kron(); };  // owns X
+    auto sum = of(random(4, 12, 5), Z);                                                                   // refers to Z
     auto product = make_product();
     const auto before = product;
     {

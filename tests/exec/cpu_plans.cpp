@@ -248,6 +248,7 @@ void bend(otimes::plan& p, std::mt19937& bits) {
         one.lane_mode = candidates[static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(candidates.size()) - 1))];
         one.lane_count = one.lane_mode < 0 ? 1 : pick(1, 40);
         one.level = pick(0, 1) == 0 ? "memory" : "L2";  // beyond L2 the next tile is asked for ahead
+        one.past_caches = pick(0, 1) == 0;
     }
     p.flops = 1 << 30;  // threads are started whatever the size
     if (pick(0, 1) == 0) {
@@ -499,6 +500,63 @@ TEST_CASE("cpu: no more threads than OpenMP would start now, unless the options 
 }
 #endif
 
+// Registers that are whole cache lines are stored past the caches, all others are not: operands that begin anywhere, rows and columns of each
+// kernel that stores (one mode, pairs of 8, twins of 3, transposed tiles), added, scaled, of long fibres that are summed in parts.
+TEST_CASE_TEMPLATE("cpu: stores past the caches", Scalar, float, double, std::complex<float>) {
+    std::mt19937 bits(77);
+    const auto check = [&](const std::vector<planner_test::mode_spec>& modes, bool columns, bool add,
+                           std::int32_t threads) {
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.modes = modes;
+        spec.add = add;
+        spec.scalar = add;
+        for (std::size_t k = 0; k < modes.size(); ++k) {
+            spec.order_in.push_back(columns ? (k + 1) % modes.size() : k);
+        }
+        spec.order_out = spec.order_in;
+        fixture<Scalar> f(spec, bits);
+        otimes::machine m = otimes::host_machine();
+        m.cpu.threads = threads;
+        otimes::plan p = otimes::make_plan(f.source, m);
+        p.flops = 1 << 30;
+        f.check(p);
+        const std::vector<Scalar> usual(f.result().data(), f.result().data() + f.result().size());
+        for (otimes::pass& one : p.passes) {
+            one.past_caches = true;
+        }
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        guarded<Scalar>& y = f.result();
+        for (const std::size_t offset : {0, 1, 4, 8, 15, 16}) {  // elements
+            std::vector<Scalar> memory(y.size() + 64, Scalar(std::numeric_limits<real_of<Scalar>>::quiet_NaN()));
+            const std::vector<Scalar> poison = memory;
+            const std::size_t to_line =
+                (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / sizeof(Scalar);
+            Scalar* const at = memory.data() + to_line + offset;
+            std::copy(f.before.begin(), f.before.end(), at);
+            otimes::bindings moved = f.bound;
+            moved.pointers[static_cast<std::size_t>(f.output)] = at;
+            otimes::cpu().run(p, moved, {});
+            CHECK(std::memcmp(at, usual.data(), usual.size() * sizeof(Scalar)) == 0);
+            const auto behind = static_cast<std::size_t>(at - memory.data()) + y.size();
+            CHECK(std::memcmp(memory.data(), poison.data(),
+                              static_cast<std::size_t>(at - memory.data()) * sizeof(Scalar)) == 0);
+            CHECK(std::memcmp(memory.data() + behind, poison.data(), (memory.size() - behind) * sizeof(Scalar)) == 0);
+        }
+    };
+    for (const bool columns : {false, true}) {
+        for (const bool add : {false, true}) {
+            const std::int32_t threads = add ? 1 : 3;
+            check({free_mode(9), factor(8, 8), factor(8, 8), factor(8, 8)}, columns, add, threads);
+            check({free_mode(32), factor(3, 3), factor(3, 3), factor(3, 3)}, columns, add, threads);
+            check({free_mode(16), factor(16, 32), factor(16, 48)}, columns, add, threads);
+            check({free_mode(33), factor(7, 5), factor(20, 19)}, columns, add, threads);
+            check({free_mode(48), factor(300, 64)}, columns, add, threads);
+        }
+    }
+}
+
 // Tiles and slabs that are one piece of memory, and how the kernels ask for them, one piece after the other.
 TEST_CASE("cpu: what is read ahead") {
     using namespace otimes::cpu_detail;
@@ -537,7 +595,7 @@ TEST_CASE("cpu: what is read ahead") {
     job.p_extent = job.q_extent = P;
     job.x_p = job.y_q = job.x_r = job.y_s = job.run = width;
     job.loop_count = 0;
-    job.stage_panels = job.twin = job.in_place = job.claim = false;
+    job.stage_panels = job.twin = job.in_place = job.claim = job.past = false;
     job.finish = epilogue::store;
     job.alpha_re = 1;
     job.alpha_im = 0;
@@ -800,7 +858,7 @@ TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, d
             job.y_q = job.y_s = y_q;
             job.run = run;
             job.loop_count = 0;
-            job.stage_panels = job.twin = job.in_place = job.claim = false;
+            job.stage_panels = job.twin = job.in_place = job.claim = job.past = false;
             job.ahead = nullptr;
             job.finish = finish;
             job.alpha_re = Real(0.5);

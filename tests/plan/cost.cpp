@@ -464,6 +464,54 @@ TEST_CASE("no plan is predicted to be faster than its bound, also where the oper
     }
 }
 
+TEST_CASE("large results are stored past the caches, with registers of 64 bytes") {
+    const auto stored_past = [](std::vector<planner_test::mode_spec> modes, bool columns, bool add = false,
+                                std::int32_t simd_bytes = 64, dtype type = dtype::f32) {
+        planner_test::chain_spec spec;
+        spec.modes = std::move(modes);
+        for (std::size_t k = 0; k < spec.modes.size(); ++k) {
+            spec.order_in.push_back(columns ? (k + 1) % spec.modes.size() : k);
+        }
+        spec.order_out = spec.order_in;
+        spec.type = type;
+        spec.add = add;
+        otimes::machine m;
+        m.cpu = otimes::cpu_avx512();
+        m.cpu.simd_bytes = simd_bytes;
+        m.cpu.threads = 2;
+        std::vector<bool> marked;
+        for (const otimes::pass& one : otimes::make_plan(planner_test::chain_program(spec), m).passes) {
+            marked.push_back(one.past_caches);
+        }
+        return marked;
+    };
+    const auto cubes = [](std::int64_t rows, std::int64_t extent) {
+        return std::vector<planner_test::mode_spec>{planner_test::free_mode(rows), planner_test::factor(extent, extent),
+                                                    planner_test::factor(extent, extent),
+                                                    planner_test::factor(extent, extent)};
+    };
+    using marks = std::vector<bool>;
+    // Rows: the last pass alone writes Y. Columns: the first leaves in Y what the last reads there.
+    CHECK(stored_past(cubes(128, 32), false) == marks{false, true});  // 16 MiB
+    CHECK(stored_past(cubes(127, 32), false) == marks{false, false});
+    CHECK(stored_past(cubes(128, 32), false, true) == marks{false, false});  // added to Y, which is read anyway
+    CHECK(stored_past(cubes(128, 32), false, false, 32).back() == false);
+    CHECK(stored_past(cubes(256, 32), true) == marks{false, false});
+    CHECK(stored_past(cubes(512, 32), true) == marks{true, false});
+    // Whole lines alone: pairs of 8 x 8 floats and 8 doubles are, rows of 10 or 24 floats are not, nor 8 floats of a single factor.
+    CHECK(stored_past(cubes(20000, 8), false).back());
+    CHECK(stored_past(cubes(20000, 8), false, false, 64, dtype::f64).back());
+    CHECK_FALSE(stored_past(cubes(10000, 10), false).back());
+    CHECK_FALSE(stored_past(cubes(2000, 24), false).back());
+    CHECK_FALSE(stored_past({planner_test::free_mode(1 << 20), planner_test::factor(8, 8)}, false).back());
+    CHECK_FALSE(stored_past(cubes(20000, 4), false, false, 64, dtype::c64).back());
+    CHECK(stored_past({planner_test::free_mode(2048), planner_test::factor(64, 64), planner_test::factor(64, 64)}, true)
+              .back());
+    CHECK_FALSE(
+        stored_past({planner_test::free_mode(2056), planner_test::factor(64, 64), planner_test::factor(64, 64)}, true)
+            .back());
+}
+
 TEST_CASE("one tile is left to one thread, however much there is to do") {
     const otimes::machine m = otimes::cpu_machine(otimes::cpu_avx512(), 2);
     const otimes::plan one = otimes::make_plan(planner_test::rows_program(1, {planner_test::factor(3000, 3000)}), m);

@@ -76,7 +76,8 @@ TEST_CASE("8^5: the first mode from memory, the others in L1 tiles of a row that
                           {3, sweep_kernel::fibre, 8, 8, {3}},
                           {4, sweep_kernel::row, 8, 8, {1}}},
                .slab_mode = 0,
-               .slab_scale = 8});
+               .slab_scale = 8,
+               .past_caches = true});
     CHECK(p.slab_extent == 1);
     CHECK(p.buffer_elements == std::vector<std::int64_t>{32768});
 }

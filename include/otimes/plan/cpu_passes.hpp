@@ -21,6 +21,7 @@
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/slabs.hpp>
 #include <otimes/plan/step_cost.hpp>
+#include <otimes/plan/stores.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
@@ -450,6 +451,18 @@ private:
             p.level = level_name((std::max)(where.in, where.out));
             p.bound_seconds = cost.bound_seconds;
             p.predicted_seconds = cost.seconds;
+            if (p.out >= 0 && p.in != p.out) {
+                bool read_again = !last;
+                for (std::size_t k = static_cast<std::size_t>(c.first_step + c.step_count); k < source_.steps.size();
+                     ++k) {
+                    const step& later = source_.steps[k];
+                    read_again = read_again || later.in == c.out || later.factor == c.out || later.out == c.out;
+                }
+                const std::int64_t each = element_bytes(c.type);
+                p.past_caches =
+                    stores_past_caches(cpu_, p, each, static_cast<double>(element_count(source_, c.out) * each),
+                                       read_again, result_.slab_count > 1);
+            }
             input = p.out;
             begin = end;
             finish(std::move(p), c.type);

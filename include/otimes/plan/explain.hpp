@@ -354,8 +354,9 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         }
         table.row({std::to_string(i + 1), what, shape, place_text(source, one.in),
                    (one.add ? "+" : "") + place_text(source, one.out), tile_text(p, one),
-                   flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"), one.level,
-                   seconds_text(one.predicted_seconds), seconds_text(one.bound_seconds), one.reason});
+                   flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"),
+                   one.level + (one.past_caches ? ", past caches" : ""), seconds_text(one.predicted_seconds),
+                   seconds_text(one.bound_seconds), one.reason});
         predicted += one.predicted_seconds;
         saturating_add(bytes, static_cast<double>(one.bytes));
     }
@@ -427,7 +428,7 @@ OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const p
         out << (i == 0 ? "" : ", ") << p.sweeps[i];
     }
     out << "}, .slab_mode = " << p.slab_mode << ", .slab_scale = " << p.slab_scale << ", .lane_mode = " << p.lane_mode
-        << ", .lane_count = " << p.lane_count;
+        << ", .lane_count = " << p.lane_count << (p.past_caches ? ", .past_caches = true" : "");
     if (p.kernel != pass_kernel::cpu_tiles && p.kernel != pass_kernel::step) {
         out << ", .tile = " << planning::text_of_tile(p.tile, p.kernel == pass_kernel::gpu_outer)
             << ", .shared_bytes = " << p.shared_bytes;

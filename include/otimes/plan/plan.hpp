@@ -122,6 +122,8 @@ struct pass {
                                   ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
     std::int64_t lane_count = 1;  ///< lanes of a full tile
 
+    bool past_caches = false;  ///< CPU: whole cache lines of `out` are stored past the caches (AVX-512)
+
     gpu_tile tile{};                ///< GPU: of a fused kernel
     std::int32_t shared_bytes = 0;  ///< GPU: dynamic shared memory of a block
 

@@ -81,6 +81,7 @@ struct block_grid {
     Real alpha_im = 0;
     const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines behind each block; nullptr: nothing
     std::ptrdiff_t ahead_lines = 0;
+    bool past = false;   ///< registers of c that are whole cache lines are stored past the caches
     bool claim = false;  ///< c lies far away: a block asks for its lines, to write them, before it computes
 };
 
@@ -127,6 +128,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
     constexpr int results = Rows / Components;
     const std::ptrdiff_t p_extent = g.p_extent, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
     const char* ahead = g.ahead;
+    const bool past = simd_t::stores_lines && g.past && (g.c_row | g.c_vector) % width == 0;
     const Real* a_outer = g.a;
     const Real* b_outer = g.b;
     Real* c_outer = g.c;
@@ -235,11 +237,21 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                         }
                     }
                 }
-                OTIMES_UNROLL
-                for (int r = 0; r < results; ++r) {
+                if (past && is_line(c)) {
                     OTIMES_UNROLL
-                    for (int v = 0; v < Vectors; ++v) {
-                        simd_t::store(c + r * g.c_row + v * g.c_vector, sum[r][v]);
+                    for (int r = 0; r < results; ++r) {
+                        OTIMES_UNROLL
+                        for (int v = 0; v < Vectors; ++v) {
+                            simd_t::store_past(c + r * g.c_row + v * g.c_vector, sum[r][v]);
+                        }
+                    }
+                } else {
+                    OTIMES_UNROLL
+                    for (int r = 0; r < results; ++r) {
+                        OTIMES_UNROLL
+                        for (int v = 0; v < Vectors; ++v) {
+                            simd_t::store(c + r * g.c_row + v * g.c_vector, sum[r][v]);
+                        }
                     }
                 }
             } else if constexpr (simd_t::has_masks) {

@@ -27,6 +27,7 @@ struct pair_job {
     std::ptrdiff_t count, x_step, y_step;  ///< of o
     epilogue finish;
     Real alpha;
+    bool past = false;            ///< whole cache lines of y are stored past the caches
     read_ahead* ahead = nullptr;  ///< what is asked for meanwhile; nullptr: nothing
 };
 
@@ -89,6 +90,19 @@ OTIMES_NOINLINE void pair_kernel(const pair_job<Real>& j, const Real* x, Real* y
                 if (j.finish == epilogue::scale_add) {
                     v[q] += simd_t::load_first_of_halves(y0 + q * Extent, y1 + q * Extent, Extent);
                 }
+            }
+        }
+        if constexpr (Extent == half) {
+            if (j.past && both && is_line(y0) && is_line(y1)) {
+                OTIMES_UNROLL
+                for (int q = 0; q < Extent; q += 2) {
+                    simd_t::store_past(y0 + q * Extent, simd_t::template join_halves<false>(v[q], v[q + 1]));
+                }
+                OTIMES_UNROLL
+                for (int q = 0; q < Extent; q += 2) {
+                    simd_t::store_past(y1 + q * Extent, simd_t::template join_halves<true>(v[q], v[q + 1]));
+                }
+                continue;
             }
         }
         OTIMES_UNROLL

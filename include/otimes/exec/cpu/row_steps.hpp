@@ -396,7 +396,7 @@ private:
         s.run = j.inner == 1 ? 0 : inner;
         s.in_place = false;
         s.ahead = nullptr;
-        s.claim = false;
+        s.claim = s.past = false;
         s.stage_panels = inner >= width && rows_collide(s.p_extent, s.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)));
         s.finish = j.step->add ? epilogue::scale_add : j.alpha == Scalar(1) ? epilogue::store : epilogue::scale;
         s.alpha_re = std::real(j.alpha);

@@ -60,6 +60,7 @@ struct pass_shape {
     bool add;
     bool in_place;  ///< input and output are the same
     bool far;       ///< the operands lie beyond L2: what comes next is asked for ahead
+    bool past;      ///< whole cache lines of the output are stored past the caches
     bool far_out;   ///< so does the output, and nobody else asks for it
     bool conjugate;
     Real alpha_re, alpha_im;
@@ -127,9 +128,6 @@ void count_rows(const pass& p, pass_shape<Real>& shape) noexcept {
     }
 }
 
-/// True when the operands of a pass lie beyond L2.
-inline bool is_far(const pass& p) noexcept { return p.level == "L3" || p.level == "memory"; }
-
 /// Slab `slab` of `p`, or all of it.
 /// @param capacity real elements of a tile buffer
 /// @param sharers threads that share the tiles
@@ -145,7 +143,8 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.empty_sum = false;
     shape.add = p.add;
     shape.in_place = p.in == p.out;
-    shape.far = is_far(p);
+    shape.far = p.level == "L3" || p.level == "memory";
+    shape.past = simd<Real>::stores_lines && p.past_caches;
     shape.far_out = shape.far && (p.out >= 0 || whole.slab_count <= 1);  // intermediates of slabs lie in L2
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
@@ -292,6 +291,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.stage_panels = false;
     job.in_place = false;
     job.ahead = nullptr;
+    job.past = shape.past && direct_out;
     job.claim = shape.far_out && direct_out && job.p_extent >= claimed_fibre<Real>;
     job.twin = twin;
     const int also_on = twin ? shape.sweep_mode[i + 1] : on;
@@ -443,6 +443,23 @@ void set_scalar(tile_job<Real>& job, Real re, Real im) noexcept {
     }
 }
 
+/// Does what finishes a tile, which it writes at y, store whole cache lines?
+template <class Real, int Components>
+bool stores_lines(const pass_shape<Real>& shape, const tile_job<Real>& job, const Real* y) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (job.last == job.pair) {
+        return is_line(y) && shape.p_extent[job.pair] * 2 == width && job.pair_work.y_step % width == 0;
+    }
+    const sweep_job<Real>& last = job.sweeps[job.last];
+    bool whole =
+        is_line(y) && (last.run == 0 ? last.q_extent * Components % width == 0
+                                     : last.run % width == 0 && last.y_q % width == 0 && last.y_s % width == 0);
+    for (int k = 0; k < last.loop_count; ++k) {
+        whole = whole && last.loops[k].out % width == 0;
+    }
+    return whole;
+}
+
 /// Prepares a tile of `lanes` lanes and `batch` batch indices.
 template <class Real, int Components>
 void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch, tile_job<Real>& job) noexcept {
@@ -476,6 +493,7 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
         c.inner = {1, Components, ld * Components};
         c.add = !input && shape.add;
         c.conjugate = input && shape.conjugate;
+        c.past = !input && shape.past && !shape.add;
         bool first = true, nests = true;
         tile_loop found[most_pass_modes + 1];
         int count = 0;
@@ -574,6 +592,9 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             }
         }
         extents[on] = shape.q_extent[i];
+        if (i == job.pair) {
+            job.pair_work.past = shape.past && out_direct && !shape.add;
+        }
         if (end == n) {
             job.direct_out = out_direct;
             job.last = i;
@@ -738,6 +759,13 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
         if (!made[kind]) {
             make_job<Real, Components>(shape, last_lanes ? shape.lanes.extent - lane : shape.lane_count,
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
+            if constexpr (simd<Real>::stores_lines) {  // lines that are stored whole need not be asked for
+                sweep_job<Real>& last = job.sweeps[job.last];
+                last.claim =
+                    last.claim &&
+                    !(shape.past && stores_lines<Real, Components>(
+                                        shape, job, y_loop + lane * shape.lanes.out + batch * shape.batch.out));
+            }
             made[kind] = true;
             for (int i = 0; i < shape.sweep_count; ++i) {
                 job.sweeps[i].ahead = ahead;

@@ -176,6 +176,7 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
     shape.far_out = shape.far_out && !output_ahead;
     const Real* const x = address_of<Real>(p, b, layout, workspace, worker, one.in);
     Real* const y = address_of<Real>(p, b, layout, workspace, worker, one.out);
+    shape.past = shape.past && !shape.in_place;
     if (shape.sweep_count == 0 || shape.empty_sum) {
         if (share == 0) {
             run_copy<Real, Components>(p, one, shape, slab, x, y);
@@ -203,7 +204,8 @@ slab_side side_of_slabs(const plan& p, const bindings& b, std::ptrdiff_t capacit
     const std::int32_t id = written ? one.out : one.in;
     pass_shape<Real> shape;
     make_shape<Real, Components>(p, one, 0, capacity, 1, shape);
-    if (id < 0 || one.slab_mode < 0 || !shape.far || shape.mode_count + shape.loop_count > most_pass_modes) {
+    if (id < 0 || one.slab_mode < 0 || !shape.far || (written && shape.past) ||
+        shape.mode_count + shape.loop_count > most_pass_modes) {
         return {};
     }
     for (int k = 0; k < shape.loop_count; ++k) {  // all tiles as one: loops over tiles as modes that no sweep replaces
@@ -245,6 +247,7 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
             for (const pass& one : p.passes) {
                 run_tile_pass<Real, Components>(p, one, b, layout, workspace, slab, thread, thread, 0, 1,
                                                 in.bytes + out.bytes > 0 ? &ahead : nullptr, out.bytes > 0);
+                finish_stores_past(one.past_caches && slab + 1 == end);
             }
         }
         return;
@@ -258,6 +261,7 @@ void run_share(const plan& p, const bindings& b, const run_layout& layout, char*
         }
         first = false;
         run_tile_pass<Real, Components>(p, one, b, layout, workspace, 0, 0, thread, thread, threads);
+        finish_stores_past(one.past_caches);
     }
 }
 
@@ -566,6 +570,7 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
             return false;
         }
         bind_shape<Real, Components>(p, planned, b, workspace, shape);
+        shape.past = false;  // so few bytes stay in cache
         make_job<Real, Components>(shape, shape.lane_count, shape.batch_count, one.job);
         one.planned = &planned;
         one.sweep_count = shape.sweep_count;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -111,9 +112,27 @@ struct simd {
             _mm256_mask_storeu_ps(to, static_cast<__mmask8>((1u << count) - 1), part);
         }
     }
+    /// The lower (upper) halves of a and b.
+    template <bool Upper>
+    static OTIMES_INLINE type join_halves(type a, type b) noexcept {
+        static_assert(std::is_same_v<Real, float>);
+        return static_cast<type>(
+            _mm512_maskz_shuffle_f32x4(0xffff, static_cast<__m512>(a), static_cast<__m512>(b), Upper ? 0xee : 0x44));
+    }
+    /// Stores a register, which is a whole cache line, past the caches. @pre aligned(p); another thread sees it after a fence.
+    static OTIMES_INLINE void store_past(Real* p, type v) noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            _mm512_stream_ps(p, static_cast<__m512>(v));
+        } else {
+            _mm512_stream_pd(p, static_cast<__m512d>(v));
+        }
+    }
 #else
     static constexpr bool has_masks = false;
+    static OTIMES_INLINE void store_past(Real* p, type v) noexcept { store(p, v); }
 #endif
+    /// A register is a cache line, and can be stored without reading the line first.
+    static constexpr bool stores_lines = has_masks;
 
     /// Half a register from `low`, the other half from `high`: a load and an insertion from memory, no shuffle.
     static OTIMES_INLINE type load_halves(const Real* low, const Real* high) noexcept {
@@ -210,9 +229,23 @@ struct simd {
     static type broadcast(Real s) noexcept { return s; }
     static type multiply_add(type a, type b, type c) noexcept { return c + a * b; }
     static void pin(type&) noexcept {}
+    static void store_past(Real* p, type v) noexcept { store(p, v); }
     static constexpr bool has_masks = false;
+    static constexpr bool stores_lines = false;
 };
 #endif
+
+/// True of the beginning of a cache line.
+OTIMES_INLINE bool is_line(const void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p) % 64 == 0; }
+
+/// After stores past the caches, before another thread may look: on x86 they are ordered by nothing else.
+OTIMES_INLINE void finish_stores_past([[maybe_unused]] bool any) noexcept {
+#if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)
+    if (any) {
+        _mm_sfence();
+    }
+#endif
+}
 
 /// Transposes W registers of W elements: element j of v[i] and element i of v[j] change places.
 /// log2(W) rounds of W/2 butterflies (Eklundh 1972). With fewer registers and `Block` half of them, every block of as many

@@ -124,6 +124,7 @@ struct sweep_job {
     bool twin;          ///< done together with the next sweep (twin_kernel.hpp), whose strides are x_r and y_s
     std::ptrdiff_t x_r, y_s;
     read_ahead* ahead;  ///< what is asked for meanwhile; nullptr: nothing
+    bool past;          ///< whole cache lines of y are stored past the caches
     bool claim;         ///< y lies far away: blocks ask for what they will write
     bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
@@ -428,6 +429,7 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     g.alpha_im = j.alpha_im;
     g.claim = j.claim;
     const std::ptrdiff_t parts = parts_of_sweep<Real, Components>(j);
+    g.past = j.past && parts == 1;  // sums that go on are needed at once
     const bool fits =
         j.p_extent <= most_part<Real> ||
         (j.run % width == 0 && j.p_extent * width * static_cast<std::ptrdiff_t>(sizeof(Real)) <= stage_bytes<Real>);

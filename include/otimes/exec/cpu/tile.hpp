@@ -30,6 +30,7 @@ struct copy_job {
     int loop_count;
     bool add;                     ///< towards memory: add to what is there
     bool conjugate;               ///< towards the buffer
+    bool past;                    ///< towards memory: whole cache lines past the caches
     tile_loop loops[most_loops];  ///< outermost first
 };
 
@@ -106,11 +107,11 @@ void load_transposed(const Real* x, std::ptrdiff_t stride, Real* buffer, std::pt
 }
 
 /// y[l * stride + r] (+)= buffer[r * ld + l] for r < rows, l < lanes. `Real` is what is added; `Unit` what is moved (two
-/// floats of a complex number move as one double).
+/// floats of a complex number move as one double); `past`: whole cache lines past the caches.
 /// @pre rows >= W of Unit; the buffer has whole registers of lanes.
 template <class Real, class Unit>
 void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_reals, std::ptrdiff_t ld,
-                      std::ptrdiff_t rows, std::ptrdiff_t lanes, bool add) noexcept {
+                      std::ptrdiff_t rows, std::ptrdiff_t lanes, bool add, bool past) noexcept {
     using simd_t = simd<Unit>;
     constexpr std::ptrdiff_t width = simd_t::width;
     Unit* const y = reinterpret_cast<Unit*>(y_reals);
@@ -136,6 +137,13 @@ void store_transposed(Real* y_reals, std::ptrdiff_t stride, const Real* buffer_r
             transpose_registers<Unit>(v);
             if (!add && l0 + width <= lanes) {
                 Unit* to = y + l0 * stride + r0;
+                if (simd_t::stores_lines && past && is_line(to) && stride % width == 0) {
+                    OTIMES_UNROLL
+                    for (int i = 0; i < width; ++i, to += stride) {
+                        simd_t::store_past(to, v[i]);
+                    }
+                    continue;
+                }
                 OTIMES_UNROLL
                 for (int i = 0; i < width; ++i, to += stride) {
                     simd_t::store(to, v[i]);
@@ -258,6 +266,12 @@ void store_tile(const copy_job<Real>& j, const Real* buffer, Real* y) noexcept {
     const std::ptrdiff_t ld = j.padded_lanes * Components;
     const bool by_lane = j.lanes > 1 || j.padded_lanes > 1;
     const auto move_run = [&](Real* to, const Real* from, std::ptrdiff_t n) {
+        if (simd<Real>::stores_lines && j.past && n % simd<Real>::width == 0 && is_line(to)) {
+            for (std::ptrdiff_t i = 0; i < n; i += simd<Real>::width) {
+                simd<Real>::store_past(to + i, simd<Real>::load(from + i));
+            }
+            return;
+        }
         if constexpr (simd<Real>::has_masks) {
             if (n < simd<Real>::width && ld == simd<Real>::width) {  // less than the register that the buffer holds
                 const typename simd<Real>::type v = simd<Real>::load(from);
@@ -287,7 +301,7 @@ void store_tile(const copy_job<Real>& j, const Real* buffer, Real* y) noexcept {
         constexpr std::ptrdiff_t reals_per_unit = static_cast<std::ptrdiff_t>(sizeof(Unit) / sizeof(Real));
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {
             store_transposed<Real, Unit>(y + m, j.lane_stride / reals_per_unit, buffer + b, j.padded_lanes,
-                                         j.inner.extent, j.lanes, j.add);
+                                         j.inner.extent, j.lanes, j.add, j.past);
         });
     } else {
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {

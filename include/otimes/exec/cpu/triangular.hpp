@@ -159,7 +159,7 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
     j.stage_panels = false;
     j.in_place = false;
     j.ahead = nullptr;
-    j.claim = false;
+    j.claim = j.past = false;
     j.finish = s.add ? epilogue::scale_add : alpha == Scalar(1) ? epilogue::store : epilogue::scale;
     j.alpha_re = std::real(alpha);
     j.alpha_im = std::imag(alpha);

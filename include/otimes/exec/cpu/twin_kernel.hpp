@@ -66,7 +66,11 @@ OTIMES_NOINLINE void twin_kernel(const sweep_job<Real>& j, const Real* second, c
                             sum += simd_t::load(at);
                         }
                     }
-                    simd_t::store(at, sum);
+                    if (simd_t::stores_lines && j.past && is_line(at)) {
+                        simd_t::store_past(at, sum);
+                    } else {
+                        simd_t::store(at, sum);
+                    }
                 }
             }
         }

@@ -106,6 +106,9 @@ public:
             return false;
         }
         rows_ = from_front_ ? modes.front().extent : modes.back().extent;
+        if (rows_ < 1) {
+            return false;
+        }
         reductions_ = 0;
         tensors_.assign(source.tensors.size(), {});
         std::int64_t all = 0;

@@ -16,35 +16,12 @@
 #include <otimes/algebra.hpp>
 
 #include "adapt/helpers.hpp"
+#include "adapt/solving.hpp"
 #include "support/counting_new.hpp"
 #include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
-
-namespace {
-
-template <class Scalar>
-matrix<Scalar> well_conditioned(Index n, std::uint64_t seed) {
-    return random<matrix<Scalar>>(n, n, seed) + Scalar(3) * matrix<Scalar>::Identity(n, n);
-}
-template <class Scalar>
-matrix<Scalar> positive(Index n, std::uint64_t seed) {
-    const auto a = random<matrix<Scalar>>(n, n, seed);
-    matrix<Scalar> spd = a * a.adjoint() + matrix<Scalar>::Identity(n, n);
-    return spd;
-}
-template <class Got, class Want>
-bool near(const Got& got, const Want& want, double tolerance = 1e-10) {
-    return got.rows() == want.rows() && got.cols() == want.cols() &&
-           (got - want).norm() <= tolerance * (1 + want.norm());
-}
-
-matrix_d hilbert(Index n) {
-    return matrix_d::NullaryExpr(n, n, [](Index i, Index j) { return 1.0 / static_cast<double>(i + j + 1); });
-}
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
     const auto A = well_conditioned<Scalar>(3, 1);
@@ -414,36 +391,6 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double))
     const auto P = otimes::kron_sum(A, B, C) * kron(A, otimes::kron(B, C));
     CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
 }
-
-namespace {
-
-/// max |S x - b| in units of max |S|_inf |x| + |b|, by column.
-template <class Scalar>
-double backward_error(const matrix<Scalar>& s, const matrix<Scalar>& x, const matrix<Scalar>& b) {
-    const double size = static_cast<double>(s.cwiseAbs().rowwise().sum().maxCoeff());
-    double most = 0;
-    for (Index j = 0; j < b.cols(); ++j) {
-        const vector<Scalar> left = s * x.col(j) - b.col(j);
-        most = (std::max)(most, static_cast<double>(left.cwiseAbs().maxCoeff()) /
-                                    (size * static_cast<double>(x.col(j).cwiseAbs().maxCoeff()) +
-                                     static_cast<double>(b.col(j).cwiseAbs().maxCoeff())));
-    }
-    return most;
-}
-matrix_d nearly_defective(double at) {
-    matrix_d m(2, 2);
-    m << at, 1, 0, at + 5e-8;
-    return m;
-}
-/// Central differences of a convection: 2 on the diagonal, -1 - p below, -1 + p above.
-matrix_d convection(Index n, double p) {
-    matrix_d a = 2 * matrix_d::Identity(n, n);
-    a.diagonal(-1).setConstant(-1 - p);
-    a.diagonal(1).setConstant(-1 + p);
-    return a;
-}
-
-}  // namespace
 
 TEST_CASE("solving with sums of factors whose eigenvectors are ill-conditioned, together or each") {
     const auto check = [](const auto& S, const char* method, double tolerance = 1e-13) {

@@ -177,7 +177,7 @@ public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
 
-    /// @throws shape_error a factor that is not square; singular_error a factor that is singular to working precision
+    /// @throws shape_error a factor that is not square; singular_error a factor whose reciprocal condition number is not above epsilon
     explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
         eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
         eigen::enable_structure<Scalar>();
@@ -273,7 +273,7 @@ private:
         const eigen::scaled_matrix<Scalar> scaled(std::move(dense));
         const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(scaled.matrix);
         const RealScalar rcond = eigen::rcond_of(lu);
-        if (!(rcond > std::numeric_limits<RealScalar>::epsilon() / RealScalar(16))) {
+        if (!(rcond > std::numeric_limits<RealScalar>::epsilon())) {
             eigen::throw_singular("inverse", position, f.rows());
         }
         rcond_ *= rcond;
@@ -324,13 +324,24 @@ public:
                 lower.append(eigen::owned_diagonal<Scalar>(roots));
                 inverse.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse()));
             } else {
-                const eigen::dense_matrix<Scalar> dense = f.finite();
-                const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(dense);
+                // Over an even power of two: Eigen divides by complex numbers through their squares.
+                eigen::scaled_matrix<Scalar> scaled(f.finite().template triangularView<Eigen::Lower>());
+                const int odd = scaled.exponent % 2 != 0 ? 1 : 0;
+                if (odd != 0) {
+                    scaled.matrix *= Scalar(2);
+                }
+                const int half = (scaled.exponent - odd) / 2;
+                const auto power = [](int exponent) {
+                    return detail::scaled_number<Scalar>(Scalar(1), exponent).value();
+                };
+                const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(scaled.matrix);
                 require(llt.info() == Eigen::Success);
                 const eigen::dense_matrix<Scalar> l = llt.matrixL();
-                inverse.append(eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(
-                    eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols()))));
-                lower.append(eigen::owned_factor<Scalar>(l));
+                inverse.append(
+                    eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(
+                                                    eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols())) *
+                                                power(-half)));
+                lower.append(eigen::owned_factor<Scalar>(l * power(half)));
             }
         });
         const Scalar root(std::sqrt(std::real(alpha)));
@@ -452,9 +463,17 @@ public:
                 inverse.append(eigen::owned_diagonal<Scalar>(diagonal.cwiseInverse()));
                 continue;
             }
-            const auto dense = kron_expr<Scalar>::dense_factor(r);
-            inverse.append(eigen::owned_factor<Scalar>(dense.template triangularView<Eigen::Upper>().solve(
-                eigen::dense_matrix<Scalar>::Identity(dense.rows(), dense.cols()))));
+            // Without pivots the diagonal need not show that a rank is missing; the condition number does.
+            const eigen::scaled_matrix<Scalar> upper(kron_expr<Scalar>::dense_factor(r));
+            const eigen::dense_matrix<Scalar> of_upper = upper.matrix.template triangularView<Eigen::Upper>().solve(
+                eigen::dense_matrix<Scalar>::Identity(upper.matrix.rows(), upper.matrix.cols()));
+            const auto size_of = [](const eigen::dense_matrix<Scalar>& m) {
+                return m.size() == 0 ? real(0) : m.cwiseAbs().colwise().sum().maxCoeff();
+            };
+            if (!(size_of(upper.matrix) * size_of(of_upper) * Eigen::NumTraits<real>::epsilon() < real(1))) {
+                eigen::throw_singular("kron_qr::solve", position, r.rows());
+            }
+            inverse.append(eigen::owned_factor<Scalar>(of_upper * upper.power(-1)));
         }
         inverse.set_alpha(Scalar(1) / r_.node().alpha());
         const result_type projected = q_.adjoint() * b.template cast<scalar>();

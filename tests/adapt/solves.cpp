@@ -6,13 +6,16 @@
 #include <complex>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <Eigen/Dense>
+#include <Eigen/SparseCore>
 
 #include <otimes/algebra.hpp>
 
 #include "adapt/helpers.hpp"
 #include "adapt/solving.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -51,4 +54,106 @@ TEST_CASE_TEMPLATE("Cholesky decompositions at the ends of the range", Scalar, d
         CHECK(near(back, matrix<Scalar>(kron(A, B).toDenseMatrix()), tolerance));
         CHECK(llt.logAbsDeterminant() == doctest::Approx(K.logAbsDeterminant()).epsilon(tolerance));
     }
+}
+
+/// S.solve of a sum leaves roundings, and knows its determinant; the oracle is the matrix.
+template <class Scalar, class Sum>
+void check_solve(const Sum& S, double tolerance = 1e-14) {
+    const otimes::kron_sum_solver<Scalar> solver(S);
+    const matrix<Scalar> s = S.toDenseMatrix();
+    const auto b = random<matrix<Scalar>>(s.rows(), 3, 4);
+    CHECK(backward_error<Scalar>(s, solver.solve(b), b) < tolerance);
+    CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(s.determinant()))));
+}
+const char* const three_matrices = "at position 1 the terms use 3 different matrices";
+
+TEST_CASE_TEMPLATE("matrices that are equal count once in a sum, however they are stored", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = well_conditioned<Scalar>(3, 1), B = well_conditioned<Scalar>(4, 2),
+               C = well_conditioned<Scalar>(4, 3);
+    const auto I = otimes::identity(3);
+    // Evaluated factors are matrices of their own, each time.
+    check_solve<Scalar>(kron(matrix<Scalar>(A * A), B) + kron(I, C) + kron(matrix<Scalar>(A * A), C));
+    const Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> by_rows = A;
+    const Eigen::SparseMatrix<Scalar> sparse = A.sparseView();
+    const Eigen::Map<const matrix<Scalar>, 0, Eigen::OuterStride<>> mapped(A.data(), 3, 3, Eigen::OuterStride<>(3));
+    check_solve<Scalar>(kron(A, B) + kron(by_rows, C) + kron(sparse, B) + kron(mapped, C) + kron(I, C));
+    const vector<Scalar> d = random<vector<Scalar>>(3, 1, 5) + vector<Scalar>::Constant(3, Scalar(2)), e = d;
+    check_solve<Scalar>(kron(d.asDiagonal(), B) + kron(e.asDiagonal(), C) + kron(I, C));
+    // What is stored as an identity is one.
+    const matrix<Scalar> dense_identity = matrix<Scalar>::Identity(3, 3);
+    const vector<Scalar> ones = vector<Scalar>::Ones(3);
+    Eigen::PermutationMatrix<Eigen::Dynamic> stays(3);
+    stays.setIdentity();
+    const auto S = kron(A, B) + kron(dense_identity, C) + kron(ones.asDiagonal(), B) + kron(stays, C);
+    check_solve<Scalar>(S);
+    CHECK(otimes::kron_sum_solver<Scalar>(kron(A, B) + kron(dense_identity, B)).method() ==
+          otimes::kron_sum_solver<Scalar>(kron(A, B) + kron(I, B)).method());
+    // One element that differs by a rounding makes another matrix.
+    matrix<Scalar> other = A;
+    other(2, 1) *= Scalar(1 + std::numeric_limits<double>::epsilon());
+    CHECK(support::text_of([&] {
+              otimes::kron_sum_solver<Scalar>(kron(A, B) + kron(other, C) + kron(I, B * 2));
+          }).find(three_matrices) != std::string::npos);
+    // With NaN it is equal to nothing, and refused.
+    other(2, 1) = Scalar(std::numeric_limits<double>::quiet_NaN());
+    CHECK(support::text_of([&] {
+              otimes::kron_sum_solver<Scalar>(kron(other, B) + kron(matrix<Scalar>(other), C));
+          }).find("NaN or infinite") != std::string::npos);
+}
+
+TEST_CASE_TEMPLATE("terms that differ at one position alone are one term", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = well_conditioned<Scalar>(3, 1), B = well_conditioned<Scalar>(4, 2),
+               C = well_conditioned<Scalar>(3, 3), D = well_conditioned<Scalar>(4, 4);
+    const auto E = well_conditioned<Scalar>(2, 5), F = well_conditioned<Scalar>(2, 6);
+    const auto I = otimes::identity(4);
+    check_solve<Scalar>(otimes::kron_sum(A, B) + kron(C, I));
+    check_solve<Scalar>(otimes::kron_sum(A, B) - 0.25 * kron(A.adjoint(), I) +
+                        kron(otimes::identity(3), D.transpose()));
+    check_solve<Scalar>(kron(A, B) + kron(C, I) + otimes::identity());
+    check_solve<Scalar>(kron(A, B, E) + 2 * kron(C, B, E) + kron(A, D, F) - kron(A, D, E));
+    check_solve<Scalar>(kron(A, B) + 2 * kron(A, D) + kron(C, B) + 2 * kron(C, D));  // one kron
+    check_solve<Scalar>(kron(A) + kron(C) + otimes::identity());
+    const auto d = random<vector<Scalar>>(3, 1, 7), e = random<vector<Scalar>>(3, 1, 8);
+    check_solve<Scalar>(kron(d.asDiagonal(), I) + 3 * kron(e.asDiagonal(), I) + kron(otimes::identity(3), B));
+    check_solve<Scalar>(kron(d.asDiagonal(), B) + kron(A, B) + kron(otimes::identity(3), D));
+    // Of two singular matrices at one position none can be inverted; their sum can.
+    matrix<Scalar> first = A, second = C;
+    first.col(1) = first.col(0);
+    second.row(2).setZero();
+    check_solve<Scalar>(kron(first, B) + kron(second, B));
+    // Terms stay as they are where their sums would be more matrices than they.
+    check_solve<Scalar>(
+        kron(A, B, E) + kron(C, B, E) + kron(A, D, E) + 2 * kron(C, D, E) + kron(A, B, F) + 3 * kron(C, B, F), 1e-13);
+    CHECK(support::text_of([&] {
+              otimes::kron_sum_solver<Scalar>(kron(A, B) + kron(C, D) + kron(matrix<Scalar>(A * C), I));
+          }).find(three_matrices) != std::string::npos);
+    // What cancels is 0 and not its roundings.
+    const matrix<Scalar> third = A * Scalar(0.3);
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(third, B) - 0.3 * kron(A, B)), otimes::singular_error);
+    const matrix<Scalar> none = matrix<Scalar>::Zero(3, 3);
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(none, B) + kron(none, D)), otimes::singular_error);
+    check_solve<Scalar>(kron(A, B) - kron(A, B) + kron(C, D));
+}
+
+TEST_CASE_TEMPLATE("terms are added at the ends of the range", Scalar, float, std::complex<double>) {
+    using real = real_of<Scalar>;
+    const real s = std::ldexp(real(1), std::numeric_limits<real>::max_exponent * 7 / 8);
+    const auto A = well_conditioned<Scalar>(3, 1), B = well_conditioned<Scalar>(4, 2),
+               C = well_conditioned<Scalar>(3, 3);
+    const auto b = random<matrix<Scalar>>(12, 2, 3);
+    const auto I = otimes::identity(4);
+    const matrix<Scalar> want = (otimes::kron_sum(A, B) + kron(C, I)).solve(b);
+    const matrix<Scalar> large = C * s, small = C / s, none = matrix<Scalar>::Zero(3, 3);
+    const double tolerance = 1e3 * static_cast<double>(std::numeric_limits<real>::epsilon());
+    CHECK(near(matrix<Scalar>((otimes::kron_sum(A, B) + (1 / s) * kron(large, I)).solve(b)), want, tolerance));
+    CHECK(near(matrix<Scalar>((otimes::kron_sum(A, B) + s * kron(small, I)).solve(b)), want, tolerance));
+    CHECK(near(matrix<Scalar>((s * kron(small, I) + otimes::kron_sum(A, B)).solve(b)), want, tolerance));
+    CHECK(
+        near(matrix<Scalar>((kron(none, I) + s * kron(small, I) + otimes::kron_sum(A, B)).solve(b)), want, tolerance));
+    CHECK(near(matrix<Scalar>((0 * kron(large, I) + s * kron(small, I) + otimes::kron_sum(A, B)).solve(b)), want,
+               tolerance));
+    // What is beyond the digits does not count, in either order.
+    CHECK(near(matrix<Scalar>((kron(A, I) + kron(small, I) + kron(otimes::identity(3), B)).solve(b)),
+               matrix<Scalar>(otimes::kron_sum(A, B).solve(b)), tolerance));
 }

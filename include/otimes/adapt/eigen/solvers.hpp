@@ -4,7 +4,7 @@
 /// `kron_sum(A, B, C).solve(B)`, finite-element operators `kron(A, M) + kron(M, A)`; Sylvester and Lyapunov equations.
 ///
 /// Mathematics (fast diagonalisation: Lynch, Rice, Thomas 1964). Where at each position k the terms of the sum use at most two
-/// different matrices, F_k and G_k (or the identity for G_k), and V_k diagonalises both,
+/// different matrices, F_k and G_k (or the identity for G_k), after merged_terms.hpp has made them few, and V_k diagonalises both,
 ///
 ///     W_k F_k V_k = diag(l_k),   W_k G_k V_k = I,
 ///
@@ -50,6 +50,7 @@
 #include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/decompositions.hpp>
 #include <otimes/adapt/eigen/factors.hpp>
+#include <otimes/adapt/eigen/merged_terms.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/messages.hpp>
@@ -207,6 +208,7 @@ public:
             return;
         }
         collect(s.tree());
+        eigen::term_merger<Scalar>::merge(terms_, solving);
         std::vector<choice> choices;
         bool all_self_adjoint = true;
         for (std::size_t k = 0; k < terms_.front().factors().size(); ++k) {
@@ -909,7 +911,7 @@ private:
         }
         values_ = eigenvalues_of<Complex>(choices_, values);
         const RealScalar least = values_.cwiseAbs().minCoeff() / inverse_size_;
-        if (!(std::numeric_limits<RealScalar>::epsilon() * size_ <= rcond_ * least / RealScalar(1024))) {
+        if (!(std::numeric_limits<RealScalar>::epsilon() * size_ < rcond_ * least / RealScalar(1024))) {
             return false;
         }
         take_reciprocals();

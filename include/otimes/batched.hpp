@@ -149,7 +149,8 @@ template <int Order = Eigen::ColMajor, class Element>
     std::int64_t batch = 0;
     if (rows < 0 || cols < 0 || count < 0 || batch_stride < 0 || outer < inner ||
         !checked_multiply(outer, Order == Eigen::RowMajor ? rows : cols, last) ||
-        !checked_multiply(batch_stride, count, batch) || !checked_add(last, batch, last)) {
+        !checked_multiply(batch_stride, count, batch) || !checked_add(last, batch, last) ||
+        !checked_multiply(last, std::int64_t{sizeof(Element)}, last)) {
         detail::throw_batch_shape(rows, cols, count, batch_stride);
     }
     detail::item_operand<Element> items;
@@ -264,7 +265,8 @@ batch_view<Element> of_matrices(Matrices& matrices) {
 template <class Matrix, class Allocator>
 requires(eigen::dense<Matrix>&& eigen::has_direct_access<Matrix>)
     [[nodiscard]] auto batched(std::vector<Matrix, Allocator>& matrices) {
-    return batches::of_matrices<typename Matrix::Scalar>(matrices);
+    // of maps of const matrices: items that are read
+    return batches::of_matrices<std::remove_pointer_t<decltype(matrices[0].data())>>(matrices);
 }
 template <class Matrix, class Allocator>
 requires(eigen::dense<Matrix>&& eigen::has_direct_access<Matrix>)
@@ -492,6 +494,9 @@ public:
         if (const std::int64_t item = detail::null_item(y); item >= 0) {
             detail::throw_null_item("Y", item);
         }
+        if (detail::item_meets_itself(y)) {
+            detail::throw_batch_alias("itself: two of its elements have one address");
+        }
         if (detail::items_meet(y)) {
             detail::throw_batch_alias("another one");
         }
@@ -529,7 +534,7 @@ public:
         y.rows = rows();
         y.cols = cols();
         y.col_stride = y.rows;
-        y.batch_stride = y.rows * y.cols;
+        y.batch_stride = product_of_extents(y.rows, y.cols);
         y.count = count_;
         y.home = x_.now().home;
         for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
@@ -554,6 +559,14 @@ public:
     [[nodiscard]] const Scalar& alpha() const noexcept { return alpha_; }
 
 private:
+    /// @throws shape_error beyond 63 bits: of views of a batch without items, and of a result that nobody has made yet
+    static std::int64_t product_of_extents(std::int64_t a, std::int64_t b) {
+        std::int64_t result = 0;
+        if (!checked_multiply(a, b, result)) {
+            throw shape_error("otimes: batched: the extents of an item exceed 2^63 - 1; use fewer or smaller factors.");
+        }
+        return result;
+    }
     [[noreturn]] void throw_unequal_destination(const detail::item_operand<Scalar>& y) const {
         throw shape_error("otimes: batched(Y) = ..: Y has " + std::to_string(y.count) + " items of " +
                           detail::shape_text(y.rows, y.cols) + ", the expression " + std::to_string(count_) + " of " +
@@ -689,8 +702,8 @@ private:
                 const std::int64_t p = from_left ? factors[k].cols() : factors[k].rows();
                 const std::int64_t q = from_left ? factors[k].rows() : factors[k].cols();
                 axes[k] = {p, q, in, out};
-                in *= p;
-                out *= q;
+                in = product_of_extents(in, p);
+                out = product_of_extents(out, q);
             }
             for (std::size_t k = 0; k < factors.size(); ++k) {
                 const auto axis = static_cast<std::int32_t>(product.axes.size());

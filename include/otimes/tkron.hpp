@@ -77,10 +77,10 @@ struct element_range {
     inline_vector<std::int64_t, 4> strides;
 };
 
-/// An array with these extents and strides. Throws where the index of its last element does not fit in 63 bits.
+/// An array with these extents and strides, of elements of `bytes` bytes. Throws where its last element lies beyond 2^63 - 1 bytes.
 template <std::size_t Count>
-element_range elements_of(int dimension, const char* name, const void* data, const std::int64_t (&extents)[Count],
-                          const std::int64_t (&strides)[Count]) {
+element_range elements_of(int dimension, const char* name, const void* data, std::int64_t bytes,
+                          const std::int64_t (&extents)[Count], const std::int64_t (&strides)[Count]) {
     element_range result;
     result.data = data;
     for (std::size_t k = 0; k < Count; ++k) {
@@ -91,9 +91,10 @@ element_range elements_of(int dimension, const char* name, const void* data, con
     std::int64_t last = 0;
     for (std::size_t k = 0; k < Count; ++k) {
         std::int64_t part = 0;
-        if (!checked_multiply(extents[k] - 1, strides[k], part) || !checked_add(last, part, last)) {
+        if (!checked_multiply(extents[k] - 1, strides[k], part) || !checked_add(last, part, last) ||
+            last >= (std::numeric_limits<std::int64_t>::max)() / bytes) {
             throw_tkron(dimension,
-                        std::string(name) + " has an element beyond 2^63 - 1; extents and strides are 64-bit.");
+                        std::string(name) + " has an element beyond 2^63 - 1 bytes; extents and strides are 64-bit.");
         }
         result.extents.push_back(extents[k]);
         result.strides.push_back(strides[k]);
@@ -148,6 +149,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
     result.alpha = alpha;
     result.conjugate_x = x.how == op::adjoint;
 
+    const auto bytes = static_cast<std::int64_t>(sizeof(Scalar));
     // X and Y: axis 0 is the batch, axis k + 1 belongs to factor k.
     constexpr auto dimension = static_cast<std::size_t>(Dimension);
     std::int64_t in_extents[dimension + 1] = {count};
@@ -170,7 +172,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
             const std::int64_t extent = stored[k] < 1 ? 1 : stored[k];
             if (!checked_multiply(k == 1 ? 1 : strides[k], extent, least)) {
                 throw_tkron(Dimension, std::string(name) +
-                                           " has an element beyond 2^63 - 1; extents and strides are "
+                                           " has an element beyond 2^63 - 1 bytes; extents and strides are "
                                            "64-bit.");
             }
             strides[k + 1] = given[k] == 0 ? least : given[k];
@@ -192,7 +194,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
             extents[k] = stored[k];
             steps[k] = strides[k];
         }
-        const element_range range = elements_of(Dimension, name, array.data, extents, steps);
+        const element_range range = elements_of(Dimension, name, array.data, bytes, extents, steps);
         if (range.last >= 0 && array.data == nullptr) {
             throw_tkron(Dimension, std::string(name) + " is a null pointer.");
         }
@@ -227,7 +229,6 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
     for (std::size_t k = 0; k <= dimension; ++k) {
         result.axes.push_back({in_extents[k], out_extents[k], x_strides[k], y_strides[k]});
     }
-    const auto bytes = static_cast<std::int64_t>(sizeof(Scalar));
     const auto refuse_overlap = [&](const char* name, const element_range& range) {
         if (elements_meet(range, y_range, bytes)) {
             throw alias_error("otimes: tkron" + std::to_string(Dimension) + ": Y shares memory with " + name +
@@ -251,7 +252,7 @@ mode_products<Scalar> describe_tkron(const tkron_factor<Scalar> (&factors)[stati
         }
         const std::int64_t extents[3] = {count, stored_rows, stored_cols};
         const std::int64_t strides[3] = {f.batch_stride, 1, leading};
-        const element_range range = elements_of(Dimension, names[k], f.data, extents, strides);
+        const element_range range = elements_of(Dimension, names[k], f.data, bytes, extents, strides);
         if (range.last >= 0 && f.data == nullptr) {
             throw_tkron(Dimension, std::string(names[k]) + " is a null pointer.");
         }

@@ -278,6 +278,15 @@ TEST_CASE(
     CHECK_THROWS_AS((void)make_plan(batched(Y), wide), otimes::shape_error);
 }
 
+TEST_CASE("batched: maps of const matrices are items that are read") {
+    const auto X = matrices(3, 2, 4, 1), A = matrices(3, 4, 5, 2);
+    std::vector<Eigen::Map<const MatrixXd>> x;
+    for (const MatrixXd& m : X) x.emplace_back(m.data(), 2, 4);
+    auto Y = poisoned<MatrixXd>(3, 2, 5);
+    batched(Y) = batched(x) * kron(batched(A));
+    for (std::size_t i = 0; i < 3; ++i) CHECK(Y[i] == MatrixXd(X[i] * A[i]));
+}
+
 TEST_CASE("batched: powers") {
     const auto X = matrices(5, 3, 8, 1), A = matrices(5, 2, 3, 2);
     auto Y = poisoned<MatrixXd>(5, 3, 27);
@@ -315,6 +324,12 @@ TEST_CASE("batched: what is refused, before anything is written") {
     using view = Eigen::Map<MatrixXd, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
     std::vector<view> backwards(1, view(y + 7, 2, 4, {-2, -1}));
     CHECK(alias([&] { batched(backwards) = batched(y, 2, 4, 1) * kron(A[0]); }).find("with X") != std::string::npos);
+    std::vector<view> folded(1, view(y, 2, 4, {0, 1}));
+    CHECK(alias([&] { batched(folded) = batched(X[0].data(), 2, 4, 1) * kron(A[0]); }).find("with itself") !=
+          std::string::npos);
+    std::vector<view> crossed(1, view(y, 2, 4, {2, 6}));  // element (1, 0) is (0, 3)
+    CHECK(alias([&] { batched(crossed) = batched(X[0].data(), 2, 4, 1) * kron(A[0]); }).find("with itself") !=
+          std::string::npos);
     std::vector<view> columns{view(y, 4, 1, {4, 1}), view(y, 4, 1, {6, 1})};  // of matrices of other heights
     CHECK_NOTHROW(static_cast<void>(batched(columns)));
     std::vector<const double*> gone{X[0].data(), X[1].data(), nullptr};
@@ -339,7 +354,12 @@ TEST_CASE("batched: what is refused, before anything is written") {
     CHECK(
         shape([&] { static_cast<void>(batched(y, 2, -4, 3)); }) ==
         "otimes: batched: 3 items of 2 x -4 with a batch stride of 0; none may be negative, and the last element must "
-        "lie within 2^63 - 1.");
+        "lie within 2^63 - 1 bytes.");
+    CHECK_THROWS_AS(static_cast<void>(batched(y, 1, 1, 2, std::int64_t(1) << 61)), otimes::shape_error);  // in bytes
+    CHECK_THROWS_AS(static_cast<void>(batched(y, 1, 4, 1, 4, std::int64_t(1) << 60)), otimes::shape_error);
+    const auto wide = batched(y, std::int64_t(1) << 40, 1, 0) * kron(batched(y, 1, std::int64_t(1) << 40, 0));
+    CHECK(shape([&] { static_cast<void>(make_plan(wide)); }).find("the extents of an item exceed") !=
+          std::string::npos);
     const Eigen::VectorXd d = Eigen::VectorXd::Ones(4);
     CHECK(text_of<otimes::unsupported_error>([&] {
               batched(Y) = batched(X) * kron(d.asDiagonal());

@@ -390,13 +390,16 @@ TEST_CASE("einsum: what is refused") {
               strided_view<double, 2>(a.data(), {3, -4}, {1, 3});
           }) ==
           "otimes: strided_view: extent 1 is -4; extents and strides must not be negative, and the last element must "
-          "lie within 2^63 - 1.");
+          "lie within 2^63 - 1 bytes.");
     CHECK(shape([&] {
               strided_view<double, 2>(a.data(), {3, 4}, {-1, 3});
           }).find("stride 0 is -1") != std::string::npos);
     CHECK(shape([&] {
               static_cast<void>(strided_view<double, 2>::by_rows(a.data(), {Index(1) << 40, Index(1) << 40}));
           }).find("extent 0 is") != std::string::npos);
+    CHECK(shape([&] {
+              strided_view<double, 2>(a.data(), {3, 2}, {1, Index(1) << 60});  // in bytes
+          }).find("stride 1 is") != std::string::npos);
     CHECK(c == std::vector<double>(40, 7.0));
     // sums over nothing are zero; nothing to write
     std::vector<double> y(6, 5.0);

@@ -343,7 +343,10 @@ TEST_CASE("tkron: arguments that are refused, before anything is written") {
     otimes::tkron_array<const double> huge = X;
     huge.leading_stride = (std::numeric_limits<Index>::max)();
     CHECK(text_of<otimes::shape_error>([&] { otimes::tkron2(A, A, huge, Y, 2); }) ==
-          "otimes: tkron2: X has an element beyond 2^63 - 1; extents and strides are 64-bit.");
+          "otimes: tkron2: X has an element beyond 2^63 - 1 bytes; extents and strides are 64-bit.");
+    huge.leading_stride = Index(1) << 60;  // in bytes
+    CHECK(text_of<otimes::shape_error>([&] { otimes::tkron2(A, A, huge, Y, 2); }) ==
+          "otimes: tkron2: X has an element beyond 2^63 - 1 bytes; extents and strides are 64-bit.");
     otimes::tkron_array<const double> flat = X;
     flat.plane_stride = 5;
     flat.leading_stride = 3;

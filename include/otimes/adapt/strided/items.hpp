@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +126,20 @@ bool items_meet(const item_operand<Read>& read, const item_operand<Written>& wri
     }
     return false;
 }
+/// True when two elements of one item have one address, as in a map with a stride of 0.
+template <class Written>
+bool item_meets_itself(const item_operand<Written>& o) {
+    if (o.count == 0 || o.reach() == 0) {
+        return false;
+    }
+    const std::int64_t down = o.rows > 1 ? std::abs(o.row_stride) : 1;
+    const std::int64_t along = o.cols > 1 ? std::abs(o.col_stride) : 1;
+    if (down == 0 || along == 0) {
+        return true;
+    }
+    const std::int64_t common = std::gcd(down, along);  // along / common rows further is down / common columns further
+    return along / common < o.rows && down / common < o.cols;
+}
 /// True when two items share memory.
 template <class Written>
 bool items_meet(const item_operand<Written>& written) {
@@ -158,7 +173,7 @@ std::int64_t null_item(const item_operand<Scalar>& o) {
                                                        std::int64_t batch_stride) {
     throw shape_error("otimes: batched: " + std::to_string(count) + " items of " + shape_text(rows, cols) +
                       " with a batch stride of " + std::to_string(batch_stride) +
-                      "; none may be negative, and the last element must lie within 2^63 - 1.");
+                      "; none may be negative, and the last element must lie within 2^63 - 1 bytes.");
 }
 [[noreturn]] OTIMES_COLD inline void throw_item(const char* rule, std::size_t item, std::int64_t rows,
                                                 std::int64_t cols, std::int64_t first_rows, std::int64_t first_cols) {

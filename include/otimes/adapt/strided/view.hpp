@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -30,7 +31,7 @@ namespace detail {
     throw shape_error("otimes: strided_view: " + std::string(what) + " " + std::to_string(index) + " is " +
                       std::to_string(value) +
                       "; extents and strides must not be negative, and the last element must "
-                      "lie within 2^63 - 1.");
+                      "lie within 2^63 - 1 bytes.");
 }
 
 /// "3 x 4 x 5"; no index: "a number".
@@ -75,6 +76,10 @@ public:
         }
         for (std::size_t k = 0; k < Order && !empty(); ++k) {
             if (!checked_multiply(extents[k] - 1, strides[k], part) || !checked_add(last, part, last)) {
+                detail::throw_view("stride", k, strides[k]);
+            }
+            const std::int64_t most = (std::numeric_limits<std::int64_t>::max)() / std::int64_t{sizeof(ScalarType)};
+            if (last >= most) {
                 detail::throw_view("stride", k, strides[k]);
             }
         }

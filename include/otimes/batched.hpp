@@ -57,6 +57,8 @@ template <class ScalarType>
 class batch_leaf;
 template <class ScalarType>
 class conjugated_batch;
+template <class ScalarType>
+class batched_product;
 
 /// A batch of matrices in memory; made by batched(). Assigning an expression writes the items.
 template <class ElementType>
@@ -92,7 +94,14 @@ public:
 
     /// @name Y_i = expression_i for all items. @throws shape_error, alias_error
     /// @{
-    batch_view& operator=(const batch_view&) = delete;  // the elements or the view? Say which
+    /// batched(Y) = batched(X) copies the elements. A view with a name is not assigned another one: the elements or the view?
+    const batch_view& operator=(const batch_view& x) && { return write_other(x, Scalar(1), false); }
+    batch_view& operator=(const batch_view&) & {
+        static_assert(eigen::always_false<ElementType>,
+                      "otimes: batched: y = batched(X) of a view y may mean its elements or the view. Write "
+                      "batched(Y) = batched(X) to copy elements, or initialise another view.");
+        return *this;
+    }
     template <class Expression>
     requires detail::writes_to<Expression, batch_view>
     const batch_view& operator=(const Expression& e) const {
@@ -111,9 +120,40 @@ public:
         e.write_to(*this, Scalar(-1), true);
         return *this;
     }
+    template <class Other>
+    requires(!detail::writes_to<Other, batch_view>) const batch_view& operator=(const Other& x) const {
+        return write_other(x, Scalar(1), false);
+    }
+    template <class Other>
+    requires(!detail::writes_to<Other, batch_view>) const batch_view& operator+=(const Other& x) const {
+        return write_other(x, Scalar(1), true);
+    }
+    template <class Other>
+    requires(!detail::writes_to<Other, batch_view>) const batch_view& operator-=(const Other& x) const {
+        return write_other(x, Scalar(-1), true);
+    }
     /// @}
 
 private:
+    /// A batch as it is, conjugated or not; anything else does not compile, and says why.
+    template <class Other>
+    const batch_view& write_other(const Other& x, const Scalar& scale, bool add) const {
+        if constexpr (std::is_const_v<ElementType>) {
+            static_assert(eigen::always_false<Other>,
+                          "otimes: batched(Y) = ..: the items of Y are const, and cannot be written.");
+        } else if constexpr (requires {
+                                 requires std::is_same_v<typename Other::Scalar, Scalar> && is_batch_operand<Other>;
+                             }) {
+            batched_product<Scalar>(batch_leaf<Scalar>(x), nullptr, nullptr, Scalar(1)).write_to(*this, scale, add);
+        } else {
+            static_assert(eigen::always_false<Other>,
+                          "otimes: batched(Y) = ..: assigned is a batch or a product of batches, over the scalar type "
+                          "of Y. Write batched(Y) = batched(X) * kron(..), and convert what is of another type with "
+                          ".cast<Scalar>().");
+        }
+        return *this;
+    }
+
     detail::item_operand<ElementType> items_;
 };
 

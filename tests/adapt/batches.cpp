@@ -287,6 +287,33 @@ TEST_CASE("batched: maps of const matrices are items that are read") {
     for (std::size_t i = 0; i < 3; ++i) CHECK(Y[i] == MatrixXd(X[i] * A[i]));
 }
 
+TEST_CASE("batched: elements of other batches are copied and added") {
+    using complex = std::complex<double>;
+    const auto X = matrices(4, 2, 3, 1), Z = matrices(4, 3, 2, 2);
+    auto Y = poisoned<MatrixXd>(4, 2, 3);
+    batched(Y) = batched(X);  // of const matrices
+    for (std::size_t i = 0; i < 4; ++i) CHECK(Y[i] == X[i]);
+    batched(Y) += batched(Z).transpose();
+    for (std::size_t i = 0; i < 4; ++i) CHECK(Y[i] == MatrixXd(X[i] + Z[i].transpose()));
+    batched(Y) -= batched(X);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(Y[i] == MatrixXd(Z[i].transpose()));
+    auto W = matrices(4, 2, 3, 3);
+    const auto before = W;
+    batched(Y) = batched(W);  // a view of the same type: the elements, since neither has a name
+    const auto y = batched(Y);
+    y = batched(W);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(Y[i] == before[i]);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(Y[i].data() != W[i].data());
+    CHECK(W == before);
+    const std::vector<Eigen::MatrixXcd> C(4, Eigen::MatrixXcd::Constant(3, 2, complex(1, 2)));
+    std::vector<Eigen::MatrixXcd> D(4, Eigen::MatrixXcd(2, 3));
+    batched(D) = batched(C).adjoint();
+    CHECK(D[3] == Eigen::MatrixXcd::Constant(2, 3, complex(1, -2)));
+    std::vector<MatrixXd> square(2, MatrixXd::Identity(2, 2));
+    CHECK_THROWS_AS(batched(square) = batched(square).transpose(), otimes::alias_error);
+    CHECK_THROWS_AS(batched(Y) = batched(Z), otimes::shape_error);
+}
+
 TEST_CASE("batched: powers") {
     const auto X = matrices(5, 3, 8, 1), A = matrices(5, 2, 3, 2);
     auto Y = poisoned<MatrixXd>(5, 3, 27);

@@ -280,6 +280,38 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
                          otimes::shape_error);
 }
 
+TEST_CASE("K.block and its other names are ranges of rows and columns") {
+    const matrix_d A = random(3, 2, 1), B = random(4, 5, 2), X = random(10, 3, 3), W = random(2, 12, 4);
+    const auto K = -2.0 * kron(A, B);  // 12 x 10
+    const matrix_d k = K.toDenseMatrix();
+    CHECK(distance(K.block(2, 3, 7, 4) * matrix_d(X.topRows(4)), k.block(2, 3, 7, 4) * X.topRows(4)) < 1e-13);
+    CHECK(distance(matrix_d(W.leftCols(7)) * K.block(2, 3, 7, 4), W.leftCols(7) * k.block(2, 3, 7, 4)) < 1e-13);
+    CHECK(distance(K.middleRows(5, 3) * X, k.middleRows(5, 3) * X) < 1e-13);
+    CHECK(distance(K.topRows(5) * X, k.topRows(5) * X) < 1e-13);
+    CHECK(distance(K.bottomRows(5) * X, k.bottomRows(5) * X) < 1e-13);
+    CHECK(distance(W * K.middleCols(5, 3), W * k.middleCols(5, 3)) < 1e-13);
+    CHECK(distance(W * K.leftCols(7), W * k.leftCols(7)) < 1e-13);
+    CHECK(distance(W * K.rightCols(7), W * k.rightCols(7)) < 1e-13);
+    CHECK(distance(K.block(0, 0, 12, 10) * X, k * X) < 1e-13);
+    CHECK(distance(K.block(0, 0, 12, 10).transpose() * W.transpose(), k.transpose() * W.transpose()) < 1e-13);
+    CHECK((K.block(12, 10, 0, 0) * matrix_d(0, 3)).rows() == 0);
+    CHECK((K.block(4, 10, 2, 0) * matrix_d(0, 3)).eval() == matrix_d::Zero(2, 3));
+    CHECK_THROWS_WITH_AS((void)K.block(2, 3, 11, 4),
+                         "otimes: K.block(2, 3, 11, 4): it reaches outside the product, which is 12 x 10.",
+                         otimes::shape_error);
+    constexpr Index most = (std::numeric_limits<Index>::max)();
+    for (const auto& wrong : {std::array<Index, 4>{-1, 0, 2, 2},
+                              {0, 0, -1, 2},
+                              {0, 0, 2, -2},
+                              {0, 11, 0, 0},
+                              {1, 0, most, 2},
+                              {0, 2, 2, most}}) {
+        CHECK_THROWS_AS((void)K.block(wrong[0], wrong[1], wrong[2], wrong[3]), otimes::shape_error);
+    }
+    CHECK_THROWS_AS((void)K.bottomRows(13), otimes::shape_error);
+    CHECK_THROWS_AS((void)K.leftCols(-1), otimes::shape_error);
+}
+
 TEST_CASE("dot products of products and of sums") {
     const matrix_d A = random(2, 2, 80), B = random(3, 3, 81), X = random(6, 2, 82);
     const matrix<std::complex<double>> Z = random<matrix<std::complex<double>>>(6, 2, 83);

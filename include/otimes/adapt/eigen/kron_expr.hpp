@@ -140,6 +140,20 @@ public:
     }
     /// @}
 
+    /// @name Rows and columns that follow each other, named as Eigen names blocks: what K(seqN(i, r), seqN(j, c)) is. @throws shape_error outside
+    /// the product
+    /// @{
+    [[nodiscard]] auto block(Eigen::Index i, Eigen::Index j, Eigen::Index r, Eigen::Index c) const {
+        return block_from(*this, i, j, r, c);
+    }
+    [[nodiscard]] auto middleRows(Eigen::Index i, Eigen::Index r) const { return block(i, 0, r, cols()); }
+    [[nodiscard]] auto middleCols(Eigen::Index j, Eigen::Index c) const { return block(0, j, rows(), c); }
+    [[nodiscard]] auto topRows(Eigen::Index r) const { return block(0, 0, r, cols()); }
+    [[nodiscard]] auto bottomRows(Eigen::Index r) const { return block(rows() - r, 0, r, cols()); }
+    [[nodiscard]] auto leftCols(Eigen::Index c) const { return block(0, 0, rows(), c); }
+    [[nodiscard]] auto rightCols(Eigen::Index c) const { return block(0, cols() - c, rows(), c); }
+    /// @}
+
     /// The whole matrix, rows() x cols(). The only way to form it. Cost: somewhat more than a multiplication for each element; the
     /// memory of the matrix, and of the product of all factors but the last. @throws shape_error when it cannot be addressed,
     /// std::bad_alloc where there is no memory for it, before anything is computed

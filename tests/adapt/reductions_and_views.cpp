@@ -312,6 +312,26 @@ TEST_CASE("K.block and its other names are ranges of rows and columns") {
     CHECK_THROWS_AS((void)K.leftCols(-1), otimes::shape_error);
 }
 
+TEST_CASE("a stacked matrix is a column of any matrix type; a vector that ends is unstacked into a matrix of its own") {
+    const matrix_d A = random(3, 2, 1), B = random(4, 5, 2), X = random(5, 2, 3);
+    const auto K = kron(A, B);
+    const matrix_d y = K * otimes::vec(X);
+    CHECK(distance(y, K.toDenseMatrix() * Eigen::Map<const vector_d>(X.data(), 10)) < 1e-13);
+    row_major_d z = poisoned(2, 2);
+    z = 2.0 * otimes::vec_r(X);
+    CHECK(z.rows() == 10);
+    CHECK(z.cols() == 1);
+    CHECK(z(1, 0) == 2 * X(0, 1));
+    const auto make = [] { return vector_d(vector_d::LinSpaced(6, 1.0, 6.0)); };
+    const auto M = otimes::unvec(make(), 2, 3);
+    const auto R = otimes::unvec_r(make(), 2, 3);
+    const vector_d scribbled = vector_d::Constant(6, -7.0);  // where the vectors were
+    CHECK(M(1, 0) == 2);
+    CHECK(R(1, 0) == 4);
+    CHECK(scribbled(0) == -7);
+    CHECK_THROWS_AS((void)otimes::unvec(make(), 4, 3), otimes::shape_error);
+}
+
 TEST_CASE("dot products of products and of sums") {
     const matrix_d A = random(2, 2, 80), B = random(3, 3, 81), X = random(6, 2, 82);
     const matrix<std::complex<double>> Z = random<matrix<std::complex<double>>>(6, 2, 83);

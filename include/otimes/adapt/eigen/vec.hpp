@@ -5,7 +5,7 @@
 ///     kron(A, B) * vec(X)   = vec(B X A^T)               kron(A, B) * vec_r(X) = vec_r(A X B^T)
 ///
 /// Both are evaluated on X where it lies, without a transposition, whatever its storage order. Mixing the two does not
-/// compile. `unvec(y, rows, cols)` and `unvec_r` go back. X is borrowed like a factor.
+/// compile. `unvec(y, rows, cols)` and `unvec_r` go back: views of a vector that has a name. X is borrowed like a factor.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,15 @@
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
+
+namespace eigen {
+/// A matrix that can be given one column of any length, and is not the vector that a stacked matrix is by itself.
+template <class Type, class Scalar>
+concept column_of =
+    is_plain<Type> && std::is_base_of_v<Eigen::MatrixBase<Type>, Type> &&
+    std::is_same_v<typename Type::Scalar, Scalar> &&
+    int(Type::MaxRowsAtCompileTime) == Eigen::Dynamic&& int(Type::MaxColsAtCompileTime) == Eigen::Dynamic;
+}  // namespace eigen
 
 /// A stacked matrix; see the file comment. `ByRows`: vec_r.
 template <class Matrix, bool ByRows>
@@ -50,6 +59,10 @@ public:
         return result;
     }
     operator Eigen::Matrix<Scalar, Eigen::Dynamic, 1>() const { return toVector(); }
+    /// The same as a matrix of one column, `MatrixXd y = K * vec(X)`, as Eigen has it of a vector; that of X's shape is matrix().
+    template <class Column>
+    requires eigen::column_of<Column, Scalar>
+    operator Column() const { return toVector(); }
     /// The stacked vector as a row, as in vec(X).transpose() * K.
     [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> transpose() const { return toVector().transpose(); }
     [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> adjoint() const { return toVector().adjoint(); }
@@ -217,6 +230,12 @@ requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
     [[nodiscard]] auto unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
     return eigen::unstacked<Eigen::ColMajor>(y, rows, cols);
 }
+/// The same of a vector that ends with the statement. @throws shape_error
+template <class Vector>
+requires(!std::is_reference_v<Vector> && eigen::is_plain<Vector>)
+    [[nodiscard]] auto unvec(Vector&& y, std::int64_t rows, std::int64_t cols) {
+    return eigen::unstacked<Eigen::ColMajor>(y, rows, cols);
+}
 /// The matrix with vec_r(unvec_r(y, rows, cols)) = y. @throws shape_error
 template <class Vector>
 requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
@@ -232,6 +251,12 @@ requires(eigen::dense<Vector>&& eigen::has_direct_access<eigen::bare<Vector>>)
 template <class Vector>
 requires(eigen::dense<Vector> && !eigen::has_direct_access<eigen::bare<Vector>>)
     [[nodiscard]] auto unvec_r(const Vector& y, std::int64_t rows, std::int64_t cols) {
+    return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
+}
+/// The same of a vector that ends with the statement. @throws shape_error
+template <class Vector>
+requires(!std::is_reference_v<Vector> && eigen::is_plain<Vector>)
+    [[nodiscard]] auto unvec_r(Vector&& y, std::int64_t rows, std::int64_t cols) {
     return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
 }
 

@@ -78,6 +78,13 @@ class gpu_executor final : public device_executor {
 public:
     /// @param owns_stream the stream lasts as long as the process
     gpu_executor(device_context& device, CUstream stream, bool owns_stream, device_memory_resource* resource);
+    /// Gives its workspaces back in the order of the stream. @pre nobody has memory of it
+    ~gpu_executor() override;
+    gpu_executor(const gpu_executor&) = delete;
+    gpu_executor& operator=(const gpu_executor&) = delete;
+
+    /// @throws device_error it is in use, as far as can be seen: forget_gpu() says in which ways
+    void require_unused() const;
 
     [[nodiscard]] std::string_view name() const noexcept override { return name_; }
     [[nodiscard]] const machine& target() const noexcept override { return machine_; }
@@ -137,6 +144,8 @@ private:
         std::byte* data = nullptr;
         std::int64_t bytes = 0;
     };
+    /// What `allocate` gives, not counted as anybody's.
+    [[nodiscard]] void* take_memory(std::int64_t bytes) const;
     /// Copies elements of the host to contiguous device memory by way of pinned blocks. The context is current, nothing captured.
     void send(void* to, const void* from, std::span<const mode> modes, std::int64_t element_bytes) const;
     std::byte* grown(arena& memory, std::int64_t bytes) const;
@@ -164,6 +173,10 @@ private:
     mutable late_frees late_;
     mutable arena workspace_;
     mutable arena scratch_;
+    mutable std::vector<arena> outgrown_;  ///< of before they grew: graphs may hold them
+    /// What others have of `allocate` and have not given back.
+    mutable std::atomic<std::int64_t> blocks_in_use_{0};
+    mutable std::atomic<std::int64_t> bytes_in_use_{0};
     CUevent marker_ = nullptr;  ///< for wait_for
     mutable std::mutex marker_mutex_;
 };

@@ -11,7 +11,56 @@
 
 namespace otimes::backend {
 
+gpu_executor::~gpu_executor() {
+    const driver_functions* const f = find_driver();
+    const bool pushed = f != nullptr && f->cuCtxPushCurrent(device_.handle()) == CUDA_SUCCESS;
+    if (pushed || resource_ != nullptr) {  // else the memory is lost with its context
+        give_back_late();
+        for (const arena& a : outgrown_) {
+            give_back(a.data, a.bytes);
+        }
+        for (const arena* const a : {&workspace_, &scratch_}) {
+            if (a->data != nullptr) {
+                give_back(a->data, a->bytes);
+            }
+        }
+    }
+    CUcontext popped = nullptr;
+    if (pushed) {
+        f->cuEventDestroy(marker_);
+        f->cuCtxPopCurrent(&popped);
+    }
+}
+
+void gpu_executor::require_unused() const {
+    const auto refuse = [](const std::string& why) { throw device_error("otimes::forget_gpu(stream): " + why); };
+    if (const std::int64_t blocks = blocks_in_use_.load(); blocks > 0) {
+        refuse("matrices still have " + std::to_string(bytes_in_use_.load()) + " bytes of the stream's memory in " +
+               std::to_string(blocks) + (blocks == 1 ? " piece" : " pieces") +
+               ". End them first, or move them to another executor: DeviceMatrix<Scalar> copy(executor); copy = dX.");
+    }
+    if (otimes::detail::default_executor_slot().load() == this || otimes::detail::scoped_executor_slot() == this) {
+        refuse(
+            "its executor is the default one. Set another first, otimes::set_default_executor(nullptr), or end the "
+            "scoped_executor.");
+    }
+    const driver_functions* const f = find_driver();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // Of a lost context nothing can be asked: then it is forgotten, too.
+    if (f != nullptr && f->cuStreamIsCapturing(stream_, &status) == CUDA_SUCCESS &&
+        status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        refuse("the stream is being captured into a graph. End the capture first.");
+    }
+}
+
 void* gpu_executor::allocate(std::int64_t bytes) const {
+    void* const memory = take_memory(bytes);
+    blocks_in_use_.fetch_add(1, std::memory_order_relaxed);
+    bytes_in_use_.fetch_add(bytes, std::memory_order_relaxed);
+    return memory;
+}
+
+void* gpu_executor::take_memory(std::int64_t bytes) const {
     const context_scope scope(device_.handle());
     const bool captured = is_captured(stream_);
     if (captured && resource_ == nullptr && !device_.has_pool()) {
@@ -34,6 +83,8 @@ void* gpu_executor::allocate(std::int64_t bytes) const {
 }
 
 void gpu_executor::release(void* memory, std::int64_t bytes) const noexcept {
+    blocks_in_use_.fetch_sub(1, std::memory_order_relaxed);
+    bytes_in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     const driver_functions* const f = find_driver();
     const bool pushed = f != nullptr && f->cuCtxPushCurrent(device_.handle()) == CUDA_SUCCESS;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -69,12 +120,16 @@ std::byte* gpu_executor::grown(arena& memory, std::int64_t bytes) const {
     if (memory.bytes < bytes) {
         require_no_capture("a workspace must be allocated");
         if (memory.data != nullptr) {
-            // Graphs that were captured with it may still run: the old memory stays until the process ends, and growing by
+            // Graphs that were captured with it may still run: the old memory stays as long as the executor, and growing by
             // halves bounds what is lost to twice the final size.
             bytes = std::max(bytes, memory.bytes + memory.bytes / 2);
+            outgrown_.reserve(outgrown_.size() + 1);
         }
-        memory.data = static_cast<std::byte*>(allocate(bytes));
-        memory.bytes = bytes;
+        auto* const larger = static_cast<std::byte*>(take_memory(bytes));
+        if (memory.data != nullptr) {
+            outgrown_.push_back(memory);
+        }
+        memory = {larger, bytes};
     }
     return memory.data;
 }

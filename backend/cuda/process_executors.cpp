@@ -16,18 +16,30 @@ namespace otimes::backend {
 
 namespace {
 
-const device_executor& executor_of(device_context& device, CUstream stream, bool own_stream,
-                                   device_memory_resource* resource) {
+/// The executors that there are. Of a stream of ours, one in each context, the key has no stream.
+struct executor_table {
     struct key {
         CUcontext context;
         CUstream stream;
         device_memory_resource* resource;
         auto operator<=>(const key&) const = default;
     };
-    static std::mutex* const mutex = new std::mutex;  // never destroyed: matrices may outlive static objects
-    static auto* const known = new std::map<key, std::unique_ptr<gpu_executor>>;
-    const std::lock_guard lock(*mutex);
-    std::unique_ptr<gpu_executor>& slot = (*known)[{device.handle(), own_stream ? nullptr : stream, resource}];
+    using executors = std::map<key, std::unique_ptr<gpu_executor>>;
+
+    static executor_table& of_process() {
+        static auto* const table = new executor_table;  // never destroyed: matrices may outlive static objects
+        return *table;
+    }
+
+    std::mutex mutex;
+    executors known;
+};
+
+const device_executor& executor_of(device_context& device, CUstream stream, bool own_stream,
+                                   device_memory_resource* resource) {
+    executor_table& table = executor_table::of_process();
+    const std::lock_guard lock(table.mutex);
+    std::unique_ptr<gpu_executor>& slot = table.known[{device.handle(), own_stream ? nullptr : stream, resource}];
     if (!slot) {
         if (own_stream) {
             const context_scope scope(device.handle());
@@ -71,6 +83,27 @@ const device_executor& gpu(CUstream_st* stream) {
 const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource) {
     require_own_stream(stream, "gpu(stream, resource)");
     return backend::executor_of(backend::device_context::of(stream), stream, false, &resource);
+}
+
+bool forget_gpu(CUstream_st* stream) {
+    // Destroyed when the table is free again: a memory resource that takes memory back may ask for an executor.
+    backend::executor_table::executors forgotten;
+    backend::executor_table& table = backend::executor_table::of_process();
+    const std::lock_guard lock(table.mutex);
+    for (const bool remove : {false, true}) {
+        for (auto next = table.known.begin(); next != table.known.end();) {
+            const auto at = next++;
+            if (stream == nullptr || at->first.stream != stream || at->second == nullptr) {
+                continue;  // ours; another's; one that could not be made
+            }
+            if (remove) {
+                forgotten.insert(table.known.extract(at));
+            } else {
+                at->second->require_unused();
+            }
+        }
+    }
+    return !forgotten.empty();
 }
 
 namespace {

@@ -20,6 +20,8 @@ const device_executor& gpu() { refuse(); }
 const device_executor& gpu(CUstream_st*) { refuse(); }
 const device_executor& gpu(CUstream_st*, device_memory_resource&) { refuse(); }
 
+bool forget_gpu(CUstream_st*) { return false; }
+
 const executor& gpus() { refuse(); }
 const executor* find_gpus() { return nullptr; }
 

@@ -60,6 +60,31 @@ TEST_CASE("the default streams are refused under all their names" * needs_gpu())
     }
 }
 
+TEST_CASE("streams come and go, and their executors with them, while they still compute" * needs_gpu()) {
+    driver cuda;
+    const shapes s{3000, {16, 5, 16}, {16, 7, 16}};
+    const auto factors = random_factors<float>(s);
+    const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+    const Eigen::MatrixXf want = expected_right(X, factors);
+    const DeviceMatrix<float> dX(X);
+    DeviceMatrix<float> kept(otimes::gpu());
+    for (int i = 0; i < 6; ++i) {
+        CAPTURE(i);
+        const otimes::device_executor& e = on_new_stream(cuda);
+        CUstream_st* const stream = e.stream();
+        {
+            DeviceMatrix<float> dY(e);
+            for (int times = 0; times < 10; ++times) dY = dX * kron(factors);  // host factors: scratch memory, too
+            CHECK_THROWS_AS(otimes::forget_gpu(stream), otimes::device_error);
+            kept = dY;
+        }
+        CHECK(otimes::forget_gpu(stream));
+        CHECK_FALSE(otimes::forget_gpu(stream));
+        REQUIRE(cuda.stream_destroy(stream) == 0);
+        CHECK(agrees(kept.to_host(), want, s));
+    }
+}
+
 TEST_CASE("plan::run waits for the streams of its operands, and they for it" * needs_gpu()) {
     driver cuda;
     const otimes::device_executor& e = on_new_stream(cuda);

@@ -18,6 +18,7 @@ TEST_CASE("without a CUDA back end gpu() names the option, and make_executor() i
     CHECK_THROWS_AS(static_cast<void>(otimes::gpu()), otimes::device_error);
     CHECK_THROWS_AS(static_cast<void>(otimes::gpus()), otimes::device_error);
     CHECK(otimes::find_gpus() == nullptr);
+    CHECK_FALSE(otimes::forget_gpu(nullptr));
     CHECK(&otimes::make_executor() == &otimes::cpu());
     const Eigen::MatrixXd X = Eigen::MatrixXd::Random(3, 4), A = Eigen::MatrixXd::Random(2, 3),
                           B = Eigen::MatrixXd::Random(2, 2);

@@ -20,63 +20,15 @@
 
 #include "backend/cuda/core_set.hpp"
 #include "backend/cuda/kernel_store.hpp"
-#include "pretended_driver/control.hpp"
-#include "support/cuda_driver.hpp"
+#include "pretended_driver/host_side.hpp"
 
-using otimes::DeviceMatrix;
-using otimes::kron;
-using pretended::driver;
-using pretended::failing;
+using namespace host_side;
 
 namespace otimes::backend {
 
 core_set compiled_core_set() { return {}; }
 
 }  // namespace otimes::backend
-
-namespace {
-
-using matrix = Eigen::MatrixXd;
-using by_rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-/// Of small whole numbers, on which products are exact.
-matrix whole(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
-    matrix m(rows, cols);
-    for (double& element : m.reshaped()) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        element = static_cast<double>(seed >> 60) - 8;
-    }
-    return m;
-}
-
-matrix dense(const matrix& A, const matrix& B) {
-    matrix K(A.rows() * B.rows(), A.cols() * B.cols());
-    for (Eigen::Index i = 0; i < A.rows(); ++i)
-        for (Eigen::Index j = 0; j < A.cols(); ++j)
-            K.block(i * B.rows(), j * B.cols(), B.rows(), B.cols()) = A(i, j) * B;
-    return K;
-}
-
-/// The text of the device_error that is thrown; empty where there is none.
-template <class Run>
-std::string refusal(const Run& run) {
-    try {
-        run();
-    } catch (const otimes::device_error& e) {
-        return e.what();
-    }
-    return {};
-}
-
-bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-const otimes::device_executor& on_new_stream(support::driver& cuda) {
-    CUstream_st* stream = nullptr;
-    REQUIRE(cuda.stream_create(&stream, 1) == 0);
-    return otimes::gpu(stream);
-}
-
-}  // namespace
 
 TEST_CASE("a matrix of before a capture that ends in it is freed when the capture has ended") {
     support::driver cuda;

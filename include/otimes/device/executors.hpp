@@ -45,7 +45,7 @@ struct host_tensor {
 };
 
 /// An executor whose operands may be in device memory. Any thread may use it at any time; work is queued in the order of
-/// the calls. It lives as long as the process.
+/// the calls. It lives as long as the process, or until `forget_gpu` of its stream.
 class device_executor : public executor {
 public:
     /// The stream that everything is queued on.
@@ -102,10 +102,18 @@ OTIMES_COLD inline void device_executor::receive(std::int64_t bytes, const std::
 /// @throws device_error there is no usable GPU; the text says why and what to do.
 [[nodiscard]] const device_executor& gpu();
 /// The executor on a stream of the caller (a cudaStream_t), which must outlive what is queued on it and the matrices made
-/// on it. One executor per stream: calling again is cheap.
+/// on it. One executor per stream: calling again is cheap. It is kept until `forget_gpu(stream)`.
 [[nodiscard]] const device_executor& gpu(CUstream_st* stream);
-/// The same, with memory from `resource`, which must outlive the process's use of it.
+/// The same, with memory from `resource`, which must outlive the executor.
 [[nodiscard]] const device_executor& gpu(CUstream_st* stream, device_memory_resource& resource);
+/// Ends the executors of a stream of the caller, those with memory resources too, and gives back what they keep: prepared plans, and
+/// workspaces in the order of the stream. It waits for nothing where the device has memory pools. Call it before the stream is destroyed,
+/// when no thread uses these executors and no graph that was captured on them is replayed again; `gpu(stream)` then makes a new one, for
+/// which plans of before still hold. Any thread may call it, beside whatever is done on other streams.
+/// @return false: the stream has no executor; nothing is done
+/// @throws device_error matrices still have memory of such an executor, it is the default one of the process or of this thread, or the
+///         stream is being captured into a graph. All of them are then as before.
+bool forget_gpu(CUstream_st* stream);
 /// gpu(), or nullptr where there is none; `why` receives the reason.
 [[nodiscard]] const device_executor* find_gpu(std::string* why = nullptr);
 

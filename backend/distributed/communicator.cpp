@@ -866,18 +866,47 @@ void communicator_state::finish(const slab_on_its_way& at) {
     }
 }
 
+namespace {
+
+void require_plan_of(const distributed_problem& made_for, std::int32_t ranks, bool on_device) {
+    const auto memory = [](bool device) { return device ? " in device memory" : " in host memory"; };
+    const bool for_device = made_for.space == memory_space::device;
+    if (made_for.ranks != ranks || for_device != on_device) {
+        throw unsupported_error("otimes: communicator::run: the plan was made for " +
+                                planning::counted(made_for.ranks, "rank") + memory(for_device) + "; here are " +
+                                std::to_string(ranks) + memory(on_device) + ".");
+    }
+}
+
+void require_addresses(const char* call, const char* what, std::size_t given, std::size_t wanted) {
+    if (given != wanted) {
+        throw unsupported_error("otimes: communicator::" + std::string(call) + ": addresses of " +
+                                std::to_string(given) + " " + what + " were given; there are " +
+                                std::to_string(wanted) + ".");
+    }
+}
+
+}  // namespace
+
 void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
                        std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
     const transport& t = over();
     if (!plan.in_turn.empty()) {
         throw unsupported_error("otimes: a plan of several in turn was run; each of them is to be run by itself.");
     }
+    require_plan_of(plan.source, t.size(), on_device());
+    const auto locals = static_cast<std::size_t>(t.local_count());
+    require_addresses("run", "blocks of X", x.size(), locals);
+    require_addresses("run", "blocks of Y", y.size(), locals);
+    require_addresses("run", "factors", factors.size(), plan.source.factors.size());
+    for (const std::vector<const void*>& one : factors) {
+        require_addresses("run", "copies of a factor", one.size(), locals);
+    }
     state_->captured = t.captured();
     if (t.local_count() < t.size() && state_->some_lack) {
         detail::or_refuse(*this, [&] { state_->take_all(plan); });
         agree("memory for what a product holds");
     }
-    const std::int32_t locals = t.local_count();
     const std::int32_t first = t.first_rank();
     const distributed_problem& whole = plan.source;
     const auto bytes = static_cast<std::int64_t>(element_bytes(whole.type));
@@ -895,15 +924,15 @@ void communicator::run(const distributed_plan& plan, std::span<const void* const
         slab.last = plan.slabs.empty() || s + 1 == plan.slab_count;
         slab.current.assign(x.begin(), x.end());
         slab.y.assign(y.begin(), y.end());
-        slab.next.resize(static_cast<std::size_t>(locals));
+        slab.next.resize(locals);
         slab.first_arena = plan.overlapped ? static_cast<std::size_t>(s) % planning::most_slabs_on_their_way *
                                                  planning::most_intermediates
                                            : 0;
         // The rows of a part lie one after another in the blocks of X and of Y.
-        for (std::int32_t local = 0; s > 0 && local < locals; ++local) {
-            const auto n = static_cast<std::size_t>(local);
-            const held_block in = block_of(whole.operand, whole.rows, cols[0], first + local);
-            const held_block out = block_of(plan.result, whole.rows, cols[1], first + local);
+        for (std::size_t n = 0; s > 0 && n < locals; ++n) {
+            const auto rank = first + static_cast<std::int32_t>(n);
+            const held_block in = block_of(whole.operand, whole.rows, cols[0], rank);
+            const held_block out = block_of(plan.result, whole.rows, cols[1], rank);
             if (in.elements() > 0) {
                 slab.current[n] =
                     static_cast<const std::byte*>(slab.current[n]) + s * plan.slab_rows * in.cols.size() * bytes;
@@ -944,6 +973,12 @@ void communicator::move(const distribution& from, std::span<const void* const> s
                         std::int64_t element_bytes) const {
     std::string asked;
     detail::or_refuse(*this, [&] {
+        require_addresses("move", "blocks to move from", source.size(), static_cast<std::size_t>(over().local_count()));
+        require_addresses("move", "blocks to move to", target.size(), static_cast<std::size_t>(over().local_count()));
+        if (rows < 0 || cols < 0 || element_bytes < 1) {
+            throw shape_error("otimes: communicator::move: " + detail::shape_text(rows, cols) + " elements of " +
+                              std::to_string(element_bytes) + " bytes are no matrix.");
+        }
         require_fits(from, cols, size());
         require_fits(to, cols, size());
         const auto where = [](const distribution& d) {

@@ -44,11 +44,15 @@ void host_transport::copy(std::int32_t, const void* from, void* to, const stride
 }
 
 void host_transport::upload(std::int32_t, void* to, const void* from, std::int64_t bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    if (bytes > 0) {  // of nothing there need be no address
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
 }
 
 void host_transport::download(std::int32_t, void* to, const void* from, std::int64_t bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    if (bytes > 0) {
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
 }
 
 void in_process_transport::start(std::span<const message> sends, std::span<const message> receives,

@@ -113,12 +113,13 @@ public:
     void agree(const std::string& what) const;
     /// A call that this rank cannot make: the other ranks learn of it where they would have agreed. @throws device_error there
     void refuse(const std::string& why) const noexcept;
-    /// The body of an assignment. @pre no plan of several in turn: each of them is run by itself. Addresses are those of the local ranks' blocks; `factors[i]` those of factor i, one for each
-    /// local rank. Collective.
+    /// The body of an assignment. @pre the matrices have the plan's shapes and distributions. Addresses are those of the local ranks'
+    /// blocks; `factors[i]` those of factor i, one for each local rank. Collective.
+    /// @throws unsupported_error a plan of several in turn, of which each is run by itself; a plan for other ranks; another number of addresses
     void run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
              std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const;
-    /// Changes where the elements of a matrix are. Collective. @throws unsupported_error the ranks ask for different moves, device_error
-    /// another one cannot make this call
+    /// Changes where the elements of a matrix are. Collective. @throws unsupported_error the ranks ask for different moves, another number
+    /// of addresses than local ranks; device_error another one cannot make this call
     void move(const distribution& from, std::span<const void* const> source, const distribution& to,
               std::span<void* const> target, std::int64_t rows, std::int64_t cols, std::int64_t element_bytes) const;
 
@@ -930,7 +931,7 @@ requires device::amount<Amount, Scalar>
     return amount * x.expression();
 }
 /// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
-/// read on the host. @throws shape_error where the shapes or distributions differ. Collective.
+/// read on the host. @throws shape_error where the shapes or distributions differ, unsupported_error where the communicators do. Collective.
 template <class Scalar>
 [[nodiscard]] Scalar dot(const DistributedMatrix<Scalar>& x, const DistributedMatrix<Scalar>& y) {
     std::vector<double> real;
@@ -941,6 +942,9 @@ template <class Scalar>
             throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + " with " +
                               to_string(x.layout()) + ", y is " + detail::shape_text(y.rows(), y.cols()) + " with " +
                               to_string(y.layout()) + ". Shapes and distributions must be equal; see redistribute().");
+        }
+        if (!(x.ranks() == y.ranks())) {  // ranks of the same number may hold other elements there
+            throw unsupported_error("otimes: dot(x, y): x and y belong to different communicators.");
         }
         of = "dot(x, y) of " + std::string(to_string(dtype_of<Scalar>())) + ", " +
              detail::shape_text(x.rows(), x.cols()) + " with " + to_string(x.layout());

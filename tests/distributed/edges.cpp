@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <limits>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "support/compare.hpp"
 #include "support/random.hpp"
@@ -53,6 +56,9 @@ TEST_CASE("extents of zero, in and behind every mode") {
             DistributedMatrix<double> z(ranks, 8, 6, otimes::cut_rows(n));
             z.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
             z = y * kron(matrix(0, 2), matrix::Ones(2, 3));
+            CHECK((z.to_host().array() == 0).all());
+            z.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+            z = y * otimes::replicate(ranks, kron(matrix(0, 2), matrix::Ones(2, 3)));  // of no elements
             CHECK((z.to_host().array() == 0).all());
         }
         // With a distribution that the planner chooses.
@@ -132,5 +138,59 @@ TEST_CASE("distributions whose numbers are too large, or negative") {
             CHECK_THROWS_AS(d.scatter(matrix(6, 6), root), otimes::shape_error);
         }
         CHECK(d.to_host().sum() == 630);
+    }
+}
+
+TEST_CASE("matrices, plans and addresses of another communicator are refused before anything is written") {
+    const otimes::communicator alone = otimes::in_process(1);
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const otimes::communicator other = otimes::in_process(ranks.size());
+        const matrix A = matrix::Ones(2, 2), B = matrix::Ones(3, 3);
+        DistributedMatrix<double> x(ranks, 7, 6), y(ranks, 7, 6), elsewhere(other, 7, 6), single(alone, 7, 6);
+        const auto value = [](std::int64_t i, std::int64_t j) { return static_cast<double>(6 * i + j); };
+        x.fill(value);
+        elsewhere.fill(value);
+        y.fill([](std::int64_t, std::int64_t) { return 3.0; });
+        // Under MPI a rank has one block of x, and all of `elsewhere`: the sums of blocks of the same number were no dot product.
+        CHECK(has(thrown([&] { static_cast<void>(dot(x, elsewhere)); }),
+                  "unsupported: otimes: dot(x, y): x and y belong"));
+        CHECK(dot(x, x) == 41.0 * 42 * 83 / 6);
+
+        const auto k = otimes::replicate(ranks, kron(A, B));
+        const std::vector<std::vector<const void*>> factors{k.addresses(0), k.addresses(1)};
+        const otimes::distributed_plan of_one = make_plan(single * kron(A, B)), plan = make_plan(x * kron(A, B));
+        const auto refused = [&](const std::string& why, const auto& call) {
+            const std::string text = thrown(call);
+            CAPTURE(text);
+            CHECK(has(text, "unsupported: otimes: communicator::"));
+            CHECK(has(text, why));
+        };
+        if (ranks.size() > 1) {
+            refused("made for 1 rank in host memory; here are",
+                    [&] { ranks.run(of_one, x.sources(), y.targets(), factors, 1.0); });
+            refused(" in host memory; here are 1 in host memory.",
+                    [&] { alone.run(plan, single.sources(), single.targets(), factors, 1.0); });
+        }
+        otimes::distributed_plan on_gpus = plan;
+        on_gpus.source.space = otimes::memory_space::device;
+        refused("in device memory", [&] { ranks.run(on_gpus, x.sources(), y.targets(), factors, 1.0); });
+        refused("0 blocks of X", [&] { ranks.run(plan, {}, y.targets(), factors, 1.0); });
+        refused("0 blocks of Y", [&] { ranks.run(plan, x.sources(), {}, factors, 1.0); });
+        refused("1 factors", [&] { ranks.run(plan, x.sources(), y.targets(), {factors.data(), 1}, 1.0); });
+        const std::vector<std::vector<const void*>> short_ones{k.addresses(0), {}};
+        refused("0 copies of a factor", [&] { ranks.run(plan, x.sources(), y.targets(), short_ones, 1.0); });
+        const distribution rows = otimes::cut_rows(ranks.size());
+        refused("blocks to move from", [&] { other.move(rows, {}, rows, elsewhere.targets(), 7, 6, 8); });
+        refused("blocks to move to", [&] { other.move(rows, elsewhere.sources(), rows, {}, 7, 6, 8); });
+        for (const auto& [m, n, bytes] : {std::array<std::int64_t, 3>{-7, 6, 8}, {7, -6, 8}, {7, 6, 0}}) {
+            CHECK(has(thrown([&, m = m, n = n, bytes = bytes] {
+                          ranks.move(rows, x.sources(), rows, y.targets(), m, n, bytes);
+                      }),
+                      "are no matrix"));
+        }
+        CHECK((y.to_host().array() == 3).all());
+        ranks.run(plan, x.sources(), y.targets(), factors, 1.0);
+        CHECK(y.to_host() == x.to_host() * matrix::Ones(6, 6));
     }
 }

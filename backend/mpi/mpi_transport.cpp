@@ -68,6 +68,16 @@ bool finalized() {
     return result != 0;
 }
 
+/// Whether this thread may call MPI, as far as MPI can tell: where it was initialised for several threads, any may.
+/// @pre MPI is initialised, and not finalised
+bool is_thread_of_mpi() {
+    int level = MPI_THREAD_SINGLE;
+    int is_main = 0;
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&is_main);
+    return level >= MPI_THREAD_SERIALIZED || is_main != 0;
+}
+
 /// What collective calls that are on their way read and write. MPI cannot cancel them, and goes on with them after a deadline: then this
 /// is left to it.
 struct collective_memory {
@@ -89,8 +99,8 @@ class mpi_transport final : public host_transport {
 public:
     mpi_transport(const executor& where, std::chrono::milliseconds deadline)
         : host_transport(where), deadline_(deadline), shared_(std::make_unique<collective_memory>()) {
-        require_whole();
         mpi_library::instance();
+        require_whole();
         int rank = 0;
         int size = 1;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -104,7 +114,7 @@ public:
         MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
     }
     ~mpi_transport() override {
-        if (!finalized() && reason_.empty()) {
+        if (!finalized() && reason_.empty() && is_thread_of_mpi()) {
             MPI_Comm_free(&ranks_);
         }
     }
@@ -211,6 +221,13 @@ private:
             throw device_error(
                 "otimes: the ranks talk over MPI, and this program has called MPI_Finalize. Call it after the last use "
                 "of a communicator.");
+        }
+        if (!is_thread_of_mpi()) {
+            throw unsupported_error(
+                "otimes: this thread uses ranks of MPI, which was initialised for calls of one thread alone, another. "
+                "Use "
+                "communicators in that thread (the one of MPI_Init or of the first make_communicator()), or call "
+                "MPI_Init_thread with MPI_THREAD_MULTIPLE before.");
         }
     }
 

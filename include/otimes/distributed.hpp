@@ -68,7 +68,8 @@ struct communicator_options {
 
 struct communicator_state;
 
-/// The ranks that hold matrices together. A handle: copies mean the same ranks.
+/// The ranks that hold matrices together. A handle: copies mean the same ranks. They are used by one thread at a time: calls have an order,
+/// the same on all ranks.
 class communicator {
 public:
     /// No ranks; what a default-constructed matrix has.

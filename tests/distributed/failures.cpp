@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "../../backend/distributed/host_transport.hpp"
 #include "../../backend/distributed/transports.hpp"
@@ -124,6 +127,39 @@ TEST_CASE("ranks that make different calls throw together and go on") {
         CHECK(has(thrown([&] { ranks.barrier(); }), "a barrier; rank 0: the whole matrix on every process"));
     }
     ranks.barrier();
+}
+
+TEST_CASE("a thread that MPI was not initialised for is refused, and the ranks go on in the one that it was") {
+    if (several() == nullptr) {
+        return;
+    }
+    const otimes::communicator& ranks = *several();
+    auto* const query = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Query_thread"));
+    REQUIRE((query != nullptr));
+    int level = 0;
+    REQUIRE(query(&level) == 0);
+    auto own = std::make_unique<otimes::communicator>(within(std::chrono::seconds(20)));
+    const matrix A = matrix::Ones(2, 2), B = matrix::Ones(3, 3);
+    DistributedMatrix<double> x(ranks, 5, 6), y(ranks, 5, 6, otimes::cut_columns(ranks.size()));
+    x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    y.fill([](std::int64_t, std::int64_t) { return 2.0; });
+    std::vector<std::string> said;
+    std::thread([&] {
+        for (const std::function<void()>& call : std::vector<std::function<void()>>{
+                 [&] { ranks.barrier(); }, [&] { y = x * kron(A, B); }, [&] { static_cast<void>(dot(x, x)); },
+                 [&] { x.redistribute(y.layout()); }, [&] { static_cast<void>(within(std::chrono::seconds(20))); }}) {
+            said.push_back(thrown(call));
+        }
+        own.reset();
+    }).join();
+    constexpr int serialized = 2;  // MPI_THREAD_SERIALIZED of Open MPI and of MPICH
+    for (const std::string& text : said) {
+        CAPTURE(text);
+        CHECK((level >= serialized ? text == "nothing"
+                                   : has(text, "unsupported: otimes: this thread uses ranks of MPI")));
+    }
+    CHECK((x.to_host().array() == 1).all());
+    CHECK((y.to_host().array() == (level >= serialized ? 6 : 2)).all());
 }
 
 TEST_CASE("what one rank cannot do is told to the others") {

@@ -80,10 +80,10 @@ public:
     }
     bool reaches(std::int32_t from, std::int32_t to) const noexcept override { return from == to; }
     void upload(std::int32_t, void* to, const void* from, std::int64_t bytes) override {
-        std::memcpy(to, from, std::size_t(bytes));
+        if (bytes > 0) std::memcpy(to, from, std::size_t(bytes));
     }
     void download(std::int32_t, void* to, const void* from, std::int64_t bytes) override {
-        std::memcpy(to, from, std::size_t(bytes));
+        if (bytes > 0) std::memcpy(to, from, std::size_t(bytes));
     }
     void start(std::span<const otimes::message> sends, std::span<const otimes::message> receives,
                std::span<const otimes::rank_copy> copies, bool) override {

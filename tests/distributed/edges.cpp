@@ -189,6 +189,8 @@ TEST_CASE("matrices, plans and addresses of another communicator are refused bef
                       }),
                       "are no matrix"));
         }
+        CHECK(has(thrown([&] { static_cast<void>(ranks.plan_for(std::vector<otimes::distributed_problem>{}, 0)); }),
+                  "unsupported: otimes: make_distributed_plan: the list of problems is empty"));
         CHECK((y.to_host().array() == 3).all());
         ranks.run(plan, x.sources(), y.targets(), factors, 1.0);
         CHECK(y.to_host() == x.to_host() * matrix::Ones(6, 6));

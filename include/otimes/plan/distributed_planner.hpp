@@ -419,10 +419,13 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
 }
 
 /// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;
-/// `workspace_limit_bytes` bounds all together, since ranks keep the memory of one for the next. @throws as above
+/// `workspace_limit_bytes` bounds all together, since ranks keep the memory of one for the next. @throws as above; unsupported_error no problem
 OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
                                                           std::int64_t copied_bytes, const machine& where,
                                                           const interconnect& net) {
+    if (problems.empty()) {
+        throw unsupported_error("otimes: make_distributed_plan: the list of problems is empty. Give at least one.");
+    }
     const std::int64_t limit = problems.front().wishes.workspace_limit_bytes;
     distributed_plan result;
     result.source = problems.front();

@@ -71,13 +71,27 @@ device_context::device_context(CUcontext context, CUdevice device)
     : context_(context), description_(describe_device(device)), kernels_(context, description_.compute_capability) {
     const context_scope scope(context);
     const beside_captures making;
-    if (description_.cluster_blocks > portable_cluster_blocks) {
-        const std::shared_ptr<const loaded_kernel> any =
-            kernels_.get({"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""});
-        if (any == nullptr || !holds_cluster(any->function, description_.cluster_blocks)) {
-            description_.cluster_blocks = portable_cluster_blocks;
+    // Where one of these fails the next call begins anew: what there is by then is given back. The kernel comes last, since its module would stay.
+    struct unfinished {
+        device_context* made;
+        CUstream stream = nullptr;
+        unfinished(const unfinished&) = delete;
+        unfinished& operator=(const unfinished&) = delete;
+        explicit unfinished(device_context* m) : made(m) {}
+        ~unfinished() {
+            if (stream != nullptr) {
+                driver().cuStreamDestroy(stream);
+            }
+            if (made != nullptr && made->ones_ != 0) {
+                driver().cuMemFree(made->ones_);
+            }
+            if (made != nullptr && made->pool_ != nullptr) {
+                driver().cuMemPoolDestroy(made->pool_);
+            }
         }
-    }
+    } guard(this);
+    takes_host_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
+    takes_registered_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
     if (driver().has_pools && attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {
         CUmemPoolProps properties{};
         properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -88,8 +102,6 @@ device_context::device_context(CUcontext context, CUdevice device)
         cuuint64_t keep = ~cuuint64_t{0};
         OTIMES_CUDA_CALL(cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     }
-    takes_host_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
-    takes_registered_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
     alignas(16) std::array<std::byte, 16 * 8> ones{};
     const auto put = [&ones](dtype type, const auto& value) {
         std::memcpy(ones.data() + 16 * static_cast<std::size_t>(type), &value, sizeof(value));
@@ -101,11 +113,17 @@ device_context::device_context(CUcontext context, CUdevice device)
     put(dtype::c64, std::complex<float>(1));
     put(dtype::c128, std::complex<double>(1));
     OTIMES_CUDA_CALL(cuMemAlloc(&ones_, ones.size()));
-    CUstream stream = nullptr;
-    OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.data(), ones.size(), stream));
-    OTIMES_CUDA_CALL(cuStreamSynchronize(stream));
-    OTIMES_CUDA_CALL(cuStreamDestroy(stream));
+    OTIMES_CUDA_CALL(cuStreamCreate(&guard.stream, CU_STREAM_NON_BLOCKING));
+    OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.data(), ones.size(), guard.stream));
+    OTIMES_CUDA_CALL(cuStreamSynchronize(guard.stream));
+    if (description_.cluster_blocks > portable_cluster_blocks) {
+        const std::shared_ptr<const loaded_kernel> any =
+            kernels_.get({"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""});
+        if (any == nullptr || !holds_cluster(any->function, description_.cluster_blocks)) {
+            description_.cluster_blocks = portable_cluster_blocks;
+        }
+    }
+    guard.made = nullptr;
 }
 
 namespace {

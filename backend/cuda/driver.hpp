@@ -34,9 +34,9 @@ namespace otimes::backend {
 #define OTIMES_RENAMED_FUNCTIONS(each) each(cuEventElapsedTime)
 
 /// Since 11.2; a driver without them gets plain allocations.
-#define OTIMES_POOL_FUNCTIONS(each)                                                                      \
-    each(cuMemPoolCreate) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) each(cuMemFreeAsync) \
-        each(cuMemPoolSetAccess)
+#define OTIMES_POOL_FUNCTIONS(each)                                                                        \
+    each(cuMemPoolCreate) each(cuMemPoolDestroy) each(cuMemPoolSetAttribute) each(cuMemAllocFromPoolAsync) \
+        each(cuMemFreeAsync) each(cuMemPoolSetAccess)
 
 /// Since 11.8; a driver without it has no device with clusters.
 #define OTIMES_CLUSTER_FUNCTIONS(each) each(cuOccupancyMaxActiveClusters)

@@ -44,8 +44,15 @@ const device_executor& executor_of(device_context& device, CUstream stream, bool
         if (own_stream) {
             const context_scope scope(device.handle());
             OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            try {
+                slot = std::make_unique<gpu_executor>(device, stream, own_stream, resource);
+            } catch (...) {
+                driver().cuStreamDestroy(stream);
+                throw;
+            }
+        } else {
+            slot = std::make_unique<gpu_executor>(device, stream, own_stream, resource);
         }
-        slot = std::make_unique<gpu_executor>(device, stream, own_stream, resource);
         if (own_stream) {
             device.kernels().run_on(stream);
         }

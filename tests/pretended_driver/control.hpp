@@ -16,6 +16,7 @@ struct control {
     std::atomic<int> events{0};
     std::atomic<int> streams{0};
     std::atomic<int> modules{0};
+    std::atomic<int> pools{0};
     std::atomic<int> launches{0};
     std::atomic<int> frees_of_nothing{0};  ///< of memory that a call may not free there
     std::atomic<int> invalidated{0};       ///< captures that a call made invalid

@@ -588,10 +588,19 @@ CUresult cuMemHostUnregister(void* p) {
     return blocks.erase(static_cast<char*>(p)) == 1 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps*) {
+    ENTER()
+    ++control.pools;
     *pool = reinterpret_cast<CUmemoryPool>(1);
     return CUDA_SUCCESS;
 }
-CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void*) { return CUDA_SUCCESS; }
+CUresult cuMemPoolDestroy(CUmemoryPool) {
+    --control.pools;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void*) {
+    ENTER()
+    return CUDA_SUCCESS;
+}
 CUresult cuMemPoolSetAccess(CUmemoryPool, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* p, std::size_t bytes, CUmemoryPool, CUstream s) {
     ENTER()

@@ -507,6 +507,41 @@ TEST_CASE(
     CHECK(driver().pinned_blocks <= 48);
 }
 
+TEST_CASE("an executor that cannot be made leaves nothing behind, and is made by a later call [gpus]") {
+    support::driver cuda;
+    void* context = nullptr;
+    REQUIRE(cuda.primary_retain(&context, 2) == 0);
+    REQUIRE(cuda.context_push(context) == 0);
+    const auto in_use = [] {
+        return std::vector<long>{driver().device_bytes, driver().streams, driver().events, driver().modules,
+                                 driver().pools};
+    };
+    const std::vector<long> before = in_use();
+    // In the order in which they are called; the last two when the context's object is there, which stays.
+    for (const char* const call : {"cuMemPoolCreate", "cuMemPoolSetAttribute", "cuMemAlloc", "cuStreamCreate",
+                                   "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuModuleLoadData"}) {
+        CAPTURE(std::string(call));
+        for (int twice = 0; twice < 2; ++twice) {
+            const failing once(call, 2, 1, 1);
+            CHECK(holds(refusal([] { static_cast<void>(otimes::gpu()); }), call));
+            CHECK(in_use() == before);
+        }
+    }
+    std::vector<long> of_context;
+    for (int times = 0; times < 4; ++times) {
+        CAPTURE(times);
+        const failing once(times % 2 == 0 ? "cuEventCreate" : "cuStreamCreate", 2, 1, 1);
+        CHECK(!refusal([] { static_cast<void>(otimes::gpu()); }).empty());
+        of_context = of_context.empty() ? in_use() : of_context;
+        CHECK(in_use() == of_context);
+    }
+    const matrix A = whole(2, 3, 1), B = whole(3, 2, 2), X = whole(4, 6, 3);
+    DeviceMatrix<double> dY(otimes::gpu());
+    dY = DeviceMatrix<double>(X, otimes::gpu()) * kron(A, B);
+    CHECK(dY.to_host() == X * dense(A, B));
+    REQUIRE(cuda.context_pop(&context) == 0);
+}
+
 TEST_CASE("matrices of two GPUs: what is refused says how to copy, and that works [gpus]") {
     support::driver cuda;
     const otimes::device_executor& here = otimes::gpu();

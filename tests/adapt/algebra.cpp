@@ -654,6 +654,12 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     near.preconditioner().set(kron(A, B));
     solves(near, noisy);
     CHECK(distance(noisy.diagonal(), noisy.toDenseMatrix().diagonal()) < 1e-12);
+    // Of few points the matrix is formed, as every factor of that size is.
+    const vector_d right = random<vector_d>(30, 1, 8);
+    CHECK(distance(vector_d(noisy.toDenseMatrix() * noisy.solve(right)), right) < 1e-10);
+    const std::vector<int> many(5000, 3);
+    const sum_d large = grid(many, many) + otimes::identity();
+    CHECK_THROWS_AS((void)large.solve(vector_d(vector_d::Ones(5000))), otimes::budget_error);
 }
 
 TEST_CASE_TEMPLATE("row-wise products and selected rows in Eigen's solvers", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {

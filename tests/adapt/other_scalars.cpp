@@ -6,6 +6,9 @@
 #include <complex>
 #include <cstdint>
 #include <ostream>
+#include <vector>
+
+#include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
 #include "adapt/scalar_types.hpp"
@@ -169,4 +172,51 @@ TEST_CASE("selected rows of a K with identities: K as a whole, which costs littl
         for (Index p = 0; p < 3; ++p) want(row / 2 * 3 + p, 0) += P(p, row % 2) * z(i, 0);
     }
     CHECK(w == want);
+}
+
+TEST_CASE("a selection in a sum takes the multiplications of its entries; diagonals those of stored elements") {
+    const auto filled = [](Index rows, Index cols, int seed) {
+        matrix<modular> m(rows, cols);
+        for (Index j = 0; j < cols; ++j) {
+            for (Index i = 0; i < rows; ++i) {
+                m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + seed));
+            }
+        }
+        return m;
+    };
+    const auto multiplications = [](auto&& evaluate) {
+        evaluate();
+        modular::multiplications = 0;
+        evaluate();
+        return modular::multiplications.load();
+    };
+    const matrix<modular> A = filled(8, 8, 1), B = filled(9, 9, 2), x = filled(30, 1, 3), F = filled(50, 50, 4);
+    const auto K = kron(A, B, A, B);  // 5184 x 5184
+    std::vector<Index> seen;
+    for (Index i = 0; i < 30; ++i) seen.push_back(i * 171);
+    const auto S = K(seen, seen) + 3 * otimes::identity();
+    matrix<modular> y, want = modular(3) * x;
+    vector<modular> d;
+    CHECK(multiplications([&] { y = S * x; }) <= 30 * 30 * (4 + 4));  // of a whole K: 176256
+    CHECK(multiplications([&] { d = S.diagonal(); }) <= 30 * (4 + 3));
+    for (Index i = 0; i < 30; ++i) {
+        for (Index j = 0; j < 30; ++j) {
+            const Index r = seen[static_cast<std::size_t>(i)], c = seen[static_cast<std::size_t>(j)];
+            const modular entry =
+                A(r / 648, c / 648) * B(r / 72 % 9, c / 72 % 9) * A(r / 9 % 8, c / 9 % 8) * B(r % 9, c % 9);
+            want(i, 0) += entry * x(j, 0);
+            if (i == j) CHECK(d(i) == entry + modular(3));
+        }
+    }
+    CHECK(y == want);
+
+    Eigen::SparseMatrix<modular> W(60, 50);
+    for (int i = 0; i < 60; ++i) {
+        W.insert(i, (7 * i) % 50) = modular(1 + i);
+        W.insert(i, (7 * i + 3) % 50) = modular(5);
+    }
+    const otimes::sum_expr<modular> T = W * kron(F) * W.transpose() + otimes::identity();
+    CHECK(multiplications([&] { d = T.diagonal(); }) <= 60 * 4 * 6);  // through columns of F: 150000
+    const matrix<modular> dense = T.toDenseMatrix();
+    for (Index i = 0; i < 60; ++i) CHECK(d(i) == dense(i, i));
 }

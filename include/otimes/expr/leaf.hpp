@@ -84,6 +84,15 @@ public:
         return result;
     }
 
+    /// The same of a shape that may change: `look(object)` tells what it is now. `owner` keeps the object.
+    static leaf structured(factor_kind kind, const void* object, matrix_view (*look)(const void*),
+                           std::shared_ptr<const void> owner) {
+        leaf result = borrowed(object, look);
+        result.owner_ = std::move(owner);
+        result.kind_ = kind;
+        return result;
+    }
+
     [[nodiscard]] factor_kind kind() const noexcept { return kind_; }
     [[nodiscard]] bool is_dense() const noexcept { return kind_ == factor_kind::dense; }
     [[nodiscard]] bool transposed() const noexcept { return transposed_; }

@@ -62,6 +62,11 @@ inline double fibre_cost(const leaf& f, double multiplication = 0.5) {
         }
         case factor_kind::sparse:
             return static_cast<double>(static_cast<const sparse_operand*>(view.data)->elements().stored());
+        case factor_kind::callback: {
+            const auto& operand = *static_cast<const callback_operand*>(view.data);
+            return operand.multiply_adds != nullptr ? static_cast<double>(operand.multiply_adds(operand.object))
+                                                    : static_cast<double>(view.rows) * static_cast<double>(view.cols);
+        }
         case factor_kind::triangular:
             if (keeps_triangle(f)) {
                 return static_cast<double>(triangle_size(view.rows, view.cols, f.part()));
@@ -499,7 +504,9 @@ private:
             program_.add_mode(extent, 1);
         } else {
             if (factor.kind() == factor_kind::callback) {
+                const auto& operand = *static_cast<const callback_operand*>(f.data);
                 kind = step_kind::callback;
+                t.stored = operand.multiply_adds != nullptr ? operand.multiply_adds(operand.object) : 0;
             } else {
                 const auto* const operand = static_cast<const sparse_operand*>(f.data) +
                                             (factor.space() == memory_space::device && !stored_as_pq ? 1 : 0);

@@ -30,7 +30,7 @@ inline std::string factor_text(const leaf& f) {
                                                                                        : "upper triangular";
             case factor_kind::self_adjoint: return "self-adjoint";
             case factor_kind::low_rank: return "product of factors";
-            case factor_kind::callback: return "matrix-free";
+            case factor_kind::callback: return unformed_name(f) != nullptr ? unformed_name(f) : "matrix-free";
             default: return "dense";
         }
     };

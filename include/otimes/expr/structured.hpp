@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
@@ -59,6 +60,20 @@ struct structured_hooks {
 /// F1 * F2 * ... as one factor.
 struct factor_product {
     std::vector<leaf> factors;
+
+    /// What a leaf of it looks at. Factors that are borrowed may have been resized. @throws shape_error they do not fit any more
+    [[nodiscard]] static matrix_view look(const void* object) {
+        const auto& factors = static_cast<const factor_product*>(object)->factors;
+        for (std::size_t k = 1; k < factors.size(); ++k) {
+            if (factors[k - 1].cols() != factors[k].rows()) {
+                throw shape_error("otimes: a product of factors: one is " +
+                                  detail::shape_text(factors[k - 1].rows(), factors[k - 1].cols()) + ", the next " +
+                                  detail::shape_text(factors[k].rows(), factors[k].cols()) +
+                                  ". They fitted when the product was written; a matrix was resized since.");
+            }
+        }
+        return {object, factors.front().rows(), factors.back().cols(), 1, 0};
+    }
 };
 
 namespace detail {
@@ -107,8 +122,8 @@ inline leaf product_leaf(const leaf& first, const leaf& second) {
             product->factors.push_back(std::move(factor));
         }
     }
-    const matrix_view view{product.get(), first.rows(), second.cols(), 1, 0};
-    leaf result = leaf::structured(factor_kind::low_rank, view, std::move(product));
+    const void* const object = product.get();
+    leaf result = leaf::structured(factor_kind::low_rank, object, &factor_product::look, std::move(product));
     result.set_real_elements(first.real_elements() && second.real_elements());
     return result;
 }
@@ -127,10 +142,39 @@ Scalar stored_value(const leaf& factor, const void* data, std::int64_t position)
     }
 }
 
+/// The name of an operator that applies itself and is never formed, such as K(rows, cols); null of every other factor.
+inline const char* unformed_name(const leaf& factor) {
+    return factor.kind() == factor_kind::callback ? static_cast<const callback_operand*>(factor.view().data)->name
+                                                  : nullptr;
+}
+
+/// Element (i, j) of a callback factor whose owner tells elements, transposed and conjugated as the factor is.
+template <class Scalar>
+Scalar callback_element(const leaf& factor, const callback_operand& operand, std::int64_t i, std::int64_t j) {
+    const auto read = [&](auto value) {
+        operand.element(operand.object, factor.transposed() ? j : i, factor.transposed() ? i : j, &value);
+        return stored_value<Scalar>(factor, &value, 0);
+    };
+    if constexpr (is_complex_scalar<Scalar>) {
+        if (factor.real_elements()) {
+            return read(real_of<Scalar>(0));
+        }
+    }
+    return read(Scalar(0));
+}
+
 /// Column j of F, or row j of F where `factor` is transposed, of a callback factor.
 template <class Scalar>
 std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view, std::int64_t j) {
     const auto& operand = *static_cast<const callback_operand*>(view.data);
+    if (operand.element != nullptr) {
+        std::vector<Scalar> result;
+        result.reserve(static_cast<std::size_t>(view.rows));
+        for (std::int64_t i = 0; i < view.rows; ++i) {
+            result.push_back(callback_element<Scalar>(factor, operand, i, j));
+        }
+        return result;
+    }
     const auto apply = [&](auto zero) {
         using value = decltype(zero);
         std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
@@ -167,7 +211,7 @@ inline bool in_triangle(triangle part, std::int64_t i, std::int64_t j) {
 }
 
 /// Element (i, j) of a factor of any kind but identity and dense. Cost: O(1), a search in one column (sparse), one
-/// application (callback), the inner extents (low_rank).
+/// application (callback, unless its owner tells elements), the inner extents (low_rank).
 template <class Scalar>
 Scalar structured_element(const leaf& factor, const matrix_view& view, std::int64_t i, std::int64_t j) {
     switch (factor.kind()) {
@@ -244,6 +288,10 @@ Scalar structured_element(const leaf& factor, const matrix_view& view, std::int6
             return row.front();
         }
         case factor_kind::callback: {
+            const auto& operand = *static_cast<const callback_operand*>(view.data);
+            if (operand.element != nullptr) {
+                return callback_element<Scalar>(factor, operand, i, j);
+            }
             std::vector<Scalar> column = callback_column<Scalar>(factor, view, j);
             return column[static_cast<std::size_t>(i)];
         }
@@ -273,7 +321,11 @@ bool structured_reads(const leaf& factor, const strided_memory& written) {
         const std::int64_t last = s.outer_size() == 0 ? 0 : s.end(s.outer_size() - 1);
         return overlap({reinterpret_cast<std::intptr_t>(s.values), last, 1, bytes, bytes, bytes}, written);
     }
-    if (factor.kind() == factor_kind::callback || factor.kind() == factor_kind::permutation || factor.is_owned()) {
+    if (factor.kind() == factor_kind::callback) {
+        const auto& operand = *static_cast<const callback_operand*>(factor.view().data);
+        return operand.reads != nullptr && operand.reads(operand.object, written);
+    }
+    if (factor.kind() == factor_kind::permutation || factor.is_owned()) {
         return false;
     }
     if (factor.kind() == factor_kind::triangular || factor.kind() == factor_kind::self_adjoint) {

@@ -90,6 +90,20 @@ private:
     std::vector<factor_rows> factors_;
 };
 
+/// A kron of one factor that is a product of matrices, as the product of krons that it is. @pre it is one
+template <class Scalar>
+operator_tree<Scalar> unfolded_product(const kron_node<Scalar>& node) {
+    operator_tree<Scalar> result;
+    result.kind = tree_kind::product;
+    for (leaf& part : product_factors(node.factors()[0])) {
+        kron_node<Scalar> one;
+        one.append(std::move(part));
+        result.parts.emplace_back(std::move(one));
+    }
+    result.scale(node.alpha());
+    return result;
+}
+
 /// put(i, entry) for the first `count` entries of the diagonal of a product. False, and nothing is put, where it is none of the products of
 /// the file comment.
 template <class Scalar, class Put>

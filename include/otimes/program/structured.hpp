@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include <otimes/program/overlap.hpp>
+
 namespace otimes {
 
 /// The stored elements of a sparse matrix, by columns or by rows.
@@ -63,6 +65,18 @@ struct sparse_operand {
 struct callback_operand {
     const void* object = nullptr;
     void (*apply)(const void* object, bool transposed, const void* in, void* out, std::int64_t count) = nullptr;
+    /// @name What an owner may tell; null where it does not.
+    /// @{
+    /// Element (i, j) of F, in the program's scalar type; without it a column is applied.
+    void (*element)(const void* object, std::int64_t i, std::int64_t j, void* out) = nullptr;
+    /// May F be made of what lies in that memory?
+    bool (*reads)(const void* object, const strided_memory& written) = nullptr;
+    /// Multiply-adds for one column.
+    std::int64_t (*multiply_adds)(const void* object) = nullptr;
+    /// What it is, "K(rows, cols)", of an operator that is never formed.
+    const char* name = nullptr;
+    /// @}
+    std::int64_t together = 1;  ///< so many columns at once pay, also where they leave the L1 cache
 };
 
 }  // namespace otimes

@@ -9,10 +9,11 @@
 ///
 ///     entry by entry      |rows| |cols| (c + a look-up of each)       no memory
 ///     row by row          |rows| cols(K) c                            all columns: the rows' factors as a face_split, some rows at a time
-///     as a whole          K on X scattered, of which rows are taken   all columns: one matrix of K's rows; else one of its columns, too
+///     as a whole          K on X scattered, of which rows are taken   all columns: one matrix of K's rows; else one of its columns, too;
+///                                                                     of some columns of X at a time, where K's extents are large
 ///
-/// In a sum, between other operators and for Eigen's solvers it is what S_r K S_c^T is: `K(seen, seen) + s * identity()`. On a GPU:
-/// device/selected.hpp.
+/// In a sum, between other operators and for Eigen's solvers it is a factor that applies itself so (operator_leaf.hpp): `K(seen, seen) + s *
+/// identity()`. On a GPU: device/selected.hpp.
 #pragma once
 
 #include <algorithm>
@@ -33,6 +34,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
+#include <otimes/adapt/eigen/operator_leaf.hpp>
 #include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
@@ -40,40 +42,11 @@
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
 #include <otimes/program/structured.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
-
-namespace eigen {
-
-/// S: takes rows `indices` of a matrix of `extent` rows, S(i, indices[i]) = 1. Shape: |indices| x extent, one stored element a row.
-template <class Scalar>
-leaf picking_leaf(std::vector<std::int64_t> indices, std::int64_t extent) {
-    struct picking {
-        sparse_operand operand;
-        sparse_elements elements;
-        std::vector<std::int64_t> starts;
-        std::vector<std::int64_t> inner;
-        std::vector<Scalar> ones;
-    };
-    auto kept = std::make_shared<picking>();
-    kept->inner = std::move(indices);
-    const auto count = static_cast<std::int64_t>(kept->inner.size());
-    kept->ones.assign(kept->inner.size(), Scalar(1));
-    for (std::int64_t i = 0; i <= count; ++i) {
-        kept->starts.push_back(i);
-    }
-    kept->elements = {.rows = count, .cols = extent, .by_columns = false, .index_bytes = sizeof(std::int64_t)};
-    kept->elements.starts = kept->starts.data();
-    kept->elements.inner = kept->inner.data();
-    kept->elements.values = kept->ones.data();
-    kept->operand = {kept.get(), [](const void* object) { return static_cast<const picking*>(object)->elements; }};
-    const sparse_operand* const operand = &kept->operand;
-    return leaf::structured(factor_kind::sparse, {operand, count, extent, 1, 0}, std::move(kept));
-}
-
-}  // namespace eigen
 
 /// K(rows, cols), lazy: `K(rows, cols) * X` and `X * K(rows, cols)`, a term of sums, and an Eigen operator that its iterative solvers take.
 /// Shape: rows() x cols(). Lifetime: per factor, as in kron; the indices are copied.
@@ -97,6 +70,8 @@ public:
     selected_expr(kron_expr<Scalar> k, indices rows, indices cols)
         : kron_(std::move(k)), rows_(std::move(rows)), cols_(std::move(cols)) {
         check_indices();
+        last_row_ = last_of(rows_);
+        last_col_ = last_of(cols_);
     }
     [[nodiscard]] Eigen::Index rows() const { return count(rows_, kron_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return count(cols_, kron_.cols()); }
@@ -148,7 +123,7 @@ public:
         }
         return diagonal().sum();
     }
-    /// S_r K S_c^T, as a value whose type does not say what it is made of.
+    /// As a sum of one term, a value whose type does not say what it is made of.
     operator sum_expr<Scalar>() const;
 
     /// @name What eigen::applied asks of an operator.
@@ -160,10 +135,35 @@ public:
                               ": X is " + detail::shape_text(x_rows, x_cols) + ", but the selection is " +
                               detail::shape_text(rows(), cols()) + ".");
         }
-        check_indices();  // a factor may have been resized since
+        check();
     }
     [[nodiscard]] bool factors_read(const matrix_view& written, std::int64_t bytes) const {
-        const strided_memory memory = memory_of(written, bytes);
+        return reads(memory_of(written, bytes));
+    }
+    /// @}
+
+    /// @name What eigen::operator_leaf asks of an operator.
+    /// @{
+
+    /// A factor may have been resized since the indices were checked. Cost: the number of factors. @throws shape_error an index outside
+    void check() const {
+        if ((rows_ && last_row_ >= kron_.rows()) || (cols_ && last_col_ >= kron_.cols())) {
+            check_indices();
+        }
+    }
+    /// Entry (i, j), inside the selection.
+    [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const {
+        return kron_.node().coefficient(at(rows_, i), at(cols_, j));
+    }
+    /// Of a product with one column, in the way that it takes, about.
+    [[nodiscard]] std::int64_t multiply_adds() const {
+        const double whole = whole_cost(1);
+        const double least = rows_ && cols_ ? (std::min)(whole, single_cost(1))
+                             : rows_        ? (std::min)(whole, by_rows_cost(1))
+                                            : (std::min)(whole, transpose().by_rows_cost(1));
+        return static_cast<std::int64_t>((std::min)(least, 0x1p62));
+    }
+    [[nodiscard]] bool reads(const strided_memory& memory) const {
         const factor_list& factors = kron_.node().factors();
         return std::any_of(factors.begin(), factors.end(),
                            [&](const leaf& f) { return detail::factor_reads<Scalar>(f, memory); });
@@ -212,7 +212,9 @@ private:
     static Eigen::Index at(const indices& list, Eigen::Index i) {
         return list ? static_cast<Eigen::Index>((*list)[static_cast<std::size_t>(i)]) : i;
     }
-    [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const { return kron_(at(rows_, i), at(cols_, j)); }
+    static std::int64_t last_of(const indices& list) {
+        return list && !list->empty() ? *std::max_element(list->begin(), list->end()) : -1;
+    }
     void check_indices() const {
         check(rows_, kron_.rows(), "row ");
         check(cols_, kron_.cols(), "column ");
@@ -315,9 +317,15 @@ private:
                 }
                 return;
             }
-            const DenseMatrix product = kron_ * x * scale;
-            for (Eigen::Index i = 0; i < rows(); ++i) {
-                y.row(i) += product.row(at(rows_, i));
+            const Eigen::Index together = columns_together(x.cols());
+            DenseMatrix product;
+            for (Eigen::Index first = 0; first < x.cols(); first += together) {
+                const Eigen::Index count = (std::min)(together, x.cols() - first);
+                product = kron_ * x.middleCols(first, count) * scale;
+                auto y_part = y.middleCols(first, count);
+                for (Eigen::Index i = 0; i < rows(); ++i) {
+                    y_part.row(i) += product.row(at(rows_, i));
+                }
             }
             return;
         }
@@ -327,19 +335,32 @@ private:
             }
             return;
         }
-        DenseMatrix scattered = DenseMatrix::Zero(kron_.cols(), x.cols());
-        for (Eigen::Index j = 0; j < cols(); ++j) {
-            scattered.row(at(cols_, j)) += scale * x.row(j);
-        }
-        const DenseMatrix product = kron_ * scattered;
         const std::vector<std::vector<bool>> finite = finite_rows();
-        for (Eigen::Index i = 0; i < rows(); ++i) {
-            if (comes_from(finite, at(rows_, i))) {
-                y.row(i) += product.row(at(rows_, i));
-            } else {
-                add_row_times(y, x, scale, i);
+        const Eigen::Index together = columns_together(x.cols());
+        DenseMatrix scattered;
+        DenseMatrix product;
+        for (Eigen::Index first = 0; first < x.cols(); first += together) {
+            const Eigen::Index count = (std::min)(together, x.cols() - first);
+            const auto x_part = x.middleCols(first, count);
+            auto y_part = y.middleCols(first, count);
+            scattered.setZero(kron_.cols(), count);
+            for (Eigen::Index j = 0; j < cols(); ++j) {
+                scattered.row(at(cols_, j)) += scale * x_part.row(j);
+            }
+            product = kron_ * scattered;
+            for (Eigen::Index i = 0; i < rows(); ++i) {
+                if (comes_from(finite, at(rows_, i))) {
+                    y_part.row(i) += product.row(at(rows_, i));
+                } else {
+                    add_row_times(y_part, x_part, scale, i);
+                }
             }
         }
+    }
+    /// Columns of X that K is applied to at a time: two matrices of K's extents for each are kept to 2^22 elements each, about.
+    [[nodiscard]] Eigen::Index columns_together(Eigen::Index columns) const {
+        const Eigen::Index extent = (std::max)({kron_.rows(), kron_.cols(), Eigen::Index(1)});
+        return std::clamp(Eigen::Index(1 << 22) / extent, Eigen::Index(1), (std::max)(columns, Eigen::Index(1)));
     }
     /// y += scale * K(all, cols) * x: column by column where few are selected.
     template <class Destination, class Matrix>
@@ -430,6 +451,8 @@ private:
     kron_expr<Scalar> kron_;
     indices rows_;
     indices cols_;
+    std::int64_t last_row_ = -1;  // the largest of each
+    std::int64_t last_col_ = -1;
 };
 
 /// @name K(rows, cols): the entries of K at these rows and columns; with all columns, all rows. Never formed. @throws shape_error an index outside
@@ -575,27 +598,12 @@ template <class Scalar>
 
 namespace eigen {
 
-/// S_r K S_c^T as a tree.
+/// As a tree: one factor that applies itself.
 template <class Scalar, class Other>
 operator_tree<Scalar> tree_of(const selected_expr<Other>& s) {
-    enable_structure<Scalar>();
-    const auto picking = [](const std::vector<std::int64_t>& list, std::int64_t extent) {
-        kron_node<Scalar> node;
-        leaf ones = picking_leaf<detail::real_of<Scalar>>(list, extent);
-        ones.set_real_elements(detail::is_complex_scalar<Scalar>);
-        node.append(std::move(ones));
-        return node;
-    };
-    operator_tree<Scalar> tree = tree_of<Scalar>(s.kron());
-    if (s.row_indices()) {
-        tree = multiply_trees(operator_tree<Scalar>(picking(*s.row_indices(), s.kron().rows())), tree);
-    }
-    if (s.column_indices()) {
-        kron_node<Scalar> taken = picking(*s.column_indices(), s.kron().cols());
-        taken.transpose();
-        tree = multiply_trees(tree, operator_tree<Scalar>(std::move(taken)));
-    }
-    return tree;
+    kron_node<Scalar> node;
+    node.append(operator_leaf<Scalar>(s, "K(rows, cols)"));
+    return operator_tree<Scalar>(std::move(node));
 }
 
 /// What is added to a selection, or multiplied by it, as to a sum of krons: shifts, diagonal, sparse and permutation matrices.

@@ -210,6 +210,10 @@ private:
     }
     static Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal_of(const operator_tree<Scalar>& tree) {
         if (tree.kind == tree_kind::kron) {
+            const factor_list& factors = tree.kron.factors();
+            if (factors.size() == 1 && factors[0].kind() == factor_kind::low_rank) {
+                return diagonal_of(detail::unfolded_product(tree.kron));
+            }
             return kron_expr<Scalar>(tree.kron).diagonal();
         }
         const std::int64_t n = tree.rows() < tree.cols() ? tree.rows() : tree.cols();

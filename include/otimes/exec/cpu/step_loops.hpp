@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <otimes/exec/cpu/loop_nest.hpp>
@@ -101,12 +102,59 @@ void triplets_of(const reference_loops::view& factor, std::vector<sparse_triplet
     }
 }
 
+/// A callback step whose function takes columns of Value: `parts` of them for a fibre. pack(element, part) is what goes in, unpack(element,
+/// distance of the parts) what comes out.
+template <class Value, class Scalar, class Pack, class Unpack>
+void run_callback(const reference_loops::view& factor, const std::vector<loop_index>& nest, Scalar* y, const Scalar* x,
+                  const mode& to_mode, const mode& from_mode, bool add, const Scalar& alpha, int parts,
+                  const Pack& pack, const Unpack& unpack) {
+    const auto& operand = *static_cast<const callback_operand*>(factor.data);
+    const bool transposed = factor.modes[factor.modes.size() - 2].stride != 0;
+    const loop_index run = nest.empty() ? loop_index{} : nest.back();
+    // As many fibres at a time as fill an L1 cache, or as the factor asks for, at most 64.
+    const std::int64_t longest = (std::max)({from_mode.extent, to_mode.extent, std::int64_t{1}});
+    const std::int64_t most_fibres = (std::max)(
+        std::int64_t{1},
+        (std::min)({std::int64_t{64}, run.extent, (std::max)(operand.together, std::int64_t{4096} / longest)}));
+    struct inputs;
+    struct images;
+    kept_vector<Value, inputs> packed;
+    kept_vector<Value, images> image;
+    packed->assign(static_cast<std::size_t>(from_mode.extent * most_fibres * parts), Value(0));
+    image->assign(static_cast<std::size_t>(to_mode.extent * most_fibres * parts), Value(0));
+    for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
+        for (std::int64_t begin = 0; begin < run.extent; begin += most_fibres) {
+            const std::int64_t fibres = (std::min)(most_fibres, run.extent - begin);
+            Value* to_pack = packed->data();
+            for (int part = 0; part < parts; ++part) {
+                for (std::int64_t i = 0; i < fibres; ++i) {
+                    const Scalar* const from = x + at[1] + (begin + i) * run.stride[1];
+                    for (std::int64_t k = 0; k < from_mode.extent; ++k) {
+                        *to_pack++ = pack(from[k * from_mode.stride], part);
+                    }
+                }
+            }
+            operand.apply(operand.object, transposed, packed->data(), image->data(), fibres * parts);
+            const Value* from_image = image->data();
+            for (std::int64_t i = 0; i < fibres; ++i) {
+                Scalar* const to = y + at[0] + (begin + i) * run.stride[0];
+                for (std::int64_t k = 0; k < to_mode.extent; ++k) {
+                    const Scalar value = alpha * unpack(from_image++, fibres * to_mode.extent);
+                    Scalar& place = to[k * to_mode.stride];
+                    place = add ? place + value : value;
+                }
+            }
+        }
+    });
+}
+
 /// Evaluates one step. False when it is none of those that these loops know; then nothing has been written.
 template <class Scalar>
 bool run_step_loops(const program& source, const step& s, const reference_loops::view& in,
                     const reference_loops::view& factor, const reference_loops::view& out,
                     const Scalar* alpha_or_null) {
     const Scalar alpha = alpha_or_null == nullptr ? Scalar(1) : *alpha_or_null;
+    using real = decltype(std::real(Scalar()));
     constexpr dtype type = dtype_of<Scalar>();
     if (in.type != type || out.type != type || in.conjugate || out.conjugate || s.factor < 0 || in.data == nullptr) {
         return false;
@@ -125,7 +173,6 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
             scale_elements(nest, y, x, static_cast<const Scalar*>(factor.data), s.add, alpha);
             return true;
         }
-        using real = decltype(std::real(Scalar()));
         if (factor.type == dtype_of<real>()) {
             scale_elements(nest, y, x, static_cast<const real*>(factor.data), s.add, alpha);
             return true;
@@ -137,7 +184,7 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     if (s.kind == step_kind::contract && kind == factor_kind::triangular) {
         return run_triangular<Scalar>(s, in, factor, out, alpha);
     }
-    const bool callback = s.kind == step_kind::callback && factor.type == type && !factor.conjugate;
+    const bool callback = s.kind == step_kind::callback && (factor.type == type || factor.type == dtype_of<real>());
     if (!moves && !sparse && !callback) {
         return false;
     }
@@ -209,32 +256,20 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
         });
         return true;
     }
-    const auto& operand = *static_cast<const callback_operand*>(factor.data);
-    const bool transposed = factor.modes[factor.modes.size() - 2].stride != 0;
-    // As many fibres at a time as fill an L1 cache, at most 64.
-    const std::int64_t longest = (std::max)({from_mode.extent, to_mode.extent, std::int64_t{1}});
-    const std::int64_t most_fibres =
-        (std::max)(std::int64_t{1}, (std::min)({std::int64_t{64}, run.extent, std::int64_t{4096} / longest}));
-    struct inputs;
-    struct images;
-    kept_vector<Scalar, inputs> packed;
-    kept_vector<Scalar, images> image;
-    packed->assign(static_cast<std::size_t>(from_mode.extent * most_fibres), Scalar(0));
-    image->assign(static_cast<std::size_t>(to_mode.extent * most_fibres), Scalar(0));
-    for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-        for (std::int64_t begin = 0; begin < run.extent; begin += most_fibres) {
-            const std::int64_t fibres = (std::min)(most_fibres, run.extent - begin);
-            for (std::int64_t i = 0; i < fibres; ++i) {
-                move_run(packed->data() + i * from_mode.extent, 1, x + at[1] + (begin + i) * run.stride[1],
-                         from_mode.stride, from_mode.extent, false, Scalar(1));
-            }
-            operand.apply(operand.object, transposed, packed->data(), image->data(), fibres);
-            for (std::int64_t i = 0; i < fibres; ++i) {
-                move_run(y + at[0] + (begin + i) * run.stride[0], to_mode.stride, image->data() + i * to_mode.extent, 1,
-                         to_mode.extent, s.add, alpha);
-            }
-        }
-    });
+    if (factor.type == type) {
+        const auto as_stored = [conjugate = factor.conjugate](const Scalar& value) {
+            return conjugate ? reference_loops::conjugated(value) : value;
+        };
+        run_callback<Scalar>(
+            factor, nest, y, x, to_mode, from_mode, s.add, alpha, 1,
+            [&](const Scalar& value, int) { return as_stored(value); },
+            [&](const Scalar* value, std::int64_t) { return as_stored(*value); });
+    } else if constexpr (!std::is_same_v<real, Scalar>) {  // a real function: real and imaginary parts as columns
+        run_callback<real>(
+            factor, nest, y, x, to_mode, from_mode, s.add, alpha, 2,
+            [](const Scalar& value, int part) { return part == 0 ? value.real() : value.imag(); },
+            [](const real* value, std::int64_t apart) { return Scalar(*value, value[apart]); });
+    }
     return true;
 }
 

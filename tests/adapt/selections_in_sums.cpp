@@ -267,29 +267,6 @@ TEST_CASE("norms, traces, plans and texts of sums with selections") {
     CHECK(otimes::explain(S * matrix_d(random(5, 2, 73))).find("flops") != std::string::npos);
 }
 
-TEST_CASE("a product of krons notices that a factor was resized") {
-    matrix_d A = random(4, 4, 81), C = random(4, 4, 82);
-    const matrix_d B = random(3, 3, 83), X = random(12, 2, 84);
-    const auto P = kron(A, B) * kron(C, B);
-    const matrix_d want = kron(A, B).toDenseMatrix() * kron(C, B).toDenseMatrix();
-    matrix_d y = poisoned(12, 2);
-    const auto product = P * X;
-    y = product;
-    CHECK(distance(y, want * X) < 1e-11);
-    C = random(2, 2, 85);
-    y.setConstant(7);
-    CHECK_THROWS_WITH_AS(y = product,
-                         "otimes: a product of factors: one is 4 x 4, the next 2 x 2. They fitted when the product was "
-                         "written; a matrix was resized since.",
-                         otimes::shape_error);
-    CHECK_THROWS_AS(y = P * X, otimes::shape_error);
-    CHECK(y == matrix_d::Constant(12, 2, 7.0));
-    C = random(4, 5, 86);
-    CHECK(P.cols() == 15);
-    CHECK(distance(matrix_d(P * random(15, 2, 87)),
-                   kron(A, B).toDenseMatrix() * (kron(C, B).toDenseMatrix() * random(15, 2, 87))) < 1e-11);
-}
-
 TEST_CASE("the diagonal of W * K * W.transpose() with one factor takes the stored elements of W") {
     const matrix_d A = random(50, 50, 91);
     Eigen::SparseMatrix<double> W(60, 50);

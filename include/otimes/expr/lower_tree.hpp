@@ -59,6 +59,11 @@ struct tree_product_node {
     /// @throws shape_error when X does not fit, or an operand or an intermediate has more than 2^63 - 1 elements.
     void check() const {
         const matrix_view view = x.view();
+        for (const auto* tree : {left.get(), right.get()}) {
+            if (tree != nullptr) {
+                tree->check();
+            }
+        }
         if (left && left->cols() != view.rows) {
             throw shape_error("otimes: S * X: X is " + detail::shape_text(view.rows, view.cols) + ", but S, " +
                               left->name() + ", is " + detail::shape_text(left->rows(), left->cols()) +

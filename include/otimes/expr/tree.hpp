@@ -17,12 +17,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <otimes/expr/kron.hpp>
+#include <otimes/expr/messages.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -134,6 +137,18 @@ struct operator_tree {
         return row.front();
     }
 
+    /// Borrowed factors may have been resized since the tree was made. Cost: O(factors). @throws shape_error the parts fit no more
+    void check() const {
+        for (std::size_t k = 0; k < parts.size(); ++k) {
+            parts[k].check();
+            if (k > 0 && (kind == tree_kind::product
+                              ? parts[k - 1].cols() != parts[k].rows()
+                              : parts[k].rows() != parts[0].rows() || parts[k].cols() != parts[0].cols())) {
+                throw_no_fit(kind == tree_kind::product ? k - 1 : 0, k);
+            }
+        }
+    }
+
     /// "kron(F1, F2)", "a sum of 3 terms", "a product of 2 operators".
     [[nodiscard]] std::string name() const {
         if (kind == tree_kind::kron) {
@@ -141,6 +156,16 @@ struct operator_tree {
         }
         return kind == tree_kind::sum ? "a sum of " + std::to_string(parts.size()) + " terms"
                                       : "a product of " + std::to_string(parts.size()) + " operators";
+    }
+
+private:
+    [[noreturn]] OTIMES_COLD void throw_no_fit(std::size_t i, std::size_t k) const {
+        const auto text = [this](std::size_t at) {
+            return "part " + std::to_string(at + 1) + " is " + parts[at].name() + ", " +
+                   detail::shape_text(parts[at].rows(), parts[at].cols());
+        };
+        throw shape_error("otimes: " + name() + ": " + text(i) + ", " + text(k) +
+                          ". They fitted when the expression was written; a matrix was resized since.");
     }
 };
 

@@ -245,6 +245,12 @@ sparse_elements look_at_sparse(const void* object) {
     return result;
 }
 
+/// Where a sparse leaf is, of the shape that its matrix has now.
+inline matrix_view look_at_operand(const void* operand) {
+    const sparse_elements now = static_cast<const sparse_operand*>(operand)->elements();
+    return {operand, now.rows, now.cols, 1, 0};
+}
+
 /// A sparse matrix. An lvalue SparseMatrix is borrowed and followed, everything else is evaluated to one that is owned; a SparseVector
 /// too, which has no index of its columns.
 template <class Matrix>
@@ -267,9 +273,8 @@ leaf make_sparse_leaf(Matrix&& m) {
         kept->operand = {matrix.get(), &look_at_sparse<plain>};
         kept->matrix = std::move(matrix);
     }
-    const sparse_operand* const operand = &kept->operand;
-    const sparse_elements now = operand->elements();
-    return leaf::structured(factor_kind::sparse, {operand, now.rows, now.cols, 1, 0}, std::move(kept));
+    const void* const operand = &kept->operand;
+    return leaf::structured(factor_kind::sparse, operand, &look_at_operand, std::move(kept));
 }
 /// @}
 

@@ -242,6 +242,7 @@ public:
     /// The diagonal. Cost: for each entry, the elements of that row and column of the matrices beside K. <Eigen/SparseCore>
     /// must be included.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
+        check();
         using by_rows_type = Eigen::SparseMatrix<Scalar, Eigen::RowMajor, int>;
         using by_columns_type = Eigen::SparseMatrix<Scalar, Eigen::ColMajor, int>;
         const auto sparse_of = [](const auto& side, Eigen::Index order) {
@@ -280,6 +281,7 @@ public:
     template <bool FromLeft>
     void check_operand(std::int64_t x_rows, std::int64_t x_cols) const {
         static_assert(FromLeft);
+        check();  // a matrix may have been resized since
         if (cols() != x_rows) {
             throw shape_error("otimes: operator * X: X is " + detail::shape_text(x_rows, x_cols) +
                               ", but the operator is " + detail::shape_text(rows(), cols()) +

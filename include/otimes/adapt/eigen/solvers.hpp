@@ -483,6 +483,7 @@ private:
     };
 
     void collect(const operator_tree<Scalar>& tree) {
+        tree.check();
         if (tree.kind == tree_kind::product) {
             throw unsupported_error("otimes: solve with " + tree.name() +
                                     ": kron_sum_solver takes sums. S.solve(B) solves with the parts of a product one "

@@ -85,6 +85,7 @@ public:
 
     /// Element (i, j). Cost: the number of factors per term. @throws shape_error outside the matrix.
     [[nodiscard]] Scalar operator()(Eigen::Index i, Eigen::Index j) const {
+        tree_->check();
         if (i < 0 || j < 0 || i >= rows() || j >= cols()) {
             throw shape_error("otimes: " + tree_->name() + "(" + std::to_string(i) + ", " + std::to_string(j) +
                               "): it is " + detail::shape_text(rows(), cols()) + ".");
@@ -96,7 +97,7 @@ public:
 
     /// The whole matrix, rows() x cols(). The only way to form it. Cost: each term as a matrix. @throws shape_error when it cannot be
     /// addressed, std::bad_alloc where there is no memory for it
-    [[nodiscard]] DenseMatrix toDenseMatrix() const { return dense_of(*tree_); }
+    [[nodiscard]] DenseMatrix toDenseMatrix() const { return dense_of(checked()); }
 
     /// The sum of the terms' transposes (conjugates, adjoints); of products of operators in reversed order. Cost: a copy of the tree.
     [[nodiscard]] sum_expr transpose() const {
@@ -114,16 +115,16 @@ public:
     [[nodiscard]] sum_expr adjoint() const { return transpose().conjugate(); }
 
     /// The trace. Cost: O(factors) for sums of krons with square factors, else that of the diagonal. @throws shape_error not square
-    [[nodiscard]] Scalar trace() const { return trace_of(*tree_); }
+    [[nodiscard]] Scalar trace() const { return trace_of(checked()); }
     /// The diagonal, min(rows, cols) entries. Cost: O(factors) for each entry and term; of a product of operators the stored elements of
     /// that row and column of the sparse, diagonal and permutation matrices that it begins and ends with, else an application to a vector.
-    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(*tree_); }
+    [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const { return diagonal_of(checked()); }
 
     /// The Frobenius norm and its square, through inner products of the factors (factorwise/inner_products.hpp): no term is formed.
     /// @throws unsupported_error two terms have factors of different shapes, or a term is a product of operators
-    [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(*tree_); }
+    [[nodiscard]] RealScalar squaredNorm() const { return squared_norm(checked()); }
     /// The root of squaredNorm(); overflows and vanishes only where it has no other value.
-    [[nodiscard]] RealScalar norm() const { return norm_of(*tree_); }
+    [[nodiscard]] RealScalar norm() const { return norm_of(checked()); }
 
     /// @name Defined in otimes/algebra.hpp: include it to use them.
     /// @{
@@ -160,6 +161,11 @@ public:
     }
 
 private:
+    /// The tree, whose factors may have been resized. @throws shape_error
+    [[nodiscard]] const operator_tree<Scalar>& checked() const {
+        tree_->check();
+        return *tree_;
+    }
     static DenseMatrix dense_of(const operator_tree<Scalar>& tree) {
         std::int64_t ignored = 0;
         if (!checked_multiply(tree.rows(), tree.cols(), ignored)) {

@@ -684,6 +684,25 @@ TEST_CASE_TEMPLATE("row-wise products and selected rows in Eigen's solvers", Sca
     const vector<Scalar> x = fit.solve(b);
     // [/least-squares-snippet]
     CHECK((R.adjoint() * vector<Scalar>(R * x - b)).norm() < 1e-8);
+    {
+        // [ridge-snippet]
+        const auto F = otimes::face_split(A, B);  // 37 samples, 12 features
+        const otimes::sum_expr<Scalar> normal = F.adjoint() * F + Scalar(0.1) * otimes::identity();
+        Eigen::ConjugateGradient<otimes::sum_expr<Scalar>, Eigen::Lower | Eigen::Upper,
+                                 otimes::DiagonalPreconditioner<Scalar>>
+            ridge(normal);
+        const vector<Scalar> weights = ridge.solve(F.adjoint() * b);
+        // [/ridge-snippet]
+        const matrix<Scalar> f = F.toDenseMatrix();
+        const matrix<Scalar> formed = f.adjoint() * f + Scalar(0.1) * matrix<Scalar>::Identity(12, 12);
+        CHECK(near(weights, vector<Scalar>(formed.ldlt().solve(f.adjoint() * b)), 1e-8));
+        const vector<Scalar> w = b.cwiseAbs2() + vector<Scalar>::Ones(37);
+        const auto K = otimes::khatri_rao(matrix<Scalar>(A.transpose()), matrix<Scalar>(B.transpose()));
+        const otimes::sum_expr<Scalar> weighted = K * w.asDiagonal() * K.adjoint() + Scalar(0.1) * otimes::identity();
+        ridge.compute(weighted);
+        const vector<Scalar> again = ridge.solve(random<vector<Scalar>>(12, 1, 18));
+        CHECK(near(vector<Scalar>(weighted * again), random<vector<Scalar>>(12, 1, 18), 1e-8));
+    }
     fits(R, 6);
     fits(Scalar(2) * R, 7);
     fits(R.transpose(), 8);

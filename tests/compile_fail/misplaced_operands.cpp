@@ -3,14 +3,13 @@
 // EXPECT: toeplitz(), low_rank(), .. make factors of a Kronecker product. Write kron(toeplitz(c, r))
 // EXPECT: otimes::identity(n) is a factor of kron() and multiplies dense matrices, Kronecker products and numbers
 // EXPECT: a list of matrices beside a Kronecker product is a batch
-// EXPECT: khatri_rao and face_split multiply dense matrices and numbers of their scalar type
 // EXPECT: vec(X) is a column and stands on the right of a Kronecker product
 // EXPECT: a product with a Kronecker product is a matrix, not an array
 // EXPECT: toeplitz(), low_rank(), .. make factors of a Kronecker product. Write K + kron(toeplitz(c, r))
 // EXPECT: otimes::identity() is added to Kronecker products and their sums. Beside a matrix write Eigen's
 // EXPECT: a number is added to no Kronecker product. Write K + s * otimes::identity()
 // EXPECT: a number is added to no matrix. Write (X * K).array() + s
-// EXPECT: khatri_rao and face_split have no sums
+// EXPECT: a Kronecker product plus or minus a dense matrix would need all entries of the product
 #include <vector>
 
 #include <Eigen/SparseCore>
@@ -29,7 +28,6 @@ void use(const Eigen::MatrixXd& X, const Eigen::ArrayXXd& R, const Eigen::Vector
     static_cast<void>(2 * T);
     static_cast<void>(W * I);
     static_cast<void>(K * list);
-    static_cast<void>(rows * K);
     static_cast<void>(otimes::vec(X) * K);
     static_cast<void>(X * K + R);
     static_cast<void>(K + T);

@@ -4,6 +4,7 @@
 /// between `Y = X * kron(A, B)` and the kernels.
 #pragma once
 
+#include <otimes/adapt/eigen/applied_sums.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
@@ -11,6 +12,7 @@
 #include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/printing.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>
+#include <otimes/adapt/eigen/row_pairs.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/adapt/eigen/run.hpp>
 #include <otimes/adapt/eigen/selected.hpp>

@@ -50,6 +50,22 @@ template <class Type>
 inline constexpr bool is_selection = false;
 template <class Scalar>
 inline constexpr bool is_selection<selected_expr<Scalar>> = true;
+/// face_split(..) and khatri_rao(..), row_products.hpp.
+template <class Type>
+inline constexpr bool is_row_product = false;
+template <class Scalar>
+inline constexpr bool is_row_product<row_product_expr<Scalar>> = true;
+/// What is applied by code of its own instead of a program's steps (applied.hpp).
+template <class Type>
+concept applies_itself = is_row_product<Type> || is_selection<Type>;
+
+template <class Scalar>
+struct row_pairs_node;
+/// R * S of row-wise products: a matrix where it can be one, and an operator (row_pairs.hpp).
+template <class Type>
+inline constexpr bool is_row_pairs = false;
+template <class Scalar>
+inline constexpr bool is_row_pairs<lazy<row_pairs_node<Scalar>>> = true;
 
 /// A matrix of the library's own, by columns also where EIGEN_DEFAULT_TO_ROW_MAJOR is defined: whatever is described by the
 /// strides {1, rows} besides.

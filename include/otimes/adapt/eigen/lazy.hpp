@@ -92,12 +92,19 @@ public:
         return {node_.first, node_.second};
     }
 
+    /// Of what is an operator, too (row_pairs.hpp): as one.
+    operator sum_expr<Scalar>() const requires requires(const NodeType& node) { node.as_operator(); }
+    { return node_.as_operator(); }
+
     /// @name A product has no coefficients before it is evaluated.
     /// @{
     template <class... Indices>
-    Scalar operator()(const Indices&...) const {
+    Scalar operator()(const Indices&... indices) const {
+        if constexpr (requires { node_.coefficient(indices...); }) {  // one entry of it costs no more than itself
+            return node_.coefficient(indices...);
+        }
         static_assert(
-            sizeof...(Indices) == 0 && eigen::always_false<NodeType>,
+            requires { node_.coefficient(indices...); } || (sizeof...(Indices) == 0 && eigen::always_false<NodeType>),
             "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
             "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
         return Scalar();
@@ -533,7 +540,8 @@ product_node<Scalar> promote(const product_node<Other>& from) {
 }
 
 template <class First, class Second>
-concept summands = (lazy_node<First> && dense<Second>) || (dense<First> && lazy_node<Second>);
+concept summands = ((lazy_node<First> && dense<Second>) || (dense<First> && lazy_node<Second>)) &&
+                   !(is_row_pairs<bare<First>> && is_row_pairs<bare<Second>>);  // whose sum stays an operator
 
 template <class Matrix, class Scalar>
 constexpr void require_same_line() {

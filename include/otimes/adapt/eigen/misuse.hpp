@@ -10,6 +10,7 @@
 
 #include <Eigen/Core>
 
+#include <otimes/adapt/eigen/applied_sums.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
@@ -52,20 +53,14 @@ template <class Type>
 concept other_eigen = any_eigen<Type> && !dense<Type> && !any_operator<Type>;
 
 /// What is wrong with a product, a sum, a quotient.
-enum class flaw { none, array, dense, factor, identity, list, number, operand, rows, shift, stacked };
+enum class flaw { none, array, dense, factor, identity, list, number, operand, shift, stacked };
 
 /// What keeps `One` from being multiplied with `Other`, in either order.
 template <class One, class Other>
 constexpr flaw flaw_beside() {
     constexpr bool identity = detail::identity_like<Other>;
     if constexpr (is_structured<One>) {
-        return number<Other> || is_structured<Other> || identity || is_row_product<Other> || other_eigen<Other>
-                   ? flaw::factor
-                   : flaw::none;
-    } else if constexpr (is_row_product<One>) {
-        return is_row_product<Other> || identity || (any_eigen<Other> && !dense<Other>) || other_number<Other, One>
-                   ? flaw::rows
-                   : flaw::none;
+        return number<Other> || is_structured<Other> || identity || other_eigen<Other> ? flaw::factor : flaw::none;
     } else if constexpr (detail::identity_like<One>) {
         return identity || other_eigen<Other> ? flaw::identity : flaw::none;
     } else if constexpr (operator_or_product<One>) {
@@ -90,10 +85,7 @@ constexpr flaw flaw_of_product() {
 /// What keeps `Other` from being added to `One`, in either order.
 template <class One, class Other>
 constexpr flaw flaw_added() {
-    if constexpr (is_row_product<One>) {
-        return any_eigen<Other> || number<Other> || is_row_product<Other> || detail::identity_like<Other> ? flaw::rows
-                                                                                                          : flaw::none;
-    } else if constexpr (any_operator<One>) {
+    if constexpr (any_operator<One>) {
         if constexpr (shift_like<Other>) {
             return shifts<Other, typename One::Scalar> ? flaw::none : flaw::shift;
         } else {
@@ -182,9 +174,6 @@ constexpr void refuse_product() {
         Flaw != flaw::number,
         "otimes: a number of another scalar type: real Kronecker products take real numbers and complex ones of "
         "their precision, those of integers no fraction. Convert the number, or the factors with .cast<Scalar>().");
-    static_assert(Flaw != flaw::rows,
-                  "otimes: khatri_rao and face_split multiply dense matrices and numbers of their scalar type. "
-                  "Apply one after the other, R * (K * X), or form them by toDenseMatrix().");
     static_assert(
         Flaw != flaw::stacked,
         "otimes: vec(X) is a column and stands on the right of a Kronecker product: K * vec(X). For anything else "
@@ -211,9 +200,6 @@ constexpr void refuse_sum() {
         "diagonal, or K.toDenseMatrix().array() + s to add it to each entry.");
     static_assert(Flaw != flaw::operand,
                   "otimes: a number is added to no matrix. Write (X * K).array() + s to add it to each entry.");
-    static_assert(Flaw != flaw::rows,
-                  "otimes: khatri_rao and face_split have no sums: they would need all entries. Add the "
-                  "products, R * X + S * X, or form them by toDenseMatrix().");
     static_assert(
         Flaw != flaw::shift,
         "otimes: K + s * identity(): s is of another scalar type than K, or a fraction beside integers. Convert "
@@ -238,11 +224,9 @@ constexpr void refuse_quotient() {
 
 /// What is planned is a lazy expression, not an operator or a matrix alone.
 template <class First, class... Rest>
-inline constexpr bool has_no_plan = any_operator<First> || is_row_product<First> || is_stacked<First> ||
-                                    (any_eigen<First> && !lazy_node<First>);
+inline constexpr bool has_no_plan = any_operator<First> || is_stacked<First> || (any_eigen<First> && !lazy_node<First>);
 template <class First, class Second, class... Rest>
-inline constexpr bool has_no_plan<First, Second, Rest...> = any_operator<First> || is_row_product<First> ||
-                                                            is_stacked<First> ||
+inline constexpr bool has_no_plan<First, Second, Rest...> = any_operator<First> || is_stacked<First> ||
                                                             (any_eigen<First> && !lazy_node<First> &&
                                                              !lazy_node<Second>);
 

@@ -553,16 +553,20 @@ operator_tree<Scalar> scaled_tree(const operator_expr<Left, Right, Other>& op, c
     return tree;
 }
 
-/// K(rows, cols) as a tree; defined in selected.hpp.
+/// @name What applies itself as a tree; defined in applied_sums.hpp.
+/// @{
 template <class Scalar, class Other>
 operator_tree<Scalar> tree_of(const selected_expr<Other>& s);
+template <class Scalar, class Other>
+operator_tree<Scalar> tree_of(const row_product_expr<Other>& r);
+/// @}
 
 /// X * op for an op with matrices beside its kron.
 template <class Type>
 concept operator_with_sides = is_operator_expr<bare<Type>>;
 
 template <class Type>
-concept any_operator = kron_operator<Type> || operator_with_sides<Type> || is_selection<bare<Type>>;
+concept any_operator = kron_operator<Type> || operator_with_sides<Type> || applies_itself<bare<Type>>;
 
 /// Factors with structure that are no matrices beside a kron of their own.
 template <class Type>

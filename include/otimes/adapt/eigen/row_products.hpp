@@ -6,7 +6,8 @@
 ///     khatri_rao(A, B):  column j is kron(A.col(j), B.col(j))      (p q) x n      (column-wise); any number of factors
 ///
 /// Neither is formed. With m rows, an inner extent L and c columns of X, face_split(..) * X costs 2 m L c flops, as the
-/// formed matrix would, in L / q matrix products with B and m c elements of memory.
+/// formed matrix would, in L / q matrix products with B and m c elements of memory. A product of two of them is in row_pairs.hpp, sums and
+/// products with other operators are in applied_sums.hpp.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,7 @@
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/overlap.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -122,33 +124,6 @@ public:
         result.front() = (diagonal.template cast<Scalar>().asDiagonal() * result.front()).eval();
         return row_product_expr(std::move(result), transposed_);
     }
-    /// face_split(A, B, ..) * khatri_rao(C, D, ..), which is A * C and B * D, .., multiplied entry by entry. @throws shape_error,
-    /// unsupported_error the factors do not meet one by one, or the order is the other one
-    [[nodiscard]] DenseMatrix times(const row_product_expr& other) const {
-        if (cols() != other.rows()) {
-            throw shape_error("otimes: product of row-wise products: the first is " +
-                              detail::shape_text(rows(), cols()) + ", the second is " +
-                              detail::shape_text(other.rows(), other.cols()) +
-                              ". The columns of the first must equal the rows of the second.");
-        }
-        bool meet = !transposed_ && other.transposed_ && factors().size() == other.factors().size();
-        for (std::size_t k = 0; meet && k < factors().size(); ++k) {
-            meet = factors()[k].cols() == other.factors()[k].cols();
-        }
-        if (!meet) {
-            throw unsupported_error(
-                "otimes: product of row-wise products: face_split(A, B) * khatri_rao(C, D) needs as many columns of A "
-                "as rows of C, of B as of D; in the other order it would need all entries of both. Apply one after the "
-                "other, R * (S * X), or form one of them by toDenseMatrix().");
-        }
-        DenseMatrix result = DenseMatrix::Ones(rows(), other.cols());
-        DenseMatrix part(rows(), other.cols());
-        for (std::size_t k = 0; k < factors().size(); ++k) {
-            part.noalias() = factors()[k] * other.factors()[k].transpose();
-            result = result.cwiseProduct(part);
-        }
-        return result;
-    }
     /// The same over another scalar.
     template <class Other>
     [[nodiscard]] row_product_expr<Other> cast() const {
@@ -176,16 +151,12 @@ public:
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
         Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result((std::min)(rows(), cols()));
         for (Eigen::Index i = 0; i < result.size(); ++i) {
-            Eigen::Index rest = i;
-            result(i) = Scalar(1);
-            for (std::size_t k = factors().size(); k-- > 0;) {
-                const DenseMatrix& f = factors()[k];
-                result(i) *= f(i, rest % f.cols());
-                rest /= f.cols();
-            }
+            result(i) = entry(i, i);
         }
         return result;
     }
+    /// As a sum of one term, a value whose type does not say what it is made of.
+    operator sum_expr<Scalar>() const;
 
     /// @name What eigen::applied asks of an operator.
     /// @{
@@ -202,6 +173,27 @@ public:
     }
     /// The factors are copies.
     [[nodiscard]] static bool factors_read(const matrix_view&, std::int64_t) { return false; }
+    /// @}
+
+    /// @name What eigen::operator_leaf asks of an operator.
+    /// @{
+    static void check() {}
+    [[nodiscard]] static bool reads(const strided_memory&) { return false; }
+    [[nodiscard]] std::int64_t multiply_adds() const { return saturating_multiply(rows(), cols()); }
+    [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const {
+        Eigen::Index rest = transposed_ ? i : j;
+        Scalar result(1);
+        for (std::size_t k = factors().size(); k-- > 0;) {
+            const DenseMatrix& f = factors()[k];
+            result *= f(transposed_ ? j : i, rest % f.cols());
+            rest /= f.cols();
+        }
+        return result;
+    }
+    /// @}
+
+    /// @name And eigen::applied again.
+    /// @{
     template <bool FromLeft, class Destination, class Matrix>
     void apply(Destination& y, const Matrix& x, bool add, const Scalar& scale) const {
         if (!add) {
@@ -315,18 +307,6 @@ requires eigen::dense_list<Range>
 [[nodiscard]] auto khatri_rao(const Range& list) { return eigen::row_product_of(list, true); }
 /// @}
 
-namespace eigen {
-
-template <class Type>
-inline constexpr bool is_row_product = false;
-template <class Scalar>
-inline constexpr bool is_row_product<row_product_expr<Scalar>> = true;
-/// What is applied by code of its own instead of a program's steps.
-template <class Type>
-concept applies_itself = is_row_product<Type> || is_selection<Type>;
-
-}  // namespace eigen
-
 /// @name Products of row-wise products and selections, lazy, with a dense matrix on either side. @throws shape_error
 /// @{
 template <class Product, class Matrix>
@@ -341,8 +321,7 @@ requires(eigen::applies_itself<Product>&& eigen::dense<Matrix>) [[nodiscard]] au
 }
 /// @}
 
-/// @name Weighted rows of a face_split, columns of a khatri_rao; face_split(A, B) * khatri_rao(C, D), a matrix: R.transpose() * R is the Gram matrix of
-/// khatri_rao. @throws shape_error, unsupported_error
+/// @name Weighted rows of a face_split, columns of a khatri_rao. @throws shape_error, unsupported_error
 /// @{
 template <class Scalar, class Diagonal>
 requires(eigen::diagonal_like<Diagonal>&& detail::scalars_mix<Scalar, eigen::scalar_of<Diagonal>>) [[nodiscard]] auto
@@ -355,12 +334,6 @@ requires(eigen::diagonal_like<Diagonal>&& detail::scalars_mix<Scalar, eigen::sca
 operator*(const Diagonal& d, const row_product_expr<Scalar>& r) {
     using scalar = detail::common_scalar<Scalar, eigen::scalar_of<Diagonal>>;
     return r.template cast<scalar>().weighted(d.diagonal(), true);
-}
-template <class First, class Second>
-requires detail::scalars_mix<First, Second>
-[[nodiscard]] auto operator*(const row_product_expr<First>& a, const row_product_expr<Second>& b) {
-    using scalar = detail::common_scalar<First, Second>;
-    return a.template cast<scalar>().times(b.template cast<scalar>());
 }
 /// @}
 

@@ -12,7 +12,7 @@
 ///     as a whole          K on X scattered, of which rows are taken   all columns: one matrix of K's rows; else one of its columns, too;
 ///                                                                     of some columns of X at a time, where K's extents are large
 ///
-/// In a sum, between other operators and for Eigen's solvers it is a factor that applies itself so (operator_leaf.hpp): `K(seen, seen) + s *
+/// In a sum, between other operators and for Eigen's solvers it is a factor that applies itself so (applied_sums.hpp): `K(seen, seen) + s *
 /// identity()`. On a GPU: device/selected.hpp.
 #pragma once
 
@@ -34,10 +34,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
-#include <otimes/adapt/eigen/operator_leaf.hpp>
-#include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
-#include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/index_list.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -595,62 +592,6 @@ template <class Scalar>
     const bool all_cols = c == k.cols();
     return selected_expr<Scalar>(k, range(i, r, r == k.rows() && !all_cols), range(j, c, all_cols));
 }
-
-namespace eigen {
-
-/// As a tree: one factor that applies itself.
-template <class Scalar, class Other>
-operator_tree<Scalar> tree_of(const selected_expr<Other>& s) {
-    kron_node<Scalar> node;
-    node.append(operator_leaf<Scalar>(s, "K(rows, cols)"));
-    return operator_tree<Scalar>(std::move(node));
-}
-
-/// What is added to a selection, or multiplied by it, as to a sum of krons: shifts, diagonal, sparse and permutation matrices.
-template <class Term, class Scalar>
-concept added_to_selection = shifts<Term, Scalar> || sparse_term<Term>;
-
-}  // namespace eigen
-
-template <class Scalar>
-selected_expr<Scalar>::operator sum_expr<Scalar>() const {
-    return sum_expr<Scalar>(eigen::tree_of<Scalar>(*this));
-}
-
-/// @name Selections with a shift, with a diagonal or sparse matrix beside them or added: K(seen, seen) + noise.asDiagonal(). With krons, sums and other
-/// selections: operators.hpp. @throws shape_error
-/// @{
-template <class Scalar, class Term>
-requires eigen::added_to_selection<Term, Scalar>
-[[nodiscard]] auto operator+(const selected_expr<Scalar>& s, Term&& term) {
-    return sum_expr<Scalar>(s) + std::forward<Term>(term);
-}
-template <class Term, class Scalar>
-requires eigen::added_to_selection<Term, Scalar>
-[[nodiscard]] auto operator+(Term&& term, const selected_expr<Scalar>& s) {
-    return sum_expr<Scalar>(s) + std::forward<Term>(term);
-}
-template <class Scalar, class Term>
-requires eigen::added_to_selection<Term, Scalar>
-[[nodiscard]] auto operator-(const selected_expr<Scalar>& s, Term&& term) {
-    return sum_expr<Scalar>(s) - std::forward<Term>(term);
-}
-template <class Term, class Scalar>
-requires eigen::added_to_selection<Term, Scalar>
-[[nodiscard]] auto operator-(Term&& term, const selected_expr<Scalar>& s) {
-    return std::forward<Term>(term) - sum_expr<Scalar>(s);
-}
-template <class Scalar, class Matrix>
-requires eigen::side_like<Matrix>
-[[nodiscard]] auto operator*(const selected_expr<Scalar>& s, Matrix&& w) {
-    return sum_expr<Scalar>(s) * std::forward<Matrix>(w);
-}
-template <class Matrix, class Scalar>
-requires eigen::side_like<Matrix>
-[[nodiscard]] auto operator*(Matrix&& w, const selected_expr<Scalar>& s) {
-    return std::forward<Matrix>(w) * sum_expr<Scalar>(s);
-}
-/// @}
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

@@ -75,7 +75,7 @@ OTIMES_ON_DEMAND inline dealt_fibres deal(const trip_shape& s) {
     dealt_fibres d;
     const std::int64_t vector = 4 / s.words;
     if (s.in_vectors && vector > 1 && (std::max)(s.p, s.q) * vector * s.words <= 64 &&
-        s.fibres / vector >= s.threads / 2 && 9 * least(vector) <= 10 * least(1)) {
+        s.fibres / vector >= s.threads / 2 && ((std::max)(s.p, s.q) <= 8 || 9 * least(vector) <= 10 * least(1))) {
         d.width = vector;
     }
     d.at_once = at_once(s, d.width);

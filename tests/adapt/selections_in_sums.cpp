@@ -48,8 +48,8 @@ std::vector<int> points(int count, int step, int extent) {
 TEST_CASE_TEMPLATE("sums with selections: every side, layout, transpose", Scalar, float, double, std::complex<float>,
                    std::complex<double>) {
     const auto A = random<matrix<Scalar>>(4, 4, 1), B = random<matrix<Scalar>>(5, 5, 2);
-    const auto C = random<row_major<Scalar>>(3, 3, 3), P = random<matrix<Scalar>>(3, 3, 4),
-               Q = random<matrix<Scalar>>(7, 7, 5);
+    const auto C = random<row_major<Scalar>>(3, 3, 3);
+    const auto P = random<matrix<Scalar>>(3, 3, 4), Q = random<matrix<Scalar>>(7, 7, 5);
     const auto K = kron(A, B, C), L = kron(B, C, A);  // 60 x 60
     const auto tolerance = static_cast<real_of<Scalar>>(4000) * std::numeric_limits<real_of<Scalar>>::epsilon();
     const Scalar s(real_of<Scalar>(0.5)),

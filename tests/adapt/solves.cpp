@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include <Eigen/Dense>
 #include <Eigen/SparseCore>
@@ -156,4 +157,90 @@ TEST_CASE_TEMPLATE("terms are added at the ends of the range", Scalar, float, st
     // What is beyond the digits does not count, in either order.
     CHECK(near(matrix<Scalar>((kron(A, I) + kron(small, I) + kron(otimes::identity(3), B)).solve(b)),
                matrix<Scalar>(otimes::kron_sum(A, B).solve(b)), tolerance));
+}
+
+TEST_CASE_TEMPLATE("sums with two matrices at a position, at the ends of the range", Scalar, double,
+                   std::complex<float>) {
+    using real = real_of<Scalar>;
+    const double tolerance = 200 * static_cast<double>(std::numeric_limits<real>::epsilon());
+    const auto A = well_conditioned<Scalar>(3, 1), M = well_conditioned<Scalar>(3, 2);
+    const auto B = well_conditioned<Scalar>(4, 3), N = well_conditioned<Scalar>(4, 4);
+    const auto P = positive<Scalar>(3, 5), R = positive<Scalar>(3, 6);
+    const auto Q = positive<Scalar>(4, 7), T = positive<Scalar>(4, 8);
+    const vector<Scalar> d = vector<Scalar>::LinSpaced(3, Scalar(1), Scalar(2)),
+                         e = vector<Scalar>::LinSpaced(3, Scalar(-3), Scalar(2));
+    const auto b = random<matrix<Scalar>>(12, 2, 9);
+    const auto check = [&](const otimes::sum_expr<Scalar>& scaled, const otimes::sum_expr<Scalar>& plain) {
+        const otimes::kron_sum_solver<Scalar> solver(scaled);
+        const matrix<Scalar> whole = plain.toDenseMatrix();
+        CHECK(backward_error<Scalar>(whole, solver.solve(b), b) < tolerance);
+        CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(whole.determinant()))));
+    };
+    for (const int part : {2, 5, 7}) {
+        for (const int sign : {-1, 1}) {
+            CAPTURE(part * sign);
+            const real s = std::ldexp(real(1), sign * part * std::numeric_limits<real>::max_exponent / 8);
+            const auto down = [s](const matrix<Scalar>& m) { return matrix<Scalar>(m / s); };
+            const auto up = [s](const matrix<Scalar>& m) { return matrix<Scalar>(m * s); };
+            check(kron(up(A), down(B)) + kron(down(M), up(N)), kron(A, B) + kron(M, N));
+            check(kron(up(P), down(Q)) + kron(down(R), up(T)), kron(P, Q) + kron(R, T));
+            check(kron(vector<Scalar>(d * s).asDiagonal(), down(B)) + kron(vector<Scalar>(e / s).asDiagonal(), up(N)),
+                  kron(d.asDiagonal(), B) + kron(e.asDiagonal(), N));
+            check((1 / s) * kron(up(A), B) + s * kron(down(M), N), kron(A, B) + kron(M, N));
+        }
+    }
+}
+
+TEST_CASE("diagonals that reach farther than one power of two can bring near 1") {
+    const vector_d d = (vector_d(3) << 1e-200, -1, 1e200).finished(), e = (vector_d(3) << 1e-200, 2, 1e200).finished();
+    const vector_d f = (vector_d(2) << 1, -3).finished(), g = (vector_d(2) << 2, 1).finished();
+    const auto S = kron(d.asDiagonal(), f.asDiagonal()) + kron(e.asDiagonal(), g.asDiagonal());
+    const vector_d x = S.solve(vector_d::Ones(6).eval());
+    CHECK((x.array() * S.diagonal().array() - 1).abs().maxCoeff() < 1e-14);
+}
+
+TEST_CASE_TEMPLATE("sums with ill-conditioned mass matrices are solved as well as others", Scalar, float,
+                   std::complex<double>) {
+    using real = real_of<Scalar>;
+    const double epsilon = static_cast<double>(std::numeric_limits<real>::epsilon());
+    const auto check = [epsilon](const otimes::sum_expr<Scalar>& S, bool determinant = true) {
+        const otimes::kron_sum_solver<Scalar> solver(S);
+        const matrix<Scalar> s = S.toDenseMatrix();
+        const auto b = random<matrix<Scalar>>(s.rows(), 3, 4);
+        CHECK(backward_error<Scalar>(s, solver.solve(b), b) < 64 * epsilon);
+        const auto c = random<matrix<std::complex<real>>>(s.rows(), 2, 5);
+        const matrix<std::complex<real>> wide = s.template cast<std::complex<real>>();
+        CHECK(backward_error<std::complex<real>>(wide, solver.solve(c), c) < 64 * epsilon);
+        CHECK(solver.solve(matrix<Scalar>(s.rows(), 0)).cols() == 0);
+        if (determinant) {
+            CHECK(solver.logAbsDeterminant() ==
+                  doctest::Approx(std::log(std::abs(s.determinant()))).epsilon(1e3 * epsilon));
+        }
+    };
+    const Index n = std::is_same_v<real, float> ? 4 : 8;
+    const matrix<Scalar> H = hilbert(n).template cast<Scalar>();
+    const auto A = positive<Scalar>(n, 1), B = positive<Scalar>(3, 2), M = positive<Scalar>(3, 3);
+    const matrix<Scalar> indefinite = A - Scalar(3) * matrix<Scalar>::Identity(n, n);
+    // Both definite: the better conditioned one is the mass matrix, in either place.
+    check(kron(A, M) + kron(H, B));
+    check(kron(H, M) + kron(A, B));
+    // The only definite one is ill-conditioned.
+    check(kron(indefinite, M) + kron(H, B), false);
+    CHECK(otimes::kron_sum_solver<Scalar>(kron(indefinite, M) + kron(H, B)).method() ==
+          "generalised eigenvectors of self-adjoint factors");
+    // So much that it is definite by a rounding.
+    const Index most = std::is_same_v<real, float> ? 6 : 12;
+    const matrix<Scalar> least = hilbert(most).template cast<Scalar>();
+    const matrix<Scalar> other = positive<Scalar>(most, 4) - Scalar(3) * matrix<Scalar>::Identity(most, most);
+    check(kron(other, M) + kron(least, B), false);
+    check(kron(least, B) + kron(other, M), false);
+    // Graded diagonals, which are known to their last digits.
+    vector<Scalar> d(4);
+    for (Index i = 0; i < 4; ++i) {
+        d(i) = Scalar(std::pow(real(10), static_cast<real>(-3 * i)));
+    }
+    const vector<Scalar> e = vector<Scalar>::LinSpaced(4, Scalar(1), Scalar(2));
+    check(kron(e.asDiagonal(), M) + kron(d.asDiagonal(), B));
+    check(kron(d.asDiagonal(), M) + kron(e.asDiagonal(), B));
+    check(kron(positive<Scalar>(4, 5), M) + kron(d.asDiagonal(), B));
 }

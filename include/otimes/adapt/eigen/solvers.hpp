@@ -20,6 +20,8 @@
 /// | any F, an invertible G | eigenvectors of G^{-1} F, complex | V^{-1} G^{-1} |
 /// | F diagonal, G the identity or a positive diagonal | a diagonal | V |
 ///
+/// Where both F and G are positive definite, G is the better conditioned; each is taken over a power of two.
+///
 /// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, range by range of
 /// the columns of B, with no other memory than d and one range that stays in cache.
 ///
@@ -30,6 +32,8 @@
 /// Schur forms F_k = U_k T_k U_k^H take the place of the eigenvectors: kron(U)^H S kron(U) is triangular, and X comes from back
 /// substitution through the T_k (Bartels and Stewart 1972 for two factors), which works for defective factors, too. Cost of a column:
 /// O(terms * n * (n_1 + .. + n_N)), by plain loops.
+/// Self-adjoint F and positive definite G leave some epsilon * prod_k cond(G_k): where that product is above 2^10, such solves are refined,
+/// too, and where they do not get there the factors are taken as general ones. logAbsDeterminant() is that of the decompositions.
 ///
 /// Errors: shape_error; singular_error (an eigenvalue of S that is 0, a factor with NaN or Inf); budget_error (factors.hpp);
 /// unsupported_error (a sum that cannot be diagonalised factor by factor; the text says why and what to do instead).
@@ -218,16 +222,14 @@ public:
         for (std::size_t t = 0; t < terms_.size(); ++t) {
             std::int64_t exponent = 0;
             for (const choice& c : choices) {
-                exponent += c.count > 0 && c.uses_f[t] ? c.exponent : 0;
+                exponent += c.count > 0 && c.uses_f[t] ? c.exponent_f : c.count > 1 ? c.exponent_g : 0;
             }
             terms_[t].set_alpha(detail::scaled_number<Scalar>(terms_[t].alpha(), exponent).value());
         }
         const bool have_mass = std::all_of(choices.begin(), choices.end(), [](const choice& c) {
-            return c.count < 2 || (c.is_diagonal ? is_positive(c.diagonal_g) : is_positive_definite(c.g));
+            return c.count < 2 || (c.is_diagonal ? is_positive(c.diagonal_g) : c.rcond > RealScalar(0));
         });
-        if (all_self_adjoint && have_mass) {
-            diagonalise_self_adjoint(choices);
-        } else {
+        if (!all_self_adjoint || !have_mass || !diagonalise_self_adjoint(choices)) {
             diagonalise_general(std::move(choices));
         }
     }
@@ -245,7 +247,7 @@ public:
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         require_rows(b.rows(), b.cols());
-        if (real_) {
+        if (real_ && !refines_) {
             result_type x(b.rows(), b.cols());
             if constexpr (eigen::has_direct_access<Rhs> && std::is_same_v<typename Rhs::Scalar, scalar> &&
                           std::is_same_v<Scalar, scalar>) {
@@ -255,9 +257,7 @@ public:
                 if constexpr (std::is_same_v<Scalar, scalar>) {
                     solve_in_blocks(eigen::view_of(right), x);
                 } else {
-                    result_type half = left_ * right;
-                    half.array().colwise() *= reciprocals_.template cast<scalar>().array();
-                    x = right_ * half;
+                    x = by_real_eigenvalues<scalar>(right);
                 }
             }
             return x;
@@ -266,17 +266,17 @@ public:
         if (triangular_ && !inverse_mass_) {
             return once<scalar>(right);
         }
-        return general_ ? refined<scalar>(right) : once<scalar>(right);
+        return general_ || refines_ ? refined<scalar>(right) : once<scalar>(right);
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
-    /// With factors that are not self-adjoint and not well conditioned eigenvectors B comes to the host, and X goes back.
+    /// Where the eigenvectors, or the mass matrices, are ill-conditioned B comes to the host, and X goes back.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         require_rows(b.rows(), b.cols());
         const RealScalar least = std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon()));
-        if (general_ && (triangular_ || !(rcond_ >= least))) {
+        if ((general_ || refines_) && (triangular_ || !(rcond_ >= least))) {
             using host_matrix = eigen::dense_matrix<scalar>;
             const auto on_host = [this](const host_matrix& host) {
                 const scoped_executor here(cpu());
@@ -311,7 +311,14 @@ private:
             return Result(x.real());
         }
     }
-    /// V diag(1 / d) W b with complex V and W.
+    /// V diag(1 / d) W b with real d.
+    template <class To, class Right>
+    [[nodiscard]] Right by_real_eigenvalues(const Right& b) const {
+        Right half = left_ * b;
+        half.array().colwise() *= reciprocals_.template cast<To>().array();
+        return right_ * half;
+    }
+    /// The same with complex V, d and W.
     template <class To, class Right>
     [[nodiscard]] Right by_eigenvectors(const Right& b) const {
         using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Right::ColsAtCompileTime>;
@@ -331,7 +338,9 @@ private:
     }
     template <class To, class Right>
     [[nodiscard]] Right once(const Right& b) const {
-        return triangular_ ? by_schur_forms<To>(*triangular_, b) : by_eigenvectors<To>(b);
+        return triangular_ ? by_schur_forms<To>(*triangular_, b)
+               : real_     ? by_real_eigenvalues<To>(b)
+                           : by_eigenvectors<To>(b);
     }
     /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there. @throws
     /// singular_error with a mass matrix, where these do not get there either
@@ -372,6 +381,11 @@ private:
                 "otimes: solve with a sum of Kronecker products: the solution is not reached by refinement; the sum, "
                 "or the matrix of the two at a "
                 "position that is inverted, is singular to working precision.");
+        }
+        if (!general_) {
+            kron_sum_solver without_mass(*this);
+            without_mass.diagonalise_general(choices_);
+            return without_mass.template refined<To>(b);
         }
         if (inverse_mass_) {
             kron_sum_solver by_forms(*this);
@@ -468,10 +482,13 @@ private:
         return node;
     }
 
-    /// What stands at one position: no matrix (identities only), F * 2^exponent, or F and G; by their elements where all are diagonals.
+    /// What stands at one position: no matrix (identities only), F * 2^exponent_f, or also G * 2^exponent_g; by their elements where all are
+    /// diagonals.
     struct choice {
         int count = 0;
-        int exponent = 0;
+        int exponent_f = 0;
+        int exponent_g = 0;
+        RealScalar rcond = RealScalar(1);  ///< of a matrix G that is positive definite; 0 of any other
         eigen::dense_matrix<Scalar> f;
         eigen::dense_matrix<Scalar> g;
         bool is_diagonal = false;
@@ -480,6 +497,12 @@ private:
         std::vector<bool> uses_f;  ///< of each term
         bool self_adjoint = true;
         std::int64_t order = 1;
+
+        void exchange() {
+            f.swap(g);
+            diagonal_f.swap(diagonal_g);
+            std::swap(exponent_f, exponent_g);
+        }
     };
 
     void collect(const operator_tree<Scalar>& tree) {
@@ -578,34 +601,34 @@ private:
         result.is_diagonal = std::all_of(readers.begin(), readers.end(), [](const auto& r) {
             return r.form() == eigen::factor_form::identity || r.form() == eigen::factor_form::diagonal;
         });
-        std::size_t f = 0;  // G is the one that is positive definite, the mass matrix
+        std::size_t f = 0;  // which is F; G is the mass matrix
         if (result.count > 0 && result.is_diagonal) {
             const auto elements = [&result](const eigen::factor_reader<Scalar>& r) {
                 return r.form() == eigen::factor_form::diagonal
                            ? r.finite_diagonal()
                            : eigen::dense_vector<Scalar>::Ones(static_cast<Eigen::Index>(result.order)).eval();
             };
-            result.diagonal_f = elements(readers[0]);
-            if (result.count == 2) {
-                result.diagonal_g = elements(readers[1]);
-                if (!is_positive(result.diagonal_g)) {
+            result.exponent_f = take_scaled(elements(readers[0]), result.diagonal_f);
+            if (result.count == 2) {  // G is positive; of two the one that reaches less far
+                result.exponent_g = take_scaled(elements(readers[1]), result.diagonal_g);
+                if (!is_positive(result.diagonal_g) ||
+                    (is_positive(result.diagonal_f) && rcond_of(result.diagonal_f) > rcond_of(result.diagonal_g))) {
                     f = 1;
-                    result.diagonal_f.swap(result.diagonal_g);
+                    result.exchange();
                 }
             }
             result.self_adjoint = is_real(result.diagonal_f);
         } else if (result.count > 0) {
-            result.f = readers[0].finite();
-            if (result.count == 2) {
-                result.g = readers[1].finite();
-                if (!is_positive_definite(result.g)) {
+            result.exponent_f = take_scaled(readers[0].finite(), result.f);
+            if (result.count == 2) {  // G is positive definite; of two the better conditioned
+                result.exponent_g = take_scaled(readers[1].finite(), result.g);
+                const RealScalar of_f = rcond_if_positive(result.f);
+                result.rcond = rcond_if_positive(result.g);
+                if (!(result.rcond > RealScalar(0)) || of_f > result.rcond) {
                     f = 1;
-                    result.f.swap(result.g);
+                    result.rcond = of_f;
+                    result.exchange();
                 }
-            } else {
-                eigen::scaled_matrix<Scalar> scaled(std::move(result.f));
-                result.f = std::move(scaled.matrix);
-                result.exponent = scaled.exponent;
             }
             result.self_adjoint = is_self_adjoint(result.f);
         }
@@ -624,8 +647,36 @@ private:
         const RealScalar tolerance = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon() * scaled.norm();
         return (scaled - scaled.adjoint()).norm() <= tolerance;
     }
-    static bool is_positive_definite(const eigen::dense_matrix<Scalar>& m) {
-        return is_self_adjoint(m) && Eigen::LLT<eigen::dense_matrix<Scalar>>(m).info() == Eigen::Success;
+    /// The reciprocal condition number of a self-adjoint positive definite matrix; 0 of any other.
+    static RealScalar rcond_if_positive(const eigen::dense_matrix<Scalar>& m) {
+        if (!is_self_adjoint(m)) {
+            return RealScalar(0);
+        }
+        const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(m);
+        return llt.info() == Eigen::Success ? llt.rcond() : RealScalar(0);
+    }
+    static RealScalar rcond_of(const eigen::dense_vector<Scalar>& d) {
+        return d.cwiseAbs().minCoeff() / d.cwiseAbs().maxCoeff();
+    }
+    /// m as `to` * 2^result, the largest element near 1.
+    static int take_scaled(eigen::dense_matrix<Scalar> m, eigen::dense_matrix<Scalar>& to) {
+        eigen::scaled_matrix<Scalar> scaled(std::move(m));
+        to = std::move(scaled.matrix);
+        return scaled.exponent;
+    }
+    /// The same of a diagonal, as it is where the least element would vanish.
+    static int take_scaled(eigen::dense_vector<Scalar> d, eigen::dense_vector<Scalar>& to) {
+        int exponent = eigen::exponent_of_largest(d);
+        const auto scaled = [&d](int by) {
+            return d.unaryExpr([by](const Scalar& x) { return detail::scaled_number<Scalar>(x, by).value(); }).eval();
+        };
+        to = scaled(-exponent);
+        if (to.unaryExpr([exponent](const Scalar& x) { return detail::scaled_number<Scalar>(x, exponent).value(); }) !=
+            d) {
+            exponent = 0;
+            to = std::move(d);
+        }
+        return exponent;
     }
 
     [[noreturn]] static void throw_no_mass_matrix(std::size_t k) {
@@ -676,7 +727,7 @@ private:
         }
         for (Eigen::Index i = 0; i < values_.size(); ++i) {
             const RealScalar size = diagonals ? sizes(i) : most;
-            if (!(std::abs(values_(i)) > RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * size)) {
+            if (!(std::abs(values_(i)) > least_of(size))) {
                 throw_singular(values_.cwiseAbs().minCoeff(), most);
             }
         }
@@ -697,7 +748,12 @@ private:
             " in magnitude).");
     }
 
-    void diagonalise_self_adjoint(const std::vector<choice>& choices) {
+    /// False where the mass matrices are too ill-conditioned for it.
+    bool diagonalise_self_adjoint(const std::vector<choice>& choices) {
+        for (const choice& c : choices) {
+            rcond_ *= c.rcond;
+        }
+        refines_ = !(rcond_ >= RealScalar(1) / RealScalar(1024));
         kron_node<Scalar> vectors;
         std::vector<eigen::dense_vector<RealScalar>> values;
         method_ = "eigenvectors of self-adjoint factors";
@@ -748,12 +804,31 @@ private:
                 complex_right_ = right_;
             }
         }
-        take_values<RealScalar>(choices, values);
+        if (!refines_) {
+            take_values<RealScalar>(choices, values);
+            return true;
+        }
+        // The roundings of V grow with the condition numbers of the mass matrices; those of S need not.
+        values_ = eigenvalues_of<RealScalar>(choices, values);
+        if (!(values_.cwiseAbs().minCoeff() > least_of(values_.cwiseAbs().maxCoeff()))) {
+            return false;
+        }
+        take_reciprocals();
+        choices_ = choices;
+        measure();
+        return true;
+    }
+    /// What does not count as 0 beside eigenvalues up to `most`.
+    static RealScalar least_of(RealScalar most) {
+        return RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * most;
     }
 
     void diagonalise_general(std::vector<choice> choices) {
         general_ = true;
         real_ = false;
+        refines_ = false;
+        rcond_ = inverse_size_ = RealScalar(1);
+        log_abs_scale_ = size_ = orders_ = RealScalar(0);
         choices_ = std::move(choices);
         measure();
         divide_by_mass();
@@ -819,19 +894,15 @@ private:
             }
             any = true;
             const auto exchange = [&c] {
-                c.f.swap(c.g);
-                c.diagonal_f.swap(c.diagonal_g);
+                c.exchange();
                 c.uses_f.flip();
             };
             RealScalar log_abs;
             if (c.is_diagonal) {
-                const auto rcond = [](const eigen::dense_vector<Scalar>& d) {
-                    return d.cwiseAbs().minCoeff() / d.cwiseAbs().maxCoeff();
-                };
-                if (!(rcond(c.diagonal_g) >= rcond(c.diagonal_f))) {
+                if (!(rcond_of(c.diagonal_g) >= rcond_of(c.diagonal_f))) {
                     exchange();
                 }
-                const RealScalar conditioned = rcond(c.diagonal_g);
+                const RealScalar conditioned = rcond_of(c.diagonal_g);
                 if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
                     throw_no_mass_matrix(k);
                 }
@@ -959,6 +1030,7 @@ private:
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
     bool real_ = true;
+    bool refines_ = false;  ///< self-adjoint factors whose mass matrices are not well conditioned
     /// @name Of factors that are not self-adjoint.
     /// @{
     bool general_ = false;

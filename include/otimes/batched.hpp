@@ -652,7 +652,7 @@ private:
         lowering_scratch scratch;
         product.lower(scratch.program(), scratch.bindings());
         const detail::item_operand<const Scalar> x = x_.now();
-        std::vector<detail::item_operand<const Scalar>> factors;
+        inline_vector<detail::item_operand<const Scalar>, 4> factors;
         for_each_factor([&](const batch_leaf<Scalar>& f, bool, std::size_t) {
             if (!f.is_identity()) {
                 factors.push_back(f.now());
@@ -737,7 +737,8 @@ private:
                 return;
             }
             const std::vector<batch_leaf<Scalar>>& factors = side->factors();
-            std::vector<detail::product_axis> axes(factors.size());
+            inline_vector<detail::product_axis, 8> axes;
+            axes.assign(factors.size(), detail::product_axis());
             for (std::size_t k = factors.size(); k-- > 0;) {  // the last factor's index runs fastest
                 const std::int64_t p = from_left ? factors[k].cols() : factors[k].rows();
                 const std::int64_t q = from_left ? factors[k].rows() : factors[k].cols();
@@ -769,7 +770,9 @@ private:
         add_side(right_, false);
         for (detail::axis_factor<Scalar>& f : product.factors) {
             if (!f.item_strides.empty()) {
-                f.item_strides.resize(product.axes.size(), 0);
+                while (f.item_strides.size() < product.axes.size()) {
+                    f.item_strides.push_back(0);
+                }
             }
         }
         return product;
@@ -1047,7 +1050,7 @@ template <class Scalar>
                              const options& wishes = {}) {
     return p.make_plan_into(y, wishes);
 }
-/// Body of plan::run(batched(Y), batched(X) * K); Y may be the vector of matrices, too. Allocates short lists of strides and addresses.
+/// Body of plan::run(batched(Y), batched(X) * K); Y may be the vector of matrices, too, whose addresses are then listed at each run.
 template <class Destination, class Scalar>
 void run_bound_plan(const plan& p, Destination& y, const batched_product<Scalar>& expression, void* workspace,
                     std::int64_t available_bytes) {

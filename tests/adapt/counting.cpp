@@ -2,6 +2,13 @@
 // How often an expression is evaluated, and what it allocates: one evaluation, and nothing of the size of Y.
 #include <doctest/doctest.h>
 
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
 #include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
@@ -220,6 +227,58 @@ TEST_CASE("copies of an expression share what it owns") {
     if (support::allocations_are_counted()) {
         CHECK(seen.total_bytes < 64 * 64 * sizeof(double));
     }
+}
+
+// What a plan of `expression` allocates when a thread runs it again into `y`, in the library's workspace and in the caller's.
+template <class Destination, class Expression>
+support::allocations count_again(const Destination& y, const Expression& expression) {
+    const otimes::plan p = make_plan(y, expression);
+    std::vector<std::byte> room(static_cast<std::size_t>(p.workspace_bytes) + 64);
+    std::size_t space = room.size();
+    void* at = room.data();
+    void* const aligned = std::align(64, static_cast<std::size_t>(p.workspace_bytes), at, space);
+    p.run(y, expression);
+    p.run(y, expression, aligned, p.workspace_bytes);
+    const support::allocation_counter counter;
+    p.run(y, expression);
+    p.run(y, expression, aligned, p.workspace_bytes);
+    return counter.seen();
+}
+
+TEST_CASE("plans of batches and contractions allocate nothing when they are run again") {
+    using otimes::batched;
+    using otimes::strided_view;
+    constexpr std::int64_t items = 700;
+    const auto strided = [](const auto scalar, std::int64_t m, std::int64_t p, std::int64_t q) {
+        using type = std::remove_const_t<decltype(scalar)>;
+        const std::vector<type> x(static_cast<std::size_t>(items * m * p * p), scalar), a(x), b(x);
+        std::vector<type> y(static_cast<std::size_t>(items * m * q * q));
+        const auto Y = batched(y.data(), m, q * q, items);
+        CHECK_NO_ALLOCATION(count_again(Y, batched(x.data(), m, p * p, items) *
+                                               kron(batched(a.data(), p, q, items), batched(b.data(), p, q, items))));
+        CHECK(y.back() == scalar * scalar * scalar * type(static_cast<double>(p * p)));
+    };
+    strided(2.0, 3, 4, 2);  // in the lanes of registers
+    strided(2.0F, 3, 4, 2);
+    strided(std::complex<double>(2), 3, 4, 2);  // one by one
+    strided(2.0, 11, 13, 7);
+    // by pointers
+    std::vector<matrix_d> x(items, matrix_d::Constant(3, 8, 2.0)), a(items, matrix_d::Constant(4, 5, 3.0)),
+        y(items, poisoned(3, 15));
+    const matrix_d shared = matrix_d::Ones(2, 3);
+    CHECK_NO_ALLOCATION(count_again(batched(y), batched(x) * kron(batched(a), shared)));
+    CHECK(y.back()(2, 14) == 48);
+    // a contraction of a factor that all share, and of one that differs
+    const std::vector<double> t(3 * 4 * 5, 2.0), m(3 * 4 * 5, 3.0);
+    std::vector<double> c(3 * 4 * 6);
+    const auto tensor = strided_view<const double, 3>::by_columns(t.data(), {3, 4, 5});
+    CHECK_NO_ALLOCATION(count_again(
+        strided_view<double, 3>::by_columns(c.data(), {3, 4, 6}),
+        otimes::einsum<"mpk,kn->mpn">(tensor, strided_view<const double, 2>::by_columns(m.data(), {5, 6}))));
+    CHECK_NO_ALLOCATION(count_again(
+        strided_view<double, 2>::by_columns(c.data(), {3, 4}),
+        otimes::einsum<"mpk,kmp->mp">(tensor, strided_view<const double, 3>::by_rows(m.data(), {5, 3, 4}))));
+    CHECK(c.front() == 30);
 }
 
 }  // namespace counting

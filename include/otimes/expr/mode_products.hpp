@@ -9,14 +9,13 @@
 /// the axes of the batch; 0: all items share it. Strides of X, Y and F are independent, so no operand is ever transposed.
 ///
 /// Shape and lifetime: plain pointers and strides in elements, borrowed; the caller has checked shapes and overlap.
-/// Cost: lowering allocates nothing once the program's vectors have grown, unless a factor differs between items.
+/// Cost: lowering allocates nothing once the program's vectors have grown.
 #pragma once
 
 #include <bit>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/bindings.hpp>
@@ -41,7 +40,7 @@ struct axis_factor {
     std::int64_t q_stride = 0;
     bool conjugate = false;
     memory_space space = memory_space::host;
-    std::vector<std::int64_t> item_strides;  ///< per axis; empty: shared by all items
+    inline_vector<std::int64_t, 8> item_strides;  ///< per axis; empty: shared by all items
 };
 
 /// See the file comment.

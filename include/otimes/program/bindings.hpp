@@ -65,6 +65,13 @@ public:
             push_back(other.first_[i]);
         }
     }
+    /// `count` copies of `value`, which is no entry of this list, in place of all entries.
+    void assign(std::size_t count, const Value& value) {
+        clear();
+        while (count_ < count) {
+            push_back(value);
+        }
+    }
     /// Forgets the entries (and what they own) and keeps the memory.
     void clear() noexcept {
         if constexpr (!std::is_trivially_destructible_v<Value>) {

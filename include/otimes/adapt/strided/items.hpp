@@ -17,6 +17,7 @@
 #include <otimes/expr/messages.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 
 namespace otimes {
 
@@ -92,17 +93,22 @@ std::pair<std::intptr_t, std::intptr_t> hull_of(const item_operand<Scalar>& o) {
     return {begin, o.reach() == 0 ? begin : end};
 }
 
+using byte_spans = std::vector<std::pair<std::intptr_t, std::intptr_t>>;
+/// Spans of two operands, which a thread keeps, so that a plan that is run again allocates nothing.
+struct kept_spans {
+    byte_spans read, written;
+};
+
 /// The bytes of each item, in the order of their addresses.
 template <class Scalar>
-std::vector<std::pair<std::intptr_t, std::intptr_t>> spans_of(const item_operand<Scalar>& o) {
-    std::vector<std::pair<std::intptr_t, std::intptr_t>> result;
+void find_spans(const item_operand<Scalar>& o, byte_spans& result) {
+    result.clear();
     for (std::int64_t i = 0; i < o.count && o.reach() > 0; ++i) {
         const std::intptr_t from = o.lowest(i);
         result.emplace_back(from,
                             from + static_cast<std::intptr_t>(o.reach() * static_cast<std::int64_t>(sizeof(Scalar))));
     }
     std::sort(result.begin(), result.end());
-    return result;
 }
 
 /// True when an item of `read` shares memory with an item of `written`; ranges from first to last element.
@@ -113,8 +119,11 @@ bool items_meet(const item_operand<Read>& read, const item_operand<Written>& wri
     if (x.second <= y.first || y.second <= x.first) {
         return false;
     }
-    const auto from = spans_of(read);
-    const auto to = spans_of(written);
+    kept_or_own<kept_spans, kept_spans> kept;
+    byte_spans& from = (*kept).read;
+    byte_spans& to = (*kept).written;
+    find_spans(read, from);
+    find_spans(written, to);
     for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
         if (from[i].second <= to[j].first) {
             ++i;
@@ -146,7 +155,9 @@ bool items_meet(const item_operand<Written>& written) {
     if (!written.by_pointers() && written.batch_stride >= written.reach()) {
         return false;
     }
-    const auto spans = spans_of(written);
+    kept_or_own<kept_spans, kept_spans> kept;
+    byte_spans& spans = (*kept).written;
+    find_spans(written, spans);
     for (std::size_t i = 1; i < spans.size(); ++i) {
         if (spans[i].first < spans[i - 1].second) {
             return true;

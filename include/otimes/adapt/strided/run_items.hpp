@@ -31,6 +31,7 @@
 #include <otimes/plan/planner.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/signature.hpp>
 
 namespace otimes {
@@ -77,28 +78,63 @@ inline std::int64_t threads_for(const plan& one, std::int64_t bytes_each) {
     return limited && bytes_each > 0 ? 1 : one.wishes.threads;
 }
 
+/// Plans of one item that this thread has prepared for several at a time, the last ones, so that a plan that is run again allocates nothing.
+template <class Real>
+class prepared_lanes {
+public:
+    /// The plan `one` prepared for `count` items; nullptr where it is none for that.
+    const cpu_detail::item_lanes<Real>* find(const plan& one, std::int64_t count) {
+        auto at = std::find_if(kept_.begin(), kept_.end(), [&](const prepared& p) {
+            return p.known && p.source == one.source && p.passes == one.passes;
+        });
+        if (at == kept_.end()) {
+            at = kept_.begin() + next_;
+            next_ = (next_ + 1) % static_cast<std::ptrdiff_t>(kept_.size());
+            at->known = false;  // until all is there: what follows may throw
+            at->fits = at->lanes.prepare(one, (std::numeric_limits<std::int64_t>::max)());
+            at->source = one.source;
+            at->passes = one.passes;
+            at->known = true;
+        }
+        return at->fits && at->lanes.pays_for(count) ? &at->lanes : nullptr;
+    }
+
+private:
+    struct prepared {
+        bool known = false;
+        bool fits = false;
+        program source;
+        std::vector<pass> passes;
+        cpu_detail::item_lanes<Real> lanes;
+    };
+    std::array<prepared, 4> kept_;
+    std::ptrdiff_t next_ = 0;
+};
+
 /// Small items of float or double with the cpu executor: a register's worth of them at a time (exec/cpu/item_lanes.hpp). False where
 /// the plan is none for that; then nothing has been written.
 template <class Real, class Place>
 bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t count, const Place& place) {
-    cpu_detail::item_lanes<Real> lanes;
-    if (!lanes.prepare(one, count) || static_cast<std::int64_t>(lanes.bytes()) > one.wishes.workspace_limit_bytes) {
+    detail::kept_or_own<prepared_lanes<Real>, prepared_lanes<Real>> kept;
+    const cpu_detail::item_lanes<Real>* const found = (*kept).find(one, count);
+    if (found == nullptr || static_cast<std::int64_t>(found->bytes()) > one.wishes.workspace_limit_bytes) {
         return false;
     }
-    constexpr std::int64_t width = lanes.width;
+    const cpu_detail::item_lanes<Real>& lanes = *found;
+    constexpr std::int64_t width = cpu_detail::item_lanes<Real>::width;
     const std::int64_t groups = (count + width - 1) / width;
     over_threads(0, groups, static_cast<double>(one.flops) * static_cast<double>(count),
                  threads_for(one, static_cast<std::int64_t>(lanes.bytes())), [&](std::int64_t begin, std::int64_t end) {
                      const cpu_detail::workspace_lease scratch(lanes.bytes());
                      std::array<bindings, static_cast<std::size_t>(width)> items;
                      items.fill(first);
-                     std::vector<const void*> held;
+                     cpu_detail::kept_vector<const void*, prepared_lanes<Real>> held;
                      for (std::int64_t group = begin; group < end; ++group) {
                          const std::int64_t valid = (std::min)(width, count - group * width);
                          for (std::int64_t l = 0; l < width; ++l) {
                              place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
                          }
-                         lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), held);
+                         lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), *held);
                      }
                  });
     return true;
@@ -237,7 +273,7 @@ public:
             in += at * whole_.axes[k].stride_in;
             out += at * whole_.axes[k].stride_out;
             for (std::size_t f = 0; f < whole_.factors.size(); ++f) {
-                const std::vector<std::int64_t>& strides = whole_.factors[f].item_strides;
+                const auto& strides = whole_.factors[f].item_strides;
                 if (!strides.empty()) {
                     b.pointers[f + 1] = static_cast<Scalar*>(b.pointers[f + 1]) + at * strides[k];
                 }

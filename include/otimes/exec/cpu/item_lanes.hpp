@@ -77,7 +77,11 @@ public:
     /// where it is small, and reading ahead where the batch comes from memory.
     static constexpr double least_items_per_element = 0.1;
 
-    /// False where the plan is not a chain of products with dense factors, or too large for this number of items.
+    /// Are these so many items that `prepare` pays?
+    [[nodiscard]] bool pays_for(std::int64_t items) const noexcept {
+        return static_cast<double>(items) >= least_items_per_element * static_cast<double>(elements_);
+    }
+    /// False where the plan is not a chain of products with dense factors, or too large, or there are so few items that it doesn't pay.
     /// @param p the plan of one item
     bool prepare(const plan& p, std::int64_t items) {
         const program& s = p.source;
@@ -98,7 +102,8 @@ public:
             }
             all += elements;
         }
-        if (static_cast<double>(items) < least_items_per_element * static_cast<double>(all)) {
+        elements_ = all;
+        if (!pays_for(items)) {
             return false;
         }
         for (std::size_t k = 0; k < s.steps.size(); ++k) {
@@ -393,6 +398,7 @@ private:
     std::vector<packed_run> y_runs_;
     std::ptrdiff_t buffer_ = 0;   ///< reals of one of the two buffers
     std::ptrdiff_t factors_ = 0;  ///< reals of all packed factors
+    std::int64_t elements_ = 0;   ///< of all operands of one item
     std::int32_t x_binding_ = 0;
     std::int32_t y_binding_ = 0;
     std::int32_t scalar_ = 0;

@@ -2,6 +2,9 @@
 # and in the long form each alone. clang++ names the file behind an error, where together.sh does not look.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")
 set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include")
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND flags -ferror-limit=0) # it stops after 20 errors, and a file may have more
+endif()
 
 # The library and Eigen are parsed once for all of them.
 set(front "${CMAKE_CURRENT_BINARY_DIR}/compile_fail/front.hpp")

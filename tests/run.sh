@@ -3,8 +3,8 @@
 #
 #   sh tests/run.sh         the tests                                 (10 minutes on two cores, nothing cached; 19 on two of 2 GHz)
 #   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
-#                           undefined-behaviour sanitizers, by clang++ optimised and without assertions; examples and benchmarks with
-#                           warnings as errors; format and lint (45 minutes at most)
+#                           undefined-behaviour sanitizers, and by clang++ without assertions; examples and benchmarks with warnings as
+#                           errors; format and lint (40 to 45 minutes more, estimated: docs/decisions/0004)
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.

@@ -931,6 +931,91 @@ requires device::amount<Amount, Scalar>
 [[nodiscard]] distributed_product<Scalar> operator*(const Amount& amount, const DistributedMatrix<Scalar>& x) {
     return amount * x.expression();
 }
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator*(const DistributedMatrix<Scalar>& x, const Amount& amount) {
+    return amount * x.expression();
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator/(distributed_product<Scalar> value, const Amount& amount) {
+    value.scale(Scalar(1) / device::scalar_from<Scalar>(amount));
+    return value;
+}
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar>
+[[nodiscard]] distributed_product<Scalar> operator/(const DistributedMatrix<Scalar>& x, const Amount& amount) {
+    return x.expression() / amount;
+}
+template <class Scalar>
+[[nodiscard]] distributed_product<Scalar> operator-(distributed_product<Scalar> value) {
+    value.scale(Scalar(-1));
+    return value;
+}
+template <class Scalar>
+[[nodiscard]] distributed_product<Scalar> operator-(const DistributedMatrix<Scalar>& x) {
+    return -x.expression();
+}
+/// dX *= K, dX *= 2, dX /= 2: as dX = dX * K and so on. Collective.
+template <class Scalar, class Other>
+requires device::any_kron<Other> || device::amount<Other, Scalar> DistributedMatrix<Scalar>
+&operator*=(DistributedMatrix<Scalar>& x, const Other& other) { return x = x * other; }
+template <class Scalar, class Amount>
+requires device::amount<Amount, Scalar> DistributedMatrix<Scalar>
+&operator/=(DistributedMatrix<Scalar>& x, const Amount& amount) { return x = x / amount; }
+
+/// @name Do not compile.
+/// @{
+namespace device {
+template <class Type>
+inline constexpr bool is_distributed = false;
+template <class Scalar>
+inline constexpr bool is_distributed<DistributedMatrix<Scalar>> = true;
+template <class Scalar>
+inline constexpr bool is_distributed<distributed_product<Scalar>> = true;
+
+/// Of two operands the one over ranks.
+template <class First, class Second>
+using distributed_of = std::conditional_t<is_distributed<First>, First, Second>;
+template <class One, class Other>
+concept no_factor_of = is_distributed<One> && !any_kron<Other> && !amount<Other, typename One::Scalar>;
+template <class First, class Second>
+concept no_distributed_product = no_factor_of<First, Second> || no_factor_of<Second, First>;
+
+template <class First, class Second>
+constexpr void refuse_distributed_sum() {
+    static_assert(
+        always_false<First>,
+        "otimes: a DistributedMatrix has no sums. Write Y = X * K1; Y += X * K2; one statement for each term.");
+}
+}  // namespace device
+
+template <class First, class Second>
+requires(device::is_distributed<First> || device::is_distributed<Second>) device::distributed_of<First, Second>
+operator+(const First& first, const Second& second) {
+    device::refuse_distributed_sum<First, Second>();
+    if constexpr (device::is_distributed<First>) {
+        return first;
+    } else {
+        return second;
+    }
+}
+template <class First, class Second>
+requires(device::is_distributed<First> || device::is_distributed<Second>) device::distributed_of<First, Second>
+operator-(const First& first, const Second& second) { return first + second; }
+template <class First, class Second>
+requires device::no_distributed_product<First, Second> device::distributed_of<First, Second>
+operator*(const First& first, const Second& second) {
+    static_assert(device::always_false<First>,
+                  "otimes: a DistributedMatrix is multiplied by Kronecker products and by numbers. Write a matrix as "
+                  "kron(M), and a sum of Kronecker products as Y = X * K1; Y += X * K2;");
+    if constexpr (device::is_distributed<First>) {
+        return first;
+    } else {
+        return second;
+    }
+}
+/// @}
 /// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
 /// read on the host. @throws shape_error where the shapes or distributions differ, unsupported_error where the communicators do. Collective.
 template <class Scalar>

@@ -140,6 +140,21 @@ TEST_CASE("identities, views, real factors of a complex X, sums and scalars, Y i
             CHECK(support::close(dX.to_host(), once, 60));
             dX += dX * K;
             CHECK(support::close(dX.to_host(), matrix<double>(once + once * kron(A, B, C)), 60));
+            // Quotients, negation, in place.
+            dX.from_host(p.x);
+            dY = -(dX * K) / 4;
+            CHECK(support::close(dY.to_host(), matrix<double>(-0.25 * once), 60));
+            dY += -dX / 2;
+            CHECK(support::close(dY.to_host(), matrix<double>(-0.25 * once - 0.5 * p.x), 60));
+            dX *= kron(A, B, C);
+            CHECK(dX.layout() == from);
+            CHECK(support::close(dX.to_host(), once, 60));
+            dX /= 8;
+            dX *= -2.0;
+            dX *= K;
+            CHECK(support::close(dX.to_host(), matrix<double>(-0.25 * once * kron(A, B, C)), 60));
+            dY = dX * 4;
+            CHECK((dY.to_host().array() == 4 * dX.to_host().array()).all());
         }
         const problem<std::complex<float>> z = made<std::complex<float>>(2, {{2, 2}, {3, 3}}, 9);
         const auto R = support::random_matrix<matrix<float>>(2, 4, 10);

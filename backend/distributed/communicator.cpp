@@ -634,14 +634,19 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
         }
     }
     detail::or_refuse(*this, [&] {
-        if (made == nullptr) {
-            made = std::make_shared<const distributed_plan>(distributed_plan_from_text(answer.substr(1)));
+        // Rank 0 may have planned anew, with other tuned choices, what this rank still has from before.
+        if (made == nullptr || rank() != 0) {
+            distributed_plan sent = distributed_plan_from_text(answer.substr(1));
+            if (made == nullptr || !(*made == sent)) {
+                state_->held_plans.erase(made.get());
+                made = std::make_shared<const distributed_plan>(std::move(sent));
+            }
         }
         if (state_->plans.size() >= most_plans) {
             state_->plans.clear();
             state_->held_plans.clear();
         }
-        state_->plans.emplace(text, made);
+        state_->plans.insert_or_assign(text, made);
     });
     agree("the plan of a product");
     state_->last_plan = made;

@@ -6,6 +6,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <barrier>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -13,7 +16,9 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -363,6 +368,111 @@ TEST_CASE("after the program's own MPI_Finalize [alone] [finalized]") {
         good = has(said, why) && good;
     }
     say("finalized", rank, good);
+}
+
+namespace {
+
+// Two ranks that are threads of this process and agree with each other; they hold nothing.
+struct meeting {
+    std::barrier<> both{2};
+    std::vector<std::uint64_t> words;
+    std::string text;
+};
+// The machine that rank 0 plans for may change, as it does when something is tuned.
+struct changing_executor final : otimes::executor {
+    otimes::machine where_now = otimes::cpu().target();
+    std::string_view name() const noexcept override { return "changing"; }
+    const otimes::machine& target() const noexcept override { return where_now; }
+    otimes::placement where() const noexcept override { return otimes::placement::cpu; }
+    otimes::plan plan_for(const otimes::program& p) const override { return otimes::cpu().plan_for(p); }
+    void run(const otimes::plan&, const otimes::bindings&, otimes::workspace_view) const override {}
+};
+class meeting_transport final : public otimes::transport {
+public:
+    meeting_transport(meeting& with, std::int32_t rank, const otimes::executor& where, const bool& fails)
+        : with_(with), rank_(rank), where_(where), fails_(fails) {}
+    std::string_view name() const noexcept override { return "meeting"; }
+    std::int32_t size() const noexcept override { return 2; }
+    std::int32_t first_rank() const noexcept override { return rank_; }
+    std::int32_t local_count() const noexcept override { return 1; }
+    const otimes::executor& executor_of(std::int32_t) const override { return where_; }
+    void* allocate(std::int32_t, std::int64_t bytes) override { return ::operator new(std::size_t(bytes)); }
+    void release(std::int32_t, void* memory, std::int64_t) noexcept override { ::operator delete(memory); }
+    void copy(std::int32_t, const void*, void*, const otimes::strided_copy&) override {}
+    bool reaches(std::int32_t from, std::int32_t to) const noexcept override { return from == to; }
+    void upload(std::int32_t, void*, const void*, std::int64_t) override {}
+    void download(std::int32_t, void*, const void*, std::int64_t) override {}
+    void start(std::span<const otimes::message>, std::span<const otimes::message>, std::span<const otimes::rank_copy>,
+               bool) override {}
+    void finish(std::int32_t) override {}
+    void maximum(std::span<std::uint64_t> words) override {
+        if (rank_ == 0) with_.words.assign(words.begin(), words.end());
+        with_.both.arrive_and_wait();
+        if (rank_ == 1) std::ranges::transform(words, with_.words, with_.words.begin(), std::ranges::max);
+        with_.both.arrive_and_wait();
+        std::ranges::copy(with_.words, words.begin());
+        with_.both.arrive_and_wait();
+    }
+    void broadcast(std::string& text) override {
+        if (rank_ == 0) with_.text = text;
+        with_.both.arrive_and_wait();
+        text = with_.text;
+        with_.both.arrive_and_wait();
+        if (fails_) throw otimes::device_error("meeting: fails after it has sent");
+    }
+    void collect(std::span<double>) override {}
+    void synchronize() override {}
+
+private:
+    meeting& with_;
+    std::int32_t rank_;
+    const otimes::executor& where_;
+    const bool& fails_;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that still has a plan which rank 0 has made anew takes rank 0's [alone]") {
+    meeting with;
+    changing_executor planning;
+    bool fails = true;
+    const bool never = false;
+    otimes::distributed_problem problem;
+    problem.ranks = 2;
+    problem.rows = 12;
+    problem.operand = otimes::cut_columns(2);
+    for (const std::int64_t n : {4, 6}) {
+        problem.factors.push_back({otimes::dtype::f64, n, n, n, 1, false, false, otimes::memory_space::host});
+    }
+    std::vector<std::shared_ptr<const otimes::distributed_plan>> seen[2];
+    std::string first_words[2];
+    const auto rank = [&](std::int32_t r) {
+        const otimes::communicator ranks(
+            std::make_unique<meeting_transport>(with, r,
+                                                r == 0 ? static_cast<const otimes::executor&>(planning) : otimes::cpu(),
+                                                r == 0 ? fails : never),
+            {});
+        first_words[r] = thrown([&] { static_cast<void>(ranks.plan_for(problem)); });
+        if (r == 0) {
+            fails = false;
+            planning.where_now.cpu.memory_bytes_per_second *= 3;
+            ranks.refuse("it failed");
+        }
+        for (int times = 0; times < 2; ++times) {
+            seen[r].push_back(ranks.plan_for(problem));
+        }
+    };
+    std::thread other([&] { rank(1); });
+    rank(0);
+    other.join();
+    CHECK(first_words[0] == "device: meeting: fails after it has sent");
+    CHECK(has(first_words[1], "device: otimes: another rank could not make this call"));
+    REQUIRE(seen[0].size() == 2);
+    REQUIRE(seen[1].size() == 2);
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+        CHECK(to_text(*seen[0][i]) == to_text(*seen[1][i]));
+    }
+    CHECK(seen[1][0] == seen[1][1]);
 }
 
 TEST_CASE("ranks of one host count each other") {

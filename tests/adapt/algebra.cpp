@@ -697,8 +697,8 @@ TEST_CASE_TEMPLATE("row-wise products and selected rows in Eigen's solvers", Sca
         const matrix<Scalar> formed = f.adjoint() * f + Scalar(0.1) * matrix<Scalar>::Identity(12, 12);
         CHECK(near(weights, vector<Scalar>(formed.ldlt().solve(f.adjoint() * b)), 1e-8));
         const vector<Scalar> w = b.cwiseAbs2() + vector<Scalar>::Ones(37);
-        const auto K = otimes::khatri_rao(matrix<Scalar>(A.transpose()), matrix<Scalar>(B.transpose()));
-        const otimes::sum_expr<Scalar> weighted = K * w.asDiagonal() * K.adjoint() + Scalar(0.1) * otimes::identity();
+        const auto G = otimes::khatri_rao(matrix<Scalar>(A.transpose()), matrix<Scalar>(B.transpose()));
+        const otimes::sum_expr<Scalar> weighted = G * w.asDiagonal() * G.adjoint() + Scalar(0.1) * otimes::identity();
         ridge.compute(weighted);
         const vector<Scalar> again = ridge.solve(random<vector<Scalar>>(12, 1, 18));
         CHECK(near(vector<Scalar>(weighted * again), random<vector<Scalar>>(12, 1, 18), 1e-8));

@@ -76,7 +76,7 @@ void check(const Operator& op, const matrix<Scalar>& want) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Gram operators of row-wise products, shifted", Scalar, OTIMES_ONE_OF(std::complex<float>, double)) {
+TEST_CASE_TEMPLATE("Gram operators of row-wise products, shifted", Scalar, OTIMES_ONE_OF(std::complex<double>, std::complex<float>, double)) {
     const auto A = random<matrix<Scalar>>(9, 3, 1), B = random<matrix<Scalar>>(9, 4, 2),
                C = random<matrix<Scalar>>(9, 2, 3);
     const auto D = random<matrix<Scalar>>(9, 5, 4);

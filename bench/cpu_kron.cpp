@@ -280,7 +280,7 @@ double measured_peak(int threads) {
 }
 
 // Bytes per second, read + written, of a copy through memory.
-double measured_copy(int threads) {
+double measured_copy([[maybe_unused]] int threads) {
     const std::size_t bytes = std::size_t{64} << 20;
     std::vector<char> from(bytes, 1), to(bytes, 2);
     double best = 0;

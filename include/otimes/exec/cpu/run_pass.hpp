@@ -443,13 +443,10 @@ void set_scalar(tile_job<Real>& job, Real re, Real im) noexcept {
     }
 }
 
-/// Does what finishes a tile, which it writes at y, store whole cache lines?
+/// Does the sweep that finishes a tile, which it writes at y, store whole cache lines? @pre it is no pair
 template <class Real, int Components>
 bool stores_lines(const pass_shape<Real>& shape, const tile_job<Real>& job, const Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    if (job.last == job.pair) {
-        return is_line(y) && shape.p_extent[job.pair] * 2 == width && job.pair_work.y_step % width == 0;
-    }
     const sweep_job<Real>& last = job.sweeps[job.last];
     bool whole =
         is_line(y) && (last.run == 0 ? last.q_extent * Components % width == 0
@@ -760,11 +757,10 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
             make_job<Real, Components>(shape, last_lanes ? shape.lanes.extent - lane : shape.lane_count,
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
             if constexpr (simd<Real>::stores_lines) {  // lines that are stored whole need not be asked for
-                sweep_job<Real>& last = job.sweeps[job.last];
-                last.claim =
-                    last.claim &&
-                    !(shape.past && stores_lines<Real, Components>(
-                                        shape, job, y_loop + lane * shape.lanes.out + batch * shape.batch.out));
+                const Real* const to = y_loop + lane * shape.lanes.out + batch * shape.batch.out;
+                if (shape.past && job.last != job.pair && stores_lines<Real, Components>(shape, job, to)) {
+                    job.sweeps[job.last].claim = false;
+                }
             }
             made[kind] = true;
             for (int i = 0; i < shape.sweep_count; ++i) {

@@ -151,16 +151,21 @@ inline const char* unformed_name(const leaf& factor) {
 /// Element (i, j) of a callback factor whose owner tells elements, transposed and conjugated as the factor is.
 template <class Scalar>
 Scalar callback_element(const leaf& factor, const callback_operand& operand, std::int64_t i, std::int64_t j) {
-    const auto read = [&](auto value) {
-        operand.element(operand.object, factor.transposed() ? j : i, factor.transposed() ? i : j, &value);
-        return stored_value<Scalar>(factor, &value, 0);
-    };
+    const std::int64_t row = factor.transposed() ? j : i;
+    const std::int64_t col = factor.transposed() ? i : j;
+    Scalar value(0);
     if constexpr (is_complex_scalar<Scalar>) {
         if (factor.real_elements()) {
-            return read(real_of<Scalar>(0));
+            real_of<Scalar> real(0);
+            operand.element(operand.object, row, col, &real);
+            return Scalar(real);
         }
+        operand.element(operand.object, row, col, &value);
+        return factor.conjugated() ? conjugate_of(value) : value;
+    } else {
+        operand.element(operand.object, row, col, &value);
+        return value;
     }
-    return read(Scalar(0));
 }
 
 /// Column j of F, or row j of F where `factor` is transposed, of a callback factor.

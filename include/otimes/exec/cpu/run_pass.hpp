@@ -445,7 +445,7 @@ void set_scalar(tile_job<Real>& job, Real re, Real im) noexcept {
 
 /// Does the sweep that finishes a tile, which it writes at y, store whole cache lines? @pre it is no pair
 template <class Real, int Components>
-bool stores_lines(const pass_shape<Real>& shape, const tile_job<Real>& job, const Real* y) noexcept {
+bool stores_lines(const tile_job<Real>& job, const Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
     const sweep_job<Real>& last = job.sweeps[job.last];
     bool whole =
@@ -758,7 +758,7 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
             if constexpr (simd<Real>::stores_lines) {  // lines that are stored whole need not be asked for
                 const Real* const to = y_loop + lane * shape.lanes.out + batch * shape.batch.out;
-                if (shape.past && job.last != job.pair && stores_lines<Real, Components>(shape, job, to)) {
+                if (shape.past && job.last != job.pair && stores_lines<Real, Components>(job, to)) {
                     job.sweeps[job.last].claim = false;
                 }
             }

@@ -1016,6 +1016,7 @@ operator*(const First& first, const Second& second) {
     }
 }
 /// @}
+
 /// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
 /// read on the host. @throws shape_error where the shapes or distributions differ, unsupported_error where the communicators do. Collective.
 template <class Scalar>

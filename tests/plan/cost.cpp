@@ -498,6 +498,32 @@ TEST_CASE("large results are stored past the caches, with registers of 64 bytes"
     CHECK(stored_past(cubes(128, 32), false, false, 32).back() == false);
     CHECK(stored_past(cubes(256, 32), true) == marks{false, false});
     CHECK(stored_past(cubes(512, 32), true) == marks{true, false});
+    // Of two products that are added up the first is read again.
+    const auto first_of_sum = [](std::int64_t rows) {
+        planner_test::chain_spec spec;
+        spec.modes = {planner_test::free_mode(rows), planner_test::factor(64, 64), planner_test::free_mode(64)};
+        spec.type = dtype::f32;
+        otimes::program p = planner_test::chain_program(spec);
+        otimes::tensor f;
+        f.type = spec.type;
+        f.role = otimes::tensor_role::factor;
+        f.binding = 3;
+        f.scalar_bytes = 4;
+        otimes::step more = p.steps.back();
+        more.factor = p.add_tensor(f);
+        p.add_mode(64, 64);
+        p.add_mode(64, 1);
+        more.add = true;
+        p.steps.push_back(more);
+        otimes::machine m;
+        m.cpu = otimes::cpu_avx512();
+        const otimes::plan made = otimes::make_plan(p, m);
+        REQUIRE(made.passes.size() == 2);
+        CHECK_FALSE(made.passes[1].past_caches);
+        return made.passes[0].past_caches;
+    };
+    CHECK_FALSE(first_of_sum(4095));  // 64 MiB less a row
+    CHECK(first_of_sum(4096));
     // Whole lines alone: pairs of 8 x 8 floats and 8 doubles are, rows of 10 or 24 floats are not, nor 8 floats of a single factor.
     CHECK(stored_past(cubes(20000, 8), false).back());
     CHECK(stored_past(cubes(20000, 8), false, false, 64, dtype::f64).back());

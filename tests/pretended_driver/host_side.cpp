@@ -293,26 +293,17 @@ TEST_CASE("kernels that no plan has are unloaded, those of graphs and of other s
 namespace {
 
 /// A resource that fails at its nth allocation.
-struct failing_resource : otimes::device_memory_resource {
+struct failing_resource : counting_resource {
     enum class way { bad_alloc, number, null };
     way how = way::bad_alloc;
-    int fails_at = 0, asked = 0, live = 0;
-    void* allocate(std::size_t bytes, CUstream_st*) override {
+    int fails_at = 0, asked = 0;
+    void* allocate(std::size_t bytes, CUstream_st* stream) override {
         if (++asked == fails_at) {
             if (how == way::bad_alloc) throw std::bad_alloc();
             if (how == way::number) throw 7;
             return nullptr;
         }
-        ++live;
-        void* const memory = otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
-        otimes::gpu().synchronize();  // it is another stream's
-        return memory;
-    }
-    void deallocate(void* memory, std::size_t bytes, CUstream_st* stream) noexcept override {
-        --live;
-        static const support::driver cuda;
-        cuda.stream_synchronize(stream);
-        otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
+        return counting_resource::allocate(bytes, stream);
     }
 };
 

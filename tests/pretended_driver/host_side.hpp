@@ -6,6 +6,7 @@
 
 #include <Eigen/Dense>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -56,6 +57,23 @@ std::string refusal(const Run& run) {
 }
 
 inline bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// Counts what is live. Takes memory from the executor of the process, so that it needs the table of executors.
+struct counting_resource : otimes::device_memory_resource {
+    int live = 0;
+    void* allocate(std::size_t bytes, CUstream_st*) override {
+        ++live;
+        void* const memory = otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
+        otimes::gpu().synchronize();  // it is another stream's
+        return memory;
+    }
+    void deallocate(void* memory, std::size_t bytes, CUstream_st* stream) noexcept override {
+        --live;
+        static const support::driver cuda;
+        cuda.stream_synchronize(stream);
+        otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
+    }
+};
 
 inline const otimes::device_executor& on_new_stream(support::driver& cuda) {
     CUstream_st* stream = nullptr;

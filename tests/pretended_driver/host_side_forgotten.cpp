@@ -29,23 +29,6 @@ void multiply_on(const otimes::device_executor& e, std::int64_t rows, std::uint6
     CHECK(Y == X * dense(dense(A, B), C));
 }
 
-/// Counts what is live; takes memory from the executor of the process, so that it needs the table of executors.
-struct counting_resource : otimes::device_memory_resource {
-    int live = 0;
-    void* allocate(std::size_t bytes, CUstream_st*) override {
-        ++live;
-        void* const memory = otimes::gpu().allocate(static_cast<std::int64_t>(bytes));
-        otimes::gpu().synchronize();
-        return memory;
-    }
-    void deallocate(void* memory, std::size_t bytes, CUstream_st* stream) noexcept override {
-        --live;
-        static const support::driver cuda;
-        cuda.stream_synchronize(stream);
-        otimes::gpu().release(memory, static_cast<std::int64_t>(bytes));
-    }
-};
-
 CUstream_st* new_stream(const support::driver& cuda) {
     CUstream_st* stream = nullptr;
     REQUIRE(cuda.stream_create(&stream, 1) == 0);

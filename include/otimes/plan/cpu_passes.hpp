@@ -311,7 +311,7 @@ public:
                     result_.slab_count = decision.slab.count;
                     result_.slab_extent = decision.slab.extent;
                 }
-                add_chain(c, decision);
+                add_chain(c, decision, last_use[static_cast<std::size_t>(c.out)] > static_cast<std::int32_t>(position));
                 if (one_chain) {
                     single = std::move(decision);
                 }
@@ -405,7 +405,8 @@ private:
         finish(std::move(p), dtype::other);
     }
 
-    void add_chain(const chain& c, const chain_decision& decision) {
+    /// @param used_again a later chain or step reads what this one writes, or writes there
+    void add_chain(const chain& c, const chain_decision& decision, bool used_again) {
         const fusion_setting f = setting_for(c, decision.groups, cpu_, request_, decision.slab);
         std::int32_t input = name_of(c.in);
         std::size_t begin = 0;
@@ -452,16 +453,9 @@ private:
             p.bound_seconds = cost.bound_seconds;
             p.predicted_seconds = cost.seconds;
             if (p.out >= 0 && p.in != p.out) {
-                bool read_again = !last;
-                for (std::size_t k = static_cast<std::size_t>(c.first_step + c.step_count); k < source_.steps.size();
-                     ++k) {
-                    const step& later = source_.steps[k];
-                    read_again = read_again || later.in == c.out || later.factor == c.out || later.out == c.out;
-                }
                 const std::int64_t each = element_bytes(c.type);
-                p.past_caches =
-                    stores_past_caches(cpu_, p, each, static_cast<double>(element_count(source_, c.out) * each),
-                                       read_again, result_.slab_count > 1);
+                const double bytes = static_cast<double>(element_count(source_, c.out)) * static_cast<double>(each);
+                p.past_caches = stores_past_caches(cpu_, p, each, bytes, !last || used_again, result_.slab_count > 1);
             }
             input = p.out;
             begin = end;

@@ -2,8 +2,9 @@
 /// @file stores.hpp
 /// Which results a CPU stores past its caches. A line that is written the usual way is read first, so that a result far larger than the
 /// second-level caches costs its bytes twice. Lines that are stored whole past the caches are not read, and are then in memory, not in the
-/// third-level cache, for whoever reads them next. Measured on two cores with AVX-512 of both makers (docs/notebook/cpu.md): from 16 MiB on a product
-/// takes 0.85 to 1.05 of the time, and with a reader after it 0.9 to 1.07; where the plan itself reads the lines again, that begins at 64 MiB.
+/// third-level cache, for whoever reads them next. Measured on two cores with AVX-512 of both makers (docs/notebook/cpu.md): from 16 MiB on
+/// products take 0.89 to 1.00 of the time in the geometric mean, and with a reader after them 0.92 to 1.01; single ones 0.66 to 1.25. Where the plan itself
+/// reads the lines again, that begins at 64 MiB.
 #pragma once
 
 #include <cstdint>

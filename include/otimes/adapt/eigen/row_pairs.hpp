@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -272,12 +274,10 @@ struct row_pairs_node {
     void check() const {
         if (!op.is_entrywise()) {
             throw unsupported_error(
-                "otimes: product of row-wise products as a matrix: face_split(A, B) * khatri_rao(C, D) is one where A "
-                "has "
-                "as many columns as C has rows, B as D; in the other order it would need all entries of both. It is "
-                "applied, (R * S) * X, and is an operator beside others, R * S + s * otimes::identity(); or form one "
-                "of "
-                "the two by toDenseMatrix().");
+                "otimes: product of row-wise products as a matrix: face_split(A, B) * khatri_rao(C, D) is one where "
+                "A has as many columns as C has rows, B as D; in the other order it would need all entries of both. "
+                "It is applied, (R * S) * X, and is an operator beside others, R * S + s * otimes::identity(); or "
+                "form one of the two by toDenseMatrix().");
         }
     }
     [[nodiscard]] static bool reads(const matrix_view&, std::int64_t) { return false; }

@@ -144,7 +144,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.add = p.add;
     shape.in_place = p.in == p.out;
     shape.far = p.level == "L3" || p.level == "memory";
-    shape.past = simd<Real>::stores_lines && p.past_caches;
+    shape.past = simd<Real>::stores_lines && p.past_caches && !p.add;    // what is added to is read anyway
     shape.far_out = shape.far && (p.out >= 0 || whole.slab_count <= 1);  // intermediates of slabs lie in L2
     shape.sweep_count = static_cast<int>(p.sweeps.size());
     int position[most_pass_modes];
@@ -490,7 +490,7 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
         c.inner = {1, Components, ld * Components};
         c.add = !input && shape.add;
         c.conjugate = input && shape.conjugate;
-        c.past = !input && shape.past && !shape.add;
+        c.past = !input && shape.past;
         bool first = true, nests = true;
         tile_loop found[most_pass_modes + 1];
         int count = 0;
@@ -590,7 +590,7 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
         }
         extents[on] = shape.q_extent[i];
         if (i == job.pair) {
-            job.pair_work.past = shape.past && out_direct && !shape.add;
+            job.pair_work.past = shape.past && out_direct;
         }
         if (end == n) {
             job.direct_out = out_direct;

@@ -394,6 +394,8 @@ private:
         }
         return by_schur_forms<To>(schur_forms(), b);
     }
+    /// Elements of what lies between the products that several threads may have where columns are short.
+    static constexpr std::int64_t short_rows = 32 * 1024;
     /// x = right * (d * (left * b)), by ranges of columns that stay in cache: what lies between the two products is divided
     /// while it is there, and takes no memory of the size of b.
     template <class Result>
@@ -407,7 +409,7 @@ private:
         if constexpr (!detail::is_complex_scalar<Scalar>) {
             if (eigen::movable_program<Scalar>([&](lowering<Scalar>& low) {
                     write_steps(low, b, out);
-                }).run_by_rows(8 * order)) {
+                }).run_by_rows((std::max)(8 * order, (std::min)(order * out.cols / 4, short_rows)))) {
                 return;
             }
         }

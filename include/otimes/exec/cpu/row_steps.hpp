@@ -48,6 +48,7 @@ void enable_row_steps() noexcept {
 #include <omp.h>
 #endif
 
+#include <otimes/exec/cpu/chain_dot.hpp>
 #include <otimes/exec/cpu/factors.hpp>
 #include <otimes/exec/cpu/host_machine.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
@@ -111,7 +112,6 @@ public:
         }
         reductions_ = 0;
         tensors_.assign(source.tensors.size(), {});
-        std::int64_t all = 0;
         for (std::size_t id = 0; id < source.tensors.size(); ++id) {
             const tensor& t = source.tensors[id];
             if (t.role == tensor_role::factor || is_scalar_result(static_cast<std::int32_t>(id))) {
@@ -120,11 +120,7 @@ public:
             if (!describe(static_cast<std::int32_t>(id))) {
                 return false;
             }
-            all += tensors_[id].elements;
         }
-        // A few rows at a time where they are short, so that their steps cost few calls.
-        constexpr std::int64_t short_bytes = 64 * 1024;
-        batch_ = std::clamp<std::int64_t>(short_bytes / (all * static_cast<std::int64_t>(sizeof(Scalar))), 1, rows_);
         jobs_.clear();
         jobs_.reserve(source.steps.size());
         std::size_t packed = 0;
@@ -133,16 +129,22 @@ public:
                 return false;
             }
         }
+        batch_ = 1;
         place_temporaries();
-        const std::int64_t in_cache = host_machine().cpu.l2_bytes / static_cast<std::int64_t>(sizeof(Scalar));
+        const std::int64_t l2_bytes = host_machine().cpu.l2_bytes;
+        const std::int64_t in_cache = l2_bytes / static_cast<std::int64_t>(sizeof(Scalar));
         // What registers may read behind the end of each intermediate does not count.
         most_elements = (std::min)(most_elements, in_cache) + static_cast<std::int64_t>(jobs_.size()) * 32;
         if (scratch_elements_ > most_elements) {
-            batch_ = 1;
+            return false;
+        }
+        // A few rows at a time where they are short, so that their steps cost few calls.
+        constexpr std::int64_t short_bytes = 96 * 1024;
+        const std::int64_t together = (std::min)(short_bytes, l2_bytes / 8) / static_cast<std::int64_t>(sizeof(Scalar));
+        const std::int64_t of_row = (std::max)(scratch_elements_, std::int64_t{1});
+        batch_ = std::clamp<std::int64_t>((std::min)(together, most_elements) / of_row, 1, rows_);
+        if (batch_ > 1) {
             place_temporaries();
-            if (scratch_elements_ > most_elements) {
-                return false;
-            }
         }
         factors_.resize(packed);
         for (job& j : jobs_) {
@@ -545,7 +547,14 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
         }
 #endif
     }
-    detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;  // keeps its memory
+    if constexpr (sizeof(Scalar) == sizeof(decltype(std::real(Scalar())))) {
+        detail::kept_or_own<chain_dot<Scalar>, chain_dot<Scalar>> dot;  // keeps its memory
+        if (planned == nullptr && (*dot).prepare(source, b, most_elements)) {
+            (*dot).run(threads);
+            return true;
+        }
+    }
+    detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;
     row_program<Scalar>& rows = *prepared;
     // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
     if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {

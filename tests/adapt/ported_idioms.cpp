@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <complex>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include <unsupported/Eigen/KroneckerProduct>
 
 #include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
 #include "support/thrown.hpp"
 
 using namespace adapt;
@@ -39,6 +42,14 @@ matrix<Scalar> row_by_row(const matrix<Scalar>& a, const matrix<Scalar>& b) {
 }
 
 using support::text_of;
+
+// A list of indices without memory: begin, begin + 1, .., `count` of them.
+struct counted_from {
+    std::int64_t begin;
+    std::int64_t count;
+    std::int64_t size() const { return count; }
+    std::int64_t operator[](std::int64_t i) const { return begin + i; }
+};
 
 }  // namespace
 
@@ -112,6 +123,56 @@ TEST_CASE("selections that are counted from the end") {
     same(otimes::selected_rows(K, rows), k(rows, all));
     same(otimes::selected_columns(K, lastN(2)), k.rightCols(2));
     same(otimes::selected_rows(K, {4, 0}), k(rows, all));
+}
+
+TEST_CASE("sequences that reach outside are refused before memory is taken") {
+    using namespace Eigen::indexing;
+    const matrix_d A = random(2, 3, 1), B = random(3, 5, 2);
+    const auto K = kron(A, B);
+    const std::int64_t huge = std::int64_t(1) << 40;
+    const support::allocation_size_limit at_most(1 << 20);
+    const auto text = [](const auto& select) { return text_of([&] { static_cast<void>(select()); }); };
+    const auto outside = [](const std::string& what) {
+        return "otimes: K(rows, cols): " + what + " is outside the product, which is 6 x 15.";
+    };
+    const auto negative = [](const std::string& what) {
+        return "otimes: K(rows, cols): a sequence of " + what + "; the product is 6 x 15.";
+    };
+    CHECK(text([&] { return K(seqN(0, -2), all); }) == negative("-2 rows"));
+    CHECK(text([&] { return K(all, seqN(0, -1)); }) == negative("-1 columns"));
+    CHECK(text([&] { return K(seq(5, 2), seqN(1, 2)); }) == negative("-2 rows"));
+    CHECK(text([&] { return K(1, lastN(-3)); }) == negative("-3 columns"));
+    CHECK(text([&] { return K(seqN(0, huge), all); }) == outside("row 1099511627775"));
+    CHECK(text([&] { return K(all, seqN(3, huge, -1)); }) == outside("column -1099511627772"));
+    CHECK(text([&] { return K(lastN(huge), all); }) == outside("row -1099511627770"));
+    CHECK(text([&] { return K(seqN(2, huge, huge), all); }) == outside("row 9223372036854775807"));
+    CHECK(text([&] { return K(seqN(2, huge, -huge), all); }) == outside("row -9223372036854775805"));
+    CHECK(text([&] { return K(seqN(0, std::numeric_limits<std::int64_t>::max(), 0), all); }) ==
+          negative("9223372036854775807 rows"));
+    CHECK(text([&] { return K(seqN(0, 3, -1), all); }) == outside("row -2"));
+    CHECK(text([&] { return K(seqN(0, 3, 3), all); }) == outside("row 6"));
+    CHECK(text([&] { return K(seq(1, last + 1), all); }) == outside("row 6"));
+    CHECK(text([&] { return K(last + 2, all); }) == outside("row 7"));
+    CHECK(text([&] { return K(all, -1); }) == outside("column -1"));
+    CHECK(text([&] { return otimes::selected_rows(K, seqN(0, huge)); }) == outside("row 1099511627775"));
+    CHECK(text([&] { return otimes::selected(K, 1, seqN(0, -2)); }) == negative("-2 columns"));
+    // lists whose elements are computed; of a list in memory the first one is named
+    CHECK(text([&] { return K(counted_from{2, huge}, all); }) == outside("row 6"));
+    CHECK(text([&] { return K(all, Eigen::VectorXi::LinSpaced(40, 0, 39)); }) == outside("column 15"));
+    CHECK(text([&] { return K(std::vector<std::size_t>{1, 0, std::size_t(-1), 9}, all); }) == outside("row -1"));
+
+    const matrix_d k = K.toDenseMatrix();
+    const auto same = [](const auto& selection, const matrix_d& want) {
+        CHECK(support::exactly_equal(selection.toDenseMatrix(), want));
+    };
+    same(K(seqN(last, 3, -2), seq(last, 0, -4)), k(seqN(last, 3, -2), seq(last, 0, -4)));
+    same(K(seqN(4, 2, -4), seqN(3, 5, 0)), k(seqN(4, 2, -4), seqN(3, 5, 0)));
+    same(K(seqN(3, fix<2>), lastN(fix<2>, fix<3>)), k(seqN(3, fix<2>), lastN(fix<2>, fix<3>)));
+    same(K(counted_from{2, 3}, Eigen::VectorXi::LinSpaced(3, 1, 3)), k.block(2, 1, 3, 3));
+    same(K(seqN(0, 0), all), k.topRows(0));
+    same(K(seq(0, -1), all), k.topRows(0));
+    same(K(all, seqN(15, 0)), k.leftCols(0));
+    same(kron(A, matrix_d(0, 2))(seq(0, last), seqN(2, 3)), matrix_d(0, 3));
 }
 
 TEST_CASE_TEMPLATE("alternating least squares: khatri_rao, its Gram matrix, weights, lists of factors", Scalar, double,

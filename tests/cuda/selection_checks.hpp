@@ -14,6 +14,7 @@
 #include <otimes/otimes.hpp>
 
 #include "cuda/device_support.hpp"
+#include "support/counting_new.hpp"
 
 namespace device_test {
 
@@ -144,6 +145,15 @@ void check_selected() {
         "otimes: K(rows, cols) in device memory: row 30 is outside the product, whose extent there is 30.",
         otimes::shape_error);
     CHECK_THROWS_AS(static_cast<void>(K(few, list{-1})), otimes::shape_error);
+    {  // a list whose elements are computed: refused before memory is taken
+        struct counted {
+            std::int64_t size() const { return std::int64_t(1) << 40; }
+            std::int64_t operator[](std::int64_t i) const { return i; }
+        };
+        const support::allocation_size_limit at_most(1 << 20);
+        CHECK_THROWS_AS(static_cast<void>(K(counted(), every)), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(selected_columns(K, counted())), otimes::shape_error);
+    }
     const DeviceMatrix<Scalar> dX(random(5, 2, 8));
     CHECK_THROWS_WITH_AS(static_cast<void>(K(few, columns) * dX),
                          "otimes: K(rows, cols) * X in device memory: X is 5 x 2, but the selection is 4 x 4.",

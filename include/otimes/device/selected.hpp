@@ -15,6 +15,7 @@
 /// multiplied. All but the last application is evaluated when the product is written, that one when it is assigned.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,6 +63,33 @@ struct selection {
     std::vector<device_kron<Scalar>> of_factors;  ///< takes them of each factor
 };
 
+/// The rows (columns) of a product of which some are selected.
+struct selectable {
+    std::int64_t extent;
+    const char* name;
+
+    /// @throws shape_error an index outside
+    void operator()(std::int64_t index) const {
+        if (index < 0 || index >= extent) {
+            throw shape_error("otimes: K(rows, cols) in device memory: " + (name + std::to_string(index)) +
+                              " is outside the product, whose extent there is " + std::to_string(extent) + ".");
+        }
+    }
+    void operator()(const std::optional<std::vector<std::int64_t>>& indices) const {
+        if (indices.has_value()) {
+            std::for_each(indices->begin(), indices->end(), [this](std::int64_t i) { (*this)(i); });
+        }
+    }
+};
+template <class Product>
+selectable rows_of(const Product& k) {
+    return {k.rows(), "row "};
+}
+template <class Product>
+selectable columns_of(const Product& k) {
+    return {k.cols(), "column "};
+}
+
 /// How K(rows, cols) is applied.
 enum class selecting : std::uint8_t { whole, by_rows, by_columns };
 
@@ -92,8 +120,8 @@ public:
     device_selected(device_kron<Scalar> k, const indices& rows, const indices& cols) : kron_(std::move(k)) {
         device::require_reducible<Scalar>();
         device::enable_diagonals<Scalar>();
-        check(rows, kron_.rows(), "row ");
-        check(cols, kron_.cols(), "column ");
+        device::rows_of(kron_)(rows);
+        device::columns_of(kron_)(cols);
         const factor_list& factors = kron_.node().factors();
         const auto dense = [](const leaf& f) {
             return f.is_dense() && f.space() == memory_space::device && !f.real_elements();
@@ -175,14 +203,6 @@ public:
     }
 
 private:
-    static void check(const indices& list, std::int64_t extent, const char* name) {
-        for (const std::int64_t i : list.value_or(std::vector<std::int64_t>())) {
-            if (i < 0 || i >= extent) {
-                throw shape_error("otimes: K(rows, cols) in device memory: " + (name + std::to_string(i)) +
-                                  " is outside the product, whose extent there is " + std::to_string(extent) + ".");
-            }
-        }
-    }
     [[nodiscard]] std::shared_ptr<const device::selection<Scalar>> select(const indices& list, detail::side which,
                                                                           bool of_factors,
                                                                           const device_executor& where) const {
@@ -259,10 +279,10 @@ device_selected<Scalar> select_from(const device_kron<Scalar>& k, const Rows& ro
     typename device_selected<Scalar>::indices of_rows;
     typename device_selected<Scalar>::indices of_cols;
     if constexpr (!is_all<Rows>) {
-        of_rows = detail::indices_of(rows);
+        of_rows = detail::indices_of(rows, device::rows_of(k));
     }
     if constexpr (!is_all<Cols>) {
-        of_cols = detail::indices_of(cols);
+        of_cols = detail::indices_of(cols, device::columns_of(k));
     }
     return {k, of_rows, of_cols};
 }
@@ -292,15 +312,15 @@ template <class Scalar>
 }
 template <class Scalar, detail::index_list Rows, detail::index_list Cols>
 [[nodiscard]] device_selected<Scalar> selected(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols) {
-    return {k, detail::indices_of(rows), detail::indices_of(cols)};
+    return {k, detail::indices_of(rows, device::rows_of(k)), detail::indices_of(cols, device::columns_of(k))};
 }
 template <class Scalar, detail::index_list Rows>
 [[nodiscard]] device_selected<Scalar> selected_rows(const device_kron<Scalar>& k, const Rows& rows) {
-    return {k, detail::indices_of(rows), std::nullopt};
+    return {k, detail::indices_of(rows, device::rows_of(k)), std::nullopt};
 }
 template <class Scalar, detail::index_list Cols>
 [[nodiscard]] device_selected<Scalar> selected_columns(const device_kron<Scalar>& k, const Cols& cols) {
-    return {k, std::nullopt, detail::indices_of(cols)};
+    return {k, std::nullopt, detail::indices_of(cols, device::columns_of(k))};
 }
 /// @}
 

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -38,12 +39,49 @@
 #include <otimes/expr/index_list.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
 #include <otimes/program/structured.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
+namespace eigen {
+
+/// The rows (columns) of a product of which some are selected.
+struct selectable {
+    std::int64_t rows;
+    std::int64_t cols;
+    bool of_rows;
+
+    template <class Product>
+    selectable(const Product& k, bool take_rows) : rows(k.rows()), cols(k.cols()), of_rows(take_rows) {}
+    [[nodiscard]] std::int64_t extent() const noexcept { return of_rows ? rows : cols; }
+    /// @throws shape_error an index outside
+    void operator()(std::int64_t index) const {
+        if (index < 0 || index >= extent()) {
+            throw shape_error("otimes: K(rows, cols): " + ((of_rows ? "row " : "column ") + std::to_string(index)) +
+                              " is outside the product, which is " + detail::shape_text(rows, cols) + ".");
+        }
+    }
+    /// first, first + step, .., `count` of them. @throws shape_error
+    void check_sequence(std::int64_t first, std::int64_t step, std::int64_t count) const {
+        if (count < 0 || static_cast<std::uint64_t>(count) > std::vector<std::int64_t>().max_size()) {
+            throw shape_error("otimes: K(rows, cols): a sequence of " + std::to_string(count) +
+                              (of_rows ? " rows" : " columns") + "; the product is " + detail::shape_text(rows, cols) +
+                              ".");
+        }
+        if (count > 0) {
+            (*this)(first);
+            constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+            std::int64_t reach = most;
+            checked_multiply(count - 1, step >= 0 ? step : step < -most ? most : -step, reach);
+            (*this)(step < 0 ? first - reach : reach > most - first ? most : first + reach);
+        }
+    }
+};
+
+}  // namespace eigen
 
 /// K(rows, cols), lazy: `K(rows, cols) * X` and `X * K(rows, cols)`, a term of sums, and an Eigen operator that its iterative solvers take.
 /// Shape: rows() x cols(). Lifetime: per factor, as in kron; the indices are copied.
@@ -213,15 +251,11 @@ private:
         return list && !list->empty() ? *std::max_element(list->begin(), list->end()) : -1;
     }
     void check_indices() const {
-        check(rows_, kron_.rows(), "row ");
-        check(cols_, kron_.cols(), "column ");
-    }
-    void check(const indices& list, std::int64_t extent, const char* name) const {
-        for (const std::int64_t i : list ? *list : std::vector<std::int64_t>()) {
-            if (i < 0 || i >= extent) {
-                throw shape_error("otimes: K(rows, cols): " + (name + std::to_string(i)) +
-                                  " is outside the product, which is " +
-                                  detail::shape_text(kron_.rows(), kron_.cols()) + ".");
+        for (const bool of_rows : {true, false}) {
+            const eigen::selectable check(kron_, of_rows);
+            const indices& list = of_rows ? rows_ : cols_;
+            if (list) {
+                std::for_each(list->begin(), list->end(), check);
             }
         }
     }
@@ -505,21 +539,23 @@ template <class List>
 inline constexpr bool selects = detail::index_list<List>;
 template <class List>
 requires(symbolic_index<List> || index_sequence<List>) inline constexpr bool selects<List> = true;
-/// The indices that a list, one index or a sequence of Eigen's means.
+/// The indices that a list, one index or a sequence of Eigen's means. @throws shape_error an index outside, before anything is allocated
 template <class List>
-std::vector<std::int64_t> indices_among(const List& list, std::int64_t extent) {
+std::vector<std::int64_t> indices_among(const List& list, const selectable& among) {
     if constexpr (symbolic_index<List>) {
-        return {index_among(list, extent)};
+        return detail::indices_of(index_among(list, among.extent()), among);
     } else if constexpr (index_sequence<List>) {
-        std::vector<std::int64_t> result;
-        const std::int64_t size = index_among(list.sizeObject(), extent);
-        for (std::int64_t at = index_among(list.firstObject(), extent), i = 0; i < size; ++i) {
-            result.push_back(at);
-            at += index_among(list.incrObject(), extent);
+        const std::int64_t first = index_among(list.firstObject(), among.extent());
+        const std::int64_t step = index_among(list.incrObject(), among.extent());
+        const std::int64_t count = index_among(list.sizeObject(), among.extent());
+        among.check_sequence(first, step, count);
+        std::vector<std::int64_t> result(static_cast<std::size_t>(count));
+        for (std::int64_t i = 0; i < count; ++i) {
+            result[static_cast<std::size_t>(i)] = first + i * step;
         }
         return result;
     } else {
-        return detail::indices_of(list);
+        return detail::indices_of(list, among);
     }
 }
 
@@ -530,17 +566,17 @@ std::vector<std::int64_t> indices_among(const List& list, std::int64_t extent) {
 template <class Scalar, class Rows>
 requires eigen::selects<Rows>
 [[nodiscard]] auto selected_rows(const kron_expr<Scalar>& k, const Rows& rows) {
-    return selected_rows(k, eigen::indices_among(rows, k.rows()));
+    return selected_rows(k, eigen::indices_among(rows, {k, true}));
 }
 template <class Scalar, class Cols>
 requires eigen::selects<Cols>
 [[nodiscard]] auto selected_columns(const kron_expr<Scalar>& k, const Cols& cols) {
-    return selected_columns(k, eigen::indices_among(cols, k.cols()));
+    return selected_columns(k, eigen::indices_among(cols, {k, false}));
 }
 template <class Scalar, class Rows, class Cols>
 requires(eigen::selects<Rows>&& eigen::selects<Cols>)
     [[nodiscard]] auto selected(const kron_expr<Scalar>& k, const Rows& rows, const Cols& cols) {
-    return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
+    return selected(k, eigen::indices_among(rows, {k, true}), eigen::indices_among(cols, {k, false}));
 }
 /// @}
 
@@ -557,14 +593,14 @@ template <class Scalar, class Rows, class Cols>
     constexpr bool one_row = std::is_integral_v<Rows> || eigen::symbolic_index<Rows>;
     constexpr bool one_col = std::is_integral_v<Cols> || eigen::symbolic_index<Cols>;
     if constexpr (all_cols) {
-        return selected_rows(k, eigen::indices_among(rows, k.rows()));
+        return selected_rows(k, eigen::indices_among(rows, {k, true}));
     } else if constexpr (all_rows) {
-        return selected_columns(k, eigen::indices_among(cols, k.cols()));
+        return selected_columns(k, eigen::indices_among(cols, {k, false}));
     } else if constexpr (one_row && one_col) {
         return k.coeff(static_cast<Eigen::Index>(eigen::index_among(rows, k.rows())),
                        static_cast<Eigen::Index>(eigen::index_among(cols, k.cols())));
     } else {
-        return selected(k, eigen::indices_among(rows, k.rows()), eigen::indices_among(cols, k.cols()));
+        return selected(k, eigen::indices_among(rows, {k, true}), eigen::indices_among(cols, {k, false}));
     }
 }
 

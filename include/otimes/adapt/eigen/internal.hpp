@@ -5,7 +5,7 @@
 /// into its destination. Only names that Eigen 3.4 and 5 share are used.
 ///
 /// Two kinds of nodes. `lazy<Node>` is an Eigen dense expression (a product, a sum that contains one, an operator applied
-/// to a matrix). `kron_expr`, `sum_expr`, `operator_expr`, `selected_expr` and `row_product_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
+/// to a matrix), and so is `vec_expr`, a stacked matrix. `kron_expr`, `sum_expr`, `operator_expr`, `selected_expr` and `row_product_expr` are operators: they derive from Eigen::EigenBase, so that Eigen's
 /// iterative solvers take them, and never turn into a matrix silently.
 #pragma once
 
@@ -42,6 +42,8 @@ template <class Scalar>
 class selected_expr;
 template <class Scalar>
 class row_product_expr;
+template <class Matrix, bool ByRows>
+class vec_expr;
 
 namespace eigen {
 
@@ -75,6 +77,9 @@ using dense_matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen
 /// Assigns a lazy expression to any Eigen destination; defined in lazy.hpp.
 template <class Functor, class Destination, class Node>
 void assign(Destination& destination, const lazy<Node>& source, const Functor& functor);
+/// The same of a stacked matrix; defined in vec.hpp.
+template <class Functor, class Destination, class Matrix, bool ByRows>
+void assign(Destination& destination, const vec_expr<Matrix, ByRows>& source, const Functor& functor);
 
 /// @name Eigen's `x.dot(y)` and `(y * z).diagonal()` where y is a lazy node;
 /// defined in reductions.hpp.
@@ -282,6 +287,19 @@ struct traits<otimes::lazy<Node>> {
     static constexpr int Flags = Node::row_major ? int(RowMajorBit) : 0;
 };
 
+template <class Stacked, bool ByRows>
+struct traits<otimes::vec_expr<Stacked, ByRows>> {
+    using Scalar = typename std::remove_cvref_t<Stacked>::Scalar;
+    using StorageKind = Dense;
+    using XprKind = MatrixXpr;
+    using StorageIndex = Index;
+    static constexpr int RowsAtCompileTime = Dynamic;
+    static constexpr int ColsAtCompileTime = 1;
+    static constexpr int MaxRowsAtCompileTime = Dynamic;
+    static constexpr int MaxColsAtCompileTime = 1;
+    static constexpr int Flags = 0;
+};
+
 /// What Eigen's solvers read of an operator. There is deliberately no IsVectorAtCompileTime: with it the solvers would
 /// try to make a Ref of the operator.
 template <class OperatorScalar>
@@ -327,24 +345,38 @@ struct evaluator_traits<otimes::row_product_expr<Scalar>> : operator_evaluator_t
 
 /// Nested in an Eigen expression, a lazy node is evaluated once into a plain object: EvalBeforeNestingBit keeps Eigen from
 /// evaluating it per coefficient.
-template <class Node>
-struct evaluator<otimes::lazy<Node>> : evaluator<typename otimes::lazy<Node>::PlainObject> {
-    using XprType = otimes::lazy<Node>;
+template <class Expression>
+struct evaluated_once : evaluator<typename Expression::PlainObject> {
+    using XprType = Expression;
     using PlainObject = typename XprType::PlainObject;
     using Base = evaluator<PlainObject>;
     static constexpr int Flags = int(Base::Flags) | int(EvalBeforeNestingBit);
 
-    explicit evaluator(const XprType& expression) : value_(expression) {
+    explicit evaluated_once(const XprType& expression) : value_(expression) {
         ::new (static_cast<Base*>(this)) Base(value_);
     }
 
 protected:
     PlainObject value_;
 };
+template <class Node>
+struct evaluator<otimes::lazy<Node>> : evaluated_once<otimes::lazy<Node>> {
+    using evaluated_once<otimes::lazy<Node>>::evaluated_once;
+};
+template <class Matrix, bool ByRows>
+struct evaluator<otimes::vec_expr<Matrix, ByRows>> : evaluated_once<otimes::vec_expr<Matrix, ByRows>> {
+    using evaluated_once<otimes::vec_expr<Matrix, ByRows>>::evaluated_once;
+};
 
 template <class Destination, class Node, class Functor>
 struct Assignment<Destination, otimes::lazy<Node>, Functor, Dense2Dense, void> {
     static void run(Destination& destination, const otimes::lazy<Node>& source, const Functor& functor) {
+        otimes::eigen::assign(destination, source, functor);
+    }
+};
+template <class Destination, class Matrix, bool ByRows, class Functor>
+struct Assignment<Destination, otimes::vec_expr<Matrix, ByRows>, Functor, Dense2Dense, void> {
+    static void run(Destination& destination, const otimes::vec_expr<Matrix, ByRows>& source, const Functor& functor) {
         otimes::eigen::assign(destination, source, functor);
     }
 };

@@ -25,6 +25,8 @@ inline constexpr bool always_false = false;
 
 template <class Derived>
 std::true_type probe_dense(const Eigen::MatrixBase<Derived>*);
+template <class Matrix, bool ByRows>
+std::false_type probe_dense(const vec_expr<Matrix, ByRows>*);  // has a convention: operators of its own (vec.hpp)
 std::false_type probe_dense(...);
 template <class Derived>
 std::true_type probe_sparse(const Eigen::SparseMatrixBase<Derived>*);

@@ -33,11 +33,13 @@ std::true_type probe_array(const Eigen::ArrayBase<Derived>*);
 std::false_type probe_array(...);
 template <class Derived>
 std::true_type probe_eigen(const Eigen::EigenBase<Derived>*);
+template <class Matrix, bool ByRows>
+std::false_type probe_eigen(const vec_expr<Matrix, ByRows>*);
 std::false_type probe_eigen(...);
 
 template <class Type>
 concept array_like = std::is_class_v<bare<Type>> && decltype(probe_array(static_cast<bare<Type>*>(nullptr)))::value;
-/// Any matrix, array or expression of Eigen's kind, operators and lazy nodes included.
+/// Any matrix, array or expression of Eigen's kind, operators and lazy nodes included, stacked matrices not.
 template <class Type>
 concept any_eigen = std::is_class_v<bare<Type>> && decltype(probe_eigen(static_cast<bare<Type>*>(nullptr)))::value;
 template <class Type>

@@ -28,20 +28,38 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 
 namespace eigen {
-/// A matrix that can be given one column of any length, and is not the vector that a stacked matrix is by itself.
-template <class Type, class Scalar>
-concept column_of =
-    is_plain<Type> && std::is_base_of_v<Eigen::MatrixBase<Type>, Type> &&
-    std::is_same_v<typename Type::Scalar, Scalar> &&
-    int(Type::MaxRowsAtCompileTime) == Eigen::Dynamic&& int(Type::MaxColsAtCompileTime) == Eigen::Dynamic;
+/// to (=, +=, -=) from, of equal shapes, where `from` may read what is written.
+template <assignment How, class To, class From>
+void write_matrix(To& to, const From& from) {
+    const auto write = [&to](const auto& value) {
+        if constexpr (How == assignment::overwrite) {
+            to = value;
+        } else if constexpr (How == assignment::add) {
+            to += value;
+        } else {
+            to -= value;
+        }
+    };
+    if constexpr (has_direct_access<To> && !lazy_node<From>) {
+        const matrix_view view = view_of(to);
+        if (reads_what_is_written(from, view, memory_of(view, static_cast<std::int64_t>(sizeof(scalar_of<To>))),
+                                  true)) {
+            write(typename From::PlainObject(from));
+            return;
+        }
+    }
+    write(from);
+}
 }  // namespace eigen
 
-/// A stacked matrix; see the file comment. `ByRows`: vec_r.
+/// A stacked matrix; see the file comment. `ByRows`: vec_r. A column among the expressions of Eigen: it becomes a vector, a block, a map where it
+/// is assigned to one, written straight into it, and is evaluated once inside Eigen's.
 template <class Matrix, bool ByRows>
-class vec_expr {
+class vec_expr : public Eigen::MatrixBase<vec_expr<Matrix, ByRows>> {
 public:
     static constexpr bool by_rows = ByRows;
-    using Scalar = typename std::remove_cvref_t<Matrix>::Scalar;
+    using Base = Eigen::MatrixBase<vec_expr>;
+    EIGEN_GENERIC_PUBLIC_INTERFACE(vec_expr)
 
     explicit vec_expr(Matrix m) : matrix_(std::forward<Matrix>(m)) {}
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(std::int64_t{matrix_.rows()} * matrix_.cols()); }
@@ -58,11 +76,6 @@ public:
         Eigen::Map<stacked>(result.data(), matrix_.rows(), matrix_.cols()) = matrix_;
         return result;
     }
-    operator Eigen::Matrix<Scalar, Eigen::Dynamic, 1>() const { return toVector(); }
-    /// The same as a matrix of one column, `MatrixXd y = K * vec(X)`, as Eigen has it of a vector; that of X's shape is matrix().
-    template <class Column>
-    requires eigen::column_of<Column, Scalar>
-    operator Column() const { return toVector(); }
     /// The stacked vector as a row, as in vec(X).transpose() * K.
     [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> transpose() const { return toVector().transpose(); }
     [[nodiscard]] Eigen::Matrix<Scalar, 1, Eigen::Dynamic> adjoint() const { return toVector().adjoint(); }
@@ -88,28 +101,28 @@ public:
     /// vec(Y) = y, a column of as many entries, of which a copy is taken; also +=, -=. @throws shape_error
     template <class Vector>
     requires eigen::dense<Vector> vec_expr& operator=(const Vector& y) {
-        stacked(y, [](auto& to, const auto& from) { to = from; });
+        stacked<eigen::assignment::overwrite>(y);
         return *this;
     }
     template <class Vector>
     requires eigen::dense<Vector> vec_expr& operator+=(const Vector& y) {
-        stacked(y, [](auto& to, const auto& from) { to += from; });
+        stacked<eigen::assignment::add>(y);
         return *this;
     }
     template <class Vector>
     requires eigen::dense<Vector> vec_expr& operator-=(const Vector& y) {
-        stacked(y, [](auto& to, const auto& from) { to -= from; });
+        stacked<eigen::assignment::subtract>(y);
         return *this;
     }
 
     /// vec(Y) += kron(A, B) * vec(X), likewise -=. @throws shape_error
     template <class Other>
     vec_expr& operator+=(const vec_expr<Other, ByRows>& other) {
-        return write(other, [](auto& to, const auto& from) { to += from; });
+        return write<eigen::assignment::add>(other);
     }
     template <class Other>
     vec_expr& operator-=(const vec_expr<Other, ByRows>& other) {
-        return write(other, [](auto& to, const auto& from) { to -= from; });
+        return write<eigen::assignment::subtract>(other);
     }
     template <class Other>
     vec_expr& operator+=(const vec_expr<Other, !ByRows>& other) {
@@ -120,6 +133,28 @@ public:
         return *this = other;
     }
 
+    /// Overlap is asked for, so that this promise saves nothing.
+    [[nodiscard]] vec_expr& noalias() noexcept { return *this; }
+
+    /// @name A stacked matrix has no coefficients before it is evaluated.
+    /// @{
+    template <class... Indices>
+    Scalar operator()(const Indices&...) const {
+        static_assert(sizeof...(Indices) == 0 && eigen::always_false<Matrix>,
+                      "otimes: vec(X) has no single coefficients, each might cost all of X. Make it a vector: "
+                      "vec(X).toVector()(i).");
+        return Scalar();
+    }
+    template <class AnyIndex>
+    Scalar operator[](const AnyIndex&) const {
+        return (*this)(0, 0);
+    }
+    template <class... Indices>
+    Scalar coeff(const Indices&... indices) const {
+        return (*this)(indices...);
+    }
+    /// @}
+
 private:
     /// vec(Y), vec(Y.topRows(2)): a matrix or a view of one.
     static constexpr void require_writable() {
@@ -128,20 +163,20 @@ private:
     }
     template <class Other>
     vec_expr& assign(const vec_expr<Other, ByRows>& other) {
-        return write(other, [](auto& to, const auto& from) { to = from; });
+        return write<eigen::assignment::overwrite>(other);
     }
-    template <class Other, class Write>
-    vec_expr& write(const vec_expr<Other, ByRows>& other, const Write& to) {
+    template <eigen::assignment How, class Other>
+    vec_expr& write(const vec_expr<Other, ByRows>& other) {
         require_writable();
         if (other.matrix().rows() == matrix_.rows() && other.matrix().cols() == matrix_.cols()) {
-            to(matrix_, other.matrix());
+            eigen::write_matrix<How>(matrix_, other.matrix());
         } else {
-            stacked(other.toVector(), to);
+            stacked<How>(other.toVector());
         }
         return *this;
     }
-    template <class Vector, class Write>
-    void stacked(const Vector& y, const Write& write) {
+    template <eigen::assignment How, class Vector>
+    void stacked(const Vector& y) {
         require_writable();
         static_assert(std::is_same_v<Scalar, typename Vector::Scalar>,
                       "otimes: vec(Y) = y: Y and y have different scalar types. Convert y with .cast<Scalar>().");
@@ -152,7 +187,7 @@ private:
                               detail::shape_text(rows(), 1) + ".");
         }
         using order = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
-        write(matrix_, Eigen::Map<const order>(value.data(), matrix_.rows(), matrix_.cols()));
+        eigen::write_matrix<How>(matrix_, Eigen::Map<const order>(value.data(), matrix_.rows(), matrix_.cols()));
     }
 
     Matrix matrix_;
@@ -174,6 +209,64 @@ inline constexpr bool is_stacked = false;
 template <class Matrix, bool ByRows>
 inline constexpr bool is_stacked<vec_expr<Matrix, ByRows>> = true;
 
+/// From one entry of a vector in memory to the next; of a view that has one row at run time alone, as X.topRows(1), its outer stride.
+template <class Vector>
+Eigen::Index step_of(const Vector& y) {
+    const matrix_view v = view_of(y);
+    return index_of(v.cols == 1 ? v.row_stride : v.col_stride);
+}
+
+/// y (op)= vec(X), y a column: X is evaluated straight into y, seen as a matrix of X's shape. In the order of lazy.hpp: shapes, overlap,
+/// only then y is resized and written. @throws shape_error
+template <class Functor, class Destination, class Matrix, bool ByRows>
+void assign(Destination& y, const vec_expr<Matrix, ByRows>& source, const Functor& functor) {
+    using scalar = typename vec_expr<Matrix, ByRows>::Scalar;
+    using plain = typename vec_expr<Matrix, ByRows>::PlainObject;
+    constexpr assignment how = assignment_of<Functor>;
+    static_assert(
+        !detail::is_complex_scalar<scalar> || detail::is_complex_scalar<scalar_of<Destination>>,
+        "otimes: a complex expression does not fit into a real matrix. Assign it to a complex one, or assign its "
+        ".real() or .imag().");
+    if constexpr (lazy_node<Matrix>) {
+        source.matrix().node().check();
+    }
+    const bool fits = y.rows() == source.rows() && y.cols() == 1;
+    if (!fits && how != assignment::overwrite) {
+        detail::throw_other_shape(how == assignment::add        ? "+="
+                                  : how == assignment::subtract ? "-="
+                                                                : "op=",
+                                  y.rows(), y.cols(), source.rows(), 1);
+    }
+    if (!fits && !takes_shape<Destination>(source.rows(), 1)) {
+        detail::throw_fixed_shape(y.rows(), y.cols(), source.rows(), 1);
+    }
+    if constexpr (has_direct_access<Destination> && how != assignment::other &&
+                  std::is_same_v<scalar_of<Destination>, scalar>) {
+        if (fits) {
+            using stacked =
+                Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
+            const Eigen::Index rows = source.matrix().rows();
+            const Eigen::Index cols = source.matrix().cols();
+            const Eigen::Index step = step_of(y);
+            Eigen::Map<stacked, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>> view(
+                y.data(), rows, cols, {step * (ByRows ? cols : rows), step});
+            write_matrix<how>(view, source.matrix());
+            return;
+        }
+    }
+    plain value = source.toVector();
+    if constexpr (is_resizable<Destination>) {
+        if (!fits) {
+            if constexpr (how == assignment::overwrite && std::is_same_v<Destination, plain>) {
+                y.swap(value);
+                return;
+            }
+            y.resize(source.rows(), 1);
+        }
+    }
+    assign_without_alias(y, value, functor);
+}
+
 template <class Vector>
 void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
     std::int64_t entries = 0;
@@ -183,13 +276,6 @@ void require_unvec(const Vector& y, std::int64_t rows, std::int64_t cols) {
                           detail::shape_text(y.rows(), y.cols()) + ", but " + std::to_string(rows) + " * " +
                           std::to_string(cols) + " entries are asked for.");
     }
-}
-
-/// From one entry of a vector in memory to the next; of a view that has one row at run time alone, as X.topRows(1), its outer stride.
-template <class Vector>
-Eigen::Index step_of(const Vector& y) {
-    const matrix_view v = view_of(y);
-    return index_of(v.cols == 1 ? v.row_stride : v.col_stride);
 }
 
 template <class Vector, class Stacked>
@@ -357,20 +443,6 @@ requires eigen::dense<Vector>
     eigen::require_stacked_length(v, difference);
     difference -= v;
     return difference;
-}
-template <class Vector, class Matrix, bool ByRows>
-requires eigen::dense<Vector>
-void operator+=(Vector&& v, const vec_expr<Matrix, ByRows>& x) {
-    const auto stacked = x.toVector();
-    eigen::require_stacked_length(v, stacked);
-    v += stacked;
-}
-template <class Vector, class Matrix, bool ByRows>
-requires eigen::dense<Vector>
-void operator-=(Vector&& v, const vec_expr<Matrix, ByRows>& x) {
-    const auto stacked = x.toVector();
-    eigen::require_stacked_length(v, stacked);
-    v -= stacked;
 }
 template <class First, class Second, bool ByRows>
 void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {

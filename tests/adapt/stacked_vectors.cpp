@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// vec(X) and K * vec(X) assigned to vectors, blocks, maps, references and rows, also to ones that X lies in.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <complex>
+#include <iterator>
+#include <limits>
+#include <string>
+
+#include "adapt/helpers.hpp"
+#include "support/counting_new.hpp"
+#include "support/thrown.hpp"
+
+using namespace adapt;
+using otimes::kron;
+
+TEST_CASE("a stacked matrix goes straight into a block, a map, a reference, a row") {
+    const matrix_d A = random(2, 3, 1), B = random(4, 2, 2), X = random(2, 3, 3), V = random(3, 2, 4);
+    const row_major_d R = X;
+    const auto K = kron(A, B);
+    const auto k = dense_kron(A, B);
+    const auto by_columns = times(k, vector_d(X.reshaped()));
+    const auto by_rows = times(k, vector_d(V.reshaped<Eigen::RowMajor>()));
+    const vector_d before = random(8, 1, 5);
+    const auto by_vec = K * otimes::vec(X);
+    // y = .., y.noalias() = .., and with each a sum and a difference; nothing beside y changes
+    const auto check = [&](auto&& view) {
+        const auto holds = [&](const auto& want) {
+            CHECK(support::close(view.rows() == 1 ? vector_d(view.transpose()) : vector_d(view), want, 30));
+            if (view.rows() == 1) {
+                view = before.transpose();
+            } else {
+                view = before;
+            }
+        };
+        view.setConstant(std::numeric_limits<double>::quiet_NaN());
+        view = by_vec;
+        holds(by_columns);
+        view += K * otimes::vec(R);
+        holds(plus(before, by_columns));
+        view -= 0.5 * by_vec;
+        holds(plus(before, scaled(-0.5, by_columns)));
+        view.setConstant(std::numeric_limits<double>::quiet_NaN());
+        view.noalias() = K * otimes::vec_r(V);
+        holds(by_rows);
+        view.noalias() += K * otimes::vec_r(V) + K * otimes::vec_r(2.0 * V);
+        holds(plus(before, scaled(3.0, by_rows)));
+        view.noalias() -= K * otimes::vec_r(V);
+        holds(plus(before, scaled(-1.0, by_rows)));
+    };
+    vector_d y = vector_d::Constant(11, 7.0);
+    check(y.segment(2, 8));
+    CHECK((y.head(2).array() == 7).all());
+    CHECK(y(10) == 7);
+    check(y.head(8));
+    check(y.tail<8>());
+    matrix_d wide = matrix_d::Constant(9, 4, 7.0);
+    row_major_d wide_rows = wide;
+    const Eigen::Ref<vector_d> ref = wide.col(3).tail(8);
+    check(wide.col(2).head(8));
+    check(wide_rows.col(1).tail(8));
+    check(Eigen::Ref<vector_d>(ref));
+    CHECK((wide.leftCols(2).array() == 7).all());
+    CHECK((wide.row(0).tail(1).array() == 7).all());
+    CHECK((wide_rows.row(0).array() == 7).all());
+    matrix_d flat = matrix_d::Constant(3, 9, 7.0);
+    row_major_d flat_rows = flat;
+    check(flat.row(1).head(8));
+    check(flat_rows.row(2).tail(8));
+    CHECK((flat.row(0).tail(1).array() == 7).all());
+    double memory[40];
+    std::fill(std::begin(memory), std::end(memory), 7.0);
+    check(Eigen::Map<vector_d>(memory, 8));
+    CHECK(memory[8] == 7);
+    check(Eigen::Map<vector_d, 0, Eigen::InnerStride<3>>(memory + 9, 8));
+    check(Eigen::Map<Eigen::Matrix<double, 8, 1>, 0, Eigen::InnerStride<>>(memory + 9, Eigen::InnerStride<>(2)));
+    CHECK(memory[8] == 7);
+    Eigen::Matrix<double, 8, 1> fixed;
+    check(fixed);
+    matrix_d thin(8, 1);
+    check(thin);
+    row_vector_d row(8);
+    check(row);
+    check(y.head(8).reverse());  // no address and stride tell of it
+
+    // X itself, and other expressions
+    y.head(6) = otimes::vec(X);
+    CHECK(y.head(6) == X.reshaped());
+    y.head(6) -= otimes::vec_r(X + 2 * X);
+    CHECK((y.head(6) - X.reshaped() + 3 * X.reshaped<Eigen::RowMajor>()).norm() < 1e-14);
+    y.segment(1, 4) = otimes::vec(A * V);
+    CHECK((y.segment(1, 4) - (A * V).eval().reshaped()).norm() < 1e-14);
+    Eigen::VectorXcd z = Eigen::VectorXcd::Constant(9, std::complex<double>(0, 1));
+    z.head(8) = by_vec;
+    CHECK((z.head(8).imag().array() == 0).all());
+    CHECK(support::close(vector_d(z.head(8).real()), by_columns, 20));
+    z.tail(8).imag() = by_vec;
+    CHECK(support::close(vector_d(z.tail(8).imag()), by_columns, 20));
+    // a vector of another size takes the size, a function takes any of them
+    vector_d grown(3), copied(by_vec);
+    grown = by_vec;
+    CHECK(support::close(grown, by_columns, 20));
+    CHECK(copied == grown);
+    const auto sum_of = [](const Eigen::Ref<const vector_d>& v) { return v.sum(); };
+    CHECK(sum_of(by_vec) == grown.sum());
+    // inside an expression of Eigen's it is evaluated once
+    CHECK(by_vec.norm() == grown.norm());
+    CHECK(before.dot(by_vec) == doctest::Approx(before.dot(grown)).epsilon(1e-14));
+    CHECK((by_vec.cwiseAbs().eval() - grown.cwiseAbs()).norm() == 0);
+    vector_d filled(10);
+    filled << 1, by_vec, 2;
+    CHECK(filled.segment(1, 8) == grown);
+    otimes::vec(thin).noalias() = by_vec;
+    CHECK(thin == grown);
+
+    // shapes are looked at first
+    const auto refused = [&](auto&& view, const auto& assign, const std::string& text) {
+        view.setConstant(7.0);
+        CHECK(support::text_of([&] { assign(view); }) == text);
+        CHECK((view.array() == 7).all());
+    };
+    refused(
+        y.head(7), [&](auto& v) { v = by_vec; },
+        "otimes: Y = expression: Y is 7 x 1 and cannot be resized, the expression is 8 x 1.");
+    refused(
+        y, [&](auto& v) { v += by_vec; },
+        "otimes: Y += expression: Y is 11 x 1, the expression 8 x 1. Only a plain assignment resizes.");
+    refused(
+        Eigen::Map<vector_d>(memory, 9), [&](auto& v) { v.noalias() -= by_vec; },
+        "otimes: Y -= expression: Y is 9 x 1, the expression 8 x 1. Only a plain assignment resizes.");
+    matrix_d changing = X;
+    const auto stale = K * otimes::vec(changing);
+    changing.resize(3, 3);
+    changing.setZero();
+    y.setConstant(7.0);
+    CHECK_THROWS_AS(y.head(8) = stale, otimes::shape_error);
+    CHECK_THROWS_AS(y = stale, otimes::shape_error);
+    CHECK((y.array() == 7).all());
+}
+
+TEST_CASE("a stacked matrix that lies in the vector which it is assigned to") {
+    const matrix_d A = random(3, 3, 1), B = random(2, 2, 2);
+    const auto K = kron(A, B);
+    const matrix_d k = K.toDenseMatrix();
+    const vector_d start = random(9, 1, 3);
+    const auto mapped = [](vector_d& v, Index first) { return Eigen::Map<matrix_d>(v.data() + first, 2, 3); };
+    for (const Index first : {0, 1, 3}) {
+        vector_d y = start;
+        y.head(6) = K * otimes::vec(mapped(y, first));
+        CHECK((y.head(6) - k * start.segment(first, 6)).norm() < 1e-13);
+        CHECK(y.tail(3) == start.tail(3));
+        y = start;
+        y.head(6).noalias() += K * otimes::vec(mapped(y, first));
+        CHECK((y.head(6) - start.head(6) - k * start.segment(first, 6)).norm() < 1e-13);
+        // without a product
+        y = start;
+        y.head(6) = otimes::vec(mapped(y, first));
+        CHECK(y.head(6) == start.segment(first, 6));
+        y = start;
+        y.head(6) += otimes::vec_r(mapped(y, first));
+        const vector_d added = y - start;
+        y = start;
+        CHECK((added.head(6) - mapped(y, first).reshaped<Eigen::RowMajor>()).norm() < 1e-14);
+        y = start;
+        y = K * otimes::vec(mapped(y, first));  // of another size
+        CHECK((y - k * start.segment(first, 6)).norm() < 1e-13);
+    }
+    matrix_d Y = random(6, 4, 4);
+    const matrix_d before = Y;
+    Y.col(1) = K * otimes::vec(Y.block(0, 0, 2, 3));
+    CHECK((Y.col(1) - k * before.block(0, 0, 2, 3).reshaped()).norm() < 1e-13);
+    CHECK(Y.col(0) == before.col(0));
+    CHECK(Y.rightCols(2) == before.rightCols(2));
+    matrix_d square = random(3, 3, 5);
+    const matrix_d old = square;
+    otimes::vec(square) = otimes::vec(square.transpose());
+    CHECK(square == old.transpose());
+}
+
+TEST_CASE("a stacked matrix is written into a vector without a temporary") {
+    const matrix_d A = random(30, 20, 1), B = random(25, 20, 2), X = random(20, 20, 3);
+    const auto K = kron(A, B);  // 750 x 400
+    vector_d y(760);
+    matrix_d wide(750, 2);
+    const auto K_vec = K * otimes::vec(X);
+    const auto K_vec_r = K * otimes::vec_r(X);
+    const auto run = [&] {
+        y.head(750) = K_vec;
+        y.tail(750).noalias() += K_vec_r;
+        wide.col(1) -= K_vec;
+        Eigen::Map<vector_d>(wide.data(), 750) = K_vec_r;
+        y.segment(3, 400) = otimes::vec(X);
+    };
+    run();
+    support::allocations seen;
+    {
+        const support::allocation_counter counter;
+        run();
+        seen = counter.seen();
+    }
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes < sizeof(double) * 400);
+    }
+    CHECK(y.segment(3, 400) == X.reshaped());
+}

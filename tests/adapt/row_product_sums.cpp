@@ -12,6 +12,7 @@
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::face_split;
@@ -76,7 +77,8 @@ void check(const Operator& op, const matrix<Scalar>& want) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Gram operators of row-wise products, shifted", Scalar, OTIMES_ONE_OF(std::complex<double>, std::complex<float>, double)) {
+TEST_CASE_TEMPLATE("Gram operators of row-wise products, shifted", Scalar,
+                   OTIMES_ONE_OF(std::complex<double>, std::complex<float>, double)) {
     const auto A = random<matrix<Scalar>>(9, 3, 1), B = random<matrix<Scalar>>(9, 4, 2),
                C = random<matrix<Scalar>>(9, 2, 3);
     const auto D = random<matrix<Scalar>>(9, 5, 4);
@@ -163,7 +165,7 @@ TEST_CASE("products of row-wise products as matrices, applied and by entries") {
     Y = matrix_d::Constant(2, 2, 7.0);
     CHECK_THROWS_AS(Y = features, otimes::unsupported_error);
     CHECK_THROWS_AS(Y = face_split(A, B) * face_split(B, A).transpose(), otimes::unsupported_error);
-    CHECK_THROWS_AS((void)(features + matrix_d::Identity(12, 12)), otimes::unsupported_error);
+    CHECK_THROWS_AS(Y = features + matrix_d::Identity(12, 12), otimes::unsupported_error);
     CHECK(Y == matrix_d::Constant(2, 2, 7.0));
     CHECK_THROWS_AS((void)(face_split(A, B) * face_split(C, D)), otimes::shape_error);
     CHECK_THROWS_AS((void)(features * X), otimes::shape_error);
@@ -173,6 +175,62 @@ TEST_CASE("products of row-wise products as matrices, applied and by entries") {
     CHECK_THROWS_AS((void)(pair + otimes::identity()), otimes::shape_error);
     CHECK_THROWS_AS((void)pair(9, 0), otimes::shape_error);
     CHECK_THROWS_AS((void)pair(0, -1), otimes::shape_error);
+}
+
+TEST_CASE("row-wise products shifted by Eigen's identity stay what they are") {
+    const matrix_d A = random(9, 3, 21), B = random(9, 4, 22), C = random(9, 2, 23), X = random(12, 2, 24);
+    const matrix_d f = split_of<double>(A, B), g = split_of<double>(C, B);
+    const matrix_d ff = f.transpose() * f, gram = f * f.transpose(), one = matrix_d::Identity(12, 12);
+    const auto F = face_split(A, B), G = face_split(C, B);
+    const auto I = [](Index n) { return matrix_d::Identity(n, n); };
+    const double s = 0.3;
+    // features against features: an operator
+    const auto applied = [&](const auto& op, const matrix_d& want) {
+        matrix_d Y = poisoned(12, 2);
+        Y.noalias() = op * X;
+        CHECK(near<double>(Y, want * X));
+        row_major_d Z = poisoned<row_major_d>(2, 12);
+        Z = X.transpose() * op;
+        CHECK(near<double>(Z, X.transpose() * want));
+        CHECK(std::abs(op(7, 7) - want(7, 7)) < 1e-13);
+        CHECK(std::abs(op(11, 3) - want(11, 3)) < 1e-13);
+        check<double>(otimes::sum_expr<double>(op), want);
+    };
+    applied(F.transpose() * F + s * I(12), ff + s * one);
+    applied(I(12) * s - F.transpose() * F, s * one - ff);
+    applied(F.transpose() * F - I(12) / 4, ff - one / 4);
+    applied(I(12) + F.transpose() * F, ff + one);
+    applied(2.0 * (F.transpose() * F + 2.0 * (s * I(12))) / 4.0, (ff + 2 * s * one) / 2);
+    applied((F.transpose() * F + I(12)) - (2 * (F.transpose() * F) - s * I(12)), (1 + s) * one - ff);
+    applied(-F.transpose() * F + Eigen::Matrix<double, 12, 12>::Identity(), one - ff);
+    // with other operators as without the shift
+    const matrix_d P = random(3, 3, 25), Q = random(4, 4, 26), k = kron(P, Q).toDenseMatrix();
+    check<double>(F.transpose() * F + s * I(12) + kron(P, Q), ff + s * one + k);
+    check<double>(kron(P, Q) - (F.transpose() * F + s * I(12)), k - ff - s * one);
+    check<double>(F.transpose() * F + s * I(12) + otimes::identity(), ff + (s + 1) * one);
+    check<double>((F.transpose() * F + kron(P, Q)) + s * I(12), ff + k + s * one);
+    // kernels of samples: a matrix as well
+    matrix_d Y = poisoned(2, 2);
+    Y = F * F.transpose() + s * I(9);
+    CHECK(near<double>(Y, gram + s * I(9)));
+    Y -= 2 * (G * G.transpose() + F * F.transpose() - s * I(9));
+    CHECK(near<double>(Y, -gram - 2 * g * g.transpose() + 3 * s * I(9)));
+    CHECK(near<double>((Y + (F * F.transpose() + I(9))).eval(), Y + gram + I(9)));
+    const matrix_d v = random(9, 2, 27);
+    CHECK(near<double>(((F * F.transpose() + s * I(9)) * v).eval(), gram * v + s * v));
+    // real beside complex
+    using complex = std::complex<double>;
+    const auto Z = random<matrix<complex>>(12, 2, 28);
+    const complex i(0.5, 1);
+    CHECK(near<complex>(((F.transpose() * F + i * matrix<complex>::Identity(12, 12)) * Z).eval(), ff * Z + i * Z));
+    CHECK(near<complex>(((F.transpose() * F + s * I(12)) * Z).eval(), ff * Z + s * Z));
+    // shapes
+    CHECK_THROWS_AS((void)(F.transpose() * F + s * I(9)), otimes::shape_error);
+    CHECK_THROWS_AS((void)(F * F.transpose() - I(12)), otimes::shape_error);
+    CHECK_THROWS_AS((void)(I(9) + F * face_split(A.topRows(7), B.topRows(7)).transpose()), otimes::shape_error);
+    CHECK(support::text_of([&] { (void)(F * F.transpose() + matrix_d::Identity(9, 8)); }) ==
+          "otimes: operator + s * Identity(m, n): the identity is 9 x 8; only a square one shifts an operator.");
+    CHECK_THROWS_AS((void)(kron(P, Q) + 2 * matrix_d::Identity(12, 11)), otimes::shape_error);
 }
 
 TEST_CASE("real row-wise products beside complex shifts, and complex X") {

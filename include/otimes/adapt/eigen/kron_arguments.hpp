@@ -143,7 +143,7 @@ template <class Type>
 inline constexpr bool is_identity_multiple = is_identity_expression<Type>;
 template <class Type>
 requires scalar_multiple<Type>::value inline constexpr bool is_identity_multiple<Type> =
-    is_identity_expression<bare<decltype(scalar_multiple<Type>::matrix(std::declval<const Type&>()))>>;
+    is_identity_multiple<bare<decltype(scalar_multiple<Type>::matrix(std::declval<const Type&>()))>>;
 template <class Type>
 concept shift_like = detail::identity_like<Type> || is_identity_multiple<bare<Type>>;
 
@@ -153,12 +153,22 @@ auto shift_of(const Identity& identity) {
     if constexpr (detail::identity_like<Identity>) {
         return detail::shift_of(identity);
     } else {
-        detail::check_shift(identity.rows(), identity.cols(), -1);
-        if constexpr (scalar_multiple<Identity>::value) {
-            return scaled_identity<bare<decltype(scalar_multiple<Identity>::amount(identity))>>{
-                scalar_multiple<Identity>::amount(identity), identity.rows()};
-        } else {
+        if (identity.rows() != identity.cols()) {
+            throw shape_error("otimes: operator + s * Identity(m, n): the identity is " +
+                              detail::shape_text(identity.rows(), identity.cols()) +
+                              "; only a square one shifts an operator.");
+        }
+        if constexpr (is_identity_expression<Identity>) {
             return scaled_identity<int>{1, identity.rows()};
+        } else {
+            using multiple = scalar_multiple<Identity>;
+            const auto amount = multiple::amount(identity);
+            if constexpr (is_identity_expression<bare<decltype(multiple::matrix(identity))>>) {
+                return scaled_identity<bare<decltype(amount)>>{amount, identity.rows()};
+            } else {
+                const auto scale = detail::multiply_amounts(amount, shift_of(multiple::matrix(identity)).scale);
+                return scaled_identity<bare<decltype(scale)>>{scale, identity.rows()};
+            }
         }
     }
 }

@@ -539,9 +539,14 @@ product_node<Scalar> promote(const product_node<Other>& from) {
     }
 }
 
+/// Whose sum stays what can be an operator.
+template <class First, class Second>
+concept row_pairs_and_shift =
+    is_row_pairs<bare<First>> && is_identity_multiple<bare<Second>> && shifts<Second, scalar_of<First>>;
 template <class First, class Second>
 concept summands = ((lazy_node<First> && dense<Second>) || (dense<First> && lazy_node<Second>)) &&
-                   !(is_row_pairs<bare<First>> && is_row_pairs<bare<Second>>);  // whose sum stays an operator
+                   !(is_row_pairs<bare<First>> && is_row_pairs<bare<Second>>)&&!row_pairs_and_shift<First, Second> &&
+                   !row_pairs_and_shift<Second, First>;
 
 template <class Matrix, class Scalar>
 constexpr void require_same_line() {

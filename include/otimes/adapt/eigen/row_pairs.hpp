@@ -4,6 +4,7 @@
 ///
 ///     face_split(A, B) * khatri_rao(C, D)      (A C) and (B D) multiplied entry by entry      m x n: kernels of samples
 ///     khatri_rao(A, B) * face_split(C, D)      sum over the samples of outer products          L x L: features against features
+///     .. + s * MatrixXd::Identity(n, n)        either of them, shifted
 ///
 /// In the first order, where the factors meet one by one, it becomes a matrix where it is assigned to one. In both it is applied to a matrix, and
 /// is an operator beside others: `face_split(A, B).transpose() * face_split(A, B) + s * identity()` (applied_sums.hpp).
@@ -33,7 +34,7 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace eigen {
 
-/// scale1 * R1 * S1 + scale2 * R2 * S2 + ..: an operator. Shape: rows() x cols(). The row-wise products share their factors with those
+/// scale1 * R1 * S1 + scale2 * R2 * S2 + .. + shift * I: an operator. Shape: rows() x cols(). The row-wise products share their factors with those
 /// that it was made of. Applied to c columns, each term takes the cheaper of
 ///
 ///     R * (S * X)         (rows(R) + cols(S)) cols(R) c           a matrix of cols(R) rows and c columns
@@ -74,6 +75,14 @@ public:
         for (term& t : result.terms_) {
             t.scale *= by;
         }
+        result.shift_ *= by;
+        return result;
+    }
+    /// With `by` more on the diagonal. @throws shape_error not square, or of another order (where that is not negative)
+    [[nodiscard]] row_pairs shifted(const Scalar& by, std::int64_t order) const {
+        detail::check_shift(rows(), cols(), order);
+        row_pairs result(*this);
+        result.shift_ += by;
         return result;
     }
     /// @throws shape_error other shapes
@@ -86,6 +95,7 @@ public:
         }
         row_pairs result(*this);
         result.terms_.insert(result.terms_.end(), other.terms_.begin(), other.terms_.end());
+        result.shift_ += other.shift_;
         return result;
     }
     /// The same over another scalar.
@@ -103,7 +113,7 @@ public:
             for (std::size_t k = 1; k < parts.size(); ++k) {
                 result = result.plus(parts[k]);
             }
-            return result;
+            return shift_ == Scalar(0) ? result : result.shifted(Other(shift_), -1);
         }
     }
     /// y (+)= scale * this as a matrix, some rows at a time. @pre is_entrywise()
@@ -121,6 +131,9 @@ public:
                 entrywise(t, i, count, block, part);
                 y.middleRows(i, count) += (scale * t.scale) * block;
             }
+        }
+        if (shift_ != Scalar(0)) {
+            y.diagonal().array() += scale * shift_;
         }
     }
 
@@ -146,6 +159,9 @@ public:
             for (const term& t : terms_) {
                 add_times(t, y, x, scale * t.scale);
             }
+            if (shift_ != Scalar(0)) {
+                y += (scale * shift_) * x.topRows(y.rows());  // compiled for what is not square, too
+            }
         } else {
             auto y_transposed = y.transpose();
             transpose().template apply<true>(y_transposed, x.transpose(), add, scale);
@@ -158,7 +174,7 @@ public:
     static void check() {}
     [[nodiscard]] static bool reads(const strided_memory&) { return false; }
     [[nodiscard]] std::int64_t multiply_adds() const {
-        double sum = 0;
+        double sum = shift_ != Scalar(0) ? static_cast<double>(rows()) : 0;
         for (const term& t : terms_) {
             sum += meets(t) ? (std::min)(entrywise_cost(t, 1), sequential_cost(t, 1)) : sequential_cost(t, 1);
         }
@@ -166,7 +182,7 @@ public:
     }
     /// Entry (i, j). Cost: the factors' common extents where they meet; else the number of samples (features) between them.
     [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const {
-        Scalar sum(0);
+        Scalar sum = i == j ? shift_ : Scalar(0);
         for (const term& t : terms_) {
             Scalar value(t.scale);
             if (meets(t)) {
@@ -255,6 +271,7 @@ private:
     }
 
     std::vector<term> terms_;
+    Scalar shift_ = Scalar(0);
 };
 
 /// Those as an expression of Eigen, so that what is a matrix is used as one.
@@ -362,6 +379,30 @@ requires detail::scalars_mix<First, Second>
 [[nodiscard]] auto operator-(const lazy<eigen::row_pairs_node<First>>& a,
                              const lazy<eigen::row_pairs_node<Second>>& b) {
     return a + -b;
+}
+/// R * S + s * MatrixXd::Identity(n, n), likewise: a matrix where R * S is one, and an operator. @throws shape_error
+template <class Scalar, class Identity>
+requires eigen::row_pairs_and_shift<lazy<eigen::row_pairs_node<Scalar>>, Identity>
+[[nodiscard]] auto operator+(const lazy<eigen::row_pairs_node<Scalar>>& p, const Identity& identity) {
+    const auto shift = eigen::shift_of(identity);
+    using scalar = detail::scaled_scalar<eigen::bare<decltype(shift.scale)>, Scalar>;
+    return eigen::as_expression(
+        p.node().op.template cast<scalar>().shifted(detail::amount_as<scalar>(shift.scale), shift.order));
+}
+template <class Identity, class Scalar>
+requires eigen::row_pairs_and_shift<lazy<eigen::row_pairs_node<Scalar>>, Identity>
+[[nodiscard]] auto operator+(const Identity& identity, const lazy<eigen::row_pairs_node<Scalar>>& p) {
+    return p + identity;
+}
+template <class Scalar, class Identity>
+requires eigen::row_pairs_and_shift<lazy<eigen::row_pairs_node<Scalar>>, Identity>
+[[nodiscard]] auto operator-(const lazy<eigen::row_pairs_node<Scalar>>& p, const Identity& identity) {
+    return -(-p + identity);
+}
+template <class Identity, class Scalar>
+requires eigen::row_pairs_and_shift<lazy<eigen::row_pairs_node<Scalar>>, Identity>
+[[nodiscard]] auto operator-(const Identity& identity, const lazy<eigen::row_pairs_node<Scalar>>& p) {
+    return -p + identity;
 }
 /// @}
 

@@ -290,6 +290,10 @@ void check_sparse() {
         const auto S = W * K * W.transpose() + 2 * identity();
         const host dense = w * k * w.transpose() + Scalar(2) * one;
         poison(dY);
+        dY = (W * K * W.transpose() + Scalar(2) * host::Identity(11, 11)) * dX;
+        CHECK(agrees(dY.to_host(), host(dense * X), size));
+        CHECK_THROWS_AS(static_cast<void>(host::Identity(10, 10) - W * K * W.transpose()), otimes::shape_error);
+        poison(dY);
         dY = S * dX;
         CHECK(agrees(dY.to_host(), host(dense * X), size));
         dY += S.adjoint() * rX;

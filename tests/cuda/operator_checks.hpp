@@ -45,6 +45,7 @@ void check_operators() {
     const auto dense = [](const host& f, const host& g, const host& h) { return dense_kron<Scalar>({f, g, h}); };
     const host sum = dense(a, n, c) + dense(m, b, c), one = eye(24);
     const host laplacian = dense(a, eye(4), eye(2)) + dense(eye(3), b, eye(2)) + dense(eye(3), eye(4), c);
+    const auto eigen_identity = host::Identity(24, 24);
     const auto S = kron(A, N, C) + kron(M, B, C);
     CHECK(S.term_count() == 2);
     check(S, sum);
@@ -52,6 +53,11 @@ void check_operators() {
     check(-S + 0.25 * identity(), host(one * Scalar(0.25) - sum));
     check(kron(A, B, C) - identity(), host(dense(a, b, c) - one));
     check(3 * identity() - S, host(Scalar(3) * one - sum));
+    check(S + Scalar(3) * eigen_identity, host(sum + Scalar(3) * one));  // Eigen's identity is not formed
+    check(eigen_identity * Scalar(2) - kron(A, B, C), host(Scalar(2) * one - dense(a, b, c)));
+    check(kron(A, B, C) - eigen_identity, host(dense(a, b, c) - one));
+    CHECK_THROWS_AS(static_cast<void>(S + host::Identity(23, 23)), otimes::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(S - Scalar(2) * host::Identity(24, 23)), otimes::shape_error);
     check(otimes::kron_sum(A, B, C), laplacian);
     check(otimes::kron_sum(A, B, C) + 2 * identity() + kron(A, B, C),
           host(laplacian + Scalar(2) * one + dense(a, b, c)));

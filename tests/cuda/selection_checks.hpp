@@ -89,6 +89,29 @@ void check_selected() {
     run(selected(K, std::array<int, 2>{2, 0}, list{1, 0, 23}), entries(k, {2, 0}, {1, 0, 23}));
     run(selected_rows(K, std::array<int, 2>{4, 4}), entries(k, {4, 4}, all_cols));
     run(selected_columns(K, 5), entries(k, all_rows, {5}));
+    run(K(few, columns) / Scalar(2), host(entries(k, few, columns) / Scalar(2)));
+    {  // as in host memory: ranges, counted from the end, in braces
+        using namespace Eigen::indexing;
+        run(K.block(3, 5, 4, 7), host(k.block(3, 5, 4, 7)));
+        run(K.topRows(3), host(k.topRows(3)));
+        run(K.middleRows(7, 2), host(k.middleRows(7, 2)));
+        run(K.bottomRows(2), host(k.bottomRows(2)));
+        run(K.leftCols(3), host(k.leftCols(3)));
+        run(K.middleCols(9, 4), host(k.middleCols(9, 4)));
+        run(K.rightCols(1), host(k.rightCols(1)));
+        run(K.block(0, 0, 30, 24), k);
+        run(K(seqN(2, 3, 4), lastN(2)), host(k(seqN(2, 3, 4), lastN(2))));
+        run(K(last, seq(last, 0, -5)), host(k(list{29}, seq(last, 0, -5))));
+        run(K(all, last - 1), host(k.col(22)));
+        run(K({5, 0}, {7, 7, 1}), entries(k, {5, 0}, {7, 7, 1}));
+        run(K({29, 0}, all), entries(k, {29, 0}, all_cols));
+        run(selected_rows(K, lastN(2)), host(k.bottomRows(2)));
+        CHECK_THROWS_AS(static_cast<void>(K.block(3, 5, 28, 1)), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(K.bottomRows(31)), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(K.leftCols(-1)), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(K(seqN(0, -2), all)), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(K(all, seqN(0, std::int64_t(1) << 40))), otimes::shape_error);
+    }
     // Each way was taken; an identity and a sparse factor leave one.
     using otimes::device::selecting;
     const host wide = random(40, 40, 6);

@@ -261,11 +261,37 @@ public:
     }
     [[nodiscard]] device_kron adjoint() const { return transpose().conjugate(); }
 
-    /// Selected rows and columns, lazy: lists of indices, an index, Eigen's all for one of the two (device/selected.hpp). @throws shape_error
+    /// @name Selected rows and columns, lazy (device/selected.hpp): lists of indices, also in braces, an index, Eigen's seq, last, lastN, and its
+    /// all for one of the two; and ranges, named as Eigen names blocks. @throws shape_error
+    /// @{
     template <class Rows, class Cols>
     [[nodiscard]] device_selected<Scalar> operator()(const Rows& rows, const Cols& cols) const {
         return device::select_from(*this, rows, cols);
     }
+    template <class First, std::size_t RowCount, class Second, std::size_t ColCount>
+    [[nodiscard]] device_selected<Scalar> operator()(const First (&rows)[RowCount],
+                                                     const Second (&cols)[ColCount]) const {
+        return device::select_from(*this, std::vector<First>(rows, rows + RowCount),
+                                   std::vector<Second>(cols, cols + ColCount));
+    }
+    template <class First, std::size_t RowCount, class Cols>
+    [[nodiscard]] device_selected<Scalar> operator()(const First (&rows)[RowCount], const Cols& cols) const {
+        return device::select_from(*this, std::vector<First>(rows, rows + RowCount), cols);
+    }
+    template <class Rows, class Second, std::size_t ColCount>
+    [[nodiscard]] device_selected<Scalar> operator()(const Rows& rows, const Second (&cols)[ColCount]) const {
+        return device::select_from(*this, rows, std::vector<Second>(cols, cols + ColCount));
+    }
+    [[nodiscard]] device_selected<Scalar> block(std::int64_t i, std::int64_t j, std::int64_t r, std::int64_t c) const {
+        return device::block_from(*this, i, j, r, c);
+    }
+    [[nodiscard]] auto middleRows(std::int64_t i, std::int64_t r) const { return block(i, 0, r, cols()); }
+    [[nodiscard]] auto middleCols(std::int64_t j, std::int64_t c) const { return block(0, j, rows(), c); }
+    [[nodiscard]] auto topRows(std::int64_t r) const { return block(0, 0, r, cols()); }
+    [[nodiscard]] auto bottomRows(std::int64_t r) const { return block(rows() - r, 0, r, cols()); }
+    [[nodiscard]] auto leftCols(std::int64_t c) const { return block(0, 0, rows(), c); }
+    [[nodiscard]] auto rightCols(std::int64_t c) const { return block(0, cols() - c, rows(), c); }
+    /// @}
 
     /// X with K X = B, B in device memory; copies the factors to the host and decomposes them there (otimes/algebra.hpp: include it).
     template <class Rhs>

@@ -141,6 +141,12 @@ concept host_structure = !any_device_operand<Type> && requires(const kron_node<d
     scalar_of_structure(node, m);
 };
 
+/// A multiple of Eigen's identity, `s * MatrixXd::Identity(n, n)`, likewise.
+template <class Type>
+concept host_shift = !any_device_operand<Type> && requires(const kron_node<double>* node, const bare<Type>& m) {
+    shift_of_matrix(node, m);
+};
+
 /// What scales an expression of `Scalar`.
 template <class Amount, class Scalar>
 concept amount = !any_device_operand<Amount> && !host_matrix<Amount> && !host_kron<Amount> &&
@@ -244,6 +250,10 @@ auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs&
 /// @{
 template <class Scalar, class Rows, class Cols>
 device_selected<Scalar> select_from(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols);
+/// Likewise K.block(i, j, r, c).
+template <class Scalar>
+device_selected<Scalar> block_from(const device_kron<Scalar>& k, std::int64_t i, std::int64_t j, std::int64_t r,
+                                   std::int64_t c);
 /// @}
 /// @name Defined in device/diagonals.hpp.
 /// @{

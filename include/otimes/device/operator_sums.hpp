@@ -89,6 +89,10 @@ auto sum_of_operators(First&& a, Second&& b, int sign) {
         device_operator<scalar> difference = to_operator<scalar>(b).scaled(scalar_from<scalar>(-1));
         difference.append(device_operator<scalar>(result.terms().back()), 1);
         return difference;
+    } else if constexpr (host_shift<second>) {
+        return sum_of_operators(a, shift_of_matrix(static_cast<const kron_node<double>*>(nullptr), b), sign);
+    } else if constexpr (host_shift<first>) {
+        return sum_of_operators(shift_of_matrix(static_cast<const kron_node<double>*>(nullptr), a), b, sign);
     } else if constexpr (host_kron<second> || host_sum<second>) {
         return sum_of_operators(a, operator_of_host(b), sign);
     } else if constexpr (host_kron<first> || host_sum<first>) {

@@ -267,24 +267,50 @@ inline constexpr bool is_all = std::is_empty_v<List> && !detail::index_list<List
     list - 1;
 };
 
+/// Eigen's last, seq(..), seqN(..), lastN(..), by what the Eigen front end says of them (adapt/eigen/selected.hpp).
+template <class List>
+concept index_sequence = requires(const kron_node<double>* node, const List& list, const selectable& among) {
+    indices_of_sequence(node, list, among, true);
+};
+template <class List>
+concept selects = detail::index_list<List> || index_sequence<List>;
+
+/// The indices that `list` means. @throws shape_error
+template <class List, class Product>
+std::vector<std::int64_t> indices_among(const List& list, const Product& k, bool of_rows) {
+    if constexpr (index_sequence<List>) {
+        return indices_of_sequence(static_cast<const kron_node<double>*>(nullptr), list, k, of_rows);
+    } else {
+        return detail::indices_of(list, of_rows ? rows_of(k) : columns_of(k));
+    }
+}
+
 /// Body of K(rows, cols).
 template <class Scalar, class Rows, class Cols>
 device_selected<Scalar> select_from(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols) {
-    static_assert((is_all<Rows> || detail::index_list<Rows>)&&(is_all<Cols> || detail::index_list<Cols>)&&!(
-                      is_all<Rows> && is_all<Cols>)&&!(std::is_integral_v<Rows> && std::is_integral_v<Cols>),
-                  "otimes: K(rows, cols) in device memory takes lists of indices (std::vector, std::array, std::span, "
-                  "an Eigen vector of "
-                  "integers), an index for one of the two, and Eigen's all for one of the two. Single elements are not "
-                  "read there.");
+    static_assert(
+        (is_all<Rows> || selects<Rows>)&&(is_all<Cols> || selects<Cols>)&&!(is_all<Rows> && is_all<Cols>)&&!(
+            std::is_integral_v<Rows> && std::is_integral_v<Cols>),
+        "otimes: K(rows, cols) in device memory takes lists of indices (std::vector, std::array, std::span, "
+        "an Eigen vector of integers; when otimes/otimes.hpp is included Eigen's last, seq, seqN and lastN), "
+        "an index for one of the two, and Eigen's all for one of the two. Single elements are not read there.");
     typename device_selected<Scalar>::indices of_rows;
     typename device_selected<Scalar>::indices of_cols;
     if constexpr (!is_all<Rows>) {
-        of_rows = detail::indices_of(rows, device::rows_of(k));
+        of_rows = indices_among(rows, k, true);
     }
     if constexpr (!is_all<Cols>) {
-        of_cols = detail::indices_of(cols, device::columns_of(k));
+        of_cols = indices_among(cols, k, false);
     }
     return {k, of_rows, of_cols};
+}
+
+/// Body of K.block(i, j, r, c) and of its other names.
+template <class Scalar>
+device_selected<Scalar> block_from(const device_kron<Scalar>& k, std::int64_t i, std::int64_t j, std::int64_t r,
+                                   std::int64_t c) {
+    const detail::block_indices chosen = detail::indices_of_block(i, j, r, c, k.rows(), k.cols());
+    return {k, chosen.rows, chosen.cols};
 }
 
 template <class First, class Second>
@@ -310,17 +336,17 @@ template <class Scalar>
 [[nodiscard]] device_selected<Scalar> selected_columns(const device_kron<Scalar>& k, std::vector<std::int64_t> cols) {
     return {k, std::nullopt, std::move(cols)};
 }
-template <class Scalar, detail::index_list Rows, detail::index_list Cols>
+template <class Scalar, device::selects Rows, device::selects Cols>
 [[nodiscard]] device_selected<Scalar> selected(const device_kron<Scalar>& k, const Rows& rows, const Cols& cols) {
-    return {k, detail::indices_of(rows, device::rows_of(k)), detail::indices_of(cols, device::columns_of(k))};
+    return {k, device::indices_among(rows, k, true), device::indices_among(cols, k, false)};
 }
-template <class Scalar, detail::index_list Rows>
+template <class Scalar, device::selects Rows>
 [[nodiscard]] device_selected<Scalar> selected_rows(const device_kron<Scalar>& k, const Rows& rows) {
-    return {k, detail::indices_of(rows, device::rows_of(k)), std::nullopt};
+    return {k, device::indices_among(rows, k, true), std::nullopt};
 }
-template <class Scalar, detail::index_list Cols>
+template <class Scalar, device::selects Cols>
 [[nodiscard]] device_selected<Scalar> selected_columns(const device_kron<Scalar>& k, const Cols& cols) {
-    return {k, std::nullopt, detail::indices_of(cols, device::columns_of(k))};
+    return {k, std::nullopt, device::indices_among(cols, k, false)};
 }
 /// @}
 
@@ -356,6 +382,12 @@ requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<A
     [[nodiscard]] device_selected<Scalar>
     operator*(const Amount& amount, const device_selected<Scalar>& s) {
     return s * amount;
+}
+template <class Scalar, class Amount>
+requires(device::amount<Amount, Scalar>&& std::is_same_v<detail::scaled_scalar<Amount, Scalar>, Scalar>)
+    [[nodiscard]] device_selected<Scalar>
+    operator/(const device_selected<Scalar>& s, const Amount& amount) {
+    return s.scaled(Scalar(1) / device::scalar_from<Scalar>(amount));
 }
 template <class Scalar>
 [[nodiscard]] device_selected<Scalar> operator-(const device_selected<Scalar>& s) {

@@ -339,6 +339,8 @@ device_composite<To> addend(Operator&& f, std::int64_t rows, std::int64_t cols) 
         node.append(leaf::identity(rows));
         node.set_alpha(scalar_from<To>(shift.scale));
         return device_composite<To>({device_kron<To>(std::move(node), homes())});
+    } else if constexpr (host_shift<type>) {
+        return addend<To>(shift_of_matrix(static_cast<const kron_node<double>*>(nullptr), f), rows, cols);
     } else if constexpr (composable<type>) {
         return to_composite<To>(f);
     } else {
@@ -350,19 +352,20 @@ struct addend_scalar {
     using type = typename Type::Scalar;
 };
 template <class Type>
-requires is_shift<Type>
+requires is_shift<Type> || host_shift<Type>
 struct addend_scalar<Type> {
     using type = void;
 };
 template <class Type>
-requires(!is_shift<Type> && !composable<Type> && host_structure<Type>) struct addend_scalar<Type> {
+requires(!is_shift<Type> && !host_shift<Type> && !composable<Type> && host_structure<Type>) struct addend_scalar<Type> {
     using type = typename argument_scalar<Type>::type;
 };
 /// Sums with a composite: of operators, identities and matrices with structure.
 template <class First, class Second>
 concept composite_sum = (is_composite<bare<First>> || is_composite<bare<Second>>)&&(
-    composable<First> || is_shift<bare<First>> ||
-    host_structure<First>)&&(composable<Second> || is_shift<bare<Second>> || host_structure<Second>);
+    composable<First> || is_shift<bare<First>> || host_shift<First> ||
+    host_structure<First>)&&(composable<Second> || is_shift<bare<Second>> || host_shift<Second> ||
+                             host_structure<Second>);
 
 template <class First, class Second>
 auto sum_of_composites(First&& a, Second&& b, int sign) {

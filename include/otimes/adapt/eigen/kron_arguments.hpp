@@ -284,6 +284,10 @@ requires eigen::structured_argument<Argument>
 void append_structure(kron_node<Scalar>& node, Argument&& argument) {
     eigen::append_argument(node, std::forward<Argument>(argument));
 }
+/// `s * MatrixXd::Identity(n, n)` beside one of those krons. @throws shape_error not square
+template <class Identity>
+requires eigen::is_identity_multiple<Identity>
+auto shift_of_matrix(const kron_node<double>*, const Identity& identity) { return eigen::shift_of(identity); }
 /// @}
 
 }  // namespace OTIMES_TARGET

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -608,25 +607,18 @@ template <class Scalar, class Rows, class Cols>
 template <class Scalar>
 [[nodiscard]] selected_expr<Scalar> block_from(const kron_expr<Scalar>& k, std::int64_t i, std::int64_t j,
                                                std::int64_t r, std::int64_t c) {
-    const auto fits = [](std::int64_t first, std::int64_t count, std::int64_t extent) {
-        return first >= 0 && count >= 0 && first <= extent && count <= extent - first;
-    };
-    if (!fits(i, r, k.rows()) || !fits(j, c, k.cols())) {
-        throw shape_error("otimes: K.block(" + std::to_string(i) + ", " + std::to_string(j) + ", " + std::to_string(r) +
-                          ", " + std::to_string(c) + "): it reaches outside the product, which is " +
-                          detail::shape_text(k.rows(), k.cols()) + ".");
-    }
-    using indices = typename selected_expr<Scalar>::indices;
-    const auto range = [](std::int64_t first, std::int64_t count, bool all) {
-        indices list;
-        if (!all) {
-            std::vector<std::int64_t>& chosen = list.emplace(static_cast<std::size_t>(count));
-            std::iota(chosen.begin(), chosen.end(), first);
-        }
-        return list;
-    };
-    const bool all_cols = c == k.cols();
-    return selected_expr<Scalar>(k, range(i, r, r == k.rows() && !all_cols), range(j, c, all_cols));
+    detail::block_indices chosen = detail::indices_of_block(i, j, r, c, k.rows(), k.cols());
+    return selected_expr<Scalar>(k, std::move(chosen.rows), std::move(chosen.cols));
+}
+
+/// What K(rows, cols) asks of Eigen's seq(..), last, .. where K has factors in device memory; found by the node's namespace. @throws shape_error
+template <class Sequence, class Product>
+requires(eigen::symbolic_index<Sequence> ||
+         eigen::index_sequence<Sequence>) std::vector<std::int64_t> indices_of_sequence(const kron_node<double>*,
+                                                                                        const Sequence& sequence,
+                                                                                        const Product& k,
+                                                                                        bool of_rows) {
+    return eigen::indices_among(sequence, {k, of_rows});
 }
 
 }  // namespace OTIMES_TARGET

@@ -174,6 +174,12 @@ TEST_CASE("products of row-wise products as matrices, applied and by entries") {
     CHECK_THROWS_AS((void)(features + otimes::identity(9)), otimes::shape_error);
     CHECK_THROWS_AS((void)(pair + otimes::identity()), otimes::shape_error);
     CHECK_THROWS_AS((void)pair(9, 0), otimes::shape_error);
+    const auto F = face_split(A, B);
+    CHECK(F(8, 7) == f(8, 7));
+    CHECK(F.transpose()(11, 3) == f(3, 11));
+    CHECK(F.coeff(0, 11) == f(0, 11));
+    CHECK(support::text_of([&] { (void)F(9, 0); }) == "otimes: face_split(9, 0): the product is 9 x 12.");
+    CHECK_THROWS_AS((void)F.transpose()(0, -1), otimes::shape_error);
     CHECK_THROWS_AS((void)pair(0, -1), otimes::shape_error);
 }
 

@@ -147,6 +147,18 @@ public:
         return transposed_ ? DenseMatrix(result.transpose()) : result;
     }
 
+    /// Entry (i, j). Cost: the number of factors. @throws shape_error outside the product
+    [[nodiscard]] Scalar operator()(Eigen::Index i, Eigen::Index j) const {
+        if (i < 0 || j < 0 || i >= rows() || j >= cols()) {
+            throw shape_error("otimes: " + std::string(transposed_ ? "khatri_rao" : "face_split") + "(" +
+                              std::to_string(i) + ", " + std::to_string(j) + "): the product is " +
+                              detail::shape_text(rows(), cols()) + ".");
+        }
+        return entry(i, j);
+    }
+    /// As R(i, j).
+    [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
+
     /// The diagonal, min(rows, cols) entries. Cost: the number of factors for each.
     [[nodiscard]] Eigen::Matrix<Scalar, Eigen::Dynamic, 1> diagonal() const {
         Eigen::Matrix<Scalar, Eigen::Dynamic, 1> result((std::min)(rows(), cols()));

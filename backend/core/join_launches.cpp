@@ -240,6 +240,18 @@ void join_outer_factors(std::vector<launch>& list) {
         }
         return true;
     };
+    // Between a first pass and a later one nobody reads what the buffer of the later one held before.
+    const auto is_free_from = [&](std::size_t i, std::size_t j) {
+        for (std::size_t k = i; k < j; ++k) {
+            if (reads(list[k], list[j].y)) {
+                return false;
+            }
+            if (list[k].y == list[j].y) {
+                return true;
+            }
+        }
+        return true;
+    };
     for (std::size_t i = 0; i < list.size(); ++i) {
         if (!begins(i) || (list[i].y.where == memory_reference::place::buffer && !is_done_with(i + 1))) {
             continue;
@@ -249,7 +261,7 @@ void join_outer_factors(std::vector<launch>& list) {
             if (!begins(j) || !list[j + 1].add || !(list[j].x == list[i].x) || list[j].type != list[i].type ||
                 !(list[j + 1].y == list[second].y) || list[j + 1].factors != list[second].factors ||
                 !(list[j + 1].fused == list[second].fused) || !(list[j].fused.place == list[i].fused.place) ||
-                !may_move(second, j) || !is_done_with(j + 1)) {
+                !may_move(second, j) || !is_done_with(j + 1) || (list[i].y == list[second].y && !is_free_from(i, j))) {
                 continue;
             }
             if (list[i].y == list[second].y) {  // through Y itself: now through the other's buffer

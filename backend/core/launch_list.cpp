@@ -70,11 +70,11 @@ launch_list lowering_to_launches::run() {
     result_.workspace_bytes = layout.total;
     result_.slab_extent = plan_.slab_extent;
     result_.slab_count = std::max<std::int64_t>(1, plan_.slab_count);
-    const std::int64_t total = slab_total();
+    total_ = slab_total();
     lower_passes(result_.slab, plan_.slab_extent);
     // What the factors need is there after the first round; a shorter last slab finds it there.
-    if (result_.slab_count > 1 && total % plan_.slab_extent != 0) {
-        lower_passes(result_.rest, total % plan_.slab_extent);
+    if (result_.slab_count > 1 && total_ % plan_.slab_extent != 0) {
+        lower_passes(result_.rest, total_ % plan_.slab_extent);
     }
     result_.scratch_bytes = scratch_;
     if (result_.slab_count == 1) {
@@ -89,16 +89,36 @@ std::int64_t lowering_to_launches::slab_total() const {
             return p.modes[static_cast<std::size_t>(p.slab_mode)].extent_in / p.slab_scale;
         }
     }
+    for (std::size_t id = 0; id < plan_.tensor_cuts.size(); ++id) {
+        if (plan_.tensor_cuts[id] >= 0) {
+            return plan_.source.modes_of(plan_.source.tensors[id])[static_cast<std::size_t>(plan_.tensor_cuts[id])]
+                .extent;
+        }
+    }
     return 0;
+}
+
+std::int32_t lowering_to_launches::cut_of(std::int32_t id) const {
+    return plan_.tensor_cuts.empty() ? -1 : plan_.tensor_cuts[static_cast<std::size_t>(id)];
 }
 
 void lowering_to_launches::lower_passes(std::vector<launch>& to, std::int64_t slab) {
     list_ = &to;
+    slab_ = slab;
+    if (!plan_.tensor_cuts.empty()) {
+        slab_modes_ = plan_.tensor_modes;
+        for (std::size_t id = 0; id < plan_.tensor_cuts.size(); ++id) {
+            if (plan_.tensor_cuts[id] >= 0) {
+                slab_modes_[static_cast<std::size_t>(plan_.source.tensors[id].first_mode + plan_.tensor_cuts[id])]
+                    .extent = slab;
+            }
+        }
+    }
     std::int32_t position = 0;
     for (const pass& p : plan_.passes) {
         pass_ = position++;
         if (p.kernel == pass_kernel::step) {
-            if (plan_.slab_count > 1) {  // a reduction: what all slabs come to, once
+            if (plan_.slab_count > 1 && plan_.tensor_cuts.empty()) {  // a reduction: what all slabs come to, once
                 if (!result_.after.empty()) {
                     continue;
                 }
@@ -126,6 +146,10 @@ memory_reference lowering_to_launches::reference_to(std::int32_t name) const {
         }
         at.where = memory_reference::place::operand;
         at.index = t.binding;
+        if (const std::int32_t k = cut_of(name); k >= 0) {
+            at.slab_bytes =
+                plan_.slab_extent * whole_modes_of(name)[static_cast<std::size_t>(k)].stride * t.scalar_bytes;
+        }
     } else if (name <= -2) {
         at.where = memory_reference::place::buffer;
         at.index = -2 - name;
@@ -446,7 +470,7 @@ void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent
     order_free_modes(l.sliced);
 }
 
-void lowering_to_launches::take_blocks(launch& l) const {
+void lowering_to_launches::take_blocks(launch& l, slabs_cut cut) const {
     if (!allow_fused_) {
         return;
     }
@@ -459,6 +483,10 @@ void lowering_to_launches::take_blocks(launch& l) const {
     request.single = planning::takes_single_products(l.type, plan_.wishes.precision);
     for (const free_mode& m : s.free) {
         (m.f != 0 ? request.batches : request.fibres) *= m.extent;
+    }
+    if (cut != slabs_cut::nothing) {
+        std::int64_t& of_slab = cut == slabs_cut::factors ? request.batches : request.fibres;
+        of_slab = of_all_slabs(of_slab);
     }
     if (!planning::suits_blocks(request, gpu_)) {
         return;

@@ -17,6 +17,13 @@ namespace otimes::backend {
 
 std::span<const mode> lowering_to_launches::modes_of(std::int32_t id) const {
     const tensor& t = plan_.source.at(id);
+    return slab_modes_.empty()
+               ? whole_modes_of(id)
+               : std::span<const mode>(slab_modes_.data() + t.first_mode, static_cast<std::size_t>(t.mode_count));
+}
+
+std::span<const mode> lowering_to_launches::whole_modes_of(std::int32_t id) const {
+    const tensor& t = plan_.source.at(id);
     const std::vector<mode>& all = plan_.tensor_modes.empty() ? plan_.source.modes : plan_.tensor_modes;
     return {all.data() + t.first_mode, static_cast<std::size_t>(t.mode_count)};
 }
@@ -154,8 +161,23 @@ memory_reference lowering_to_launches::stored_after_all(std::int32_t name) {
 }
 
 lowering_to_launches::placed_diagonal lowering_to_launches::place_diagonal(std::int32_t id, dtype type) {
+    const auto known =
+        std::ranges::find_if(diagonals_, [&](const known_diagonal& one) { return one.id == id && one.type == type; });
+    if (known != diagonals_.end()) {
+        return known->where;
+    }
+    placed_diagonal placed = place_whole_diagonal(id, type);
+    const std::int32_t k = cut_of(id);
+    placed.at.slab_bytes = k < 0 || name_of(id) < 0
+                               ? 0
+                               : plan_.slab_extent * placed.strides[static_cast<std::size_t>(k)] * element_bytes(type);
+    diagonals_.push_back({id, type, placed});
+    return placed;
+}
+
+lowering_to_launches::placed_diagonal lowering_to_launches::place_whole_diagonal(std::int32_t id, dtype type) {
     const tensor& d = plan_.source.at(id);
-    const std::span<const mode> modes = modes_of(id);
+    const std::span<const mode> modes = whole_modes_of(id);
     placed_diagonal placed;
     std::int64_t count = 1;
     std::vector<mode> stored;
@@ -176,6 +198,7 @@ lowering_to_launches::placed_diagonal lowering_to_launches::place_diagonal(std::
         result_.staged.push_back({id, packed.at.offset_bytes, count * d.scalar_bytes, stored});
     } else {
         packed.at = reference_to(name_of(id));
+        packed.at.slab_bytes = 0;
         if (d.type == type) {
             placed.strides.clear();
             for (const mode& m : modes) {
@@ -309,10 +332,10 @@ void lowering_to_launches::lower_items(const step& s, launch l) {
         }
     }
     order_free_modes(l.sliced);
-    sum_in_pieces(std::move(l));
+    sum_in_pieces(std::move(l), cut_of(s.factor) >= 0 ? slabs_cut::factors : slabs_cut::fibres);
 }
 
-void lowering_to_launches::sum_in_pieces(launch l) {
+void lowering_to_launches::sum_in_pieces(launch l, slabs_cut cut) {
     constexpr std::int64_t busy = std::int64_t{1} << 17;  // outputs
     constexpr std::int64_t least_piece = 64;
     const sliced_shape& s = l.sliced;
@@ -322,9 +345,9 @@ void lowering_to_launches::sum_in_pieces(launch l) {
         outputs *= m.extent;
         along = along && std::abs(m.x) > std::abs(s.x_p);
     }
-    const std::int64_t pieces = outputs == 0 ? 1 : std::min(s.p_extent / least_piece, busy / outputs);
+    const std::int64_t pieces = outputs == 0 ? 1 : std::min(s.p_extent / least_piece, busy / of_all_slabs(outputs));
     if (pieces < 2 || element_bytes(l.type) < 4 || s.free.size() == most_free_modes) {
-        take_blocks(l);
+        take_blocks(l, cut);
         list_->push_back(std::move(l));
         return;
     }
@@ -380,7 +403,7 @@ void lowering_to_launches::sum_in_pieces(launch l) {
     if (rest > 0) {
         list_->push_back(std::move(last));
     }
-    sum_in_pieces(std::move(sum));
+    sum_in_pieces(std::move(sum), slabs_cut::fibres);
 }
 
 void lowering_to_launches::lower_step(const pass& p) {

@@ -46,9 +46,18 @@ public:
     launch_list run();
 
 private:
+    /// What slabs cut of a contraction with a factor for each item: the fibres of each factor, or the factors.
+    enum class slabs_cut : std::uint8_t { nothing, fibres, factors };
+
     /// Indices of the slab mode in all; 0 without slabs.
     [[nodiscard]] std::int64_t slab_total() const;
     void lower_passes(std::vector<launch>& to, std::int64_t slab);
+    /// Of `count` in a slab, in all of them. @pre the slab's indices divide it
+    [[nodiscard]] std::int64_t of_all_slabs(std::int64_t count) const {
+        return slab_ > 0 ? count / slab_ * total_ : count;
+    }
+    /// Which mode of a tensor the slabs of the whole program cut; -1: none.
+    [[nodiscard]] std::int32_t cut_of(std::int32_t id) const;
 
     // --- memory -----------------------------------------------------------------------------------------------------
     memory_reference reference_to(std::int32_t name) const;
@@ -66,7 +75,10 @@ private:
     static void contract(launch& l, const placed_factor& f, std::int64_t x_stride, std::int64_t y_stride);
 
     // --- steps ------------------------------------------------------------------------------------------------------
+    /// Of a slab.
     std::span<const mode> modes_of(std::int32_t id) const;
+    /// Of the whole, as stored.
+    std::span<const mode> whole_modes_of(std::int32_t id) const;
     /// What a plan calls a tensor: its number, or -2 - a buffer.
     std::int32_t name_of(std::int32_t id) const;
     /// The launch that adds up such pairs, as lines of equal steps, Y's innermost mode last.
@@ -87,6 +99,7 @@ private:
         std::vector<std::int64_t> strides;
     };
     placed_diagonal place_diagonal(std::int32_t id, dtype type);
+    placed_diagonal place_whole_diagonal(std::int32_t id, dtype type);
     /// out (+)= alpha * in * factor, element by element; in place too.
     void lower_scale(const pass& p, const step& s);
     /// A contraction with a sparse factor in device memory.
@@ -94,15 +107,16 @@ private:
     /// A contraction whose factor has elements of its own for each free index, or some of them.
     void lower_items(const step& s, launch l);
     /// Few long sums: pieces of them, as many as keep a GPU busy, and then the sums of these. Neighbouring threads read neighbouring elements, also
-    /// where the sum runs along the memory: a piece then takes every so many-th of them. Depends on the shapes alone.
-    void sum_in_pieces(launch l);
+    /// where the sum runs along the memory: a piece then takes every so many-th of them. Depends on the shapes of the whole alone, so that slabs change no bit.
+    /// @param cut what the slabs of the whole program cut
+    void sum_in_pieces(launch l, slabs_cut cut);
     void lower_step(const pass& p);
 
     // --- passes -----------------------------------------------------------------------------------------------------
     dtype type_of(const pass& p) const;
     void lower_pass(const pass& p, std::int64_t slab);
-    /// Makes a sliced launch go by blocks where that kernel suits it.
-    void take_blocks(launch& l) const;
+    /// Makes a sliced launch go by blocks where that kernel suits it. @param cut of what all slabs' number decides, so that slabs change no bit
+    void take_blocks(launch& l, slabs_cut cut = slabs_cut::nothing) const;
     void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
     /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
     bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
@@ -119,10 +133,19 @@ private:
     bool allow_fused_;
     launch_list result_;
     std::vector<launch>* list_ = nullptr;
+    std::int64_t slab_ = 0;   ///< indices of the slab that is lowered
+    std::int64_t total_ = 0;  ///< of all slabs
+    std::vector<mode> slab_modes_;
     std::int64_t scratch_ = 0;
     std::int32_t pass_ = 0;
     std::vector<std::pair<std::int32_t, placed_factor>> placed_;
     std::vector<combined> combined_;
+    struct known_diagonal {
+        std::int32_t id;
+        dtype type;
+        placed_diagonal where;
+    };
+    std::vector<known_diagonal> diagonals_;
     std::vector<std::pair<memory_reference, placed_factor>> conjugated_;
     memory_reference joined_;  // the sums of kernels that reduce
     std::int64_t joined_blocks_ = 0;

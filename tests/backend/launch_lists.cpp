@@ -10,10 +10,12 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <otimes/exec/reference.hpp>
 #include <otimes/expr/lower.hpp>
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
@@ -22,6 +24,7 @@
 #include "../../backend/core/host_copy.hpp"
 #include "../../backend/core/launch_list.hpp"
 #include "plan/programs.hpp"
+#include "plan/random_sums.hpp"
 #include "support/long_tests.hpp"
 #include "support/random.hpp"
 
@@ -83,6 +86,8 @@ private:
             if (l.kind == launch_kind::sliced) {
                 ++sliced;
                 run_sliced(l, slab);
+            } else if (l.kind == launch_kind::sparse) {
+                run_sparse(l, slab);
             } else if (l.kind != launch_kind::fused) {
                 ++reduced;
                 run_reduction(l, slab);
@@ -104,7 +109,9 @@ private:
                 break;
             case memory_reference::place::scratch: base = scratch_.data(); break;
             case memory_reference::place::one: return &one_;
-            default: FAIL("no sparse factor here"); return nullptr;
+            default:
+                base = static_cast<std::byte*>(sparse_array(r, bindings_.pointers[static_cast<std::size_t>(r.index)]));
+                break;
         }
         return reinterpret_cast<Scalar*>(base + r.offset_bytes + slab * r.slab_bytes);
     }
@@ -137,6 +144,37 @@ private:
                 Scalar sum(0);
                 for (std::int64_t p = 0; p < s.p_extent; ++p) sum += x[ox + p * s.x_p] * f[of + p * s.f_p + q * s.f_q];
                 store(y[oy + q * s.y_q], alpha(l) * sum, l.add);
+            }
+        }
+    }
+    // kernels/sparse_multiply.cuh by its contract.
+    void run_sparse(const launch& l, std::int64_t slab) {
+        const sparse_shape& s = l.sparse;
+        REQUIRE(l.factors.size() == 3);
+        REQUIRE(s.free.size() < most_free_modes);
+        REQUIRE((s.outer_position >= 0 && s.outer_position <= static_cast<int>(s.free.size())));
+        const auto array = [&](std::size_t which) { return static_cast<const void*>(at(l.factors[which], slab)); };
+        const auto* starts = static_cast<const std::int32_t*>(array(0));
+        const auto* inner = static_cast<const std::int32_t*>(array(1));
+        const auto* values = static_cast<const Scalar*>(array(2));
+        std::vector<free_mode> free = s.free;
+        free.push_back(s.turn);
+        std::int64_t count = 1;
+        for (const free_mode& m : free) count *= m.extent;
+        const Scalar* x = at(l.x, slab);
+        Scalar* y = at(l.y, slab);
+        for (std::int64_t i = 0; i < count; ++i) {
+            std::int64_t rest = i, ox = 0, oy = 0;
+            for (const free_mode& m : free) {
+                ox += rest % m.extent * m.x;
+                oy += rest % m.extent * m.y;
+                rest /= m.extent;
+            }
+            for (std::int64_t o = 0; o < s.outputs; ++o) {
+                Scalar sum(0);
+                for (std::int32_t k = starts[o]; k < starts[o + 1]; ++k)
+                    sum += values[k] * x[ox + inner[k] * s.x_inner];
+                store(y[oy + o * s.y_outer], alpha(l) * sum, l.add);
             }
         }
     }
@@ -1006,6 +1044,192 @@ TEST_CASE("sums keep a workspace limit by slabs, every limit with the same resul
                 interpreter<double>(made, list, b, small).run();
                 CHECK(y == want);
             }
+        }
+    }
+}
+
+TEST_CASE("a buffer that one term has left and another one takes is not written before the first has been read") {
+    // T = X A, Y = (X B) F + T D + (X C) F: the products of B and C may be added up in front of F, in the buffer of the last one, which was T's.
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 1536;  // F in a pass of its own
+    small.cluster_blocks = 1;
+    machine target;
+    target.gpus = {small};
+    const std::vector<std::int64_t> extents{23, 4, 5, 6};
+    program p;
+    std::int32_t bindings_used = 2;
+    const auto matrix = [&](tensor_role role, std::int32_t binding) {
+        tensor t;
+        t.role = role;
+        t.binding = binding;
+        t.space = memory_space::device;
+        const std::int32_t id = p.add_tensor(t);
+        std::int64_t stride = 23 * 120;
+        for (const std::int64_t extent : extents) p.add_mode(extent, binding < 0 ? 0 : stride /= extent);
+        return id;
+    };
+    const auto factor = [&](std::int32_t mode) {
+        tensor t;
+        t.role = tensor_role::factor;
+        t.binding = bindings_used++;
+        t.space = memory_space::device;
+        const std::int64_t n = extents[static_cast<std::size_t>(mode)];
+        const std::int32_t id = p.add_tensor(t);
+        p.add_mode(n, n);
+        p.add_mode(n, 1);
+        return std::pair{id, mode};
+    };
+    using factors = std::vector<std::pair<std::int32_t, std::int32_t>>;
+    const auto term = [&](std::int32_t from, const factors& by, std::int32_t to, bool add) {
+        for (std::size_t i = 0; i < by.size(); ++i) {
+            step s;
+            s.in = from;
+            s.factor = by[i].first;
+            s.mode = by[i].second;
+            s.add = add && i + 1 == by.size();
+            s.out = from = i + 1 < by.size() ? matrix(tensor_role::temporary, -1) : to;
+            p.steps.push_back(s);
+        }
+    };
+    const std::int32_t x = matrix(tensor_role::input, 0), t = matrix(tensor_role::temporary, -1);
+    const auto F = factor(1);
+    term(x, {factor(3)}, t, false);
+    term(x, {factor(3), factor(2), F}, matrix(tensor_role::output, 1), false);
+    term(t, {factor(2)}, matrix(tensor_role::output, 1), true);
+    term(x, {factor(3), factor(2), F}, matrix(tensor_role::output, 1), true);
+    options wishes;
+    wishes.placement = placement::gpu;
+    const plan made = make_plan(p, target, wishes);
+    REQUIRE(made.passes.size() == 6);
+    REQUIRE(made.passes[4].out == made.passes[0].out);
+    planner_test::exact_operands operands(p, 1);
+    operands.restore(p);
+    reference_run<double>(p, operands.bound);
+    const std::vector<double> want = operands.result();
+    operands.restore(p);
+    const launch_list list = lower_to_launches(made, small);
+    interpreter<double>(made, list, operands.bound, small).run();
+    CHECK(operands.result() == want);
+}
+
+TEST_CASE("products with structure and their sums keep a workspace limit by slabs, every limit with the same result") {
+    int cut = 0, with_steps = 0;
+    for (int i = 0; i < (support::long_tests() ? 1500 : 120); ++i) {
+        CAPTURE(i);
+        support::random_stream random(static_cast<std::uint64_t>(i) * 100'003);
+        planner_test::sum_wishes content;
+        content.on_device = content.may_reduce = true;
+        const planner_test::random_sum sum(random, content);
+        const program& p = sum.program;
+        gpu_description gpu = h200();
+        if (random.integer(0, 1) == 0) {
+            gpu.shared_bytes_per_block = 1536;  // several passes
+            gpu.cluster_blocks = 1;
+        }
+        gpu.compiles = random.integer(0, 3) != 0;
+        machine target;
+        target.gpus = {gpu};
+        options wishes;
+        wishes.placement = placement::gpu;
+        const auto planned = [&](std::int64_t limit) {
+            wishes.workspace_limit_bytes = limit;
+            return make_plan(p, target, wishes);
+        };
+        const std::int64_t most = planned(std::numeric_limits<std::int64_t>::max()).workspace_bytes;
+        std::int64_t least = 0;
+        try {
+            static_cast<void>(planned(0));
+        } catch (const budget_error& refused) {
+            least = refused.least_bytes();
+            CHECK_THROWS_AS(static_cast<void>(planned(least - 1)), budget_error);
+        }
+        REQUIRE(least <= most);
+        planner_test::exact_operands operands(p, static_cast<std::uint64_t>(i));
+        operands.restore(p);
+        reference_run<double>(p, operands.bound);
+        const std::vector<double> want = operands.result();
+        for (std::int64_t limit = least; limit <= most; limit += 1 + (most - least) / 4) {
+            const plan made = planned(limit);
+            CHECK(made.workspace_bytes <= limit);
+            CHECK(plan_from_text(to_text(made)) == made);
+            const bool has_steps =
+                std::ranges::any_of(made.passes, [](const pass& one) { return one.kernel == pass_kernel::step; });
+            cut += made.slab_count > 1 ? 1 : 0;
+            with_steps += made.slab_count > 1 && has_steps ? 1 : 0;
+            CHECK((made.slab_count == 1 || explain(made).find(" slabs of at most ") != std::string::npos));
+            for (const bool allow_fused : {true, false}) {
+                operands.restore(p);
+                const launch_list list = lower_to_launches(made, gpu, allow_fused);
+                interpreter<double>(made, list, operands.bound, gpu).run();
+                CHECK(operands.result() == want);
+            }
+        }
+    }
+    CHECK(cut > 100);
+    CHECK(with_steps > 100);
+}
+
+TEST_CASE("slabs change neither the pieces of few long sums nor the kernel of a factor for each item") {
+    // Rows of P x other to Q x other, by a factor for each row, or for each of the others; from a copy of X, which slabs make shorter.
+    for (const auto& [P, Q, other, differs] : std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, bool>>{
+             {640, 3, 40, true}, {640, 3, 40, false}, {64, 64, 30, true}, {64, 64, 30, false}}) {
+        CAPTURE(P);
+        CAPTURE(differs);
+        program p;
+        const auto add = [&](tensor_role role, std::int32_t binding, const std::vector<mode>& modes) {
+            tensor t;
+            t.role = role;
+            t.binding = binding;
+            t.space = memory_space::device;
+            const std::int32_t id = p.add_tensor(t);
+            for (const mode& m : modes) p.add_mode(m.extent, m.stride);
+            return id;
+        };
+        const std::int32_t x = add(tensor_role::input, 0, {{147, P * other}, {P, other}, {other, 1}});
+        const std::int32_t between = add(tensor_role::temporary, -1, {{147, 0}, {P, 0}, {other, 0}});
+        const std::int32_t items =
+            add(tensor_role::factor, 2, {{147, differs ? P * Q : 0}, {other, differs ? 0 : P * Q}, {P, Q}, {Q, 1}});
+        const std::int32_t y = add(tensor_role::output, 1, {{147, Q * other}, {Q, other}, {other, 1}});
+        step copy;
+        copy.kind = step_kind::accumulate;
+        copy.in = x;
+        copy.out = between;
+        p.steps.push_back(copy);
+        step product;
+        product.in = between;
+        product.factor = items;
+        product.mode = 1;
+        product.out = y;
+        p.steps.push_back(product);
+        planner_test::exact_operands operands(p, 3);
+        operands.restore(p);
+        reference_run<double>(p, operands.bound);
+        const std::vector<double> want = operands.result();
+        machine target;
+        target.gpus = {h200()};
+        options wishes;
+        wishes.placement = placement::gpu;
+        const auto sums = [](const std::vector<launch>& list) {
+            std::vector<std::string> each;  // what decides in which order a launch adds
+            for (const launch& l : list)
+                if (l.kind == launch_kind::sliced && !copy_of(l))
+                    each.push_back(std::to_string(l.sliced.p_extent) + (l.sliced.blocks ? " by blocks of " : " ") +
+                                   std::to_string(l.sliced.blocks ? l.sliced.blocks->new_indices() : 0));
+            return each;
+        };
+        const launch_list whole = lower_to_launches(make_plan(p, target, wishes), h200());
+        REQUIRE(whole.slab_count == 1);
+        CHECK((P < 100 ? sums(whole.slab).back().find("blocks") != std::string::npos : sums(whole.slab).size() > 1));
+        for (const std::int64_t rows : {73, 18, 1}) {
+            wishes.workspace_limit_bytes = rows * P * other * 8;
+            const plan made = make_plan(p, target, wishes);
+            REQUIRE(made.slab_extent == rows);
+            const launch_list list = lower_to_launches(made, h200());
+            CHECK(sums(list.slab) == sums(whole.slab));
+            CHECK((list.rest.empty() || sums(list.rest) == sums(whole.slab)));
+            operands.restore(p);
+            interpreter<double>(made, list, operands.bound, h200()).run();
+            CHECK(operands.result() == want);
         }
     }
 }

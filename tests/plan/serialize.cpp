@@ -261,6 +261,23 @@ TEST_CASE(
         }
     });
     changed(slabs, [](plan& p) { p.tensor_cuts.assign(p.source.tensors.size(), 0); });
+    // the same on a GPU
+    otimes::program on_device = summed;
+    for (otimes::tensor& each : on_device.tensors) {
+        each.space = otimes::memory_space::device;
+    }
+    otimes::gpu_description few = otimes::h200();
+    few.shared_bytes_per_block = 300;
+    few.cluster_blocks = 1;
+    const plan of_gpu = otimes::make_plan(on_device, otimes::gpu_machine(few), {.workspace_limit_bytes = 4096});
+    REQUIRE(of_gpu.tensor_cuts.size() == summed.tensors.size());
+    CHECK(otimes::plan_from_text(otimes::to_text(of_gpu)) == of_gpu);
+    changed(of_gpu, [](plan& p) { p.tensor_cuts.clear(); });
+    changed(of_gpu, [](plan& p) { p.tensor_cuts.pop_back(); });
+    changed(of_gpu, [](plan& p) { p.tensor_cuts.front() = 1; });
+    changed(of_gpu, [](plan& p) { p.tensor_modes.clear(); });
+    changed(of_gpu, [](plan& p) { p.slab_extent += 1; });
+    changed(of_gpu, [](plan& p) { p.slab_count -= 1; });
     // GPU: what is an index
     const plan gpu = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()));
     changed(gpu, [](plan& p) { p.passes.front().in = 1000; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A CUDA driver and an NVRTC (libcuda.so.1, libnvrtc.so.13) whose GPUs are the host: streams are threads, memory is malloc's, two kernels
+// A CUDA driver and an NVRTC (libcuda.so.1, libnvrtc.so.13) whose GPUs are the host: streams are threads, memory is malloc's, four kernels
 // are loops. It keeps account of what it gave, refuses what a capture refuses, and fails when it is told to (control.hpp).
 #include <cuda.h>
 #include <nvrtc.h>
@@ -22,8 +22,10 @@
 
 #include "kernels/host_device.hpp"
 
+#include <diagonal_scale.cuh>
 #include <generic_sliced_multiply.cuh>
 #include <scaled_copy.cuh>
+#include <sparse_multiply.cuh>
 
 #include "control.hpp"
 
@@ -291,6 +293,37 @@ void copy(const otimes::kernels::scaled_copy_arguments<T, T>& a) {
     }
 }
 
+void scale(const otimes::kernels::diagonal_arguments<double, double>& a) {
+    for (long l = 0; l < a.lines; ++l) {
+        for (long i = 0; i < a.count; ++i) {
+            double& y = a.y[l * a.y_line_stride + i];
+            const double x = a.alpha * a.x[l * a.x_line_stride + i] * a.d[l * a.d_line_stride + i * a.d_stride];
+            y = a.beta == 0 ? x : x + a.beta * y;
+        }
+    }
+}
+
+void multiply_sparse(const otimes::kernels::sparse_multiply_arguments<double, double>& a) {
+    long count = a.turns;
+    for (int i = 0; i < a.free_count; ++i) count *= a.free_extent[i];
+    for (long k = 0; k < count; ++k) {
+        long rest = k / a.turns, from = k % a.turns * a.x_turn_stride, to = k % a.turns * a.y_turn_stride;
+        for (int i = 0; i < a.free_count; ++i) {
+            from += rest % a.free_extent[i] * a.x_stride[i];
+            to += rest % a.free_extent[i] * a.y_stride[i];
+            rest /= a.free_extent[i];
+        }
+        for (long o = 0; o < a.outputs; ++o) {
+            double sum = 0;
+            for (int e = a.starts[o]; e < a.starts[o + 1]; ++e) {
+                sum += a.values[e] * a.x[from + a.inner[e] * a.x_inner_stride];
+            }
+            double& y = a.y[to + o * a.y_outer_stride];
+            y = a.beta == 0 ? a.alpha * sum : a.alpha * sum + a.beta * y;
+        }
+    }
+}
+
 struct function {
     std::string name;
 };
@@ -315,6 +348,12 @@ work launch_of(const std::string& name, void** parameters) {
     }
     if (name.find("scaled_copy") != std::string::npos && floats) {
         return launch_of<scaled_copy_arguments<float, float>>(parameters, copy<float>);
+    }
+    if (name.find("diagonal_scale") != std::string::npos && doubles) {
+        return launch_of<diagonal_arguments<double, double>>(parameters, scale);
+    }
+    if (name.find("sparse_multiply") != std::string::npos && doubles) {
+        return launch_of<sparse_multiply_arguments<double, double>>(parameters, multiply_sparse);
     }
     return nullptr;
 }
@@ -680,7 +719,8 @@ CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* name) {
     ENTER()
     const std::string text(name);
     if (!control.knows_all && text.find("generic_sliced_multiply") == std::string::npos &&
-        text.find("scaled_copy") == std::string::npos) {
+        text.find("scaled_copy") == std::string::npos && text.find("diagonal_scale") == std::string::npos &&
+        text.find("sparse_multiply") == std::string::npos) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *f = reinterpret_cast<CUfunction>(new function{text});

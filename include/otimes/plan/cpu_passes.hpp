@@ -261,6 +261,23 @@ inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector, std::in
     return static_cast<std::int64_t>(tile_peak_elements(p)) * lanes * batch + vector;
 }
 
+/// Per tensor the position of the last chain that reads or writes it; -1: none.
+OTIMES_COLD inline std::vector<std::int32_t> last_uses(const program& source, const std::vector<chain>& chains) {
+    std::vector<std::int32_t> last(source.tensors.size(), -1);
+    for (std::size_t position = 0; position < chains.size(); ++position) {
+        const std::int32_t first = chains[position].first_step;
+        for (std::int32_t i = first; i < first + (std::max)(1, chains[position].step_count); ++i) {
+            const step& s = source.steps[static_cast<std::size_t>(i)];
+            for (const std::int32_t id : {s.in, s.factor, s.out}) {
+                if (id >= 0) {
+                    last[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(position);
+                }
+            }
+        }
+    }
+    return last;
+}
+
 /// Builds the passes of a program one chain after another, and lays out what lies between them.
 class cpu_plan_builder {
 public:
@@ -283,7 +300,7 @@ public:
     /// `single` receives the decision about the only chain, if the program is one chain.
     void build(std::vector<chain>& chains, chain_decision& single) {
         const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
-        const std::vector<std::int32_t> last_use = last_uses(chains);
+        const std::vector<std::int32_t> last_use = last_uses(source_, chains);
         for (std::size_t position = 0; position < chains.size(); ++position) {
             chain& c = chains[position];
             if (c.step_count == 0) {
@@ -329,22 +346,6 @@ public:
     }
 
 private:
-    [[nodiscard]] std::vector<std::int32_t> last_uses(const std::vector<chain>& chains) const {
-        std::vector<std::int32_t> last(source_.tensors.size(), -1);
-        for (std::size_t position = 0; position < chains.size(); ++position) {
-            const std::int32_t first = chains[position].first_step;
-            for (std::int32_t i = first; i < first + (std::max)(1, chains[position].step_count); ++i) {
-                const step& s = source_.steps[static_cast<std::size_t>(i)];
-                for (const std::int32_t id : {s.in, s.factor, s.out}) {
-                    if (id >= 0) {
-                        last[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(position);
-                    }
-                }
-            }
-        }
-        return last;
-    }
-
     /// Gives a temporary that outlives its chain a buffer; whole or a slab of it, in the order of its modes' names.
     void store(std::int32_t id) {
         const tensor& t = source_.at(id);
@@ -393,7 +394,7 @@ private:
         p.reason = s.kind == step_kind::contract && s.factor >= 0 && source_.at(s.factor).kind == factor_kind::dense
                        ? "reference loops"
                        : "strided loops";
-        for (const std::int32_t id : {s.in, s.factor, s.out}) {
+        for (const std::int32_t id : {s.in, s.factor, s.out, s.add ? s.out : -1}) {  // what it adds to is read, too
             saturating_add(p.bytes, id < 0 ? 0.0 : static_cast<double>(operand_bytes(source_, id)));
         }
         p.flops = step_flops(source_, s);
@@ -439,6 +440,7 @@ private:
                 std::vector<std::int32_t>& carried = p.sweeps.front().factors;
                 for (const std::int32_t factor : c.unit_factors) {
                     carried.push_back(factor);
+                    saturating_add(p.bytes, static_cast<double>(element_bytes(c.type)));
                 }
             }
             p.in = input;

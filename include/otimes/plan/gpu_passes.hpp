@@ -29,6 +29,7 @@
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/slabs.hpp>
+#include <otimes/plan/step_cost.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
@@ -37,11 +38,9 @@
 
 namespace otimes::planning {
 
-/// Where slabs cut a program of several chains and nothing else; extent 0: it is another one.
+/// Where slabs cut a program of several chains, or steps of other kinds; extent 0: nowhere, or it is one chain.
 OTIMES_ON_DEMAND OTIMES_COLD inline program_cut cut_of_chains(const program& source, const std::vector<chain>& chains) {
-    return chains.size() > 1 && std::ranges::all_of(chains, [](const chain& c) { return c.step_count > 0; })
-               ? longest_cut_at_end(source)
-               : program_cut{};
+    return chains.size() > 1 ? longest_cut_at_end(source) : program_cut{};
 }
 
 /// Builds the passes of a program one chain after another, and lays out what lies between them. Intermediates are chosen for their speed as
@@ -71,16 +70,27 @@ public:
     /// The plan. Once.
     OTIMES_COLD plan build() {
         products_before_matrices(source_, chains_, gpu_, wishes_);
+        const std::vector<std::int32_t> last_use = last_uses(source_, chains_);
         for (std::size_t number = 0; number < chains_.size(); ++number) {
             if (chains_[number].step_count == 0) {
                 add_step(chains_[number].first_step);
             } else {
                 add_chain(number);
             }
+            for (std::size_t id = 0; id < buffers_.size(); ++id) {
+                if (buffers_[id] >= 0 && last_use[id] == static_cast<std::int32_t>(number)) {
+                    pool_.release(buffers_[id]);
+                }
+            }
         }
         if (chains_.size() != 1 || chains_.front().step_count == 0) {
             result_.tensor_buffers = std::move(buffers_);
             result_.tensor_modes = std::move(modes_);
+        }
+        if (cuts_all_) {
+            result_.slab_extent = slab_extent_;
+            result_.slab_count = (cut_.extent - 1) / slab_extent_ + 1;
+            result_.tensor_cuts = cut_.mode;
         }
         result_.workspace_bytes = layout_of(result_).total;
         return std::move(result_);
@@ -119,9 +129,28 @@ private:
         p.scalar = s.scalar;
         p.level = "memory";
         p.reason = "generic step";
-        p.predicted_seconds = gpu_.launch_seconds;
+        const bool ends = ends_sums(s);
+        for (const std::int32_t id : {ends ? -1 : s.in, ends ? -1 : s.factor, s.out, s.add ? s.out : -1}) {
+            saturating_add(p.bytes, id < 0 ? 0.0 : static_cast<double>(operand_bytes(source_, id)));
+        }
+        if (!ends) {
+            p.flops = step_flops(source_, s);
+            const dtype type = s.out < 0 ? dtype::f64 : source_.at(s.out).type;
+            p.bound_seconds = (std::max)(static_cast<double>(p.bytes) / known_rate(gpu_.memory_bytes_per_second),
+                                         static_cast<double>(p.flops) / peak_of(sweep_kernel::scalar, type, gpu_));
+        }
+        const double launches = cuts_all_ ? static_cast<double>((cut_.extent - 1) / slab_extent_ + 1) : 1.0;
+        p.predicted_seconds = p.bound_seconds + launches * gpu_.launch_seconds;
+        saturating_add(result_.flops, static_cast<double>(p.flops));
         result_.predicted_seconds += p.predicted_seconds;
         result_.passes.push_back(std::move(p));
+    }
+
+    /// True of a reduction of what no pass stores: the kernels in front of it leave sums, and little is left to do.
+    [[nodiscard]] bool ends_sums(const step& s) const {
+        const std::int32_t id = s.variant == step_variant::squared_norm ? s.in : s.factor;
+        return s.kind == step_kind::reduce && id >= 0 && source_.at(id).binding < 0 &&
+               buffers_[static_cast<std::size_t>(id)] < 0;
     }
 
     void add_chain(std::size_t number) {
@@ -298,6 +327,9 @@ private:
             if (begin > 0 && input != name_of(c.out)) {
                 pool_.release(-2 - input);
             }
+            for (std::size_t i = 0; begin == 0 && i < c.unit_factors.size(); ++i) {
+                saturating_add(chosen.bytes, static_cast<double>(element_bytes(c.type)));
+            }
             if (last) {
                 chosen.reason = is_reduced   ? "reduced where it would be stored"
                                 : begin == 0 ? "everything in one pass"
@@ -352,8 +384,8 @@ private:
 };
 
 /// The plan of `source` on `gpu`: chains become fused kernels, other steps stay steps (their kernels are generic).
-/// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: a program
-/// of chains alone runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
+/// Factors are kept apart: tensor cores and registers do not gain from multiplying them out. `slab_extent` > 0: the
+/// program runs slab by slab, to bound its workspace. `choice`: what a chain's passes must be; one that does not fit is
 /// ignored. Where the limit is not kept by the choices that were made for it, of those for no memory and for any the one that
 /// takes least: what a limit is refused with must not depend on the limit.
 OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, const gpu_description& gpu,

@@ -110,6 +110,10 @@ public:
             if (one.flops < 0 || one.bytes < 0) {
                 return "a pass costs less than nothing";
             }
+            if (one.kernel == pass_kernel::step && p_.slab_count > 1 && p_.tensor_cuts.empty() &&
+                p_.source.steps[static_cast<std::size_t>(one.step)].kind != step_kind::reduce) {
+                return "its slabs cut what is not one index";
+            }
             if (p_.where == placement::cpu &&
                 !(one.kernel == pass_kernel::step ? operands_exist(one) : stays_in_memory(one))) {
                 return "a pass works on what is not there";
@@ -141,7 +145,7 @@ private:
                    std::ranges::none_of(p_.passes, [](const pass& one) { return one.kernel == pass_kernel::step; });
         }
         const program_cut cut = longest_cut_at_end(source);
-        return p_.where == placement::cpu && p_.slab_count > 1 && cut.mode == p_.tensor_cuts &&
+        return p_.slab_count > 1 && !p_.tensor_modes.empty() && cut.mode == p_.tensor_cuts &&
                slabs_cover(cut.extent, 1);
     }
 

@@ -24,6 +24,7 @@ plan make_plan(const program& source, const machine& target, const options& wish
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -271,6 +272,12 @@ OTIMES_ON_DEMAND inline double least_flops(const chain& c, double& last_first) {
     return least;
 }
 
+/// The type of the result, by which the peak goes.
+OTIMES_ON_DEMAND inline dtype type_of_result(const program& source) {
+    const auto output = std::ranges::find(source.tensors, tensor_role::output, &tensor::role);
+    return output == source.tensors.end() || output->type == dtype::other ? dtype::f64 : output->type;
+}
+
 /// Totals that do not depend on how: least bytes, and the bound of a machine with this bandwidth and peak.
 OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second,
                                         double flops_per_second) {
@@ -279,9 +286,10 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
     for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
         const tensor& t = p.source.tensors[id];
         const auto own = static_cast<double>(operand_bytes(p.source, static_cast<std::int32_t>(id)));
+        const auto is_same = [&t](const tensor& other) { return other.binding == t.binding && other.role == t.role; };
         if (t.role == tensor_role::output) {
             written = (std::max)(written, own);
-        } else if (t.binding >= 0) {
+        } else if (t.binding >= 0 && std::ranges::none_of(std::span(p.source.tensors).first(id), is_same)) {
             bytes += own;
         }
     }
@@ -444,10 +452,8 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
                                     " instead of " + bytes_text(static_cast<double>(wanted)));
     }
-    const dtype type =
-        chosen.chains.empty() || chosen.chains.front().step_count == 0 ? dtype::f64 : chosen.chains.front().type;
     add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen.chains, cpu, request.threads),
-               peak_flops(cpu, type) * request.threads);
+               peak_flops(cpu, type_of_result(source)) * request.threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
     explain_losers(chosen, cpu,
@@ -684,10 +690,9 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
     if (result.where != placement::cpu) {
         const gpu_description& gpu = target.gpus.front();
         const std::vector<chain> chains = chains_of(source);
-        const dtype type = chains.empty() || chains.front().step_count == 0 ? dtype::f64 : chains.front().type;
         const auto count = result.where == placement::gpus ? static_cast<double>(target.gpus.size()) : 1.0;
         add_bounds(result, chains, known_rate(gpu.memory_bytes_per_second) * count,
-                   rate_of(gpu, type, wishes.precision, 8, 8).flops_per_second * count);
+                   rate_of(gpu, type_of_result(source), wishes.precision, 8, 8).flops_per_second * count);
         note_factors(result, chains);
     }
     result.wishes = wishes;

@@ -177,7 +177,7 @@ typename Rearranged::vector leading_singular_vector(const Rearranged& r) {
         v.col(v.cols() - 1) = next;
         w.conservativeResize(Eigen::NoChange, v.cols());
         w.col(v.cols() - 1) = r.times(next);
-        const Eigen::SelfAdjointEigenSolver<matrix> ritz(w.adjoint() * w);
+        const Eigen::SelfAdjointEigenSolver<matrix> ritz(matrix(w.adjoint() * w));
         const real value = ritz.eigenvalues()(v.cols() - 1);
         const vector best = v * ritz.eigenvectors().col(v.cols() - 1);
         // Ready where r^H r turns it no further, or where it has not grown for a while: rounding is all that is left.

@@ -262,11 +262,14 @@ private:
         }
         DenseMatrix block;
         DenseMatrix part;
+        DenseMatrix product;
+        const Eigen::Ref<const DenseMatrix> by_columns(x);  // one matrix product to compile, for any kind of x and y
         const Eigen::Index together = rows_together(x.size() + y.size());
         for (Eigen::Index i = 0; i < rows(); i += together) {
             const Eigen::Index count = (std::min)(together, rows() - i);
             entrywise(t, i, count, block, part);
-            y.middleRows(i, count).noalias() += scale * (block * x);
+            product.noalias() = block * by_columns;
+            y.middleRows(i, count) += scale * product;
         }
     }
 

@@ -6,7 +6,7 @@
 ///     khatri_rao(A, B):  column j is kron(A.col(j), B.col(j))      (p q) x n      (column-wise); any number of factors
 ///
 /// Neither is formed. With m rows, an inner extent L and c columns of X, face_split(..) * X costs 2 m L c flops, as the
-/// formed matrix would, in L / q matrix products with B and m c elements of memory. A product of two of them is in row_pairs.hpp, sums and
+/// formed matrix would, in L / q matrix products with B and (m + q) c elements of memory. A product of two of them is in row_pairs.hpp, sums and
 /// products with other operators are in applied_sums.hpp.
 #pragma once
 
@@ -242,27 +242,43 @@ public:
 private:
     /// y += scale * face_split * x: a sum over blocks of columns of diag(weights) * (last factor * block of x). From the right,
     /// y += scale * x * face_split: block of y's columns += (x * diag(weights)) * last factor. The weights of a block are the
-    /// products of one column of each factor but the last.
+    /// products of one column of each factor but the last. The block of x or y is copied: so the compiler sees one matrix product for
+    /// a scalar, and not one for each kind of x and y, which costs it most of a second.
     template <bool FromLeft, class Destination, class Matrix>
     void add_split(Destination& y, const Matrix& x, const Scalar& scale) const {
         const DenseMatrix& last = factors().back();
-        const Eigen::Index blocks = last.cols() == 0 ? 0 : width_ / last.cols();
-        DenseMatrix part(FromLeft ? last.rows() : x.rows(), x.cols());
-        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights(last.rows());
+        const Eigen::Index width = last.cols();
+        const Eigen::Index blocks = width == 0 ? 0 : width_ / width;
+        DenseMatrix of_x, of_y;
         for (Eigen::Index block = 0; block < blocks; ++block) {
-            weights.setConstant(scale);
-            Eigen::Index rest = block;
-            for (std::size_t k = factors().size() - 1; k-- > 0;) {
-                weights.array() *= factors()[k].col(rest % factors()[k].cols()).array();
-                rest /= factors()[k].cols();
-            }
             if constexpr (FromLeft) {
-                part.noalias() = last * x.middleRows(block * last.cols(), last.cols());
-                y += weights.asDiagonal() * part;
+                of_x = x.middleRows(block * width, width);
+                multiply_block<true>(of_x, of_y, block, scale);
+                y += of_y;
             } else {
-                part.noalias() = x * weights.asDiagonal();
-                y.middleCols(block * last.cols(), last.cols()).noalias() += part * last;
+                of_x = x;
+                multiply_block<false>(of_x, of_y, block, scale);
+                y.middleCols(block * width, width) += of_y;
             }
+        }
+    }
+    /// of_y = diag(scale * weights) * last factor * of_x, or of_x * diag(scale * weights) * last factor; of_x is overwritten in this case.
+    template <bool FromLeft>
+    void multiply_block(DenseMatrix& of_x, DenseMatrix& of_y, Eigen::Index block, const Scalar& scale) const {
+        const DenseMatrix& last = factors().back();
+        Eigen::Matrix<Scalar, Eigen::Dynamic, 1> weights =
+            Eigen::Matrix<Scalar, Eigen::Dynamic, 1>::Constant(last.rows(), scale);
+        Eigen::Index rest = block;
+        for (std::size_t k = factors().size() - 1; k-- > 0;) {
+            weights.array() *= factors()[k].col(rest % factors()[k].cols()).array();
+            rest /= factors()[k].cols();
+        }
+        if constexpr (FromLeft) {
+            of_y.noalias() = last * of_x;
+            of_y.array().colwise() *= weights.array();
+        } else {
+            of_x.array().rowwise() *= weights.transpose().array();
+            of_y.noalias() = of_x * last;
         }
     }
 

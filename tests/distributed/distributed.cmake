@@ -1,6 +1,9 @@
 # distributed: one executable. Run alone, its cases take ranks inside the process; under mpirun the same cases are those ranks
 # (label `mpi`). Where MPI is not found, that is shown as skipped.
 otimes_add_room(distributed FRONT)
+if(once)
+  target_compile_definitions(test_distributed PRIVATE OTIMES_TEST_ONCE)
+endif()
 # optimised: it runs seven times, six of them by as many ranks as share the processors
 if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
   target_link_libraries(test_distributed PRIVATE otimes::distributed)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh SOURCE COMPILER [FLAG...]: SOURCE must compile as it is; with -DOTIMES_MUST_NOT_COMPILE it must not, and the compiler
-# must show every sentence that a line `// EXPECT: sentence` of SOURCE names.
+# must show every sentence that a line `// EXPECT: sentence` of SOURCE names. With `compiles=yes` in the environment the first is known.
 set -u
 source=$1
 shift
@@ -17,7 +17,7 @@ if ! grep -q OTIMES_MUST_NOT_COMPILE "$source"; then
     exit 1
 fi
 
-if ! "$@" -fsyntax-only "$source" >"$messages" 2>&1; then
+if [ "${compiles:-no}" != yes ] && ! "$@" -fsyntax-only "$source" >"$messages" 2>&1; then
     echo "$source: must compile without OTIMES_MUST_NOT_COMPILE, but:"
     head -n 40 "$messages"
     exit 1

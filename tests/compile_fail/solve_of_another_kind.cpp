@@ -14,8 +14,9 @@ Eigen::MatrixXd use(const Eigen::MatrixXd& A, const Eigen::MatrixXf& F) {
     const Eigen::MatrixXi N = A.cast<int>();
     static_cast<void>(otimes::kron(N, N).solve(N));
     static_cast<void>((otimes::kron(N, N) + otimes::kron(N, N) * otimes::kron(N, N)).solve(N));
+    return A;
 #else
     static_cast<void>(K.inverse() * K);
-#endif
     return K.solve(F.cast<double>());
+#endif
 }

@@ -3,7 +3,7 @@ file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/incl
 set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include" ${OTIMES_WARNING_FLAGS} -Werror)
 
 # Half of that is the standard library and Eigen. OTIMES_TEST_ONCE parses them once, before each header of a room; those that users
-# include have nothing before them, and the label `long` has that of all.
+# include have nothing before them, and the label `long` has that of all. A header that another one of a room includes first is tested there.
 set(foreign "${CMAKE_CURRENT_BINARY_DIR}/headers/foreign.hpp")
 if(OTIMES_TEST_ONCE)
   file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/headers")
@@ -18,7 +18,7 @@ foreach(header IN LISTS headers)
   set(tests headers.${name})
   if(OTIMES_TEST_ONCE AND name MATCHES "/")
     add_test(NAME headers.${name} COMMAND ${alone} -include "${foreign}")
-    set_tests_properties(headers.${name} PROPERTIES FIXTURES_REQUIRED headers_foreign)
+    set_tests_properties(headers.${name} PROPERTIES FIXTURES_REQUIRED headers_foreign ENVIRONMENT "rooms=${PROJECT_SOURCE_DIR}/include")
     add_test(NAME headers.${name}.long COMMAND ${alone})
     set_tests_properties(headers.${name}.long PROPERTIES LABELS long)
     list(APPEND tests headers.${name}.long)

@@ -44,6 +44,24 @@ alone refused "a warning" <<'EOF'
 #pragma once
 inline int f(int unused) { return 1; }
 EOF
+# With rooms: what another header includes first is left to that one, which sees what it lacks and that it has no guard.
+mkdir -p "$folder/otimes/room"
+in_room() { # in_room accepted|refused DESCRIPTION HEADER
+    expect "$1" "alone: $2" env "rooms=$folder" sh "$here/alone.sh" "otimes/room/$3.hpp" "$compiler" -std=c++20 -Wall -Wextra -Werror "-I$folder"
+}
+printf '#pragma once\n#include <otimes/room/first.hpp>\n' >"$folder/otimes/room/user.hpp"
+printf '#pragma once\n#include <vector>\n#include <otimes/room/sound.hpp>\n#include <otimes/room/second.hpp>\n' >"$folder/otimes/room/other.hpp"
+printf '#pragma once\ninline std::vector<int> v;\n' | tee "$folder/otimes/room/first.hpp" >"$folder/otimes/room/second.hpp"
+printf '#pragma once\n' >"$folder/otimes/room/sound.hpp"
+in_room accepted "a header that another one includes first, whatever it lacks" first
+in_room refused "the one that includes it" user
+in_room refused "a header that others include later, of what it lacks" second
+printf 'struct twice {};\n' >"$folder/otimes/room/first.hpp"
+in_room refused "one whose first header has no guard" user
+printf '#pragma once\n#if 1\n#include <otimes/room/first.hpp>\n#endif\n' >"$folder/otimes/room/user.hpp"
+in_room refused "a header that another one includes first under a condition" first
+rm -r "$folder/otimes/room"
+
 after_macros accepted "a template parameter in words" <<'EOF'
 #pragma once
 #include <limits>

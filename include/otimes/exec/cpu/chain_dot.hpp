@@ -9,12 +9,14 @@
 ///     sum_{p1, q2..qd} (sum_{q1} F1[p1, q1] v[q1, q2..qd]) * w[p1, q2..qd]
 ///     w[p1, q2..qd] = sum_{p2..pd} x[p1, p2..pd] F2[p2, q2] .. Fd[pd, qd]
 ///
-/// A tile of w has a few p1 and a few registers of qd: the sweeps of the modes d to 2 make it, and the sums of the other side are
-/// multiplied by it where they are, in registers. Which of x and v is swept is free, since x K . v = v K^T . x. Memory: a tile for each thread, two where a mode is not square. So a single row
-/// of n x n x n needs n elements for each p1 and index qd, not the n^3 of a row that is contracted mode by mode.
+/// A tile of w has a few p1, and a few registers of qd or all of them: the sweeps of the modes d to 2 make it, and the sums on the other
+/// side are multiplied by it where they are, in registers. Which of x and v is swept is free, since x K . v = v K^T . x.
 ///
-/// Real numbers whose last mode has a register of indices or more. Sums are taken tile by tile in an order that depends on
-/// extents and on the memory that is allowed, not on threads.
+/// Memory: n^(d-2) elements for each p1 and qd of a tile, twice where a mode between is not square; 32 KB on a thread's stack, or what
+/// the caller allows beyond that. Cost: the multiply-adds of the product; x is read once for each range of qd, v once for each tile.
+///
+/// Real numbers and dense factors, rows without gaps. Sums are taken tile by tile in an order that depends on extents and on
+/// the memory that is allowed, not on threads.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,6 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <otimes/exec/reference.hpp>
@@ -1171,8 +1170,14 @@ TEST_CASE("products with structure and their sums keep a workspace limit by slab
 
 TEST_CASE("slabs change neither the pieces of few long sums nor the kernel of a factor for each item") {
     // Rows of P x other to Q x other, by a factor for each row, or for each of the others; from a copy of X, which slabs make shorter.
-    for (const auto& [P, Q, other, differs] : std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, bool>>{
-             {640, 3, 40, true}, {640, 3, 40, false}, {64, 64, 30, true}, {64, 64, 30, false}}) {
+    struct shape {
+        std::int64_t p, q, other;
+        bool differs;
+    };
+    for (const shape& of :
+         {shape{640, 3, 40, true}, shape{640, 3, 40, false}, shape{64, 64, 30, true}, shape{64, 64, 30, false}}) {
+        const std::int64_t P = of.p, Q = of.q, other = of.other;
+        const bool differs = of.differs;
         CAPTURE(P);
         CAPTURE(differs);
         program p;

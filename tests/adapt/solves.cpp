@@ -191,6 +191,55 @@ TEST_CASE_TEMPLATE("sums with two matrices at a position, at the ends of the ran
     }
 }
 
+TEST_CASE_TEMPLATE("sums whose terms are out of the range as a whole, their solutions not", Scalar,
+                   OTIMES_ONE_OF(double, std::complex<float>)) {
+    using real = real_of<Scalar>;
+    const double tolerance = 200 * static_cast<double>(std::numeric_limits<real>::epsilon());
+    const auto A = well_conditioned<Scalar>(3, 1), M = well_conditioned<Scalar>(3, 2);
+    const auto B = well_conditioned<Scalar>(4, 3), N = well_conditioned<Scalar>(4, 4);
+    const auto P = positive<Scalar>(3, 5), R = positive<Scalar>(3, 6);
+    const auto Q = positive<Scalar>(4, 7), T = positive<Scalar>(4, 8);
+    matrix<Scalar> defective = matrix<Scalar>::Identity(3, 3);
+    defective(0, 1) = defective(1, 2) = Scalar(1);
+    const vector<Scalar> d = vector<Scalar>::LinSpaced(3, Scalar(1), Scalar(2)),
+                         e = vector<Scalar>::LinSpaced(3, Scalar(-3), Scalar(2));
+    const auto I = otimes::identity(4);
+    const auto b = random<matrix<Scalar>>(12, 3, 9);
+    for (const int sign : {-1, 1}) {
+        CAPTURE(sign);
+        // S is s^2 times `plain`, X for s B is 1 / s of what it is for B. The second column of B is much smaller, the third is 0.
+        const real s = std::ldexp(real(1), sign * (std::numeric_limits<real>::max_exponent * 5 / 8));
+        const auto check = [&](const otimes::sum_expr<Scalar>& scaled, const otimes::sum_expr<Scalar>& plain) {
+            const otimes::kron_sum_solver<Scalar> solver(scaled);
+            const matrix<Scalar> whole = plain.toDenseMatrix();
+            CHECK(solver.exponent() != 0);
+            CHECK(otimes::kron_sum_solver<Scalar>(plain).exponent() == 0);
+            const real small = std::ldexp(real(1), -std::numeric_limits<real>::max_exponent / 4);
+            matrix<Scalar> right = b;
+            right.col(1) *= small;
+            right.col(2).setZero();
+            matrix<Scalar> x = solver.solve(matrix<Scalar>(right * s)) * s;
+            CHECK(x.col(2) == vector<Scalar>::Zero(12));
+            right.col(1) /= small;
+            x.col(1) /= small;
+            CHECK(backward_error<Scalar>(whole, x.leftCols(2).eval(), right.leftCols(2).eval()) < tolerance);
+            CHECK(matrix<Scalar>(scaled.solve(matrix<Scalar>(right * s)) * s)
+                      .isApprox(whole.fullPivLu().solve(right), static_cast<real>(100 * tolerance)));
+            CHECK(solver.logAbsDeterminant() ==
+                  doctest::Approx(std::log(std::abs(whole.determinant())) + 24 * std::log(static_cast<double>(s)))
+                      .epsilon(1e-5));
+        };
+        const auto far = [s](const matrix<Scalar>& m) { return matrix<Scalar>(m * s); };
+        check(kron(far(A), far(B)) + kron(far(M), far(N)), kron(A, B) + kron(M, N));
+        check(kron(far(P), far(Q)) + kron(far(R), far(T)), kron(P, Q) + kron(R, T));
+        check(s * otimes::kron_sum(far(P), far(Q)), otimes::kron_sum(P, Q));
+        check(s * otimes::kron_sum(far(defective), far(B)), otimes::kron_sum(defective, B));
+        check(kron(vector<Scalar>(d * s).asDiagonal(), far(B)) + kron(vector<Scalar>(e * s).asDiagonal(), far(N)),
+              kron(d.asDiagonal(), B) + kron(e.asDiagonal(), N));
+        check(kron(far(A), far(B)) + s * kron(far(M), I), kron(A, B) + kron(M, I));
+    }
+}
+
 TEST_CASE("diagonals that reach farther than one power of two can bring near 1") {
     const vector_d d = (vector_d(3) << 1e-200, -1, 1e200).finished(), e = (vector_d(3) << 1e-200, 2, 1e200).finished();
     const vector_d f = (vector_d(2) << 1, -3).finished(), g = (vector_d(2) << 2, 1).finished();

@@ -219,13 +219,7 @@ public:
             choices.push_back(distinct_at(k));
             all_self_adjoint = all_self_adjoint && choices.back().self_adjoint;
         }
-        for (std::size_t t = 0; t < terms_.size(); ++t) {
-            std::int64_t exponent = 0;
-            for (const choice& c : choices) {
-                exponent += c.count > 0 && c.uses_f[t] ? c.exponent_f : c.count > 1 ? c.exponent_g : 0;
-            }
-            terms_[t].set_alpha(detail::scaled_number<Scalar>(terms_[t].alpha(), exponent).value());
-        }
+        take_amounts(choices);
         const bool have_mass = std::all_of(choices.begin(), choices.end(), [](const choice& c) {
             return c.count < 2 || (c.is_diagonal ? is_positive(c.diagonal_g) : c.rcond > RealScalar(0));
         });
@@ -236,10 +230,15 @@ public:
 
     /// "generalised eigenvectors of self-adjoint factors", "complex Schur forms of the factors", ...: which algorithm was chosen.
     [[nodiscard]] const std::string& method() const noexcept { return method_; }
-    /// The eigenvalues that are divided by, in the order of the product; those of S itself where no mass matrix is there.
+    /// The eigenvalues that are divided by, in the order of the product; those of S / 2^exponent() itself where no mass matrix is there.
     [[nodiscard]] const eigen::dense_vector<Complex>& eigenvalues() const noexcept { return values_; }
+    /// S is taken over 2^exponent(): 0 but for sums whose terms leave the range of the type, or come close to it.
+    [[nodiscard]] std::int64_t exponent() const noexcept { return exponent_; }
     /// log |det S|, which does not overflow.
-    [[nodiscard]] RealScalar logAbsDeterminant() const { return values_.array().abs().log().sum() + log_abs_scale_; }
+    [[nodiscard]] RealScalar logAbsDeterminant() const {
+        const RealScalar scale = static_cast<RealScalar>(exponent_) * std::log(RealScalar(2));
+        return values_.array().abs().log().sum() + log_abs_scale_ + static_cast<RealScalar>(values_.size()) * scale;
+    }
 
     /// X with S X = B; see the file comment for what factors that are not self-adjoint cost more. @throws shape_error
     template <class Rhs>
@@ -247,6 +246,9 @@ public:
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         require_rows(b.rows(), b.cols());
+        if (exponent_ != 0) {
+            return over_power_of_two<scalar, result_type>(b);
+        }
         if (real_ && !refines_) {
             result_type x(b.rows(), b.cols());
             if constexpr (eigen::has_direct_access<Rhs> && std::is_same_v<typename Rhs::Scalar, scalar> &&
@@ -262,21 +264,17 @@ public:
             }
             return x;
         }
-        const result_type right = b.template cast<scalar>();
-        if (triangular_ && !inverse_mass_) {
-            return once<scalar>(right);
-        }
-        return general_ || refines_ ? refined<scalar>(right) : once<scalar>(right);
+        return as_needed<scalar>(result_type(b.template cast<scalar>()));
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
-    /// Where the eigenvectors, or the mass matrices, are ill-conditioned B comes to the host, and X goes back.
+    /// Where the eigenvectors, or the mass matrices, are ill-conditioned, or S is taken over a power of two, B comes to the host, and X goes back.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         require_rows(b.rows(), b.cols());
         const RealScalar least = std::sqrt(std::sqrt(std::numeric_limits<RealScalar>::epsilon()));
-        if ((general_ || refines_) && (triangular_ || !(rcond_ >= least))) {
+        if (exponent_ != 0 || ((general_ || refines_) && (triangular_ || !(rcond_ >= least)))) {
             using host_matrix = eigen::dense_matrix<scalar>;
             const auto on_host = [this](const host_matrix& host) {
                 const scoped_executor here(cpu());
@@ -335,6 +333,32 @@ private:
         const eigen::dense_matrix<Complex> right = b.template cast<Complex>();
         return real_part_of<To, Right>(
             forms.solve(inverse_mass_ ? eigen::dense_matrix<Complex>(*inverse_mass_ * right) : right));
+    }
+    /// Refined where that is needed.
+    template <class To, class Right>
+    [[nodiscard]] Right as_needed(const Right& b) const {
+        if (triangular_ && !inverse_mass_) {
+            return once<To>(b);
+        }
+        return general_ || refines_ ? refined<To>(b) : once<To>(b);
+    }
+    /// Of S over 2^exponent_, each column of B over a power of two near its largest element.
+    template <class To, class Result, class Rhs>
+    [[nodiscard]] Result over_power_of_two(const Eigen::MatrixBase<Rhs>& b) const {
+        Result right = b.template cast<To>();
+        std::vector<std::int64_t> exponents;
+        const auto scale = [](auto column, std::int64_t by) {
+            column = column.unaryExpr([by](const To& x) { return detail::scaled_number<To>(x, by).value(); }).eval();
+        };
+        for (Eigen::Index j = 0; j < right.cols(); ++j) {
+            exponents.push_back(eigen::exponent_of_largest(right.col(j)));
+            scale(right.col(j), -exponents.back());
+        }
+        Result x = as_needed<To>(right);
+        for (Eigen::Index j = 0; j < x.cols(); ++j) {
+            scale(x.col(j), exponents[static_cast<std::size_t>(j)] - exponent_);
+        }
+        return x;
     }
     template <class To, class Right>
     [[nodiscard]] Right once(const Right& b) const {
@@ -638,6 +662,31 @@ private:
             result.uses_f.push_back(w >= 0 && static_cast<std::size_t>(w) == f);
         }
         return result;
+    }
+
+    /// The terms' amounts with the powers of two that their factors are taken over; over one of their own where they leave the range, or come so
+    /// close to it that eigenvalues or their reciprocals may.
+    void take_amounts(const std::vector<choice>& choices) {
+        std::vector<detail::scaled_number<Scalar>> amounts;
+        std::optional<std::int64_t> largest;
+        for (std::size_t t = 0; t < terms_.size(); ++t) {
+            std::int64_t exponent = 0;
+            for (const choice& c : choices) {
+                exponent += c.count > 0 && c.uses_f[t] ? c.exponent_f : c.count > 1 ? c.exponent_g : 0;
+            }
+            amounts.emplace_back(terms_[t].alpha(), exponent);
+            if (!amounts.back().is_zero()) {
+                largest = (std::max)(largest.value_or(amounts.back().exponent()), amounts.back().exponent());
+            }
+        }
+        constexpr int near = std::numeric_limits<RealScalar>::digits + 8;
+        if (largest && (*largest > std::numeric_limits<RealScalar>::max_exponent - near ||
+                        *largest < std::numeric_limits<RealScalar>::min_exponent + near)) {
+            exponent_ = *largest;
+        }
+        for (std::size_t t = 0; t < terms_.size(); ++t) {
+            terms_[t].set_alpha(amounts[t].value_over(exponent_));
+        }
     }
 
     static bool is_real(const eigen::dense_vector<Scalar>& d) { return d == d.conjugate().eval(); }
@@ -1022,6 +1071,7 @@ private:
     static constexpr const char* solving = "solve with a sum of Kronecker products";
 
     std::vector<kron_node<Scalar>> terms_;
+    std::int64_t exponent_ = 0;
     kron_expr<Scalar> left_;
     kron_expr<Scalar> right_;
     kron_expr<Complex> complex_left_;

@@ -240,6 +240,54 @@ TEST_CASE_TEMPLATE("sums whose terms are out of the range as a whole, their solu
     }
 }
 
+TEST_CASE_TEMPLATE("sums of which both matrices at a position are singular, the sum not", Scalar,
+                   OTIMES_ONE_OF(double, std::complex<float>)) {
+    using real = real_of<Scalar>;
+    const double tolerance = 500 * static_cast<double>(std::numeric_limits<real>::epsilon());
+    matrix<Scalar> A = well_conditioned<Scalar>(3, 1), M = well_conditioned<Scalar>(3, 2);
+    matrix<Scalar> B = well_conditioned<Scalar>(4, 3), N = well_conditioned<Scalar>(4, 4);
+    A.row(1).setZero();
+    M.col(2) = M.col(0);
+    const auto L = well_conditioned<Scalar>(2, 5), C = well_conditioned<Scalar>(2, 6);
+    const auto check = [&](const otimes::sum_expr<Scalar>& S) {
+        const matrix<Scalar> whole = S.toDenseMatrix();
+        const auto b = random<matrix<Scalar>>(whole.rows(), 3, 9);
+        const otimes::kron_sum_solver<Scalar> solver(S);
+        CHECK(backward_error<Scalar>(whole, solver.solve(b), b) < tolerance);
+        const matrix<Scalar> lu = whole.partialPivLu().matrixLU();  // the determinant itself may overflow
+        CHECK(solver.logAbsDeterminant() ==
+              doctest::Approx(lu.diagonal().cwiseAbs().array().log().sum()).epsilon(1e-4));
+    };
+    check(kron(A, B) + kron(M, N));
+    check(kron(M, N) - Scalar(real(0.5)) * kron(A, B));
+    check(kron(A, B, L) + kron(M, B, L) + kron(M, N, C));
+    // At both positions, and of large and small elements.
+    B.col(0).setZero();
+    N.row(3) = N.row(1);
+    check(kron(A, B) + kron(A, N) + kron(M, B) - kron(M, N));
+    const real s = std::ldexp(real(1), std::numeric_limits<real>::max_exponent / 3);
+    const matrix<Scalar> large = A * s, small = M / s;
+    check((1 / s) * (kron(large, B) + kron(large, N)) + s * (kron(small, B) - kron(small, N)));
+    // Positive semidefinite ones, diagonals.
+    matrix<Scalar> P = matrix<Scalar>::Zero(3, 3), R = P;
+    P.topLeftCorner(2, 2) = positive<Scalar>(2, 7);
+    R.bottomRightCorner(2, 2) = positive<Scalar>(2, 8);
+    check(kron(P, positive<Scalar>(4, 9)) + kron(R, positive<Scalar>(4, 10)));
+    const vector<Scalar> d = (vector<Scalar>(3) << Scalar(0), Scalar(2), Scalar(-1)).finished();
+    const vector<Scalar> e = (vector<Scalar>(3) << Scalar(3), Scalar(real(0.5)), Scalar(0)).finished();
+    check(kron(d.asDiagonal(), positive<Scalar>(4, 9)) + kron(e.asDiagonal(), well_conditioned<Scalar>(4, 3)));
+    // Singular all the same: a common null vector, and a sum that is 0 on one of its own.
+    matrix<Scalar> other = well_conditioned<Scalar>(3, 11);
+    other.col(2) = other.col(0);
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(other, B) + kron(M, N)), otimes::unsupported_error);
+    const vector<Scalar> f = (vector<Scalar>(2) << Scalar(1), Scalar(0)).finished();
+    const vector<Scalar> g = (vector<Scalar>(2) << Scalar(0), Scalar(1)).finished();
+    matrix<Scalar> half = matrix<Scalar>::Identity(2, 2);
+    half(1, 1) = Scalar(0);
+    CHECK_THROWS_AS(otimes::kron_sum_solver<Scalar>(kron(f.asDiagonal(), half) + kron(g.asDiagonal(), L)),
+                    otimes::singular_error);
+}
+
 TEST_CASE("diagonals that reach farther than one power of two can bring near 1") {
     const vector_d d = (vector_d(3) << 1e-200, -1, 1e200).finished(), e = (vector_d(3) << 1e-200, 2, 1e200).finished();
     const vector_d f = (vector_d(2) << 1, -3).finished(), g = (vector_d(2) << 2, 1).finished();

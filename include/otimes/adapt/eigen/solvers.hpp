@@ -18,9 +18,11 @@
 /// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
 /// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
 /// | any F, an invertible G | eigenvectors of G^{-1} F, complex | V^{-1} G^{-1} |
+/// | singular F and G | the same of F and G + tau F, by which G is written as a difference | |
 /// | F diagonal, G the identity or a positive diagonal | a diagonal | V |
 ///
-/// Where both F and G are positive definite, G is the better conditioned; each is taken over a power of two.
+/// Where both F and G are positive definite, G is the better conditioned; each is taken over a power of two. Where the terms leave the range
+/// of the type, or come close to it, S is taken over a power of two as a whole, and so is each column of B: X is in the range, or is not.
 ///
 /// Cost: the factors' decompositions, O(n_k^3) each; a solve is two applications of a kron and one scaling, range by range of
 /// the columns of B, with no other memory than d and one range that stays in cache.
@@ -731,9 +733,10 @@ private:
     }
 
     [[noreturn]] static void throw_no_mass_matrix(std::size_t k) {
-        throw unsupported_error("otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
-                                " the terms use two matrices, of which one must be invertible. Use an iterative "
-                                "solver of Eigen with otimes::KronPreconditioner.");
+        throw unsupported_error(
+            "otimes: solve with a sum of Kronecker products: at position " + std::to_string(k + 1) +
+            " the terms use two matrices, of which one, or a combination, must be invertible. Use an "
+            "iterative solver of Eigen with otimes::KronPreconditioner.");
     }
 
     /// d = sum over the terms of alpha * kron(l_k or 1); of_sizes: of the absolute values of all these.
@@ -929,7 +932,8 @@ private:
     }
 
     /// Where a position has two matrices F and G, of which none need be self-adjoint: S = kron(G_k or I) S', with G_k^-1 F_k and the identity at
-    /// these positions of S'. G is the one of the two that is the better conditioned. @throws unsupported_error both are singular
+    /// these positions of S'. G is the one of the two that is the better conditioned, or a combination where both are singular. @throws unsupported_error
+    /// that is, too
     void divide_by_mass() {
         kron_node<Scalar> inverse;
         RealScalar order(1);
@@ -953,9 +957,10 @@ private:
                 if (!(rcond_of(c.diagonal_g) >= rcond_of(c.diagonal_f))) {
                     exchange();
                 }
-                const RealScalar conditioned = rcond_of(c.diagonal_g);
+                RealScalar conditioned = rcond_of(c.diagonal_g);
                 if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
-                    throw_no_mass_matrix(k);
+                    conditioned = combine(k, c.diagonal_f, c.diagonal_g,
+                                          [](const eigen::dense_vector<Scalar>& d) { return rcond_of(d); });
                 }
                 rcond_ *= conditioned;
                 const eigen::dense_vector<Scalar> reciprocals = c.diagonal_g.cwiseInverse();
@@ -971,9 +976,12 @@ private:
                     exchange();
                     of_g.compute(c.g);
                 }
-                const RealScalar conditioned = eigen::rcond_of(of_g);
+                RealScalar conditioned = eigen::rcond_of(of_g);
                 if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
-                    throw_no_mass_matrix(k);
+                    conditioned = combine(k, c.f, c.g, [](const eigen::dense_matrix<Scalar>& m) {
+                        return eigen::rcond_of(decomposition(m));
+                    });
+                    of_g.compute(c.g);
                 }
                 rcond_ *= conditioned;
                 c.f = of_g.solve(c.f).eval();
@@ -989,6 +997,38 @@ private:
         if (any) {
             inverse_mass_ = kron_expr<Complex>(eigen::kron_over<Complex>(kron_expr<Scalar>(std::move(inverse))));
         }
+    }
+
+    /// F and G of position k are singular: G + tau F takes the place of G where one of some is invertible, so that each term with G becomes two,
+    /// G = (G + tau F) - tau F. Powers of two, by which nothing is rounded. Returns its reciprocal condition number. @throws unsupported_error
+    template <class Matrix, class ConditionOf>
+    RealScalar combine(std::size_t k, const Matrix& f, Matrix& g, const ConditionOf& rcond_of_matrix) {
+        RealScalar best(0);
+        RealScalar tau(0);
+        for (const double tried : {1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 4.0, -4.0}) {
+            const RealScalar conditioned = rcond_of_matrix(Matrix(g + Scalar(RealScalar(tried)) * f));
+            if (conditioned > best) {
+                best = conditioned;
+                tau = RealScalar(tried);
+            }
+        }
+        if (!(best > std::numeric_limits<RealScalar>::epsilon())) {
+            throw_no_mass_matrix(k);
+        }
+        g += Scalar(tau) * f;
+        const std::size_t count = terms_.size();
+        for (std::size_t t = 0; t < count; ++t) {
+            if (choices_[k].uses_f[t]) {
+                continue;
+            }
+            kron_node<Scalar> part = terms_[t];
+            part.set_alpha(Scalar(-tau) * part.alpha());
+            terms_.push_back(std::move(part));
+            for (choice& c : choices_) {
+                c.uses_f.push_back(&c == &choices_[k] || c.uses_f[t]);
+            }
+        }
+        return best;
     }
 
     /// False where the eigenvectors are too ill-conditioned for S; see the file comment.

@@ -32,8 +32,8 @@ TEST_CASE_TEMPLATE("solve, inverse and pseudo-inverse", Scalar, OTIMES_REAL_AND_
     const auto K = Scalar(2) * kron(A, d.asDiagonal(), B, otimes::identity(2), P);
     const matrix<Scalar> k = K.toDenseMatrix();
     const auto b = random<matrix<Scalar>>(K.rows(), 3, 4);
-    CHECK(near(matrix<Scalar>(k * K.solve(b)), b));
-    CHECK(near(matrix<Scalar>(K.inverse() * matrix<Scalar>(k * b)), b));
+    CHECK(near(evaluated(k * K.solve(b)), b));
+    CHECK(near(evaluated(K.inverse() * evaluated(k * b)), b));
     const vector<Scalar> v = b.col(1);
     const vector<Scalar> x = K.solve(v);
     CHECK(near(vector<Scalar>(k * x), v));
@@ -271,30 +271,27 @@ TEST_CASE_TEMPLATE("decompositions keep identities, permutations and diagonals",
     const auto R = kron(G, P, full.asDiagonal(), s);
     const otimes::kron_qr<Scalar> qr(R);
     const matrix<Scalar> r = R.toDenseMatrix();
-    CHECK(near(matrix<Scalar>(qr.matrixQ().toDenseMatrix() * qr.matrixR().toDenseMatrix()), r));
+    CHECK(near(evaluated(qr.matrixQ().toDenseMatrix() * qr.matrixR().toDenseMatrix()), r));
     const auto c = random<matrix<Scalar>>(R.rows(), 2, 5);
     CHECK(near(qr.solve(c), matrix<Scalar>(r.completeOrthogonalDecomposition().solve(c))));
     CHECK_THROWS_AS(static_cast<void>(otimes::kron_qr<Scalar>(K).solve(b)), otimes::singular_error);
     const auto S = kron(A, s);
-    CHECK(near(matrix<Scalar>(S.toDenseMatrix() * S.solve(matrix<Scalar>(b.topRows(12)))),
-               matrix<Scalar>(b.topRows(12))));
+    CHECK(near(evaluated(S.toDenseMatrix() * S.solve(matrix<Scalar>(b.topRows(12)))), matrix<Scalar>(b.topRows(12))));
     CHECK(S.inverse().node().factors()[1].kind() == otimes::factor_kind::diagonal);
     const auto D = kron(definite.asDiagonal(), A, otimes::identity(2));
     const otimes::kron_llt<Scalar> llt(D);
-    CHECK(near(matrix<Scalar>(llt.matrixL().toDenseMatrix() * llt.matrixL().toDenseMatrix().adjoint()),
-               D.toDenseMatrix()));
+    CHECK(near(evaluated(llt.matrixL().toDenseMatrix() * llt.matrixL().toDenseMatrix().adjoint()), D.toDenseMatrix()));
     CHECK(llt.logAbsDeterminant() == doctest::Approx(D.logAbsDeterminant()));
     const auto f = random<matrix<Scalar>>(24, 2, 6);
-    CHECK(near(matrix<Scalar>(D * llt.solve(f)), f));
+    CHECK(near(evaluated(D * llt.solve(f)), f));
     CHECK_THROWS_AS(otimes::kron_llt<Scalar>(kron(A, P)), otimes::singular_error);
     CHECK_THROWS_AS(otimes::kron_llt<Scalar>(kron(A, (-definite).asDiagonal())), otimes::singular_error);
     const otimes::kron_self_adjoint_eigen<Scalar> eig(D);
     const matrix<Scalar> v = eig.eigenvectors().toDenseMatrix();
-    CHECK(near(matrix<Scalar>(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()),
-               D.toDenseMatrix()));
+    CHECK(near(evaluated(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()), D.toDenseMatrix()));
     // Sums: a diagonal has its elements as eigenvalues, whatever they are; two of them are a pencil.
     const auto solves = [&f](const auto& sum) {
-        CHECK(near(matrix<Scalar>(sum.toDenseMatrix() * sum.solve(f)), f));
+        CHECK(near(evaluated(sum.toDenseMatrix() * sum.solve(f)), f));
         CHECK(sum.logAbsDeterminant() == doctest::Approx(std::log(std::abs(sum.toDenseMatrix().determinant()))));
     };
     solves(D + 0.5 * otimes::identity());
@@ -311,21 +308,21 @@ TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, OTIMES_
     const matrix<Scalar> k = K.toDenseMatrix();
     const otimes::kron_llt<Scalar> llt(K);
     const matrix<Scalar> l = llt.matrixL().toDenseMatrix();
-    CHECK(near(matrix<Scalar>(l * l.adjoint()), k));
+    CHECK(near(evaluated(l * l.adjoint()), k));
     CHECK(llt.logAbsDeterminant() == doctest::Approx(std::log(std::abs(k.determinant()))));
     const auto b = random<matrix<Scalar>>(12, 2, 3);
-    CHECK(near(matrix<Scalar>(k * llt.solve(b)), b));
+    CHECK(near(evaluated(k * llt.solve(b)), b));
     const otimes::kron_self_adjoint_eigen<Scalar> eig(K);
     const matrix<Scalar> v = eig.eigenvectors().toDenseMatrix();
-    CHECK(near(matrix<Scalar>(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()), k));
+    CHECK(near(evaluated(v * eig.eigenvalues().template cast<Scalar>().asDiagonal() * v.adjoint()), k));
     const auto F = random<matrix<Scalar>>(5, 3, 4);
     const auto G = random<matrix<Scalar>>(4, 2, 5);
     const auto R = Scalar(-3) * kron(F, G);
     const matrix<Scalar> r = R.toDenseMatrix();
     const otimes::kron_qr<Scalar> qr(R);
     const matrix<Scalar> q = qr.matrixQ().toDenseMatrix();
-    CHECK(near(matrix<Scalar>(q.adjoint() * q), matrix<Scalar>(matrix<Scalar>::Identity(6, 6))));
-    CHECK(near(matrix<Scalar>(q * qr.matrixR().toDenseMatrix()), r));
+    CHECK(near(evaluated(q.adjoint() * q), matrix<Scalar>(matrix<Scalar>::Identity(6, 6))));
+    CHECK(near(evaluated(q * qr.matrixR().toDenseMatrix()), r));
     const otimes::kron_svd<Scalar> svd(R);
     CHECK(
         near(matrix<Scalar>(svd.matrixU().toDenseMatrix() * svd.singularValues().template cast<Scalar>().asDiagonal() *
@@ -334,7 +331,7 @@ TEST_CASE_TEMPLATE("decompositions are krons of decompositions", Scalar, OTIMES_
     // Least squares: the residual is orthogonal to the range; the solution of a wide or rank-deficient K has no part in its kernel.
     const auto c = random<matrix<Scalar>>(20, 2, 6);
     const matrix<Scalar> x = qr.solve(c);
-    CHECK(near(matrix<Scalar>(r.adjoint() * (r * x)), matrix<Scalar>(r.adjoint() * c)));
+    CHECK(near(evaluated(r.adjoint() * (r * x)), evaluated(r.adjoint() * c)));
     CHECK(near(svd.solve(c), x));
     CHECK(near(R.solve(c), x));
     matrix<Scalar> flat = G;
@@ -361,8 +358,8 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double))
         const otimes::kron_sum_solver<Scalar> solver(S);
         CHECK(solver.method() == method);
         const matrix<Scalar> s = S.toDenseMatrix();
-        CHECK(near(matrix<Scalar>(s * solver.solve(b)), b));
-        CHECK(near(matrix<Scalar>(s * S.solve(b)), b));
+        CHECK(near(evaluated(s * solver.solve(b)), b));
+        CHECK(near(evaluated(s * S.solve(b)), b));
         CHECK(solver.logAbsDeterminant() == doctest::Approx(std::log(std::abs(s.determinant()))));
     };
     check(kron(A, B, C) + 0.5 * otimes::identity(), "eigenvectors of self-adjoint factors");
@@ -389,7 +386,7 @@ TEST_CASE_TEMPLATE("solving with sums", Scalar, OTIMES_REAL_AND_COMPLEX(double))
                     otimes::unsupported_error);
     // A product of operators is solved with part by part.
     const auto P = otimes::kron_sum(A, B, C) * kron(A, otimes::kron(B, C));
-    CHECK(near(matrix<Scalar>(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
+    CHECK(near(evaluated(P.toDenseMatrix() * P.solve(b)), b, 1e-9));
 }
 
 TEST_CASE("solving with sums of factors whose eigenvectors are ill-conditioned, together or each") {
@@ -485,10 +482,10 @@ TEST_CASE("Sylvester and Lyapunov equations, a defective matrix too") {
     matrix_d A = random(4, 4, 1) + 3 * matrix_d::Identity(4, 4);
     const matrix_d B = random(3, 3, 2) + 3 * matrix_d::Identity(3, 3);
     const matrix_d C = random(4, 3, 3);
-    CHECK(near(matrix_d(A * otimes::sylvester(A, B, C) + otimes::sylvester(A, B, C) * B), C));
+    CHECK(near(evaluated(A * otimes::sylvester(A, B, C) + otimes::sylvester(A, B, C) * B), C));
     A << 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1;
     const matrix_d X = otimes::sylvester(A, B, C);
-    CHECK(near(matrix_d(A * X + X * B), C));
+    CHECK(near(evaluated(A * X + X * B), C));
     const auto Z = random<matrix<std::complex<double>>>(4, 4, 5);
     const matrix_d Q = random(4, 4, 6);
     const matrix<std::complex<double>> Y = otimes::lyapunov(Z, Q);
@@ -551,12 +548,12 @@ TEST_CASE_TEMPLATE("solving with sums of two matrices at a position, of which no
     check(kron(d.asDiagonal(), B) + kron(M, N), 1e-13);
     // An ill-conditioned one, and eigenvectors that nearly fall together.
     check(kron(matrix<Scalar>(hilbert(4).template cast<Scalar>()), B) +
-              kron(matrix<Scalar>(hilbert(4).template cast<Scalar>() * hilbert(4).template cast<Scalar>()), N),
+              kron(evaluated(hilbert(4).template cast<Scalar>() * hilbert(4).template cast<Scalar>()), N),
           1e-12);
     const matrix<Scalar> P = nearly_defective(1).template cast<Scalar>(),
                          Q = nearly_defective(2).template cast<Scalar>();
-    check(kron(matrix<Scalar>(C * P), B) + kron(C, N), 1e-13);
-    check(kron(matrix<Scalar>(C * P), matrix<Scalar>(L * Q)) + kron(C, L), 1e-13);
+    check(kron(evaluated(C * P), B) + kron(C, N), 1e-13);
+    check(kron(evaluated(C * P), evaluated(L * Q)) + kron(C, L), 1e-13);
     // Neither can be inverted, nor a combination.
     const std::string text = support::text_of([&] {
         matrix<Scalar> other = A;
@@ -625,7 +622,7 @@ TEST_CASE("every expression in GMRES and MINRES, with every preconditioner") {
     CHECK(solves(Eigen::GMRES<sum_d, otimes::KronPreconditioner<double>>(), S) <= 3);
     solves(Eigen::GMRES<gp_d, Eigen::IdentityPreconditioner>(), op);
     solves(Eigen::BiCGSTAB<gp_d, otimes::DiagonalPreconditioner<double>>(), op);
-    CHECK(distance(op.diagonal(), (matrix_d(op * matrix_d::Identity(30, 30))).diagonal()) < 1e-11);
+    CHECK(distance(op.diagonal(), (evaluated(op * matrix_d::Identity(30, 30))).diagonal()) < 1e-11);
     CHECK(distance((b.asDiagonal() * K).diagonal(), b.cwiseProduct(K.diagonal())) < 1e-12);
     solves(Eigen::MINRES<kron_d, Eigen::Lower | Eigen::Upper, otimes::DiagonalPreconditioner<double>>(), K);
     solves(Eigen::MINRES<sum_d, Eigen::Lower | Eigen::Upper, Eigen::IdentityPreconditioner>(), S);
@@ -772,17 +769,16 @@ TEST_CASE_TEMPLATE("decompositions and solves at the ends of the range: no squar
         CAPTURE(s);
         const matrix<Scalar> As = A * s, Bs = B * s, Fs = F * s, Js = J * s;
         const auto K = kron(A, B), Ks = kron(As, B);
-        CHECK(near(matrix<Scalar>(Ks.solve(b) * s), K.solve(b)));
-        CHECK(near(matrix<Scalar>(otimes::kron_qr<Scalar>(Ks).solve(b) * s), K.solve(b)));
-        CHECK(near(matrix<Scalar>(kron(Fs, B).solve(c) * s), kron(F, B).solve(c)));
+        CHECK(near(evaluated(Ks.solve(b) * s), K.solve(b)));
+        CHECK(near(evaluated(otimes::kron_qr<Scalar>(Ks).solve(b) * s), K.solve(b)));
+        CHECK(near(evaluated(kron(Fs, B).solve(c) * s), kron(F, B).solve(c)));
         CHECK(Ks.rank() == 12);
         CHECK(kron(Fs, B).rank() == 9);
         CHECK(Ks.logAbsDeterminant() == doctest::Approx(K.logAbsDeterminant() + 12 * std::log(s)));
-        CHECK(near(matrix<Scalar>(otimes::kron_sum(As, Bs).solve(b) * s), otimes::kron_sum(A, B).solve(b)));
-        CHECK(near(matrix<Scalar>(otimes::kron_sum(Js, Bs).solve(b) * s), otimes::kron_sum(J, B).solve(b)));
-        CHECK(near(matrix<Scalar>((Ks + Scalar(s) * otimes::identity()).solve(b) * s),
-                   (K + otimes::identity()).solve(b)));
-        CHECK(near(matrix<Scalar>(otimes::sylvester(As, Bs, C) * s), otimes::sylvester(A, B, C)));
+        CHECK(near(evaluated(otimes::kron_sum(As, Bs).solve(b) * s), otimes::kron_sum(A, B).solve(b)));
+        CHECK(near(evaluated(otimes::kron_sum(Js, Bs).solve(b) * s), otimes::kron_sum(J, B).solve(b)));
+        CHECK(near(evaluated((Ks + Scalar(s) * otimes::identity()).solve(b) * s), (K + otimes::identity()).solve(b)));
+        CHECK(near(evaluated(otimes::sylvester(As, Bs, C) * s), otimes::sylvester(A, B, C)));
         CHECK(near(vector<real_of<Scalar>>(kron(As, matrix<Scalar>(B / s), As).singularValues() / s),
                    kron(A, B, A).singularValues()));
     }

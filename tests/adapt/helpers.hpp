@@ -96,17 +96,114 @@ auto scaled(Factor factor, const Matrix& a) {
     return oracle::scale(factor, as_oracle(a));
 }
 
+// Expressions of Eigen alone, with nothing of the library in them.
+template <class Type>
+inline constexpr bool of_eigen = false;
+template <class Type>
+inline constexpr bool of_eigen<const Type> = of_eigen<Type>;
+template <class Scalar, int rows, int cols, int options, int max_rows, int max_cols>
+inline constexpr bool of_eigen<Eigen::Matrix<Scalar, rows, cols, options, max_rows, max_cols>> = true;
+template <class Matrix, int options, class Stride>
+inline constexpr bool of_eigen<Eigen::Map<Matrix, options, Stride>> = true;
+template <class Matrix, int rows, int cols, bool inner>
+inline constexpr bool of_eigen<Eigen::Block<Matrix, rows, cols, inner>> = of_eigen<Matrix>;
+template <class Matrix>
+inline constexpr bool of_eigen<Eigen::Transpose<Matrix>> = of_eigen<Matrix>;
+template <class Matrix, class Rows, class Cols>
+inline constexpr bool of_eigen<Eigen::IndexedView<Matrix, Rows, Cols>> = of_eigen<Matrix>;
+template <class Operation, class Matrix>
+inline constexpr bool of_eigen<Eigen::CwiseNullaryOp<Operation, Matrix>> = true;
+template <class Operation, class Matrix>
+inline constexpr bool of_eigen<Eigen::CwiseUnaryOp<Operation, Matrix>> = of_eigen<Matrix>;
+template <class Operation, class First, class Second>
+inline constexpr bool of_eigen<Eigen::CwiseBinaryOp<Operation, First, Second>> = of_eigen<First>&& of_eigen<Second>;
+// What stands on the left of a matrix as it is: diagonal matrices and permutations.
+template <class Type>
+inline constexpr bool of_one_entry_a_row = false;
+template <class Vector>
+inline constexpr bool of_one_entry_a_row<Eigen::DiagonalWrapper<Vector>> = of_eigen<Vector>;
+template <int rows, int max_rows, class Number>
+inline constexpr bool of_one_entry_a_row<Eigen::PermutationMatrix<rows, max_rows, Number>> = true;
+template <class Permutation>
+inline constexpr bool of_one_entry_a_row<Eigen::Inverse<Permutation>> = of_one_entry_a_row<Permutation>;
+template <class First, class Second, int option>
+inline constexpr bool of_eigen<Eigen::Product<First, Second, option>> = (of_eigen<First> ||
+                                                                         of_one_entry_a_row<First>)&&of_eigen<Second>;
+
+template <class Scalar>
+matrix<Scalar> product_of(const matrix<Scalar>& a, const matrix<Scalar>& b) {
+    return a * b;
+}
+template <class Scalar>
+matrix<Scalar> sum_of(const matrix<Scalar>& a, const matrix<Scalar>& b) {
+    return a + b;
+}
+template <class Scalar>
+matrix<Scalar> difference_of(const matrix<Scalar>& a, const matrix<Scalar>& b) {
+    return a - b;
+}
+// The matrix that an expression is. Products, sums and differences that are Eigen's alone are formed one by one, of matrices: each kind
+// of product that a check spells out costs the compiler up to a second.
+template <class Scalar>
+struct evaluated_as {
+    template <class Expression>
+    static matrix<Scalar> of(const Expression& e) {
+        if constexpr (std::is_same_v<typename Expression::Scalar, Scalar>) {
+            return matrix<Scalar>(e);
+        } else {
+            return evaluated_as<typename Expression::Scalar>::of(e).template cast<Scalar>();
+        }
+    }
+    static const matrix<Scalar>& of(const matrix<Scalar>& m) { return m; }
+    template <class First, class Second>
+    requires(of_eigen<First>&& of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::Product<First, Second, Eigen::DefaultProduct>& e) {
+        return product_of<Scalar>(of(e.lhs()), of(e.rhs()));
+    }
+    template <class First, class Second, int option>
+    requires(of_one_entry_a_row<First>&& of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::Product<First, Second, option>& e) {
+        return e.lhs() * of(e.rhs());
+    }
+    template <class Second>
+    requires(of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::CwiseUnaryOp<Eigen::internal::scalar_opposite_op<Scalar>, Second>& e) {
+        return -of(e.nestedExpression());
+    }
+    template <class First, class Second, class Left, class Right>
+    requires(of_eigen<First>&& of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::CwiseBinaryOp<Eigen::internal::scalar_sum_op<Left, Right>, First, Second>& e) {
+        return sum_of<Scalar>(of(e.lhs()), of(e.rhs()));
+    }
+    template <class First, class Second, class Left, class Right>
+    requires(of_eigen<First>&& of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::CwiseBinaryOp<Eigen::internal::scalar_difference_op<Left, Right>, First, Second>& e) {
+        return difference_of<Scalar>(of(e.lhs()), of(e.rhs()));
+    }
+    // A multiple: the constant is the first of the two.
+    template <class Left, class Right, class Nullary, class Second>
+    requires(of_eigen<Second>) static matrix<Scalar> of(
+        const Eigen::CwiseBinaryOp<Eigen::internal::scalar_product_op<Left, Right>,
+                                   const Eigen::CwiseNullaryOp<Eigen::internal::scalar_constant_op<Left>, Nullary>,
+                                   Second>& e) {
+        return e.lhs().functor()() * matrix<Scalar>(of(e.rhs()));
+    }
+};
+template <class Expression>
+auto evaluated(const Expression& e) {
+    return matrix<typename Expression::Scalar>(evaluated_as<typename Expression::Scalar>::of(e));
+}
+
 template <class Scalar>
 real_of<Scalar> distance_of(const matrix<Scalar>& a, const matrix<Scalar>& b) {
     return (a - b).norm();
 }
-// |a - b|, of what the expressions a and b are as matrices: every other expression of Eigen's that a check spells out costs the compiler
-// up to a second.
+// |a - b|, of what the expressions a and b are as matrices.
 template <class First, class Second>
 auto distance(const First& a, const Second& b) {
     using scalar = std::conditional_t<support::is_complex<typename First::Scalar>, typename First::Scalar,
                                       typename Second::Scalar>;
-    return distance_of<scalar>(matrix<scalar>(a), matrix<scalar>(b));
+    return distance_of<scalar>(evaluated_as<scalar>::of(a), evaluated_as<scalar>::of(b));
 }
 
 // Forwards to the cpu executor and counts.

@@ -115,7 +115,7 @@ TEST_CASE("shifts and diagonals") {
     check(K + matrix_d::Identity(12, 12), k + one);
     check(2 * matrix_d::Identity(12, 12) - K - matrix_d::Identity(12, 12) / 4, 1.75 * one - k);
     check(kron(A, 0.5 * otimes::identity(2), matrix_d::Identity(2, 2)),
-          matrix_d(0.5 * kron(A, otimes::identity(4)).toDenseMatrix()));
+          evaluated(0.5 * kron(A, otimes::identity(4)).toDenseMatrix()));
     const Eigen::MatrixXf Af = A.cast<float>(), Bf = B.cast<float>();
     const Eigen::MatrixXf shifted = (kron(Af, Bf) - 2.0F * otimes::identity(12)).toDenseMatrix();
     CHECK(shifted.isApprox((kron(Af, Bf).toDenseMatrix() - 2.0F * Eigen::MatrixXf::Identity(12, 12)).eval(), 1e-6F));
@@ -405,28 +405,28 @@ TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", 
     const matrix<Scalar> X = random<matrix<Scalar>>(6, 5, 7);
     const auto check = [&](const auto& S, const matrix<Scalar>& dense) {
         CHECK(S.rows() == dense.rows());
-        CHECK(distance(matrix<Scalar>(S * X), dense * X) < 1e-12 * dense.norm() * X.norm());
-        CHECK(distance(matrix<Scalar>(X.transpose() * S), X.transpose() * dense) < 1e-12 * dense.norm() * X.norm());
+        CHECK(distance(evaluated(S * X), dense * X) < 1e-12 * dense.norm() * X.norm());
+        CHECK(distance(evaluated(X.transpose() * S), X.transpose() * dense) < 1e-12 * dense.norm() * X.norm());
         CHECK(distance(S.toDenseMatrix(), dense) < 1e-12 * dense.norm());
     };
     check(op + L, matrix<Scalar>(gp + l));
     check(L - op, matrix<Scalar>(l - gp));
-    check(op + 2.0 * op, matrix<Scalar>(3.0 * gp));
+    check(op + 2.0 * op, evaluated(3.0 * gp));
     check(op - otimes::kron_sum(C, D), matrix<Scalar>(gp - otimes::kron_sum(C, D).toDenseMatrix()));
     check(op + d.asDiagonal(), matrix<Scalar>(gp + matrix<Scalar>(d.asDiagonal())));
-    check((op + L) - 0.25 * otimes::identity(), matrix<Scalar>(gp + l - 0.25 * matrix<Scalar>::Identity(6, 6)));
+    check((op + L) - 0.25 * otimes::identity(), evaluated(gp + l - 0.25 * matrix<Scalar>::Identity(6, 6)));
     check(W * (K + 2.0 * otimes::identity()) * W.transpose(),
-          matrix<Scalar>(w * (k + 2.0 * matrix<Scalar>::Identity(12, 12)) * w.transpose()));
-    check(op * L, matrix<Scalar>(gp * l));
-    check(L * op, matrix<Scalar>(l * gp));
+          evaluated(w * (k + 2.0 * matrix<Scalar>::Identity(12, 12)) * w.transpose()));
+    check(op * L, evaluated(gp * l));
+    check(L * op, evaluated(l * gp));
     check((L + 3.0 * otimes::identity()) * (L - otimes::identity()),
-          matrix<Scalar>((l + 3.0 * matrix<Scalar>::Identity(6, 6)) * (l - matrix<Scalar>::Identity(6, 6))));
+          evaluated((l + 3.0 * matrix<Scalar>::Identity(6, 6)) * (l - matrix<Scalar>::Identity(6, 6))));
     // Borrowed on both sides: later changes of W are seen.
     const auto S = op + L;
     W.coeffRef(1, 2) = Scalar(5);
     matrix<Scalar> changed = w;
     changed(1, 2) = Scalar(5);
-    check(S, matrix<Scalar>(changed * k * changed.transpose() + Scalar(0.5) * matrix<Scalar>::Identity(6, 6) + l));
+    check(S, evaluated(changed * k * changed.transpose() + Scalar(0.5) * matrix<Scalar>::Identity(6, 6) + l));
     CHECK_THROWS_AS((void)(op + K), otimes::shape_error);
 }
 

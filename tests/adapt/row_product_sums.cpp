@@ -39,15 +39,19 @@ matrix<Scalar> split_of(const matrix<Scalar>& first, const Rest&... rest) {
 }
 
 template <class Scalar>
-bool near(const matrix<Scalar>& got, const matrix<Scalar>& want) {
+bool near_matrix(const matrix<Scalar>& got, const matrix<Scalar>& want) {
     const auto tolerance = static_cast<real_of<Scalar>>(2000) * std::numeric_limits<real_of<Scalar>>::epsilon();
     return got.rows() == want.rows() && got.cols() == want.cols() &&
            distance(got, want) <= tolerance * (real_of<Scalar>(1) + want.norm());
 }
+template <class Scalar, class Got, class Want>
+bool near(const Got& got, const Want& want) {
+    return near_matrix<Scalar>(evaluated_as<Scalar>::of(got), evaluated_as<Scalar>::of(want));
+}
 
 // Everything that an operator does, against the matrix that it is.
 template <class Scalar, class Operator>
-void check(const Operator& op, const matrix<Scalar>& want) {
+void check_operator(const Operator& op, const matrix<Scalar>& want) {
     REQUIRE(op.rows() == want.rows());
     REQUIRE(op.cols() == want.cols());
     for (const Index c : {Index(1), Index(5), Index(67)}) {
@@ -73,6 +77,10 @@ void check(const Operator& op, const matrix<Scalar>& want) {
     CHECK(near<Scalar>(matrix<Scalar>(op.diagonal()), matrix<Scalar>(want.diagonal())));
     CHECK(near<Scalar>(matrix<Scalar>(op.adjoint().diagonal()), matrix<Scalar>(want.adjoint().diagonal())));
     CHECK(std::abs(op(1, 0) - want(1, 0)) <= real_of<Scalar>(1e-3));
+}
+template <class Scalar, class Operator, class Want>
+void check(const Operator& op, const Want& want) {
+    check_operator<Scalar>(op, evaluated_as<Scalar>::of(want));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("sums with selections: every side, layout, transpose", Scalar
         const matrix<Scalar> k = picked_of<Scalar>(dense_kron(A, B, C), seen, seen);
         const matrix<Scalar> l = picked_of<Scalar>(dense_kron(B, C, A), others, seen);
         const matrix<Scalar> one = matrix<Scalar>::Identity(n, n);
-        const auto check = [&](const auto& op, const matrix<Scalar>& want) {
+        const auto check_operator = [&](const auto& op, const matrix<Scalar>& want) {
             REQUIRE(op.rows() == want.rows());
             REQUIRE(op.cols() == want.cols());
             const auto near = [&](const auto& got, const auto& exact) {
@@ -72,19 +72,19 @@ TEST_CASE_TEMPLATE("sums with selections: every side, layout, transpose", Scalar
                 const auto Z = random<row_major<Scalar>>(c, want.rows(), 8);
                 auto Y = poisoned<matrix<Scalar>>(want.rows(), c);
                 Y = op * X;
-                CHECK(near(Y, matrix<Scalar>(want * X)));
+                CHECK(near(Y, evaluated(want * X)));
                 Y.noalias() -= s * (op * X);
-                CHECK(near(Y, matrix<Scalar>((Scalar(1) - s) * (want * X))));
+                CHECK(near(Y, evaluated((Scalar(1) - s) * (want * X))));
                 auto R = poisoned<row_major<Scalar>>(c, want.cols());
                 R = Z * op;
-                CHECK(near(R, matrix<Scalar>(Z * want)));
+                CHECK(near(R, evaluated(Z * want)));
                 auto T = poisoned<row_major<Scalar>>(want.cols(), c);
                 T = op.transpose() * Z.transpose();
-                CHECK(near(T, matrix<Scalar>(want.transpose() * Z.transpose())));
+                CHECK(near(T, evaluated(want.transpose() * Z.transpose())));
                 T = op.adjoint() * Z.transpose();
-                CHECK(near(T, matrix<Scalar>(want.adjoint() * Z.transpose())));
+                CHECK(near(T, evaluated(want.adjoint() * Z.transpose())));
                 R = Z * op.conjugate();
-                CHECK(near(R, matrix<Scalar>(Z * want.conjugate())));
+                CHECK(near(R, evaluated(Z * want.conjugate())));
             }
             CHECK(near(matrix<Scalar>(op.toDenseMatrix()), want));
             CHECK(near(vector<Scalar>(op.diagonal()), vector<Scalar>(want.diagonal())));
@@ -93,6 +93,7 @@ TEST_CASE_TEMPLATE("sums with selections: every side, layout, transpose", Scalar
             CHECK(std::abs(op.adjoint()(2, 1) - want.adjoint()(2, 1)) <=
                   tolerance * (real_of<Scalar>(1) + std::abs(want(1, 2))));
         };
+        const auto check = [&](const auto& op, const auto& want) { check_operator(op, evaluated(want)); };
         check(K(seen, seen) + s * otimes::identity(), k + s * one);
         check(t * (K(seen, seen) - L(others, seen)) + s * otimes::identity(), t * (k - l) + s * one);
         if (count == 21) {
@@ -209,11 +210,11 @@ TEST_CASE("a sum notices that a factor of its selection was resized, before anyt
     CHECK_THROWS_AS((void)S(0, 0), otimes::shape_error);
     CHECK(y == matrix_d::Constant(3, 2, 7.0));
     A = random(5, 5, 46);  // other entries at these indices; K(seen, all) has another shape
-    CHECK(distance(matrix_d(S * v), picked_of<double>(dense_kron(A, B), seen, seen) * v + 0.5 * v) < 1e-13);
+    CHECK(distance(evaluated(S * v), picked_of<double>(dense_kron(A, B), seen, seen) * v + 0.5 * v) < 1e-13);
     CHECK_THROWS_AS(y = rows, otimes::shape_error);
-    CHECK(distance(matrix_d(R * random(15, 2, 47)), (picked_of<double>(dense_kron(A, B), seen, points(15, 1, 15)) *
-                                                     (kron(A, B).toDenseMatrix() + matrix_d::Identity(15, 15))) *
-                                                        random(15, 2, 47)) < 1e-11);
+    CHECK(distance(evaluated(R * random(15, 2, 47)), (picked_of<double>(dense_kron(A, B), seen, points(15, 1, 15)) *
+                                                      (kron(A, B).toDenseMatrix() + matrix_d::Identity(15, 15))) *
+                                                         random(15, 2, 47)) < 1e-11);
 }
 
 TEST_CASE("a sum whose selection reads the destination, and one that outlives what made it") {
@@ -234,7 +235,7 @@ TEST_CASE("a sum whose selection reads the destination, and one that outlives wh
         list->assign(list->size(), 99);
     }
     const matrix_d F = random(4, 4, 54), twice = 2 * B;
-    CHECK(distance(matrix_d(kept * X), picked_of<double>(dense_kron(F, twice), seen, seen) * X - X) < 1e-13);
+    CHECK(distance(evaluated(kept * X), picked_of<double>(dense_kron(F, twice), seen, seen) * X - X) < 1e-13);
 }
 
 TEST_CASE("what is not selected is not seen in a sum") {
@@ -248,7 +249,7 @@ TEST_CASE("what is not selected is not seen in a sum") {
         const matrix_d v = random(count, 30, 63);
         const matrix_d k = picked_of<double>(dense_kron(A, B), rows, cols);
         REQUIRE(k.allFinite());
-        CHECK(distance(matrix_d((kron(A, B)(rows, cols) + 2 * otimes::identity()) * v), k * v + 2 * v) < 1e-11);
+        CHECK(distance(evaluated((kron(A, B)(rows, cols) + 2 * otimes::identity()) * v), k * v + 2 * v) < 1e-11);
     }
 }
 

@@ -21,10 +21,16 @@ matrix<Scalar> positive(Index n, std::uint64_t seed) {
     matrix<Scalar> spd = a * a.adjoint() + matrix<Scalar>::Identity(n, n);
     return spd;
 }
+template <class Scalar>
+bool near_matrix(const matrix<Scalar>& got, const matrix<Scalar>& want, double tolerance) {
+    return got.rows() == want.rows() && got.cols() == want.cols() &&
+           distance_of<Scalar>(got, want) <= tolerance * (1 + want.norm());
+}
 template <class Got, class Want>
 bool near(const Got& got, const Want& want, double tolerance = 1e-10) {
-    return got.rows() == want.rows() && got.cols() == want.cols() &&
-           (got - want).norm() <= tolerance * (1 + want.norm());
+    using scalar =
+        std::conditional_t<support::is_complex<typename Got::Scalar>, typename Got::Scalar, typename Want::Scalar>;
+    return near_matrix<scalar>(evaluated_as<scalar>::of(got), evaluated_as<scalar>::of(want), tolerance);
 }
 
 inline matrix_d hilbert(Index n) {

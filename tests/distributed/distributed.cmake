@@ -4,6 +4,8 @@ otimes_add_room(distributed FRONT)
 if(once)
   target_compile_definitions(test_distributed PRIVATE OTIMES_TEST_ONCE)
 endif()
+otimes_compile_together(distributed limits edges failures movement stores)
+otimes_compile_together(distributed products laws left_products products)
 # optimised: it runs seven times, six of them by as many ranks as share the processors
 if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
   target_link_libraries(test_distributed PRIVATE otimes::distributed)

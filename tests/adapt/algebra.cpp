@@ -560,7 +560,8 @@ TEST_CASE_TEMPLATE("solving with sums of two matrices at a position, of which no
         other.col(1) = other.col(0);
         otimes::kron_sum_solver<Scalar>(kron(other, B) + kron(singular, N));
     });
-    CHECK(text.find("at position 1 the terms use two matrices, of which one, or a combination, must be invertible") != std::string::npos);
+    CHECK(text.find("at position 1 the terms use two matrices, of which one, or a combination, must be invertible") !=
+          std::string::npos);
 }
 
 TEST_CASE("preconditioners in Eigen's solvers") {

@@ -238,6 +238,22 @@ TEST_CASE("row-wise products shifted by Eigen's identity stay what they are") {
     const complex i(0.5, 1);
     CHECK(near<complex>(((F.transpose() * F + i * matrix<complex>::Identity(12, 12)) * Z).eval(), ff * Z + i * Z));
     CHECK(near<complex>(((F.transpose() * F + s * I(12)) * Z).eval(), ff * Z + s * Z));
+    // transposed, conjugated
+    const auto FB = F.transpose() * (C.col(0).asDiagonal() * F) - s * I(12), mixed = F.transpose() * face_split(B, A);
+    const matrix_d fb = f.transpose() * C.col(0).asDiagonal() * f - s * one,
+                   fm = f.transpose() * split_of<double>(B, A);
+    applied(FB.transpose(), fb.transpose());
+    applied(mixed.transpose(), fm.transpose());
+    applied((2 * mixed).adjoint().conjugate(), 2 * fm.transpose());
+    CHECK(near<double>(mixed.toDenseMatrix(), fm));
+    CHECK(near<double>((F * F.transpose()).transpose().eval(), gram.transpose()));
+    const auto Zf = random<matrix<complex>>(9, 3, 29);
+    const matrix<complex> zf = split_of<complex>(Zf, matrix<complex>(B));
+    const auto skew = i * (face_split(Zf, B).transpose() * F) + i * matrix<complex>::Identity(12, 12);
+    const matrix<complex> skewed = i * (zf.transpose() * f) + i * matrix<complex>::Identity(12, 12);
+    CHECK(near<complex>((skew.adjoint() * Z).eval(), skewed.adjoint() * Z));
+    CHECK(near<complex>((skew.conjugate() * Z).eval(), skewed.conjugate() * Z));
+    CHECK(near<complex>((skew.transpose() * Z).eval(), skewed.transpose() * Z));
     // shapes
     CHECK_THROWS_AS((void)(F.transpose() * F + s * I(9)), otimes::shape_error);
     CHECK_THROWS_AS((void)(F * F.transpose() - I(12)), otimes::shape_error);

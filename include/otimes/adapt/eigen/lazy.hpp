@@ -95,6 +95,33 @@ public:
     /// Of what is an operator, too (row_pairs.hpp): as one.
     operator sum_expr<Scalar>() const requires requires(const NodeType& node) { node.as_operator(); }
     { return node_.as_operator(); }
+    [[nodiscard]] auto toDenseMatrix() const requires requires(const NodeType& node) { node.as_operator(); }
+    { return node_.as_operator().toDenseMatrix(); }
+
+    /// @name Of what is an operator, too, it stays one.
+    /// @{
+    [[nodiscard]] decltype(auto) transpose() const {
+        if constexpr (requires { node_.transposed(); }) {
+            return lazy(node_.transposed());
+        } else {
+            return Base::transpose();
+        }
+    }
+    [[nodiscard]] decltype(auto) conjugate() const {
+        if constexpr (requires { node_.conjugated(); }) {
+            return lazy(node_.conjugated());
+        } else {
+            return Base::conjugate();
+        }
+    }
+    [[nodiscard]] auto adjoint() const {
+        if constexpr (requires { node_.transposed(); }) {
+            return transpose().conjugate();
+        } else {
+            return Base::adjoint();
+        }
+    }
+    /// @}
 
     /// @name A product has no coefficients before it is evaluated.
     /// @{

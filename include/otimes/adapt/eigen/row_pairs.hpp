@@ -70,6 +70,14 @@ public:
         }
         return result;
     }
+    [[nodiscard]] row_pairs conjugate() const {
+        row_pairs result(*this);
+        for (term& t : result.terms_) {
+            t = {t.first.conjugate(), t.second.conjugate(), detail::conjugate_of(t.scale)};
+        }
+        result.shift_ = detail::conjugate_of(shift_);
+        return result;
+    }
     [[nodiscard]] row_pairs scaled(const Scalar& by) const {
         row_pairs result(*this);
         for (term& t : result.terms_) {
@@ -320,6 +328,8 @@ struct row_pairs_node {
         }
         return op.entry(i, j);
     }
+    [[nodiscard]] row_pairs_node transposed() const { return {op.transpose()}; }
+    [[nodiscard]] row_pairs_node conjugated() const { return {op.conjugate()}; }
     /// As an operator; defined in applied_sums.hpp.
     [[nodiscard]] sum_expr<Scalar> as_operator() const;
 };

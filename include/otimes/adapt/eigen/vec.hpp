@@ -27,6 +27,9 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
+template <class Matrix, bool ByRows>
+class vec_expr;
+
 namespace eigen {
 /// to (=, +=, -=) from, of equal shapes, where `from` may read what is written.
 template <assignment How, class To, class From>
@@ -50,6 +53,15 @@ void write_matrix(To& to, const From& from) {
     }
     write(from);
 }
+
+template <class Type>
+inline constexpr bool is_stacked = false;
+template <class Matrix, bool ByRows>
+inline constexpr bool is_stacked<vec_expr<Matrix, ByRows>> = true;
+
+/// dot(x, y) of below.
+template <class First, class Second>
+auto dot_of_stacked(const First& x, const Second& y);
 }  // namespace eigen
 
 /// A stacked matrix; see the file comment. `ByRows`: vec_r. A column among the expressions of Eigen: it becomes a vector, a block, a map where it
@@ -136,6 +148,31 @@ public:
     /// Overlap is asked for, so that this promise saves nothing.
     [[nodiscard]] vec_expr& noalias() noexcept { return *this; }
 
+    /// @name Eigen's, but for stacked matrices of the other convention
+    /// @{
+    template <class Other>
+    [[nodiscard]] auto dot(const Other& y) const {
+        require_one_convention<Other>();
+        return eigen::dot_of_stacked(*this, y);
+    }
+    template <class Other>
+    [[nodiscard]] auto cwiseProduct(const Other& y) const {
+        require_one_convention<Other>();
+        return Base::cwiseProduct(y);
+    }
+    template <class Other>
+    [[nodiscard]] bool isApprox(const Other& y) const {
+        require_one_convention<Other>();
+        return Base::isApprox(y);
+    }
+    template <class Other>
+    [[nodiscard]] bool operator==(const vec_expr<Other, !ByRows>&) const {
+        require_one_convention<vec_expr<Other, !ByRows>>();
+        return false;
+    }
+    using Base::operator==;
+    /// @}
+
     /// @name A stacked matrix has no coefficients before it is evaluated.
     /// @{
     template <class... Indices>
@@ -156,6 +193,13 @@ public:
     /// @}
 
 private:
+    template <class Other>
+    static constexpr void require_one_convention() {
+        if constexpr (eigen::is_stacked<Other>) {
+            static_assert(Other::by_rows == ByRows,
+                          "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+        }
+    }
     /// vec(Y), vec(Y.topRows(2)): a matrix or a view of one.
     static constexpr void require_writable() {
         static_assert(std::is_lvalue_reference_v<Matrix> || eigen::is_writable_view<eigen::bare<Matrix>>,
@@ -203,11 +247,6 @@ requires eigen::dense<Matrix>
 [[nodiscard]] auto vec_r(Matrix&& m) { return vec_expr<Matrix, true>(std::forward<Matrix>(m)); }
 
 namespace eigen {
-
-template <class Type>
-inline constexpr bool is_stacked = false;
-template <class Matrix, bool ByRows>
-inline constexpr bool is_stacked<vec_expr<Matrix, ByRows>> = true;
 
 /// From one entry of a vector in memory to the next; of a view that has one row at run time alone, as X.topRows(1), its outer stride.
 template <class Vector>
@@ -471,6 +510,11 @@ requires((eigen::is_stacked<First> && (eigen::is_stacked<Second> || eigen::dense
                    ? dot(x.matrix(), y.matrix())
                    : dot(x.toVector(), y.toVector());
     }
+}
+
+template <class First, class Second>
+auto eigen::dot_of_stacked(const First& x, const Second& y) {
+    return otimes::dot(x, y);
 }
 
 }  // namespace OTIMES_TARGET

@@ -51,8 +51,8 @@ void scribble() {
     return S;
 }
 
-const auto k = dense_kron(random(2, 3, 1), random(3, 5, 2), matrix_d(random(2, 2, 3) + random(2, 2, 4)));
-const auto xk = times(random(4, 12, 5), k);
+const auto dense_k = dense_kron(random(2, 3, 1), random(3, 5, 2), matrix_d(random(2, 2, 3) + random(2, 2, 4)));
+const auto xk = times(random(4, 12, 5), dense_k);
 
 struct member {
     matrix_d F = random(3, 3, 7);
@@ -91,7 +91,7 @@ TEST_CASE("temporaries as factors and as X are owned") {
     const auto symmetric = make_symmetric();
     scribble();
     scribble_stack();
-    CHECK(support::close(K.toDenseMatrix(), k, 1));
+    CHECK(support::close(K.toDenseMatrix(), dense_k, 1));
     const matrix_d P = product;
     CHECK(support::close(P, xk, 12));
     const matrix_d S = sum;
@@ -241,7 +241,7 @@ TEST_CASE("expressions are assigned, and so are classes with one as a member") {
         product = random(4, 12, 9) * make_kron();
     }
     scribble();
-    const auto other_xk = times(random(4, 12, 9), k);
+    const auto other_xk = times(random(4, 12, 9), dense_k);
     CHECK(support::close(matrix_d(product), other_xk, 30));
     CHECK(support::close(matrix_d(before), xk, 30));
     CHECK(support::close(matrix_d(sum), plus(Z2, other_xk), 30));
@@ -261,13 +261,13 @@ TEST_CASE("expressions are assigned, and so are classes with one as a member") {
 TEST_CASE("a transpose of an lvalue follows the matrix, a transpose of an owned one is owned") {
     const auto K = make_kron().transpose();
     scribble();
-    CHECK(support::close(K.toDenseMatrix(), oracle::transpose(k), 1));
+    CHECK(support::close(K.toDenseMatrix(), oracle::transpose(dense_k), 1));
     matrix_d X = random(30, 2, 19);
     const auto e = X.transpose() * K;
     X = random(30, 5, 20);  // another shape, other memory
     scribble();
     const matrix_d Y = e;
-    CHECK(support::close(Y, times(matrix_d(X.transpose()), oracle::transpose(k)), 30));
+    CHECK(support::close(Y, times(matrix_d(X.transpose()), oracle::transpose(dense_k)), 30));
 }
 
 TEST_CASE("a vector of krons, grown while in use") {

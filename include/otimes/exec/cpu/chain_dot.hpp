@@ -51,7 +51,7 @@ template <class Real>
 class chain_dot {
     static constexpr std::ptrdiff_t width = simd<Real>::width;
     using shapes = block_shapes<Real, 1>;
-    static constexpr int most_rows = shapes::many_registers ? 8 : 4;  ///< of a dot_kernel
+    static constexpr int most_rows = shapes::many_registers ? 8 : 6;  ///< of a dot_kernel
     /// Elements of the tiles of a thread that lie on its stack: what a first-level cache holds beside x, v and the factors.
     static constexpr std::ptrdiff_t on_stack = 32 * 1024 / static_cast<std::ptrdiff_t>(sizeof(Real));
     static constexpr std::ptrdiff_t on_heap = 4 * on_stack;  ///< and elsewhere, at most
@@ -70,13 +70,6 @@ public:
     /// @param most_elements of the tiles of all threads
     bool prepare(const program& source, const bindings& b, std::int64_t most_elements) {
         return read(source, b) && choose_tile(static_cast<std::ptrdiff_t>(most_elements)) && pack();
-    }
-
-    /// With sixteen registers a line of v serves four p1: rows of more than a first-level cache are quicker one step after the other, where
-    /// there are several and their intermediates fit (32^3: 1.03 products instead of 1.29).
-    /// @pre prepare
-    [[nodiscard]] bool is_quicker_by_steps() const noexcept {
-        return !shapes::many_registers && rows_ > 1 && bytes_of_v() > first_level;
     }
 
     /// Adds to the result, or stores it. @param threads at most so many
@@ -352,7 +345,8 @@ private:
                     (buffers == 2 && alone) || (all && elements_after() * qd < width)) {
                     continue;
                 }
-                const tile_shape now{most < most_rows ? most : most / most_rows * most_rows, lanes, buffers};
+                const bool fit = most < most_rows || most == modes_.front().p;  // as they are
+                const tile_shape now{fit ? most : most / most_rows * most_rows, lanes, buffers};
                 const double cost = cycles(now);
                 if (shape_.p1 == 0 || cost < best) {
                     best = cost;
@@ -369,12 +363,12 @@ private:
             block = (modes_.front().p + (count + 1) / 2 * 2 - 1) / ((count + 1) / 2 * 2);
         }
         split_ = split_evenly(modes_.front().p, static_cast<int>(block));
-        tile_blocks_ = shape_.p1 / block;
+        tile_blocks_ = shape_.p1 == modes_.front().p ? blocks() : shape_.p1 / block;
         if (rows_ == 1 && shared) {
             tile_blocks_ = std::clamp<std::ptrdiff_t>(blocks() / 2, 1, tile_blocks_);
         }
         const std::ptrdiff_t largest = split_.big_count > 0 ? split_.big() : split_.small;
-        const std::ptrdiff_t of_row = largest * tile_blocks_ * shape_.lanes * per_lane;
+        const std::ptrdiff_t of_row = (std::min)(modes_.front().p, largest * tile_blocks_) * shape_.lanes * per_lane;
         // Several rows where they are short, so that sweeps cost few calls.
         tile_rows_ =
             tile_blocks_ < blocks() ? 1 : std::clamp<std::ptrdiff_t>(tile / (shape_.buffers * of_row), 1, rows_);

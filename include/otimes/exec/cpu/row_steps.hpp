@@ -547,27 +547,21 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
         }
 #endif
     }
-    const auto by_steps = [&] {
-        detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;  // keeps its memory
-        row_program<Scalar>& rows = *prepared;
-        // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
-        if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {
-            return false;
-        }
-        rows.run(threads);
-        return true;
-    };
     if constexpr (sizeof(Scalar) == sizeof(decltype(std::real(Scalar())))) {
-        detail::kept_or_own<chain_dot<Scalar>, chain_dot<Scalar>> prepared;
-        chain_dot<Scalar>& dot = *prepared;
-        if (planned == nullptr && dot.prepare(source, b, most_elements)) {
-            if (!dot.is_quicker_by_steps() || !by_steps()) {
-                dot.run(threads);
-            }
+        detail::kept_or_own<chain_dot<Scalar>, chain_dot<Scalar>> dot;  // keeps its memory
+        if (planned == nullptr && (*dot).prepare(source, b, most_elements)) {
+            (*dot).run(threads);
             return true;
         }
     }
-    return by_steps();
+    detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;
+    row_program<Scalar>& rows = *prepared;
+    // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
+    if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {
+        return false;
+    }
+    rows.run(threads);
+    return true;
 }
 
 }  // namespace cpu_detail

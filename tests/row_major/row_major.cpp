@@ -231,6 +231,28 @@ TEST_CASE("by rows: solves, decompositions and least squares") {
     CHECK(same((o.X * K.pseudoInverse()).eval(), times(o.X, o.K.inverse())));
     CHECK(near(K.logAbsDeterminant(), std::log(std::abs(o.K.determinant()))));
     CHECK(same(K.singularValues(), Eigen::JacobiSVD<columns>(o.K).singularValues()));
+
+    const auto tall = kron(o.C, o.B);
+    const columns t = dense(o.C, o.B);
+    const Matrix A = o.A + Matrix(o.A.transpose()), B = o.B + Matrix(o.B.transpose());
+    const Matrix b = random<Matrix>(20, 3, 12);
+    const columns least = t.colPivHouseholderQr().solve(columns(b));
+    CHECK(same(tall.solve(b), least));
+    CHECK(same(otimes::kron_qr<double>(tall).solve(b), least));
+    CHECK(same(otimes::kron_svd<double>(tall).solve(b), least));
+    CHECK(same(times(dense(A, B), otimes::kron_llt<double>(kron(Matrix(A * A), Matrix(B * B))).solve(o.V)),
+               columns(dense(A, B).inverse() * o.V)));
+    const otimes::kron_self_adjoint_eigen<double> eigen(kron(A, B));
+    CHECK(same(times(dense(A, B), eigen.eigenvectors().toDenseMatrix()),
+               columns(columns(eigen.eigenvectors().toDenseMatrix()) * eigen.eigenvalues().asDiagonal())));
+    CHECK(same(otimes::nearest_kron(Matrix(o.K), 3, 3).toDenseMatrix(), o.K));
+}
+
+#ifndef OTIMES_TEST_ONCE  // the decompositions of sums, a third of what this file takes to compile
+TEST_CASE("by rows: solves with sums") {
+    using Matrix = Eigen::MatrixXd;
+    const operands<Matrix> o;
+    const auto K = kron(o.A, o.B);
     const columns shifted = o.K + 0.5 * columns::Identity(12, 12);
     CHECK(same(times(shifted, (K + 0.5 * otimes::identity()).solve(o.V)), o.V));
     const Matrix A = o.A + Matrix(o.A.transpose()), B = o.B + Matrix(o.B.transpose());
@@ -247,23 +269,10 @@ TEST_CASE("by rows: solves, decompositions and least squares") {
     CHECK(same(times(sum, otimes::kron_sum(A, B).solve(wide)), wide));
     const columns both = dense(A, B) + dense(columns::Identity(3, 3), B);
     CHECK(same(times(both, (kron(A, B) + kron(Matrix::Identity(3, 3), B)).solve(o.V)), o.V));
-
-    const auto tall = kron(o.C, o.B);
-    const columns t = dense(o.C, o.B);
-    const Matrix b = random<Matrix>(20, 3, 12);
-    const columns least = t.colPivHouseholderQr().solve(columns(b));
-    CHECK(same(tall.solve(b), least));
-    CHECK(same(otimes::kron_qr<double>(tall).solve(b), least));
-    CHECK(same(otimes::kron_svd<double>(tall).solve(b), least));
-    CHECK(same(times(dense(A, B), otimes::kron_llt<double>(kron(Matrix(A * A), Matrix(B * B))).solve(o.V)),
-               columns(dense(A, B).inverse() * o.V)));
-    const otimes::kron_self_adjoint_eigen<double> eigen(kron(A, B));
-    CHECK(same(times(dense(A, B), eigen.eigenvectors().toDenseMatrix()),
-               columns(columns(eigen.eigenvectors().toDenseMatrix()) * eigen.eigenvalues().asDiagonal())));
-    CHECK(same(otimes::nearest_kron(Matrix(o.K), 3, 3).toDenseMatrix(), o.K));
     const columns Z = otimes::sylvester(o.B, o.A, o.Q);
     CHECK(same(times(o.B, Z) + times(Z, o.A), o.Q));
 }
+#endif
 
 TEST_CASE("by rows: selections, row-wise products, contractions and batches") {
     using Matrix = Eigen::MatrixXd;

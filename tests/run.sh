@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and runs the tests, after installing what is missing.
 #
-#   sh tests/run.sh         the tests                                 (10 to 13 minutes on two cores, nothing cached; more on slow ones)
+#   sh tests/run.sh         the tests                                 (10 to 11 minutes on two cores, nothing cached; more on slow ones)
 #   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
 #                           undefined-behaviour sanitizers, and by clang++ without assertions; examples and benchmarks with warnings as
 #                           errors; format and lint (40 to 45 minutes more, estimated: docs/decisions/0004)

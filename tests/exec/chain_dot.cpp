@@ -181,3 +181,17 @@ TEST_CASE("a single row of three modes takes less than a piece of the product") 
         CHECK(seen.largest_bytes < 64 * 64 * sizeof(double));  // size(y) / P1
     }
 }
+
+TEST_CASE("of two factors and a single row memory is taken for the packed factors alone") {
+    const Eigen::MatrixXd A = Eigen::MatrixXd::Random(307, 307), B = Eigen::MatrixXd::Random(301, 301);
+    const auto K = otimes::kron(A, B);
+    const Eigen::VectorXd x = Eigen::VectorXd::Random(307 * 301), v = Eigen::VectorXd::Random(307 * 301);
+    const support::allocation_counter counter;
+    const double got = otimes::dot(v, K * x);
+    const auto seen = counter.seen();
+    const Eigen::Map<const Eigen::MatrixXd> X(x.data(), 301, 307), V(v.data(), 301, 307);
+    CHECK(std::abs(got - (V.transpose() * B * X * A.transpose()).trace()) <= 1e-9 * v.norm() * x.norm());
+    if (support::allocations_are_counted()) {
+        CHECK(seen.total_bytes < (307 * 307 + 301 * 304 + 4096) * sizeof(double));
+    }
+}

@@ -13,7 +13,8 @@
 /// side are multiplied by it where they are, in registers. Which of x and v is swept is free, since x K . v = v K^T . x.
 ///
 /// Memory: n^(d-2) elements for each p1 and qd of a tile, twice where a mode between is not square; 32 KB on a thread's stack, or what
-/// the caller allows beyond that. Cost: the multiply-adds of the product; x is read once for each range of qd, v once for each tile.
+/// the caller allows beyond that. Beside it the factors, packed, as for every product: of a single row and two factors these are
+/// together twice as large as y. Cost: the multiply-adds of the product; x is read once for each range of qd, v once for each tile.
 ///
 /// Real numbers and dense factors, rows without gaps. Sums are taken tile by tile in an order that depends on extents and on
 /// the memory that is allowed, not on threads.
@@ -69,7 +70,11 @@ public:
     /// False where this is no such program, or no tile fits; nothing has been written then.
     /// @param most_elements of the tiles of all threads
     bool prepare(const program& source, const bindings& b, std::int64_t most_elements) {
-        return read(source, b) && choose_tile(static_cast<std::ptrdiff_t>(most_elements)) && pack();
+        if (!read(source, b) || !choose_tile(static_cast<std::ptrdiff_t>(most_elements))) {
+            return false;
+        }
+        pack();
+        return true;
     }
 
     /// Adds to the result, or stores it. @param threads at most so many
@@ -148,8 +153,11 @@ private:
         std::int32_t before = input;
         for (std::size_t k = 0; k <= d; ++k) {
             const step& s = source.steps[k];
-            if (s.in != before || (s.scalar >= 0 && !scale(b, s))) {
+            if (s.in != before) {
                 return false;
+            }
+            if (s.scalar >= 0) {
+                alpha_ *= static_cast<Real>(b.scalars[static_cast<std::size_t>(s.scalar)].real());
             }
             before = s.out;
             if (k == d) {
@@ -230,10 +238,6 @@ private:
             elements = elements / static_cast<double>(modes_[k].*from) * static_cast<double>(modes_[k].*to);
         }
         return sum;
-    }
-    bool scale(const bindings& b, const step& s) {
-        alpha_ *= static_cast<Real>(b.scalars[static_cast<std::size_t>(s.scalar)].real());
-        return true;
     }
     /// The address of an operand whose rows have no gaps; nullptr otherwise, and where it has no elements.
     const Real* operand(const program& source, const bindings& b, std::int32_t id, std::span<const mode> modes,
@@ -385,7 +389,7 @@ private:
     }
 
     /// F1 block by block, the factors between as the sweeps read them, Fd by tiles of its columns.
-    bool pack() {
+    void pack() {
         const chain_mode& back = modes_.back();
         std::ptrdiff_t reals = modes_.front().p * modes_.front().q;
         for (std::size_t k = 1; k < modes_.size(); ++k) {
@@ -410,7 +414,7 @@ private:
         }
         if (shape_.lanes == back.q) {
             pack_mode(back, true);
-            return true;
+            return;
         }
         const factor_view fd = view_factor(factors_program_, factors_bindings_, back.factor);
         to = factors_.data() + back.packed;
@@ -422,7 +426,6 @@ private:
                 }
             }
         });
-        return true;
     }
     void pack_mode(const chain_mode& m, bool as_row) {
         sweep_.p_extent = m.p;

@@ -204,3 +204,24 @@ TEST_CASE("a stacked matrix is written into a vector without a temporary") {
     }
     CHECK(y.segment(3, 400) == X.reshaped());
 }
+
+TEST_CASE("dot and entrywise products and comparisons of stacked matrices of one convention") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d X = random(3, 5, 1), Y = random(3, 5, 2);
+    const row_major_d R = Y;
+    const vector_d x = vec(X), y = vec(Y), by_rows = vec_r(Y);
+    const support::allocation_counter counter;
+    const double values[] = {vec(X).dot(vec(Y)), vec(X).dot(vec(R)), vec_r(X).dot(vec_r(Y))};
+    const auto seen = counter.seen();
+    for (const double value : values) {
+        CHECK(std::abs(value - x.dot(y)) <= 1e-14);
+    }
+    if (support::allocations_are_counted()) {
+        CHECK(seen.count == 0);  // nothing is stacked
+    }
+    CHECK(std::abs(vec(X).dot(y) - x.dot(y)) <= 1e-14);
+    CHECK(vector_d(vec(X).cwiseProduct(vec(Y))) == vector_d(x.cwiseProduct(y)));
+    CHECK(vec_r(Y).isApprox(by_rows));
+    CHECK(vec(Y).isApprox(vec(R)));
+    CHECK_FALSE(vec(X).isApprox(vec(Y)));
+}

@@ -112,6 +112,19 @@ TEST_CASE("sums: one evaluation for each product, no allocation") {
     CHECK_NO_ALLOCATION(count(2, [&] { Y = X * K + Z - Z * K; }));
 }
 
+TEST_CASE("a sum of krons that was evaluated before allocates nothing, of other matrices of that shape either") {
+    const matrix_d C = random(8, 8, 5);
+    const matrix_d D = random(8, 8, 6);
+    matrix_d Y = Z;
+    const auto S = kron(A, C) + kron(D, B) - 2.0 * kron(D, C);
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() = X * S; }));
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() += 0.5 * X * S; }));
+    const auto L = otimes::kron_sum(A, B);
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() = X * L; }));
+    Y = Z;
+    CHECK_NO_ALLOCATION(count(1, [&] { Y.transpose().noalias() = L * X.transpose(); }));
+}
+
 TEST_CASE("the executor allocates nothing when it runs a plan again, whatever its steps are") {
     const vector_d d = random(8, 1, 5);
     const vector_d diagonal = random(64, 1, 6);

@@ -78,6 +78,84 @@ TEST_CASE("a sum of three krons sharing two factors each takes seven mode produc
     CHECK(support::close(matrix_d(X4 * four), times(X4, four.toDenseMatrix()), 48));
 }
 
+TEST_CASE("a sum that was evaluated before follows its factors, scalars and matrices") {
+    const auto sum_of = [](const factors& f) {
+        return kron(f.A, f.MB, f.MC) + kron(f.MA, f.B, f.MC) - 0.5 * kron(f.MA, f.MB, f.C);
+    };
+    const auto expected = [](const factors& f) {
+        return plus(plus(dense_kron(f.A, f.MB, f.MC), dense_kron(f.MA, f.B, f.MC)),
+                    scaled(-0.5, dense_kron(f.MA, f.MB, f.C)));
+    };
+    factors f;
+    const auto S = sum_of(f);
+    const matrix_d X = random(7, 24, 7);
+    const auto check = [&](const char* what, const factors& now, const auto& of) {
+        INFO(what);
+        for (int repeat = 0; repeat < 2; ++repeat) {  // lowered, then found
+            auto Y = poisoned(7, 30);
+            Y.noalias() = X * of;
+            CHECK(support::close(Y, times(X, expected(now)), 24));
+        }
+    };
+    check("first", f, S);
+    f.MB = random(4, 2, 11);
+    check("other elements", f, S);
+    const matrix_d kept = f.C;  // so that the memory of f.C is another
+    f.C = matrix_d();
+    f.C = 2.0 * kept;
+    check("other memory", f, S);
+    const factors g;
+    check("another sum of the same factors", f, sum_of(f));
+    check("a sum of other factors", g, sum_of(g));
+
+    const matrix_d W = random(7, 24, 8);
+    const auto s = expected(f);
+    auto Y = poisoned(7, 30);
+    Y.noalias() = W * S;
+    CHECK(support::close(Y, times(W, s), 24));
+    Y += X * S;
+    CHECK(support::close(Y, times(plus(W, X), s), 24));
+    Y -= 3.0 * X * S;
+    CHECK(support::close(Y, times(plus(W, scaled(-2.0, X)), s), 30));
+    Y -= 2.0 * X * S;
+    CHECK(support::close(Y, times(plus(W, scaled(-4.0, X)), s), 30));
+    row_major_d V = poisoned<row_major_d>(7, 30);
+    V.noalias() = X * S;
+    CHECK(support::close(V, times(X, s), 24));
+    const matrix_d tall = random(7 + 5, 24, 9);
+    auto T = poisoned(7 + 5, 30);
+    T.noalias() = tall * S;
+    CHECK(support::close(T, times(tall, s), 24));
+    T.topRows(7).noalias() = tall.bottomRows(7) * S;
+    CHECK(support::close(matrix_d(T.topRows(7)), times(matrix_d(tall.bottomRows(7)), s), 24));
+    T.setConstant(std::numeric_limits<double>::quiet_NaN());
+    T.topRows(7).noalias() = tall.topRows(7) * S;
+    CHECK(support::close(matrix_d(T.topRows(7)), times(matrix_d(tall.topRows(7)), s), 24));
+}
+
+TEST_CASE("a matrix that is a factor too, and one of the destination's shape") {
+    const matrix_d A = random(6, 6, 1);
+    const matrix_d B = random(6, 6, 2);
+    const auto S = kron(A) + kron(B, matrix_d::Ones(1, 1)) * 2.0 + kron(matrix_d::Ones(1, 1), B);
+    const auto s = plus(A, scaled(3.0, B));
+    for (const matrix_d* x : {&A, &B, &A, &A}) {
+        auto Y = poisoned(6, 6);
+        Y.noalias() = *x * S;
+        CHECK(support::close(Y, times(*x, s), 6));
+    }
+}
+
+TEST_CASE("terms share a factor by its elements, whatever object names them") {
+    const factors f;
+    const auto sum = kron(f.A, f.MB, f.MC) + kron(Eigen::Map<const matrix_d>(f.A.data(), 2, 3), f.B, f.MC);
+    const matrix_d X = random(7, 24, 7);
+    const auto count = [](const otimes::plan& p) { return count_steps(p.source, otimes::step_kind::contract); };
+    CHECK(count(otimes::make_plan(X * (kron(f.A, f.MB, f.MC) + kron(f.A, f.B, f.MC)))) == 4);
+    CHECK(count(otimes::make_plan(X * sum)) == 4);
+    CHECK(
+        support::close(matrix_d(X * sum), times(X, plus(dense_kron(f.A, f.MB, f.MC), dense_kron(f.A, f.B, f.MC))), 24));
+}
+
 TEST_CASE("kron_sum: one mode product per factor, no other step") {
     const matrix_d A = random(3, 3, 1), B = random(4, 4, 2), C = random(5, 5, 3);
     const auto S = otimes::kron_sum(A, B, C);

@@ -137,6 +137,8 @@ public:
 
     /// Keeps something alive as long as the bindings are.
     void keep(std::shared_ptr<const void> object) { memory_.push_back(std::move(object)); }
+    /// Whether the bindings hold addresses of something that is kept so, of this lowering's own.
+    [[nodiscard]] bool has_formed() const noexcept { return !memory_.empty(); }
 
     /// Applies `factor` along mode `position` of tensor `current`; returns the tensor of the result: `current` for an
     /// identity, else a new temporary, described last and written by the last step.

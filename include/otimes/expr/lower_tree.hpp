@@ -84,6 +84,17 @@ struct tree_product_node {
     }
 };
 
+namespace detail {
+
+/// The same elements, read in the same way, whoever names them: what two terms can share.
+inline bool reads_alike(const leaf& a, const leaf& b) {
+    const bool plain = (a.is_dense() || a.is_identity()) && a.kind() == b.kind();
+    return a == b || (plain && a.conjugated() == b.conjugated() && a.real_elements() == b.real_elements() &&
+                      a.space() == b.space() && a.view() == b.view());
+}
+
+}  // namespace detail
+
 /// Writes a sum of krons that split X alike; see the file comment.
 template <class Scalar>
 class sum_lowering {
@@ -181,7 +192,7 @@ private:
         const auto factor_of = [&](const strand& s) -> const leaf& { return terms[s.term]->factors()[mode]; };
         const auto same_suffix = [&](std::size_t a, std::size_t b) {
             for (std::size_t k = at + 1; k < order_.size(); ++k) {
-                if (!(terms[a]->factors()[order_[k]] == terms[b]->factors()[order_[k]])) {
+                if (!detail::reads_alike(terms[a]->factors()[order_[k]], terms[b]->factors()[order_[k]])) {
                     return false;
                 }
             }
@@ -194,8 +205,9 @@ private:
         std::vector<std::size_t> suffixes;
         for (std::size_t e = 0; e < strands.size(); ++e) {
             std::size_t u = 0;
-            while (u < prefixes.size() && !(strands[prefixes[u]].state == strands[e].state &&
-                                            factor_of(strands[prefixes[u]]) == factor_of(strands[e]))) {
+            while (u < prefixes.size() &&
+                   !(strands[prefixes[u]].state == strands[e].state &&
+                     detail::reads_alike(factor_of(strands[prefixes[u]]), factor_of(strands[e])))) {
                 ++u;
             }
             if (u == prefixes.size()) {

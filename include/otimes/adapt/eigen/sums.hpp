@@ -23,6 +23,7 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/adapt/evaluate_sum.hpp>
 #include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/multiply_krons.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -319,7 +320,7 @@ struct tree_product {
         const bool rows = !contiguous && held_bytes <= current_executor().target().cpu.l2_bytes;
         const std::int64_t step = cut && !rows ? indices_in_cache(total, held_bytes, contiguous ? 16 : 1) : total;
         if (step >= total) {
-            movable_program<Scalar>([&](lowering<Scalar>& low) { write(low, node.x, y, add, scale); }).run();
+            evaluate_sum(node, y, add, scale, [&](lowering<Scalar>& low) { write(low, node.x, y, add, scale); });
             return;
         }
         const std::int64_t whole = total / step;

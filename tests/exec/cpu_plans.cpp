@@ -501,7 +501,7 @@ TEST_CASE("cpu: no more threads than OpenMP would start now, unless the options 
 #endif
 
 // Registers that are whole cache lines are stored past the caches, all others are not: operands that begin anywhere, rows and columns of each
-// kernel that stores (one mode, pairs of 8, twins of 3, transposed tiles), added, scaled, of long fibres that are summed in parts.
+// kernel that stores (one mode, pairs of 8, twins of 3 and 5, transposed tiles), added, scaled, of long fibres that are summed in parts.
 TEST_CASE_TEMPLATE("cpu: stores past the caches", Scalar, float, double, std::complex<float>) {
     std::mt19937 bits(77);
     const auto check = [&](const std::vector<planner_test::mode_spec>& modes, bool columns, bool add,
@@ -550,6 +550,7 @@ TEST_CASE_TEMPLATE("cpu: stores past the caches", Scalar, float, double, std::co
             const std::int32_t threads = add ? 1 : 3;
             check({free_mode(9), factor(8, 8), factor(8, 8), factor(8, 8)}, columns, add, threads);
             check({free_mode(32), factor(3, 3), factor(3, 3), factor(3, 3)}, columns, add, threads);
+            check({free_mode(3), factor(5, 5), factor(5, 5), free_mode(32)}, columns, add, threads);
             check({free_mode(16), factor(16, 32), factor(16, 48)}, columns, add, threads);
             check({free_mode(33), factor(7, 5), factor(20, 19)}, columns, add, threads);
             check({free_mode(48), factor(300, 64)}, columns, add, threads);
@@ -658,10 +659,11 @@ TEST_CASE_TEMPLATE("cpu: square factors of one size", Scalar, float, double, std
     }
 }
 
-// Two modes of extent 3 in one sweep, wherever they stand: with lanes and without, short of a register, in place, adding.
-TEST_CASE_TEMPLATE("cpu: two factors of 3 x 3 at once have the bits of one after the other", Scalar, float, double) {
+// Short modes that are done two or three at once, in the middle and at the end, wherever they stand: with lanes and without, short of a
+// register, any number of rows in the last one, in place, adding.
+TEST_CASE_TEMPLATE("cpu: short factors at once have the bits of one after the other", Scalar, float, double) {
     std::mt19937 bits(31);
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 400; ++i) {
         const auto pick = [&](std::int64_t from, std::int64_t to) {
             return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
         };
@@ -671,10 +673,13 @@ TEST_CASE_TEMPLATE("cpu: two factors of 3 x 3 at once have the bits of one after
         spec.scalar = pick(0, 1) == 0;
         spec.gap = pick(0, 2) == 0 ? pick(1, 9) : 0;
         spec.modes.push_back(free_mode(pick(1, 41)));
-        const std::int64_t count = pick(2, 5);
+        const std::int64_t extent = i < 200 ? 3 : pick(5, 8);
+        const std::int64_t count = pick(2, extent == 3 ? 5 : extent == 5 ? 4 : 3);
         for (std::int64_t k = 0; k < count; ++k) {
             const std::int64_t kind = pick(0, 7);
-            spec.modes.push_back(kind == 0 ? free_mode(pick(2, 5)) : kind == 1 ? factor(3, pick(2, 4)) : factor(3, 3));
+            spec.modes.push_back(kind == 0   ? free_mode(pick(2, 5))
+                                 : kind == 1 ? factor(extent, pick(extent - 1, extent + 1))
+                                             : factor(extent, extent));
         }
         for (std::size_t k = 0; k < spec.modes.size(); ++k) {
             spec.order_in.push_back(k);

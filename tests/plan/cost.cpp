@@ -279,12 +279,72 @@ TEST_CASE("two sweeps of 3 x 3 with a register inside are done at once, of three
           doctest::Approx(2 * each / twin_efficiency + each / sweep_efficiency(3, 3) + 1e-7));
     CHECK(cost_of(p, cpu, dtype::c64, {}).compute_seconds ==
           doctest::Approx(4 * 3 * each / sweep_efficiency(3, 3) + 1e-7));
-    CHECK(begins_twin(p, 0, 8, 4));
-    CHECK(begins_twin(p, 1, 4, 4));
-    CHECK_FALSE(begins_twin(p, 1, 3, 4));  // less than a register inside
-    CHECK_FALSE(begins_twin(p, 2, 8, 4));
+    CHECK(begins_twin(p, 0, 8, 4, false));
+    CHECK(begins_twin(p, 1, 4, 4, false));
+    CHECK_FALSE(begins_twin(p, 1, 3, 4, false));  // less than a register inside
+    CHECK_FALSE(begins_twin(p, 2, 8, 4, false));
     p.sweeps[1].q_extent = 4;
-    CHECK_FALSE(begins_twin(p, 0, 8, 4));
+    CHECK_FALSE(begins_twin(p, 0, 8, 4, false));
+    for (sweep& s : p.sweeps) {
+        s.p_extent = s.q_extent = 5;
+    }
+    CHECK(begins_twin(p, 0, 8, 4, true));  // where there are registers for 25 sums
+    CHECK_FALSE(begins_twin(p, 0, 8, 4, false));
+    p.sweeps[1].p_extent = p.sweeps[1].q_extent = 3;
+    CHECK_FALSE(begins_twin(p, 0, 8, 4, true));
+}
+
+TEST_CASE("the last short modes are done at once") {
+    otimes::cpu_description cpu = round_numbers();
+    cpu.simd_bytes = 64;
+    cpu.l1_bytes = 1 << 16;
+    const auto rows_of = [](std::int64_t extent, int count) {
+        pass p;
+        p.modes = {{10, 10, 0, 0}};
+        std::int64_t stride = 1;
+        for (int k = 0; k < count; ++k) {
+            p.modes.insert(p.modes.begin() + 1, {extent, extent, stride, stride});
+            p.sweeps.push_back(
+                sweep{k + 1, k + 1 == count ? sweep_kernel::row : sweep_kernel::fibre, extent, extent, {}});
+            stride *= extent;
+        }
+        p.modes[0].stride_in = p.modes[0].stride_out = stride;
+        return p;
+    };
+    const auto tail = [&](const pass& p, dtype type) {
+        const short_tail found = tail_of(p, cpu, type);
+        return std::pair(found.first, found.count);
+    };
+    using ends = std::pair<std::size_t, std::size_t>;
+    CHECK(tail(rows_of(3, 4), dtype::f64) == ends(1, 3));
+    CHECK(tail(rows_of(3, 4), dtype::f32) == ends(0, 0));
+    CHECK(tail(rows_of(3, 2), dtype::f64) == ends(0, 0));
+    CHECK(tail(rows_of(5, 3), dtype::f32) == ends(1, 2));
+    CHECK(tail(rows_of(7, 2), dtype::f64) == ends(0, 2));
+    CHECK(tail(rows_of(8, 2), dtype::f32) == ends(0, 2));
+    CHECK(tail(rows_of(8, 2), dtype::f64) == ends(0, 0));
+    CHECK(tail(rows_of(4, 2), dtype::f32) == ends(0, 0));
+    CHECK(tail(rows_of(5, 3), dtype::c64) == ends(0, 0));
+    pass p = rows_of(5, 3);
+    std::swap(p.sweeps[1], p.sweeps[2]);  // the last mode first
+    CHECK(tail(p, dtype::f32) == ends(0, 0));
+    p = rows_of(5, 3);
+    p.sweeps[1].q_extent = 6;
+    CHECK(tail(p, dtype::f32) == ends(0, 0));
+    p = rows_of(5, 3);
+    p.lane_mode = 0;
+    CHECK(tail(p, dtype::f32) == ends(0, 0));
+
+    // Two of 5 floats: 3 rows fill 15 of 16 places; 10 multiply-adds a register, 5 shuffles and 2 places filled for 5 of them.
+    CHECK(tail_efficiency(5, 2, 16) == doctest::Approx(0.65 * 10 * (15.0 / 16) / (15 + 2)));
+    // Three of 3 doubles: 2 rows in 6 of 8 places.
+    CHECK(tail_efficiency(3, 3, 8) == doctest::Approx(0.65 * 9 * (6.0 / 8) / (12 + 1)));
+    const double each = 2.0 * 10 * 25 * 5;
+    CHECK(cost_of(rows_of(5, 2), cpu, dtype::f32, {}).compute_seconds ==
+          doctest::Approx(2 * each / (1e9 * tail_efficiency(5, 2, vector_count(cpu, dtype::f32))) + 1e-7));
+    otimes::cpu_description narrow = cpu;
+    narrow.simd_bytes = 32;
+    CHECK(tail_of(rows_of(5, 2), narrow, dtype::f32).count == 0);
 }
 
 TEST_CASE("a tile beyond L1 pays for its traffic, and for unpacked fibres") {

@@ -323,30 +323,63 @@ inline double busiest_share(double parts, std::int32_t threads) {
     return parts <= 0 ? 1.0 : std::ceil(parts / threads) / parts;
 }
 
-/// True when sweep i and the next, or the one before, replace the last two modes by square factors of 5 to 8, in that order,
-/// where a register has 16 elements and there are no lanes: such a pair is done at once, two neighbours to a register.
-OTIMES_COLD inline bool shares_registers(const pass& p, std::size_t i, std::int64_t vector) {
-    const auto pair = [&](std::size_t first) {
-        const auto last = static_cast<std::int32_t>(p.modes.size()) - 1;
-        if (first + 1 >= p.sweeps.size() || p.sweeps[first].mode != last - 1 || p.sweeps[first + 1].mode != last) {
-            return false;
+/// The sweeps that are done at once since their modes are short (exec/cpu/tail_kernel.hpp): `count` from `first` on; none: 0.
+struct short_tail {
+    std::size_t first = 0;
+    std::size_t count = 0;
+
+    [[nodiscard]] bool holds(std::size_t i) const noexcept { return i >= first && i < first + count; }
+};
+
+/// Three square factors of 3 (doubles), or two of 5 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
+/// register has 64 bytes.
+OTIMES_COLD inline short_tail tail_of(const pass& p, const cpu_description& cpu, dtype type) {
+    if (cpu.simd_bytes != 64 || p.lane_mode >= 0 || is_complex(type)) {
+        return {};
+    }
+    const bool doubles = vector_count(cpu, type) == 8;
+    const std::int64_t most = doubles ? 7 : 8;
+    for (const std::size_t count : {std::size_t{3}, std::size_t{2}}) {
+        for (std::size_t first = 0; first + count <= p.sweeps.size(); ++first) {
+            const std::int64_t extent = p.sweeps[first].p_extent;
+            bool fits = count == 3 ? doubles && extent == 3 : extent >= 5 && extent <= most;
+            for (std::size_t k = 0; k < count; ++k) {
+                const sweep& s = p.sweeps[first + k];
+                fits = fits && static_cast<std::size_t>(s.mode) + count == p.modes.size() + k && s.p_extent == extent &&
+                       s.q_extent == extent;
+            }
+            if (fits) {
+                return {first, count};
+            }
         }
-        const std::int64_t extent = p.sweeps[first].p_extent;
-        return extent >= 5 && extent <= 8 && p.sweeps[first].q_extent == extent &&
-               p.sweeps[first + 1].p_extent == extent && p.sweeps[first + 1].q_extent == extent;
-    };
-    return vector == 16 && p.lane_mode < 0 && (pair(i) || (i > 0 && pair(i - 1)));
+    }
+    return {};
 }
 
-/// True when sweep i and the next are done at once (exec/cpu/twin_kernel.hpp): both by a factor of 3 x 3, with a register or more
-/// of a tile of `lanes` lanes inside both modes.
-OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, std::int64_t vector) {
+/// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all that its
+/// kernel issues, rows of the last mode put side by side and shuffled, of which it reaches as much as a sweep of full registers.
+constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
+    const auto e = static_cast<double>(extent);
+    const auto modes = static_cast<double>(count);
+    const std::int64_t rows = vector / (extent == 3 ? 4 : extent);
+    const double filled = static_cast<double>(rows) * e / static_cast<double>(vector);
+    return 0.65 * modes * e * filled / ((modes + 1.0) * e + static_cast<double>(rows - 1));
+}
+
+/// True when sweep i and the next are done at once (exec/cpu/twin_kernel.hpp): both by a factor of 3 x 3, with registers of 64 bytes also
+/// 5 x 5, and with a register or more of a tile of `lanes` lanes inside both modes.
+OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, std::int64_t vector, bool many) {
     if (vector == 1 || i + 1 >= p.sweeps.size()) {
+        return false;
+    }
+    const std::int64_t extent = p.sweeps[i].p_extent;
+    if (extent != 3 && !(many && extent == 5)) {
         return false;
     }
     double run = lanes;
     for (std::size_t k = i; k < i + 2; ++k) {
-        if (p.sweeps[k].p_extent != 3 || p.sweeps[k].q_extent != 3 || p.sweeps[k].kernel == sweep_kernel::row) {
+        if (p.sweeps[k].p_extent != extent || p.sweeps[k].q_extent != extent ||
+            p.sweeps[k].kernel == sweep_kernel::row) {
             return false;
         }
     }
@@ -400,10 +433,13 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
 
     pass_cost cost;
     bool first_of_twin = false;
+    const short_tail tail = tail_of(p, cpu, type);
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         const sweep& s = p.sweeps[i];
+        const bool in_tail = tail.holds(i);
         const bool second_of_twin = first_of_twin;
-        first_of_twin = !second_of_twin && !is_complex(type) && begins_twin(p, i, lane_fill, vector);
+        first_of_twin = !second_of_twin && !in_tail && !tail.holds(i + 1) && !is_complex(type) &&
+                        begins_twin(p, i, lane_fill, vector, cpu.simd_bytes == 64);
         const double before = tile_stage_elements(p, i);
         const double after = tile_stage_elements(p, i + 1);
         const double multiply_adds = before * lane_fill * static_cast<double>(s.q_extent) * weight;
@@ -415,14 +451,15 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         }
         const double conflicts =
             tile_level != level::l1 && s.p_extent >= packed_fibre_extent && !packs_all ? conflict_waste : 1.0;
-        const double waste = !is_complex(type) && shares_registers(p, i, vector) ? 8.0 / static_cast<double>(s.p_extent)
-                             : lane_waste > 1.0                                  ? lane_waste
+        const double waste = in_tail            ? 1.0
+                             : lane_waste > 1.0 ? lane_waste
                                                 : vector_waste(run, vector, cpu.simd_bytes >= 64);
-        const double arithmetic =
-            2.0 * multiply_adds * waste * conflicts /
-            (peak * (first_of_twin || second_of_twin ? twin_efficiency : sweep_efficiency(s.p_extent, s.q_extent)));
+        const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, vector)
+                                  : first_of_twin || second_of_twin ? twin_efficiency
+                                                                    : sweep_efficiency(s.p_extent, s.q_extent);
+        const double arithmetic = 2.0 * multiply_adds * waste * conflicts / (peak * efficiency);
         // traffic to and from L1 is part of sweep_efficiency
-        double traffic = tile_level == level::l1 || second_of_twin
+        double traffic = tile_level == level::l1 || second_of_twin || (in_tail && i != tail.first)
                              ? 0.0
                              : (before + after) * lane_fill * bytes_each / tile_bandwidth;
         if (parts) {  // each reads and writes the results, and passes once over its share of the factor

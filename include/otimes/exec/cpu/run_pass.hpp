@@ -15,8 +15,8 @@
 #include <cstdint>
 
 #include <otimes/exec/cpu/factors.hpp>
-#include <otimes/exec/cpu/pair_kernel.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
+#include <otimes/exec/cpu/tail_kernel.hpp>
 #include <otimes/exec/cpu/tile.hpp>
 #include <otimes/exec/cpu/twin_kernel.hpp>
 #include <otimes/plan/plan.hpp>
@@ -235,10 +235,10 @@ template <class Real>
 struct tile_job {
     bool direct_in;
     bool direct_out;
-    int pair;   ///< this sweep and the next are done together by a pair kernel; -1: none are
-    int last;   ///< the sweep that finishes: of a pair the first
+    int tail;   ///< from this sweep on, tail_work.modes are done together by a tail kernel; -1: none are
+    int last;   ///< the sweep that finishes: of several that are done together the first
     bool adds;  ///< it adds to the result itself
-    pair_job<Real> pair_work;
+    tail_job<Real> tail_work;
     copy_job<Real> load;
     copy_job<Real> store;
     sweep_job<Real> sweeps[most_sweeps];
@@ -251,8 +251,8 @@ struct stage_view {
     std::ptrdiff_t modes[most_pass_modes];
 };
 
-/// May sweep i be done together with the next? Both replace a mode of extent 3, and between buffers a register or more is
-/// contiguous inside both. @param extents of the modes before sweep i
+/// May sweep i be done together with the next? Both replace a mode of extent 3 (or 5: twin_kernel.hpp), and between buffers a register
+/// or more is contiguous inside both. @param extents of the modes before sweep i
 template <class Real, int Components>
 bool begins_twin(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t ld) noexcept {
     if (Components != 1 || simd<Real>::width == 1 || i + 1 >= shape.sweep_count) {
@@ -260,7 +260,9 @@ bool begins_twin(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* ext
     }
     int innermost = 0;
     for (int k = i; k < i + 2; ++k) {
-        if (shape.rows[k] > 0 || shape.p_extent[k] != 3 || shape.q_extent[k] != 3) {
+        const std::ptrdiff_t extent = shape.p_extent[i];
+        if (shape.rows[k] > 0 || !is_twin_extent<Real>(extent) || shape.p_extent[k] != extent ||
+            shape.q_extent[k] != extent) {
             return false;
         }
         innermost = shape.sweep_mode[k] > innermost ? shape.sweep_mode[k] : innermost;
@@ -376,36 +378,47 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     return true;
 }
 
-/// The sweep that a pair kernel may do together with the next: they replace the last two modes, the inner one last, all four
-/// extents equal; -1: there is none.
+/// The first of the sweeps that a tail kernel may do together, as many as `modes` says then: they replace the last modes, the innermost
+/// last, all extents equal; -1: there is none.
 template <class Real, int Components>
-int first_of_pair(const pass_shape<Real>& shape) noexcept {
-    const int last = shape.mode_count - 1;
-    for (int i = 0; Components == 1 && i + 1 < shape.sweep_count; ++i) {
-        const std::ptrdiff_t extent = shape.p_extent[i];
-        if (shape.rows[i + 1] > 0 && shape.sweep_mode[i + 1] == last && shape.sweep_mode[i] == last - 1 &&
-            shape.q_extent[i] == extent && shape.p_extent[i + 1] == extent && shape.q_extent[i + 1] == extent) {
-            return pair_kernel_for<Real>(extent) != nullptr ? i : -1;
+int first_of_tail(const pass_shape<Real>& shape, int& modes) noexcept {
+    for (modes = most_tail_modes; Components == 1 && modes > 1; --modes) {
+        const int first_mode = shape.mode_count - modes;
+        for (int i = 0; i + modes <= shape.sweep_count; ++i) {
+            const std::ptrdiff_t extent = shape.p_extent[i];
+            bool fits = shape.rows[i + modes - 1] > 0;
+            for (int k = 0; k < modes; ++k) {
+                fits = fits && shape.sweep_mode[i + k] == first_mode + k && shape.p_extent[i + k] == extent &&
+                       shape.q_extent[i + k] == extent;
+            }
+            if (fits && tail_kernel_for<Real>(extent, modes) != nullptr) {
+                return i;
+            }
         }
     }
     return -1;
 }
 
-/// The work of a pair kernel between two views; false where they do not suit it.
+/// The work of a tail kernel between two views; false where they do not suit it. @param job `modes` is set
 template <class Real>
-bool make_pair(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
-               const stage_view& in, const stage_view& out, pair_job<Real>& job) noexcept {
-    const std::ptrdiff_t inner = shape.p_extent[i];
-    const int last = shape.mode_count - 1;
-    if (in.modes[last] != 1 || out.modes[last] != 1 || in.modes[last - 1] != inner || out.modes[last - 1] != inner) {
-        return false;
+bool make_tail(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t batch,
+               const stage_view& in, const stage_view& out, tail_job<Real>& job) noexcept {
+    const int modes = job.modes;
+    const std::ptrdiff_t extent = shape.p_extent[i];
+    std::ptrdiff_t packed = 1;
+    for (int k = 1; k <= modes; ++k, packed *= extent) {
+        const int m = shape.mode_count - k;
+        if (in.modes[m] != packed || out.modes[m] != packed) {
+            return false;
+        }
+        job.factors[modes - k] = shape.factors[i + modes - k].data;
     }
-    tile_loop all = {1, inner * inner, inner * inner};
-    for (int m = last - 2; m >= -1; --m) {  // -1: the batch
-        const std::ptrdiff_t extent = m < 0 ? batch : extents[m];
+    tile_loop all = {1, packed, packed};
+    for (int m = shape.mode_count - modes - 1; m >= -1; --m) {  // -1: the batch
+        const std::ptrdiff_t count = m < 0 ? batch : extents[m];
         const std::ptrdiff_t from = m < 0 ? in.batch : in.modes[m];
         const std::ptrdiff_t to = m < 0 ? out.batch : out.modes[m];
-        if (extent == 1) {
+        if (count == 1) {
             continue;
         }
         if (all.extent == 1) {
@@ -414,16 +427,16 @@ bool make_pair(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* exten
         } else if (all.in * all.extent != from || all.out * all.extent != to) {
             return false;
         }
-        all.extent *= extent;
+        all.extent *= count;
     }
-    job.run = pair_kernel_for<Real>(inner);
-    job.first = shape.factors[i].data;
-    job.second = shape.factors[i + 1].data;
+    job.run = tail_kernel_for<Real>(extent, modes);
     job.count = all.extent;
     job.x_step = all.in;
     job.y_step = all.out;
     job.finish = epilogue::store;
     job.alpha = 1;
+    job.past = job.claim = false;
+    job.ahead = nullptr;
     return true;
 }
 
@@ -437,13 +450,13 @@ void set_scalar(tile_job<Real>& job, Real re, Real im) noexcept {
     last.alpha_re = re;
     last.alpha_im = im;
     last.finish = finish;
-    if (job.last == job.pair) {
-        job.pair_work.alpha = re;
-        job.pair_work.finish = finish;
+    if (job.last == job.tail) {
+        job.tail_work.alpha = re;
+        job.tail_work.finish = finish;
     }
 }
 
-/// Does the sweep that finishes a tile, which it writes at y, store whole cache lines? @pre it is no pair
+/// Does the sweep that finishes a tile, which it writes at y, store whole cache lines? @pre it is no tail
 template <class Real, int Components>
 bool stores_lines(const tile_job<Real>& job, const Real* y) noexcept {
     constexpr std::ptrdiff_t width = simd<Real>::width;
@@ -549,14 +562,15 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
     };
     job.direct_in = whole_registers && !shape.conjugate && !rows_evict(true);
     job.direct_out = whole_registers && !rows_evict(false);
-    job.pair = first_of_pair<Real, Components>(shape);
+    job.tail = first_of_tail<Real, Components>(shape, job.tail_work.modes);
     if (shape.in_place && (n == 1 || (n == 2 && begins_twin<Real, Components>(shape, 0, extents, ld)))) {
         job.direct_in = false;  // it would overwrite what it still reads
     }
     for (int i = 0; i < n; ++i) {
         const int on = shape.sweep_mode[i];
-        const bool twin = i != job.pair && begins_twin<Real, Components>(shape, i, extents, ld);
-        const int end = i == job.pair || twin ? i + 2 : i + 1;
+        const bool tail = i == job.tail;
+        const bool twin = !tail && i + 1 != job.tail && begins_twin<Real, Components>(shape, i, extents, ld);
+        const int end = i + (tail ? job.tail_work.modes : twin ? 2 : 1);
         bool in_direct = i == 0 && job.direct_in;
         bool out_direct = end == n && job.direct_out;
         // Try the operands themselves first, then one of them, then buffers on both sides.
@@ -570,9 +584,9 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             extents[on] = shape.q_extent[i];
             to_memory ? memory_view(after, false) : buffer_view(after);
             extents[on] = shape.p_extent[i];
-            if ((i == job.pair ? make_pair(shape, i, extents, batch, before, after, job.pair_work)
-                               : make_sweep<Real, Components>(shape, i, twin, extents, batch, ld, before, after,
-                                                              from_memory, to_memory, job.sweeps[i])) ||
+            if ((tail ? make_tail(shape, i, extents, batch, before, after, job.tail_work)
+                      : make_sweep<Real, Components>(shape, i, twin, extents, batch, ld, before, after, from_memory,
+                                                     to_memory, job.sweeps[i])) ||
                 attempt >= 3) {
                 in_direct = from_memory;
                 out_direct = to_memory;
@@ -589,8 +603,9 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
             }
         }
         extents[on] = shape.q_extent[i];
-        if (i == job.pair) {
-            job.pair_work.past = shape.past && out_direct;
+        if (tail) {
+            job.tail_work.past = shape.past && out_direct;
+            job.tail_work.claim = shape.far_out && out_direct;
         }
         if (end == n) {
             job.direct_out = out_direct;
@@ -620,13 +635,13 @@ OTIMES_NOINLINE void run_tile(const tile_job<Real>& job, int sweep_count, const 
     }
     for (int i = 0; i < sweep_count; ++i) {
         const sweep_job<Real>& sweep = job.sweeps[i];
-        const bool pair = i == job.pair;
-        const bool twin = !pair && sweep.twin;
-        const bool in_place = !pair && now != from && sweep.in_place;  // now is a buffer, and half the cache is enough
-        i += pair || twin ? 1 : 0;
+        const bool tail = i == job.tail;
+        const bool twin = !tail && sweep.twin;
+        const bool in_place = !tail && now != from && sweep.in_place;  // now is a buffer, and half the cache is enough
+        i += tail ? job.tail_work.modes - 1 : twin ? 1 : 0;
         Real* const target = in_place ? other : job.direct_out && i == sweep_count - 1 ? to : next;
-        if (pair) {
-            job.pair_work.run(job.pair_work, now, target);
+        if (tail) {
+            job.tail_work.run(job.tail_work, now, target);
         } else if (Components == 1 && twin) {
             run_twin<Real>(sweep, job.sweeps[i].factor, now, target);
         } else {
@@ -686,8 +701,19 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
         elements *= shape.modes[m].extent;
     }
     std::ptrdiff_t blocks = 0;
+    int modes = 0;
+    const int tail = first_of_tail<Real, Components>(shape, modes);
     for (int i = 0; i < shape.sweep_count; ++i) {
         const std::ptrdiff_t q = shape.q_extent[i];
+        if (i == tail) {
+            std::ptrdiff_t group = rows_side_by_side<Real>(q);
+            for (int k = 0; k < modes; ++k) {
+                group *= q;
+            }
+            blocks += elements / group;
+            i += modes - 1;
+            continue;
+        }
         elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * q : 0;
         if (shape.p_extent[i] >= long_fibre<Real> && q > 0) {  // registers of i, in threes, times blocks of q
             const int block = block_shapes<Real, Components>::fibre_q(q);
@@ -758,7 +784,7 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
                                        last_batch ? shape.batch.extent - batch : shape.batch_count, job);
             if constexpr (simd<Real>::stores_lines) {  // lines that are stored whole need not be asked for
                 const Real* const to = y_loop + lane * shape.lanes.out + batch * shape.batch.out;
-                if (shape.past && job.last != job.pair && stores_lines<Real, Components>(job, to)) {
+                if (shape.past && job.last != job.tail && stores_lines<Real, Components>(job, to)) {
                     job.sweeps[job.last].claim = false;
                 }
             }
@@ -766,7 +792,7 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
             for (int i = 0; i < shape.sweep_count; ++i) {
                 job.sweeps[i].ahead = ahead;
             }
-            job.pair_work.ahead = ahead;
+            job.tail_work.ahead = ahead;
         }
         const Real* const from = x_loop + lane * shape.lanes.in + batch * shape.batch.in;
         if (ahead_bytes > 0 && tile + 1 < end) {  // tiles of one piece mostly follow each other

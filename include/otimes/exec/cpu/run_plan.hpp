@@ -524,9 +524,8 @@ void run_prepared(void* memory, const bindings& b) {
                                                one.as_row[i], const_cast<Real*>(job.sweeps[i].factor));
             }
         }
-        if (job.pair >= 0) {
-            job.pair_work.first = job.sweeps[job.pair].factor;
-            job.pair_work.second = job.sweeps[job.pair + 1].factor;
+        for (int i = 0; job.tail >= 0 && i < job.tail_work.modes; ++i) {
+            job.tail_work.factors[i] = job.sweeps[job.tail + i].factor;
         }
         if (one.planned->scalar >= 0) {
             const std::complex<double>& alpha = b.scalars[static_cast<std::size_t>(one.planned->scalar)];

@@ -94,22 +94,57 @@ struct simd {
             _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1), static_cast<__m512d>(v));
         }
     }
-    /// The first `count` elements of both halves, the others 0.
-    static OTIMES_INLINE type load_first_of_halves(const Real* low, const Real* high, int count) noexcept {
-        static_assert(std::is_same_v<Real, float>);
-        const auto mask = static_cast<__mmask8>((1u << count) - 1);
-        return static_cast<type>(_mm512_maskz_insertf32x8(
-            0xffff, _mm512_castps256_ps512(_mm256_maskz_loadu_ps(mask, low)), _mm256_maskz_loadu_ps(mask, high), 1));
-    }
-    /// Stores the first `count` elements of the upper or the lower half of v.
-    template <bool Upper>
-    static OTIMES_INLINE void store_first_of_half(Real* to, type v, int count) noexcept {
-        static_assert(std::is_same_v<Real, float>);
-        const __m256 part = _mm512_maskz_extractf32x8_ps(0xff, static_cast<__m512>(v), Upper ? 1 : 0);
-        if (count == width / 2) {
-            _mm256_storeu_ps(to, part);
+    /// Elements [first, first + count) of v from p on; the others stay.
+    static OTIMES_INLINE void load_lanes(type& v, const Real* p, int first, int count) noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            v = static_cast<type>(_mm512_mask_loadu_ps(
+                static_cast<__m512>(v), static_cast<__mmask16>(((1u << count) - 1) << first), p - first));
         } else {
-            _mm256_mask_storeu_ps(to, static_cast<__mmask8>((1u << count) - 1), part);
+            v = static_cast<type>(_mm512_mask_loadu_pd(static_cast<__m512d>(v),
+                                                       static_cast<__mmask8>(((1u << count) - 1) << first), p - first));
+        }
+    }
+    /// Stores elements [first, first + count) of v at p.
+    static OTIMES_INLINE void store_lanes(Real* p, type v, int first, int count) noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            _mm512_mask_storeu_ps(p - first, static_cast<__mmask16>(((1u << count) - 1) << first),
+                                  static_cast<__m512>(v));
+        } else {
+            _mm512_mask_storeu_pd(p - first, static_cast<__mmask8>(((1u << count) - 1) << first),
+                                  static_cast<__m512d>(v));
+        }
+    }
+    /// `Count` elements, 16 or 32 bytes of them; the others hold anything.
+    template <int Count>
+    static OTIMES_INLINE type load_part(const Real* p) noexcept {
+        static_assert(Count * sizeof(Real) == 16 || Count * sizeof(Real) == 32);
+        const auto* const at = reinterpret_cast<const float*>(p);
+        if constexpr (Count * sizeof(Real) == 32) {
+            return reinterpret_cast<type>(_mm512_castps256_ps512(_mm256_loadu_ps(at)));
+        } else {
+            return reinterpret_cast<type>(_mm512_castps128_ps512(_mm_loadu_ps(at)));
+        }
+    }
+    /// Elements [Index * Count, (Index + 1) * Count) of v from p on; the others stay.
+    template <int Count, int Index>
+    static OTIMES_INLINE void insert_part(type& v, const Real* p) noexcept {
+        const auto* const at = reinterpret_cast<const float*>(p);
+        const __m512 all = reinterpret_cast<__m512>(v);
+        if constexpr (Count * sizeof(Real) == 32) {
+            v = reinterpret_cast<type>(_mm512_maskz_insertf32x8(0xffff, all, _mm256_loadu_ps(at), Index));
+        } else {
+            v = reinterpret_cast<type>(_mm512_maskz_insertf32x4(0xffff, all, _mm_loadu_ps(at), Index));
+        }
+    }
+    /// Stores elements [Index * Count, (Index + 1) * Count) of v: 16 or 32 bytes, without a mask.
+    template <int Count, int Index>
+    static OTIMES_INLINE void store_part(Real* p, type v) noexcept {
+        static_assert(Count * sizeof(Real) == 16 || Count * sizeof(Real) == 32);
+        const __m512 all = reinterpret_cast<__m512>(v);
+        if constexpr (Count * sizeof(Real) == 32) {
+            _mm256_storeu_ps(reinterpret_cast<float*>(p), _mm512_maskz_extractf32x8_ps(0xff, all, Index));
+        } else {
+            _mm_storeu_ps(reinterpret_cast<float*>(p), _mm512_maskz_extractf32x4_ps(0xf, all, Index));
         }
     }
     /// The lower (upper) halves of a and b.
@@ -156,6 +191,8 @@ struct simd {
         asm("" : "+w"(v));
 #endif
     }
+    /// What lies at p is loaded anew from here on: GCC would copy more broadcast elements to the stack than there are registers.
+    static OTIMES_INLINE void forget([[maybe_unused]] const Real*& p) noexcept { asm("" : "+r"(p)); }
 
     /// (a0, a1, a2, a3, ...) -> (a1, a0, a3, a2, ...)
     static OTIMES_INLINE type swap_pairs(type v) noexcept {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// @file twin_kernel.hpp
-/// Two modes of extent 3 at once:
+/// Two modes of extent 3 at once, with 32 registers also two of 5:
 ///
 ///     y[o, q, s, i] = sum_r (sum_p x[o, p, r, i] * A[p, q]) * B[r, s]          i: contiguous, a register or more
 ///
-/// A sweep of 3 alone is bound by its loads and stores, and multiplied out to 9 x 9 the two take half as many multiply-adds
-/// again. Here nine registers are loaded, go through both sweeps and are stored. Both sums are chains in ascending order as in
+/// A sweep of so few indices alone is bound by its loads and stores, and multiplied out to 9 x 9 two of 3 take half as many multiply-adds
+/// again. Here 9 (25) registers are loaded, go through both sweeps and are stored. Both sums are chains in ascending order as in
 /// micro_kernel.hpp, so the bits are those of one sweep after the other.
 #pragma once
 
@@ -18,47 +18,82 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-/// All runs of `inner`. @param second B; j.factor is A, both at 3 * p + q.
-/// @pre j.run >= W; the tiles do not overlap, or are the same where j.in_place.
+/// Modes of this extent are done two at a time.
 template <class Real>
+OTIMES_INLINE constexpr bool is_twin_extent(std::ptrdiff_t extent) noexcept {
+    return extent == 3 || (extent == 5 && simd<Real>::has_masks);
+}
+
+/// The elements of a factor, each in a register of its own,
+template <class Real, int Extent>
+struct twin_factor {
+    using vec = typename simd<Real>::type;
+    vec elements[Extent * Extent];
+
+    OTIMES_INLINE explicit twin_factor(const Real* factor) noexcept {
+        OTIMES_UNROLL
+        for (int k = 0; k < Extent * Extent; ++k) {
+            elements[k] = simd<Real>::broadcast(factor[k]);
+        }
+    }
+    OTIMES_INLINE vec at(int k) const noexcept { return elements[k]; }
+    OTIMES_INLINE void forget() noexcept {}
+};
+/// or, where they are too many, from L1 with each multiply-add.
+template <class Real>
+struct twin_factor<Real, 5> {
+    const Real* factor;
+
+    OTIMES_INLINE explicit twin_factor(const Real* f) noexcept : factor(f) {}
+    OTIMES_INLINE typename simd<Real>::type at(int k) const noexcept { return simd<Real>::broadcast(factor[k]); }
+    OTIMES_INLINE void forget() noexcept { simd<Real>::forget(factor); }
+};
+
+/// All runs of `inner`. @param second B; j.factor is A, both at Extent * p + q.
+/// @pre j.run >= W; the tiles do not overlap, or are the same where j.in_place.
+template <class Real, int Extent>
 OTIMES_NOINLINE void twin_kernel(const sweep_job<Real>& j, const Real* second, const Real* x, Real* y,
                                  const tile_loop& inner) noexcept {
     using simd_t = simd<Real>;
     using vec = typename simd_t::type;
     constexpr std::ptrdiff_t width = simd_t::width;
-    vec a[9], b[9];
-    OTIMES_UNROLL
-    for (int k = 0; k < 9; ++k) {
-        a[k] = simd_t::broadcast(j.factor[k]);
-        b[k] = simd_t::broadcast(second[k]);
-    }
+    twin_factor<Real, Extent> a(j.factor), b(second);
     const std::ptrdiff_t x_p = j.x_p, x_r = j.x_r, y_q = j.y_q, y_s = j.y_s, run = j.run;
     for (std::ptrdiff_t n = 0; n < inner.extent; ++n, x += inner.in, y += inner.out) {
         for (std::ptrdiff_t i = 0; i < run; i += width) {
             i = i + width > run ? run - width : i;  // the last register overlaps the one before it
             const Real* from = x + i;
             Real* to = y + i;
-            vec t[3][3];
+            vec sums[Extent][Extent];
             OTIMES_UNROLL
-            for (int r = 0; r < 3; ++r, from += x_r) {
-                vec v[3];
+            for (int r = 0; r < Extent; ++r, from += x_r) {
+                a.forget();
+                b.forget();
+                vec t[Extent];
                 OTIMES_UNROLL
-                for (int p = 0; p < 3; ++p) {
-                    v[p] = simd_t::load(from + p * x_p);
-                    simd_t::pin(v[p]);
+                for (int p = 0; p < Extent; ++p) {
+                    vec v = simd_t::load(from + p * x_p);
+                    simd_t::pin(v);
+                    OTIMES_UNROLL
+                    for (int q = 0; q < Extent; ++q) {
+                        t[q] = p == 0 ? a.at(q) * v : simd_t::multiply_add(a.at(Extent * p + q), v, t[q]);
+                    }
                 }
                 OTIMES_UNROLL
-                for (int q = 0; q < 3; ++q) {
-                    t[q][r] = simd_t::multiply_add(a[6 + q], v[2], simd_t::multiply_add(a[3 + q], v[1], a[q] * v[0]));
+                for (int q = 0; q < Extent; ++q) {
+                    OTIMES_UNROLL
+                    for (int s = 0; s < Extent; ++s) {
+                        const vec factor = b.at(Extent * r + s);
+                        sums[q][s] = r == 0 ? t[q] * factor : simd_t::multiply_add(t[q], factor, sums[q][s]);
+                    }
                 }
             }
             OTIMES_UNROLL
-            for (int q = 0; q < 3; ++q, to += y_q) {
+            for (int q = 0; q < Extent; ++q, to += y_q) {
                 OTIMES_UNROLL
-                for (int s = 0; s < 3; ++s) {
+                for (int s = 0; s < Extent; ++s) {
                     Real* const at = to + s * y_s;
-                    vec sum = simd_t::multiply_add(t[q][2], b[6 + s],
-                                                   simd_t::multiply_add(t[q][1], b[3 + s], t[q][0] * b[s]));
+                    vec sum = sums[q][s];
                     if (j.finish != epilogue::store) {
                         sum = simd_t::broadcast(j.alpha_re) * sum;
                         simd_t::pin(sum);  // as in block_kernel
@@ -87,7 +122,15 @@ void run_twin(const sweep_job<Real>& j, const Real* second, const Real* x, Real*
         at[k] = 0;
     }
     for (;;) {
-        twin_kernel<Real>(j, second, x, y, inner);
+        if constexpr (is_twin_extent<Real>(5)) {
+            if (j.p_extent == 5) {
+                twin_kernel<Real, 5>(j, second, x, y, inner);
+            } else {
+                twin_kernel<Real, 3>(j, second, x, y, inner);
+            }
+        } else {
+            twin_kernel<Real, 3>(j, second, x, y, inner);
+        }
         int k = outer - 1;
         for (; k >= 0; --k) {
             x += j.loops[k].in;

@@ -212,7 +212,7 @@ OTIMES_ON_DEMAND inline std::string sweeps_text(const pass& p, const std::vector
 /// "X", "Y", "T" for program tensors; "W1" for workspace buffer 0.
 OTIMES_ON_DEMAND inline std::string place_text(const program& source, std::int32_t name) {
     if (name <= -2) {
-        return "W" + std::to_string(-1 - name);
+        return std::string("W").append(std::to_string(-1 - name));  // GCC 12 warns of operator+ here
     }
     if (name < 0) {
         return "-";

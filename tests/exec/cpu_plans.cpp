@@ -673,8 +673,8 @@ TEST_CASE_TEMPLATE("cpu: short factors at once have the bits of one after the ot
         spec.scalar = pick(0, 1) == 0;
         spec.gap = pick(0, 2) == 0 ? pick(1, 9) : 0;
         spec.modes.push_back(free_mode(pick(1, 41)));
-        const std::int64_t extent = i < 200 ? 3 : pick(5, 8);
-        const std::int64_t count = pick(2, extent == 3 ? 5 : extent == 5 ? 4 : 3);
+        const std::int64_t extent = i < 150 ? 3 : pick(4, 8);
+        const std::int64_t count = pick(2, extent < 5 ? 5 : extent == 5 ? 4 : 3);
         for (std::int64_t k = 0; k < count; ++k) {
             const std::int64_t kind = pick(0, 7);
             spec.modes.push_back(kind == 0   ? free_mode(pick(2, 5))

@@ -323,7 +323,9 @@ TEST_CASE("the last short modes are done at once") {
     CHECK(tail(rows_of(7, 2), dtype::f64) == ends(0, 2));
     CHECK(tail(rows_of(8, 2), dtype::f32) == ends(0, 2));
     CHECK(tail(rows_of(8, 2), dtype::f64) == ends(0, 0));
-    CHECK(tail(rows_of(4, 2), dtype::f32) == ends(0, 0));
+    CHECK(tail(rows_of(4, 2), dtype::f32) == ends(0, 2));
+    CHECK(tail(rows_of(4, 5), dtype::f64) == ends(2, 3));
+    CHECK(tail(rows_of(2, 2), dtype::f32) == ends(0, 0));
     CHECK(tail(rows_of(5, 3), dtype::c64) == ends(0, 0));
     pass p = rows_of(5, 3);
     std::swap(p.sweeps[1], p.sweeps[2]);  // the last mode first

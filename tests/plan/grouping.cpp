@@ -32,11 +32,11 @@ std::vector<chain_mode> contiguous_modes(const std::vector<factor_shape>& shapes
     return modes;
 }
 
-// Cost of the partition whose cuts are the set bits of `cuts`; infinite when a group is larger than allowed. With `twins`, a
-// factor of 3 x 3 that is kept apart beside another costs half of what its loads and stores alone would.
-double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cuts, bool outermost_first, bool twins) {
-    const auto three = [&shapes](std::size_t k) {
-        return k < shapes.size() && shapes[k].p_extent == 3 && shapes[k].q_extent == 3;
+// Cost of the partition whose cuts are the set bits of `cuts`; infinite when a group is larger than allowed. A factor of 3 x 3, or of 4 x 4
+// where those count, that is kept apart beside another such costs half of what its loads and stores alone would.
+double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cuts, bool outermost_first, twins which) {
+    const auto square = [&shapes](std::size_t k, std::int64_t extent) {
+        return k < shapes.size() && shapes[k].p_extent == extent && shapes[k].q_extent == extent;
     };
     double cost = 0;
     double before = 1;
@@ -58,8 +58,9 @@ double partition_cost(const std::vector<factor_shape>& shapes, std::uint32_t cut
         }
         const double ratio = static_cast<double>(Q) / static_cast<double>(P);
         before = outermost_first ? before : before / ratio;
-        const bool twin = twins && end == begin + 1 && three(begin) && (three(begin - 1) || three(end));
-        cost += twin ? 2.0 * before * 3.0 / twin_efficiency : grouped_sweep_cost(P, Q, before);
+        const bool counts = (P == 3 && which != twins::none) || (P == 4 && which == twins::up_to_four);
+        const bool twin = counts && end == begin + 1 && square(begin, P) && (square(begin - 1, P) || square(end, P));
+        cost += twin ? 2.0 * before * static_cast<double>(P) / twin_efficiency : grouped_sweep_cost(P, Q, before);
         before = outermost_first ? before * ratio : before;
         begin = end;
     }
@@ -74,14 +75,16 @@ TEST_CASE("the grouping is the cheapest of all partitions") {
         std::vector<factor_shape> shapes(static_cast<std::size_t>(random.integer(1, 8)));
         for (factor_shape& s : shapes) {
             s = {random.integer(1, 6), random.integer(1, 6)};
-            s = random.integer(0, 2) == 0 ? factor_shape{3, 3} : s;
+            const std::int64_t square = random.integer(3, 4);
+            s = random.integer(0, 2) == 0 ? factor_shape{square, square} : s;
         }
+        const twins which = i % 3 == 0 ? twins::none : i % 3 == 1 ? twins::of_three : twins::up_to_four;
         double best = std::numeric_limits<double>::infinity();
         for (std::uint32_t cuts = 0; cuts < 1u << (shapes.size() - 1); ++cuts) {
-            best = std::min(best, partition_cost(shapes, cuts, i % 2 == 0, i % 3 == 0));
+            best = std::min(best, partition_cost(shapes, cuts, i % 2 == 0, which));
         }
         std::vector<factor_group> groups;
-        cheapest_grouping(contiguous_modes(shapes), 0, i % 2 == 0, groups, i % 3 == 0);
+        cheapest_grouping(contiguous_modes(shapes), 0, i % 2 == 0, groups, which);
         std::uint32_t cuts = 0;
         std::int32_t next = 0;
         for (const factor_group& g : groups) {
@@ -90,7 +93,7 @@ TEST_CASE("the grouping is the cheapest of all partitions") {
             cuts |= next < static_cast<std::int32_t>(shapes.size()) ? 1u << (next - 1) : 0u;
         }
         REQUIRE(next == static_cast<std::int32_t>(shapes.size()));
-        REQUIRE(partition_cost(shapes, cuts, i % 2 == 0, i % 3 == 0) == doctest::Approx(best).epsilon(1e-12));
+        REQUIRE(partition_cost(shapes, cuts, i % 2 == 0, which) == doctest::Approx(best).epsilon(1e-12));
     }
 }
 
@@ -121,6 +124,31 @@ TEST_CASE("two real factors of 3 x 3 are kept apart, since they are swept at onc
     CHECK(groups_of(dtype::f32, {factor(3, 3), factor(3, 4)}) == 1);
 }
 
+TEST_CASE(
+    "with 32 registers factors of 4 x 4 are kept apart, and those of 2 x 2 become such, an odd number of them one of 8 "
+    "x 8 first") {
+    const auto groups_of = [](const std::vector<mode_spec>& factors, bool many_registers, dtype type = dtype::f32) {
+        std::vector<std::int64_t> extents;
+        const std::vector<chain> chains = chains_of(rows_program(7, factors, type));
+        for (const factor_group& g : group_factors(chains.front(), true, many_registers)) {
+            extents.push_back(g.p_extent);
+        }
+        return extents;
+    };
+    using extents = std::vector<std::int64_t>;
+    const auto copies = [](int count, std::int64_t extent) {
+        return std::vector<mode_spec>(static_cast<std::size_t>(count), factor(extent, extent));
+    };
+    CHECK(groups_of(copies(3, 4), true) == extents{4, 4, 4});
+    CHECK(groups_of(copies(4, 2), true) == extents{4, 4});
+    CHECK(groups_of(copies(4, 2), false) == extents{16});
+    CHECK(groups_of(copies(4, 2), true, dtype::c128) == extents{16});
+    CHECK(groups_of(copies(7, 2), true) == extents{8, 4, 4});
+    CHECK(groups_of(copies(3, 2), true) == extents{8});
+    CHECK(groups_of({factor(4, 4), factor(2, 2), factor(2, 2)}, true) == extents{4, 4});
+    CHECK(groups_of({factor(7, 9), factor(2, 2), factor(2, 2), factor(2, 2), factor(2, 2)}, true) == extents{4, 4, 7});
+}
+
 TEST_CASE("grouping never costs more than keeping all factors apart") {
     support::random_stream random(9);
     for (int i = 0; i < 400; ++i) {
@@ -129,8 +157,8 @@ TEST_CASE("grouping never costs more than keeping all factors apart") {
             f = factor(random.integer(1, 6), random.integer(1, 6));
         }
         const std::vector<chain> chains = chains_of(rows_program(3, factors));
-        REQUIRE(ordered_cost(group_factors(chains.front(), true), true) <=
-                ordered_cost(group_factors(chains.front(), false), true));
+        REQUIRE(ordered_cost(group_factors(chains.front(), true), twins::of_three) <=
+                ordered_cost(group_factors(chains.front(), false), twins::of_three));
     }
 }
 

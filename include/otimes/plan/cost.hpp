@@ -331,7 +331,7 @@ struct short_tail {
     [[nodiscard]] bool holds(std::size_t i) const noexcept { return i >= first && i < first + count; }
 };
 
-/// Three square factors of 3 (doubles), or two of 5 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
+/// Three square factors of 4 or of 3 (doubles), or two of 4 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
 /// register has 64 bytes.
 OTIMES_COLD inline short_tail tail_of(const pass& p, const cpu_description& cpu, dtype type) {
     if (cpu.simd_bytes != 64 || p.lane_mode >= 0 || is_complex(type)) {
@@ -342,7 +342,7 @@ OTIMES_COLD inline short_tail tail_of(const pass& p, const cpu_description& cpu,
     for (const std::size_t count : {std::size_t{3}, std::size_t{2}}) {
         for (std::size_t first = 0; first + count <= p.sweeps.size(); ++first) {
             const std::int64_t extent = p.sweeps[first].p_extent;
-            bool fits = count == 3 ? doubles && extent == 3 : extent >= 5 && extent <= most;
+            bool fits = count == 3 ? extent == 4 || (doubles && extent == 3) : extent >= 4 && extent <= most;
             for (std::size_t k = 0; k < count; ++k) {
                 const sweep& s = p.sweeps[first + k];
                 fits = fits && static_cast<std::size_t>(s.mode) + count == p.modes.size() + k && s.p_extent == extent &&
@@ -367,13 +367,13 @@ constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::in
 }
 
 /// True when sweep i and the next are done at once (exec/cpu/twin_kernel.hpp): both by a factor of 3 x 3, with registers of 64 bytes also
-/// 5 x 5, and with a register or more of a tile of `lanes` lanes inside both modes.
+/// 4 x 4 and 5 x 5, and with a register or more of a tile of `lanes` lanes inside both modes.
 OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, std::int64_t vector, bool many) {
     if (vector == 1 || i + 1 >= p.sweeps.size()) {
         return false;
     }
     const std::int64_t extent = p.sweeps[i].p_extent;
-    if (extent != 3 && !(many && extent == 5)) {
+    if (extent != 3 && !(many && (extent == 4 || extent == 5))) {
         return false;
     }
     double run = lanes;

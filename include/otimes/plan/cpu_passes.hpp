@@ -193,7 +193,7 @@ inline constexpr double slabs_less_than_in_output = 0.97;
 OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& cpu, const cpu_request& request,
                                          bool slabs_allowed, const slab_choice& given) {
     chain_decision decision;
-    decision.groups = group_factors(c, request.multiply_out);
+    decision.groups = group_factors(c, request.multiply_out, cpu.simd_bytes == 64);
     if (decision.groups.empty()) {
         decision.slab = given;
         return decision;

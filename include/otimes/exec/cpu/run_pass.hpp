@@ -251,7 +251,7 @@ struct stage_view {
     std::ptrdiff_t modes[most_pass_modes];
 };
 
-/// May sweep i be done together with the next? Both replace a mode of extent 3 (or 5: twin_kernel.hpp), and between buffers a register
+/// May sweep i be done together with the next? Both replace a mode of extent 3 (4, 5: twin_kernel.hpp), and between buffers a register
 /// or more is contiguous inside both. @param extents of the modes before sweep i
 template <class Real, int Components>
 bool begins_twin(const pass_shape<Real>& shape, int i, const std::ptrdiff_t* extents, std::ptrdiff_t ld) noexcept {

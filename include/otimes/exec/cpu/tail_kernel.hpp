@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// @file tail_kernel.hpp
-/// The last modes of a tensor at once, where each is shorter than a register of AVX-512 (W elements): two of 5 to 8 floats or 5 to 7
+/// The last modes of a tensor at once, where each is shorter than a register of AVX-512 (W elements): two of 4 to 8 floats or 4 to 7
 /// doubles,
 ///
 ///     y[o, q, s] = sum_r (sum_p x[o, p, r] * A[p, q]) * B[r, s]
 ///
-/// or three of 3 doubles, with one more sum outside. One after the other, each sweep would fill a part of its registers, and store and load all
+/// or three of 4 or of 3 doubles, with one more sum outside. One after the other, each sweep would fill a part of its registers, and store and load all
 /// that lies between. Here rows of the last mode of several o lie side by side in one register, W / P of them:
 ///
 ///     sum over p     a register is multiplied by one element of A                 P^2 multiply-adds
@@ -60,6 +60,7 @@ template <class Real, int Extent>
 struct short_rows {
     using simd_t = simd<Real>;
     using vec = typename simd_t::type;
+    static constexpr bool in_parts = Extent < 5;  ///< of 16 or 32 bytes: loaded and stored without masks
     static constexpr int slot = static_cast<int>(slot_of_row(Extent));
     static constexpr int count = static_cast<int>(rows_side_by_side<Real>(Extent));
 
@@ -67,8 +68,8 @@ struct short_rows {
     /// @param behind the element behind each row may be read
     template <class Pointer>
     static OTIMES_INLINE vec load(const Pointer* from, std::ptrdiff_t offset, [[maybe_unused]] bool behind) noexcept {
-        if constexpr (slot != Extent) {
-            if (behind) {
+        if constexpr (in_parts) {
+            if (behind || slot == Extent) {
                 return load_slots(from, offset, std::make_integer_sequence<int, count>());
             }
         }
@@ -82,8 +83,8 @@ struct short_rows {
     /// @param spill the element behind each row may be overwritten
     static OTIMES_INLINE void store(Real* const* to, std::ptrdiff_t offset, vec v,
                                     [[maybe_unused]] bool spill) noexcept {
-        if constexpr (slot != Extent) {
-            if (spill) {
+        if constexpr (in_parts) {
+            if (spill || slot == Extent) {
                 store_slots(to, offset, v, std::make_integer_sequence<int, count>());
                 return;
             }
@@ -313,12 +314,16 @@ OTIMES_NOINLINE void tail_of_halves(const tail_job<Real>& j, const Real* x, Real
 template <class Real>
 typename tail_job<Real>::kernel tail_kernel_for(std::ptrdiff_t extent, int modes) noexcept {
     if (modes == 3) {
+        if (extent == 4) {
+            return &tail_kernel<Real, 4, 3>;
+        }
         if constexpr (simd<Real>::width == 8) {  // of floats transposed tiles are as fast
             return extent == 3 ? &tail_kernel<Real, 3, 3> : nullptr;
         }
         return nullptr;
     }
     switch (extent) {
+        case 4: return &tail_kernel<Real, 4, 2>;
         case 5: return &tail_kernel<Real, 5, 2>;
         case 6: return &tail_kernel<Real, 6, 2>;
         case 7: return &tail_kernel<Real, 7, 2>;

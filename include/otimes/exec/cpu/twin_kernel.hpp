@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// @file twin_kernel.hpp
-/// Two modes of extent 3 at once, with 32 registers also two of 5:
+/// Two modes of extent 3 at once, with 32 registers also two of 4 or of 5:
 ///
 ///     y[o, q, s, i] = sum_r (sum_p x[o, p, r, i] * A[p, q]) * B[r, s]          i: contiguous, a register or more
 ///
 /// A sweep of so few indices alone is bound by its loads and stores, and multiplied out to 9 x 9 two of 3 take half as many multiply-adds
-/// again. Here 9 (25) registers are loaded, go through both sweeps and are stored. Both sums are chains in ascending order as in
+/// again. Here 9 (16, 25) registers are loaded, go through both sweeps and are stored. Both sums are chains in ascending order as in
 /// micro_kernel.hpp, so the bits are those of one sweep after the other.
 #pragma once
 
@@ -21,27 +21,27 @@ namespace cpu_detail {
 /// Modes of this extent are done two at a time.
 template <class Real>
 OTIMES_INLINE constexpr bool is_twin_extent(std::ptrdiff_t extent) noexcept {
-    return extent == 3 || (extent == 5 && simd<Real>::has_masks);
+    return extent == 3 || ((extent == 4 || extent == 5) && simd<Real>::has_masks);
 }
 
-/// The elements of a factor, each in a register of its own,
+/// The elements of a factor: nine in a register each,
 template <class Real, int Extent>
 struct twin_factor {
-    using vec = typename simd<Real>::type;
-    vec elements[Extent * Extent];
+    typename simd<Real>::type elements[9];
 
     OTIMES_INLINE explicit twin_factor(const Real* factor) noexcept {
+        static_assert(Extent == 3);
         OTIMES_UNROLL
-        for (int k = 0; k < Extent * Extent; ++k) {
+        for (int k = 0; k < 9; ++k) {
             elements[k] = simd<Real>::broadcast(factor[k]);
         }
     }
-    OTIMES_INLINE vec at(int k) const noexcept { return elements[k]; }
+    OTIMES_INLINE typename simd<Real>::type at(int k) const noexcept { return elements[k]; }
     OTIMES_INLINE void forget() noexcept {}
 };
-/// or, where they are too many, from L1 with each multiply-add.
-template <class Real>
-struct twin_factor<Real, 5> {
+/// more of them from L1 with each multiply-add.
+template <class Real, int Extent>
+requires(Extent > 3) struct twin_factor<Real, Extent> {
     const Real* factor;
 
     OTIMES_INLINE explicit twin_factor(const Real* f) noexcept : factor(f) {}
@@ -125,6 +125,8 @@ void run_twin(const sweep_job<Real>& j, const Real* second, const Real* x, Real*
         if constexpr (is_twin_extent<Real>(5)) {
             if (j.p_extent == 5) {
                 twin_kernel<Real, 5>(j, second, x, y, inner);
+            } else if (j.p_extent == 4) {
+                twin_kernel<Real, 4>(j, second, x, y, inner);
             } else {
                 twin_kernel<Real, 3>(j, second, x, y, inner);
             }

@@ -697,8 +697,10 @@ std::ptrdiff_t packed_tile_bytes(const pass_shape<Real>& shape, std::ptrdiff_t l
 template <class Real, int Components>
 std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_t batch) noexcept {
     std::ptrdiff_t elements = lanes * batch * Components;
+    std::ptrdiff_t extents[most_pass_modes];
     for (int m = 0; m < shape.mode_count; ++m) {
-        elements *= shape.modes[m].extent;
+        extents[m] = shape.modes[m].extent;
+        elements *= extents[m];
     }
     std::ptrdiff_t blocks = 0;
     int modes = 0;
@@ -714,6 +716,12 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
             i += modes - 1;
             continue;
         }
+        if (q >= long_fibre<Real> && i + 1 != tail && begins_twin<Real, Components>(shape, i, extents, lanes)) {
+            blocks += elements / (simd<Real>::width * q * q);
+            ++i;
+            continue;
+        }
+        extents[shape.sweep_mode[i]] = q;
         elements = shape.p_extent[i] > 0 ? elements / shape.p_extent[i] * q : 0;
         if (shape.p_extent[i] >= long_fibre<Real> && q > 0) {  // registers of i, in threes, times blocks of q
             const int block = block_shapes<Real, Components>::fibre_q(q);

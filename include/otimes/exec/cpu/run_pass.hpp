@@ -716,7 +716,7 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
             i += modes - 1;
             continue;
         }
-        if (q >= long_fibre<Real> && i + 1 != tail && begins_twin<Real, Components>(shape, i, extents, lanes)) {
+        if (i + 1 != tail && begins_twin<Real, Components>(shape, i, extents, lanes)) {
             blocks += elements / (simd<Real>::width * q * q);
             ++i;
             continue;

@@ -59,8 +59,7 @@ OTIMES_NOINLINE void twin_kernel(const sweep_job<Real>& j, const Real* second, c
     constexpr std::ptrdiff_t width = simd_t::width;
     twin_factor<Real, Extent> a(j.factor), b(second);
     const std::ptrdiff_t x_p = j.x_p, x_r = j.x_r, y_q = j.y_q, y_s = j.y_s, run = j.run;
-    const bool asks = Extent >= long_fibre<Real> && j.ahead != nullptr;
-    const char* ahead = asks ? j.ahead->take(inner.extent * ((run + width - 1) / width)) : nullptr;
+    const char* ahead = j.ahead != nullptr ? j.ahead->take(inner.extent * ((run + width - 1) / width)) : nullptr;
     const std::ptrdiff_t ahead_lines = ahead != nullptr ? j.ahead->lines_per_block : 0;
     for (std::ptrdiff_t n = 0; n < inner.extent; ++n, x += inner.in, y += inner.out) {
         for (std::ptrdiff_t i = 0; i < run; i += width) {

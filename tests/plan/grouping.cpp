@@ -141,6 +141,9 @@ TEST_CASE(
     };
     CHECK(groups_of(copies(3, 4), true) == extents{4, 4, 4});
     CHECK(groups_of(copies(4, 2), true) == extents{4, 4});
+    CHECK(groups_of(copies(4, 2), true, dtype::f64) == extents{16});
+    CHECK(groups_of(copies(2, 4), true, dtype::f64) == extents{4, 4});
+    CHECK(groups_of(copies(5, 2), true) == groups_of(copies(5, 2), false));  // 8 and a lone 4 either way
     CHECK(groups_of(copies(4, 2), false) == extents{16});
     CHECK(groups_of(copies(4, 2), true, dtype::c128) == extents{16});
     CHECK(groups_of(copies(7, 2), true) == extents{8, 4, 4});

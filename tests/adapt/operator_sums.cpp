@@ -133,6 +133,26 @@ TEST_CASE("a sum that was evaluated before follows its factors, scalars and matr
     CHECK(support::close(matrix_d(T.topRows(7)), times(matrix_d(tall.topRows(7)), s), 24));
 }
 
+TEST_CASE("a sum of more operands than a thread keeps the places of") {
+    std::vector<matrix_d> A, B;
+    for (std::uint64_t k = 0; k < 40; ++k) {
+        A.push_back(random(2, 3, 20 + k));
+        B.push_back(random(4, 2, 70 + k));
+    }
+    otimes::sum_expr<double> S = kron(A[0], B[0]);
+    auto s = dense_kron(A[0], B[0]);
+    for (std::size_t k = 1; k < A.size(); ++k) {
+        S = S + kron(A[k], B[k]);
+        s = plus(s, dense_kron(A[k], B[k]));
+    }
+    const matrix_d X[] = {random(5, 8, 7), random(5, 8, 8)};
+    matrix_d Y[] = {poisoned(5, 6), poisoned(5, 6)};
+    for (const std::size_t k : {0, 1}) {
+        Y[k].noalias() = X[k] * S;
+        CHECK(support::close(Y[k], times(X[k], s), 320));
+    }
+}
+
 TEST_CASE("a matrix that is a factor too, and one of the destination's shape") {
     const matrix_d A = random(6, 6, 1);
     const matrix_d B = random(6, 6, 2);

@@ -4,13 +4,11 @@
 /// thread has not evaluated it lately. Looking for what the terms share takes some microseconds, as long as a small product.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include <otimes/exec/cpu/row_steps.hpp>
 #include <otimes/exec/evaluate.hpp>
@@ -36,15 +34,19 @@ struct kept_sum {
         return value != nullptr && executor_id == id && key == wanted;
     }
     void run(const executor& e, const void* x, void* y) {
-        for (const auto& [which, at] : {std::pair{of_x, const_cast<void*>(x)}, std::pair{of_y, y}}) {
-            for (std::uint64_t left = which; left != 0; left &= left - 1) {
-                operands.pointers[static_cast<std::size_t>(std::countr_zero(left))] = at;
-            }
-        }
+        put(of_x, const_cast<void*>(x));
+        put(of_y, y);
         e.run(*value, operands, {});
+    }
+    /// Says where the operands are whose bits are set.
+    void put(std::uint64_t which, void* at) noexcept {
+        for (; which != 0; which &= which - 1) {
+            operands.pointers[static_cast<std::size_t>(std::countr_zero(which))] = at;
+        }
     }
 };
 
+/// Those of a thread, each in the place that its key says: the newest of a place stays.
 struct kept_sums {
     sum_key wanted;  ///< of the sum that is being evaluated
     std::array<kept_sum, 8> sums;

@@ -2,7 +2,7 @@
 /// @file grouping.hpp
 /// Which neighbouring small factors are multiplied out to one before use (2 x 2 (x) 2 x 2 (x) 2 x 2 -> 8 x 8). A group does more
 /// multiply-adds, but a sweep of tiny factors is bound by its loads and stores; sweep_efficiency says where it pays.
-/// Depends on the factors only, never on the number of rows, so that a row's bits do not either.
+/// Depends on the factors and on how many registers there are, never on the number of rows, so that a row's bits do not either.
 #pragma once
 
 #include <cstddef>

@@ -41,6 +41,16 @@ struct read_ahead {
     std::ptrdiff_t left_then = 0;
     std::ptrdiff_t lines_per_block = 0;
 
+    /// Asks for `count` lines from `at` on; where those behind them begin.
+    static OTIMES_INLINE const char* ask(const char* at, std::ptrdiff_t count) noexcept {
+        for (; count > 0; --count, at += line) {
+#if defined(__GNUC__)
+            __builtin_prefetch(at, 0, 2);
+#endif
+        }
+        return at;
+    }
+
     /// Where the lines of `blocks` blocks begin, nullptr where nothing is left; those behind the end of a piece are harmless.
     const char* take(std::ptrdiff_t blocks) noexcept {
         if (left <= 0) {
@@ -290,13 +300,9 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     }
                 }
             }
-#if defined(__GNUC__)
             if (ahead != nullptr) {
-                for (std::ptrdiff_t n = g.ahead_lines; n > 0; --n, ahead += read_ahead::line) {
-                    __builtin_prefetch(ahead, 0, 2);
-                }
+                ahead = read_ahead::ask(ahead, g.ahead_lines);
             }
-#endif
         }
     }
 }

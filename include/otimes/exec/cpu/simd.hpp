@@ -172,9 +172,9 @@ struct simd {
     /// Half a register from `low`, the other half from `high`: a load and an insertion from memory, no shuffle.
     static OTIMES_INLINE type load_halves(const Real* low, const Real* high) noexcept {
 #if OTIMES_TARGET_SIMD_BYTES == 64 && defined(__AVX512F__)  // GCC would shuffle
-        return reinterpret_cast<type>(_mm512_maskz_inserti64x4(
-            0xff, _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(low))),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(high)), 1));
+        type v = load_part<width / 2>(low);
+        insert_part<width / 2, 1>(v, high);
+        return v;
 #else
         return join(*reinterpret_cast<const unaligned_half*>(low), *reinterpret_cast<const unaligned_half*>(high),
                     std::make_index_sequence<static_cast<std::size_t>(width)>());

@@ -152,9 +152,7 @@ OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y
     const vec alpha = simd_t::broadcast(j.alpha);
     for (std::ptrdiff_t o = 0; o < j.count; o += rows::count) {
         if (ahead != nullptr) {
-            for (std::ptrdiff_t n = ahead_lines; n > 0; --n, ahead += read_ahead::line) {
-                __builtin_prefetch(ahead, 0, 2);
-            }
+            ahead = read_ahead::ask(ahead, ahead_lines);
         }
         if (j.claim) {
             const char* at = reinterpret_cast<const char*>(y + (o + claimed_groups * rows::count) * j.y_step);
@@ -171,7 +169,8 @@ OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y
             from[g] = x + at * j.x_step;
             to[g] = y + at * j.y_step;
         }
-        vec t[outer][Extent];
+        vec t[outer]
+             [Extent];  // all of them before the first store: GCC would keep elements of factors for later instead
         OTIMES_UNROLL
         for (int p = 0; p < Extent; ++p) {
             vec v[outer];
@@ -201,9 +200,7 @@ OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y
         for (int a = 0; a < outer; ++a) {
             OTIMES_UNROLL
             for (int q = 0; q < Extent; ++q) {
-                simd_t::pin(
-                    t[a]
-                     [q]);  // all of them before the first store: GCC would keep elements of factors for later instead
+                simd_t::pin(t[a][q]);
             }
         }
         OTIMES_UNROLL
@@ -255,9 +252,7 @@ OTIMES_NOINLINE void tail_of_halves(const tail_job<Real>& j, const Real* x, Real
     const std::ptrdiff_t ahead_lines = j.ahead != nullptr ? j.ahead->lines_per_block : 0;
     for (std::ptrdiff_t o = 0; o < j.count; o += 2) {
         if (ahead != nullptr) {
-            for (std::ptrdiff_t n = ahead_lines; n > 0; --n, ahead += read_ahead::line) {
-                __builtin_prefetch(ahead, 0, 2);
-            }
+            ahead = read_ahead::ask(ahead, ahead_lines);
         }
         const bool both = o + 1 < j.count;
         const Real* const x0 = x + o * j.x_step;

@@ -64,8 +64,8 @@ OTIMES_NOINLINE void twin_kernel(const sweep_job<Real>& j, const Real* second, c
     for (std::ptrdiff_t n = 0; n < inner.extent; ++n, x += inner.in, y += inner.out) {
         for (std::ptrdiff_t i = 0; i < run; i += width) {
             i = i + width > run ? run - width : i;  // the last register overlaps the one before it
-            for (std::ptrdiff_t line = ahead_lines; line > 0; --line, ahead += read_ahead::line) {
-                __builtin_prefetch(ahead, 0, 2);
+            if (ahead != nullptr) {
+                ahead = read_ahead::ask(ahead, ahead_lines);
             }
             const Real* from = x + i;
             Real* to = y + i;

@@ -41,7 +41,7 @@ OTIMES_COLD inline bool stores_past_caches(const cpu_description& cpu, const pas
     const std::size_t count = p.sweeps.size();
     const sweep& last = p.sweeps[count - 1];
     if (last.kernel == sweep_kernel::row && last.q_extent == 8 && element_bytes == 4) {
-        return count > 1 && last.p_extent == 8 && p.sweeps[count - 2].q_extent == 8;  // exec/cpu/pair_kernel.hpp
+        return count > 1 && last.p_extent == 8 && p.sweeps[count - 2].q_extent == 8;  // exec/cpu/tail_kernel.hpp
     }
     std::int64_t run = p.lane_count;
     if (movement_of(p, &pass_mode::stride_out) == movement::transposing) {

@@ -529,7 +529,8 @@ prediction predict_exactly(const MatrixXd& features, const split& s, const Vecto
     const double log_p = -0.5 * y.dot(weights) - cholesky.matrixLLT().diagonal().array().log().sum() -
                          0.5 * static_cast<double>(n) * std::log(2.0 * std::numbers::pi);
     std::printf("Dense Cholesky decomposition: log p(y) %.2f\n", log_p);
-    return {kernel(s.test, s.train) * weights, (y - a * weights).norm() / y.norm()};
+    const MatrixXd test_by_train = kernel(s.test, s.train);
+    return {test_by_train * weights, (y - a * weights).norm() / y.norm()};
 }
 
 double root_mean_square(const VectorXd& v) { return std::sqrt(v.squaredNorm() / static_cast<double>(v.size())); }

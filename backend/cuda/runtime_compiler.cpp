@@ -112,6 +112,7 @@ runtime_compiler::runtime_compiler() {
     found->nvrtcGetSupportedArchs(capabilities_.data());
     std::sort(capabilities_.begin(), capabilities_.end());
     version_ = "nvrtc " + std::to_string(major) + "." + std::to_string(minor);
+    keeps_code_ = major > 12 || (major == 12 && minor >= 9);
     functions_ = found;
 }
 
@@ -187,6 +188,9 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
     options.insert(options.end(), std::begin(common_options), std::end(common_options));
     if (report != nullptr) {
         options.push_back("--ptxas-options=-v");
+        if (keeps_code_) {
+            options.push_back("--no-cache");  // of code that it finds in the driver's cache it reports nothing
+        }
     }
     code = f.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
     if (code != NVRTC_SUCCESS) {

@@ -74,6 +74,7 @@ private:
     const functions* functions_ = nullptr;
     std::string reason_;
     std::string version_;
+    bool keeps_code_ = false;  // NVRTC from 12.9 on looks into the driver's cache first
     std::vector<int> capabilities_;
 };
 

@@ -223,7 +223,8 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
     if (!support::allocations_are_counted()) {
         return;  // sanitizers end the process
     }
-    CHECK(has(thrown([] { DistributedMatrix<double>(otimes::in_process(1), 1 << 20, 1 << 20); }),
+    // More than the addresses of a process: some systems give less than that without having it.
+    CHECK(has(thrown([] { DistributedMatrix<double>(otimes::in_process(1), 1 << 23, 1 << 23); }),
               "device: otimes: a rank has no"));
     if (several() == nullptr) {
         return;
@@ -338,6 +339,7 @@ TEST_CASE("a call that has given up is not written to later [alone] [late_rank]"
     good = (rank == 1 || (has(said, "device: ") && has(again, "device: "))) && has(counted, "device: ") && good;
     CHECK(good);
     say("late_rank", rank, good);
+    static_cast<void>(thrown([&] { ranks.barrier(); }));  // some launchers end the other rank once one has ended
 }
 
 // By each_rank.sh.

@@ -7,11 +7,11 @@ if(TARGET test_backend)
 endif()
 
 if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
-  set(cuda_cases 15) # each case compiles its kernels at run time: one after another all of them take longer than a test may
+  set(cuda_cases 15) # each case compiles its kernels at run time: together 16 minutes
   otimes_add_room(cuda)
   target_link_libraries(test_cuda PRIVATE otimes::cuda)
   set(parts cuda cuda.2 cuda.3 cuda.4 cuda.5 cuda.6 cuda.7 cuda.8 cuda.long)
-  set_tests_properties(${parts} PROPERTIES SKIP_REGULAR_EXPRESSION "tests on a GPU are skipped")
+  set_tests_properties(${parts} PROPERTIES SKIP_REGULAR_EXPRESSION "tests on a GPU are skipped" TIMEOUT 1500)
   set_property(TEST ${parts} APPEND PROPERTY LABELS gpu)
 else()
   add_test(NAME cuda COMMAND "${CMAKE_COMMAND}" -E echo "tests on a GPU are skipped: there is none")

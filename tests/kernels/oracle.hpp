@@ -198,8 +198,8 @@ inline double relative_distance(const std::vector<wide>& got, const std::vector<
 template <class Scalar>
 constexpr double tolerance = sizeof(typename scalar_traits<Scalar>::real) == 4 ? 1e-6 : 2e-15;
 template <>
-constexpr double tolerance<otimes::kernels::half> = 1e-3;
+inline constexpr double tolerance<otimes::kernels::half> = 1e-3;
 template <>
-constexpr double tolerance<otimes::kernels::bfloat16> = 4e-3;
+inline constexpr double tolerance<otimes::kernels::bfloat16> = 4e-3;
 
 }  // namespace kernel_tests

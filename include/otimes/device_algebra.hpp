@@ -211,11 +211,12 @@ void append_reduction(lowering<Scalar>& low, program& p, const leaf* x, const ma
 }
 
 template <class Scalar>
-constexpr void require_reducible() {
+constexpr bool require_reducible() {
     static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double> ||
                       std::is_same_v<Scalar, std::complex<float>> || std::is_same_v<Scalar, std::complex<double>>,
                   "otimes: reductions in device memory are of float, double and their complex types. Evaluate to a "
                   "DeviceMatrix and copy it by to_host().");
+    return true;
 }
 
 /// The sum of numbers that kernels leave: `queue(numbers)` queues what writes at most `most` of them, and says how many. Waits.
@@ -238,7 +239,7 @@ Scalar total_of(const device_executor& where, std::int64_t most, const Queue& qu
 /// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2 where there is no x. @pre x is a matrix, of y's shape
 template <class Scalar>
 Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y, std::int64_t workspace_bytes) {
-    require_reducible<Scalar>();
+    static_assert(require_reducible<Scalar>());
     const product_node<Scalar>& node = y.node();
     node.check();
     homes others = y.homes();
@@ -375,9 +376,10 @@ detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y) {
 }
 
 template <class First, class Second>
-constexpr void require_one_scalar() {
+constexpr bool require_one_scalar() {
     static_assert(std::is_same_v<typename First::Scalar, typename Second::Scalar>,
                   "otimes: dot(x, y) in device memory: x and y have different scalar types. Give them one.");
+    return true;
 }
 
 template <class Scalar>
@@ -393,7 +395,7 @@ template <class First, class Second>
 typename First::Scalar dot_of(const First& x, const Second& y, std::int64_t workspace_bytes) {
     using scalar = typename First::Scalar;
     if constexpr (is_sum<Second>) {
-        require_one_scalar<First, Second>();
+        static_assert(require_one_scalar<First, Second>());
         scalar sum(0);
         for (const device_product<scalar>& term : y.terms()) {
             sum += dot_of(x, term, workspace_bytes);
@@ -402,7 +404,7 @@ typename First::Scalar dot_of(const First& x, const Second& y, std::int64_t work
     } else if constexpr (is_sum<First>) {
         return detail::conjugate_of(dot_of(y, x, workspace_bytes));
     } else {
-        require_one_scalar<First, Second>();
+        static_assert(require_one_scalar<First, Second>());
         const device_product<scalar> first = to_product(x);
         const device_product<scalar> second = to_product(y);
         require_equal_shapes(first, second.rows(), second.cols());
@@ -591,10 +593,11 @@ DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const MakeVector
 }
 
 template <class Scalar>
-constexpr void require_solvable() {
+constexpr bool require_solvable() {
     static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double> ||
                       std::is_same_v<Scalar, std::complex<float>> || std::is_same_v<Scalar, std::complex<double>>,
                   "otimes: solves in device memory are of float, double and their complex types.");
+    return true;
 }
 
 /// A factor in device memory as one in host memory; waits for the device.
@@ -620,7 +623,7 @@ leaf host_copy(const leaf& f, const homes& where) {
 
 template <class Scalar, class Rhs>
 auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs& b) {
-    require_solvable<Scalar>();
+    static_assert(require_solvable<Scalar>());
     std::vector<kron_node<Scalar>> copies;
     std::vector<std::pair<leaf, leaf>> known;  // a factor that several terms use stays one
     for (const device_kron<Scalar>& term : terms) {
@@ -650,7 +653,7 @@ auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs&
 template <class Kron, class Kept, class Rhs>
 auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& kept, const Rhs& b) {
     using scalar = typename detail::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
-    device::require_solvable<scalar>();
+    static_assert(device::require_solvable<scalar>());
     using result_type = DeviceMatrix<scalar, device::order_of<Rhs>>;
     const device_product<scalar> right = device::right_hand_side<scalar>(b);
     const device_executor& where = device::executor_for(right.homes().empty() ? nullptr : right.homes()[0]);
@@ -681,7 +684,7 @@ auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& 
 template <class Kron, class MakeVector, class Kept, class Rhs>
 auto apply_diagonalised(const Kron& left, const MakeVector& make_d, const Kron& right, const Kept& kept, const Rhs& b) {
     using scalar = typename std::remove_cvref_t<decltype(make_d())>::Scalar;
-    device::require_solvable<scalar>();
+    static_assert(device::require_solvable<scalar>());
     return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(left, make_d, right, kept,
                                                                     device::right_hand_side<scalar>(b));
 }
@@ -690,7 +693,7 @@ auto apply_diagonalised(const Kron& left, const MakeVector& make_d, const Kron& 
 template <class Solve, class Host, class Rhs>
 auto solve_through_host(const Solve& solve, const Host&, const Rhs& b) {
     using scalar = typename Host::Scalar;
-    device::require_solvable<scalar>();
+    static_assert(device::require_solvable<scalar>());
     const device_product<scalar> right = device::right_hand_side<scalar>(b);
     const device_executor& where = device::executor_for(right.homes().empty() ? nullptr : right.homes()[0]);
     const Host x = solve(DeviceMatrix<scalar>(right).template to_host<Host>());

@@ -86,6 +86,8 @@ void evaluate_product(const product_node<Scalar>& node, const matrix_view& y, bo
         lowering<Scalar> low(scratch.program(), scratch.bindings());
         low.add_product(node, y, add, scale);
         evaluate_program<Scalar, operands::dense>(scratch.program(), scratch.bindings());
+    } else if constexpr (is_widened(dtype_of<Scalar>())) {
+        enable_kernels<Scalar, operands::dense>();  // does not compile, and says why
     } else {
         enable_kernels<Scalar, operands::dense>();
         const Scalar alpha = scale * node.alpha;

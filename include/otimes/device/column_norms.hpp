@@ -76,7 +76,7 @@ requires device::factor_or_x<Product>
 [[nodiscard]] auto column_squared_norms(const Product& product, std::int64_t workspace_bytes = 0) {
     using scalar = typename Product::Scalar;
     using real = detail::real_of<scalar>;
-    device::require_reducible<scalar>();
+    static_assert(device::require_reducible<scalar>());
     const device_product<scalar> y = device::to_product(product);
     const product_node<scalar>& node = y.node();
     node.check();

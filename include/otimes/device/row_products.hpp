@@ -176,7 +176,7 @@ auto row_product(First&& first, Rest&&... rest) {
     static_assert(
         (std::is_same_v<typename bare<Rest>::Scalar, scalar> && ...),
         "otimes: face_split and khatri_rao in device memory: the factors have different scalar types. Give them one.");
-    require_reducible<scalar>();
+    static_assert(require_reducible<scalar>());
     device_row_product<scalar> result;
     const auto append = [&](auto&& factor) {
         const device_product<scalar> value = to_product(std::forward<decltype(factor)>(factor));

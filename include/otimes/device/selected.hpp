@@ -118,7 +118,7 @@ public:
 
     /// @throws shape_error an index outside the product; device_error memory is short
     device_selected(device_kron<Scalar> k, const indices& rows, const indices& cols) : kron_(std::move(k)) {
-        device::require_reducible<Scalar>();
+        static_assert(device::require_reducible<Scalar>());
         device::enable_diagonals<Scalar>();
         device::rows_of(kron_)(rows);
         device::columns_of(kron_)(cols);
@@ -314,9 +314,10 @@ device_selected<Scalar> block_from(const device_kron<Scalar>& k, std::int64_t i,
 }
 
 template <class First, class Second>
-constexpr void require_selected_scalar() {
+constexpr bool require_selected_scalar() {
     static_assert(std::is_same_v<First, Second>,
                   "otimes: K(rows, cols) in device memory: X has another scalar type. Give it that of K.");
+    return true;
 }
 
 }  // namespace device
@@ -356,13 +357,13 @@ template <class Scalar, device::selects Cols>
 template <class Scalar, class Matrix>
 requires device::factor_or_x<Matrix>
 [[nodiscard]] device_product<Scalar> operator*(const device_selected<Scalar>& s, Matrix&& x) {
-    device::require_selected_scalar<typename device::bare<Matrix>::Scalar, Scalar>();
+    static_assert(device::require_selected_scalar<typename device::bare<Matrix>::Scalar, Scalar>());
     return s.times(device::to_product(std::forward<Matrix>(x)));
 }
 template <class Matrix, class Scalar>
 requires device::factor_or_x<Matrix>
 [[nodiscard]] device_product<Scalar> operator*(Matrix&& x, const device_selected<Scalar>& s) {
-    device::require_selected_scalar<typename device::bare<Matrix>::Scalar, Scalar>();
+    static_assert(device::require_selected_scalar<typename device::bare<Matrix>::Scalar, Scalar>());
     const device_product<Scalar> value = device::to_product(std::forward<Matrix>(x));
     if (value.cols() != s.rows()) {
         throw shape_error("otimes: X * K(rows, cols) in device memory: X is " +

@@ -116,7 +116,7 @@ void for_each_block(const device_sum<Scalar>& y, const block_cut& cut, const dev
 /// @throws shape_error an operand was resized; unsupported_error nothing can be cut; device_error during a capture
 template <class Scalar>
 auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
-    device::require_reducible<Scalar>();
+    static_assert(device::require_reducible<Scalar>());
     y.check();
     if (y.rows() == 0 || y.cols() == 0) {
         return detail::real_of<Scalar>(0);
@@ -140,7 +140,7 @@ auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
 /// The squared norms of the columns of a sum in device memory, as a column there, without the sum. Asynchronous. @throws as squared_norm
 template <class Scalar>
 [[nodiscard]] auto column_squared_norms(const device_sum<Scalar>& y, std::int64_t workspace_bytes = 0) {
-    device::require_reducible<Scalar>();
+    static_assert(device::require_reducible<Scalar>());
     y.check();
     using real = detail::real_of<Scalar>;
     const device_executor& where = device::executor_for(y.home());

@@ -69,7 +69,7 @@ auto apply(const Operator& op, Matrix&& x) {
         node.check();
         return lazy<decltype(node)>(std::move(node));
     } else {
-        require_same_line<Matrix, scalar>();
+        static_assert(require_same_line<Matrix, scalar>());
         using common = detail::common_scalar<scalar, scalar_of<Matrix>>;
         if constexpr (std::is_same_v<scalar, common>) {
             using plain = Eigen::Matrix<scalar, type::RowsAtCompileTime, type::ColsAtCompileTime,

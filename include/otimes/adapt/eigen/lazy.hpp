@@ -575,12 +575,15 @@ concept summands = ((lazy_node<First> && dense<Second>) || (dense<First> && lazy
                    !(is_row_pairs<bare<First>> && is_row_pairs<bare<Second>>)&&!row_pairs_and_shift<First, Second> &&
                    !row_pairs_and_shift<Second, First>;
 
+// Such a function is called in a static_assert, so that its sentence comes first: a call alone is instantiated behind what does
+// not compile with these types, by GCC 16 not at all.
 template <class Matrix, class Scalar>
-constexpr void require_same_line() {
+constexpr bool require_same_line() {
     static_assert(
         detail::scalars_mix<scalar_of<Matrix>, Scalar>,
         "otimes: the matrix and the Kronecker product have different scalar types. Only a real type and its own "
         "complex type mix; convert one of them with .cast<Scalar>().");
+    return true;
 }
 
 }  // namespace eigen
@@ -639,7 +642,7 @@ namespace eigen {
 template <bool FromLeft, class Matrix, class Scalar>
 auto multiply(Matrix&& x, const kron_expr<Scalar>& k) {
     using type = bare<Matrix>;
-    require_same_line<Matrix, Scalar>();
+    static_assert(require_same_line<Matrix, Scalar>());
     using scalar = detail::common_scalar<scalar_of<Matrix>, Scalar>;
     constexpr int rows = FromLeft ? Eigen::Dynamic : int(type::RowsAtCompileTime);
     constexpr int cols = FromLeft ? int(type::ColsAtCompileTime) : Eigen::Dynamic;
@@ -727,7 +730,7 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const Identity& iden
 template <class First, class Second>
 requires eigen::summands<First, Second>
 [[nodiscard]] auto operator+(First&& first, Second&& second) {
-    eigen::require_same_line<First, eigen::scalar_of<Second>>();
+    static_assert(eigen::require_same_line<First, eigen::scalar_of<Second>>());
     using node = eigen::sum<First, Second>;
     node result{std::forward<First>(first), std::forward<Second>(second), typename node::scalar_type(1)};
     result.check();
@@ -736,7 +739,7 @@ requires eigen::summands<First, Second>
 template <class First, class Second>
 requires eigen::summands<First, Second>
 [[nodiscard]] auto operator-(First&& first, Second&& second) {
-    eigen::require_same_line<First, eigen::scalar_of<Second>>();
+    static_assert(eigen::require_same_line<First, eigen::scalar_of<Second>>());
     using node = eigen::sum<First, Second>;
     node result{std::forward<First>(first), std::forward<Second>(second), typename node::scalar_type(-1)};
     result.check();

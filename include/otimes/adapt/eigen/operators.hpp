@@ -598,21 +598,21 @@ concept operators_with_sides =
 template <class First, class Second>
 requires eigen::operators_with_sides<First, Second>
 [[nodiscard]] auto operator+(const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
 }
 template <class First, class Second>
 requires eigen::operators_with_sides<First, Second>
 [[nodiscard]] auto operator-(const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::scaled_tree<scalar>(second, scalar(-1))));
 }
 template <class First, class Second>
 requires eigen::operators_with_sides<First, Second>
 [[nodiscard]] auto operator*(const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     eigen::enable_structure<scalar>();
     return sum_expr<scalar>(multiply_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));

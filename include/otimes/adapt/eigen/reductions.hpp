@@ -361,11 +361,12 @@ Result dot_of_block(const Part& x, const Block& block) {
 }
 
 template <class First, class Second>
-constexpr void require_dot_scalars() {
+constexpr bool require_dot_scalars() {
     static_assert(
         detail::scalars_mix<typename First::Scalar, typename Second::Scalar>,
         "otimes: dot(x, y): x and y have different scalar types. Only a real type and its own complex type mix; "
         "convert one of them with .cast<Scalar>().");
+    return true;
 }
 template <class First, class Second>
 void require_equal_shapes(const First& x, const Second& y) {
@@ -385,7 +386,7 @@ concept product_expression = lazy_node<Type> && is_product_node<typename bare<Ty
 template <class Matrix, class Product>
 requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     [[nodiscard]] auto dot(const Matrix& x, const Product& y) {
-    eigen::require_dot_scalars<Matrix, Product>();
+    static_assert(eigen::require_dot_scalars<Matrix, Product>());
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Product::Scalar>;
     if constexpr (eigen::lazy_node<Matrix> || eigen::is_evaluated_first<Matrix>) {
         const typename Matrix::PlainObject value(x);
@@ -426,7 +427,7 @@ requires(eigen::dense<Matrix> && !eigen::lazy_node<Matrix> && eigen::lazy_node<P
 template <class Matrix, class Other>
 requires(eigen::dense<Matrix>&& eigen::lazy_node<Other> && !eigen::product_expression<Other>)
     [[nodiscard]] auto dot(const Matrix& x, const Other& y) {
-    eigen::require_dot_scalars<Matrix, Other>();
+    static_assert(eigen::require_dot_scalars<Matrix, Other>());
     using scalar = detail::common_scalar<typename Matrix::Scalar, typename Other::Scalar>;
     eigen::require_equal_shapes(x, y);
     const typename Other::PlainObject value(y);
@@ -441,7 +442,7 @@ requires(eigen::dense<Matrix>&& eigen::lazy_node<Other> && !eigen::product_expre
 template <class First, class Second>
 requires(eigen::dense<First>&& eigen::dense<Second> && !eigen::lazy_node<First> && !eigen::lazy_node<Second>)
     [[nodiscard]] auto dot(const First& x, const Second& y) {
-    eigen::require_dot_scalars<First, Second>();
+    static_assert(eigen::require_dot_scalars<First, Second>());
     eigen::require_equal_shapes(x, y);
     using scalar = detail::common_scalar<typename First::Scalar, typename Second::Scalar>;
     return scalar(x.conjugate().template cast<scalar>().cwiseProduct(y.template cast<scalar>()).sum());

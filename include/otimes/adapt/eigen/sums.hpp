@@ -445,12 +445,13 @@ using scalar_of_term = std::conditional_t<is_index_kron<bare<Operator>>, scalar_
                                           scalar_beside<bare<Matrix>, typename bare<Operator>::Scalar>>;
 
 template <class First, class Second>
-constexpr void require_operators_mix() {
+constexpr bool require_operators_mix() {
     static_assert(
         is_index_kron<bare<First>> || is_index_kron<bare<Second>> ||
             detail::scalars_mix<typename bare<First>::Scalar, typename bare<Second>::Scalar>,
         "otimes: a sum or product of operators mixes scalar types. Only a real type and its own complex type mix; "
         "convert the others with .cast<Scalar>().");
+    return true;
 }
 
 template <class Scalar, class Operator>
@@ -518,14 +519,14 @@ std::shared_ptr<const operator_tree<Scalar>> shared_tree_of(const sum_expr<Other
 template <class First, class Second>
 requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator+(
     const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
 }
 template <class First, class Second>
 requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator-(
     const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     return sum_expr<scalar>(add_trees(eigen::tree_of<scalar>(first), eigen::scaled_tree<scalar>(second, scalar(-1))));
 }
@@ -622,7 +623,7 @@ template <class Scalar>
 template <class First, class Second>
 requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard]] auto operator*(
     const First& first, const Second& second) {
-    eigen::require_operators_mix<First, Second>();
+    static_assert(eigen::require_operators_mix<First, Second>());
     using scalar = eigen::common_operator_scalar<First, Second>;
     eigen::enable_structure<scalar>();
     return sum_expr<scalar>(multiply_trees(eigen::tree_of<scalar>(first), eigen::tree_of<scalar>(second)));
@@ -634,14 +635,14 @@ requires(eigen::kron_operator<First>&& eigen::kron_operator<Second>) [[nodiscard
 template <class Scalar, class Matrix>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(const sum_expr<Scalar>& s, Matrix&& x) {
-    eigen::require_same_line<Matrix, Scalar>();
+    static_assert(eigen::require_same_line<Matrix, Scalar>());
     using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
     return eigen::tree_times<scalar, true>(std::forward<Matrix>(x), eigen::shared_tree_of<scalar>(s));
 }
 template <class Matrix, class Scalar>
 requires eigen::dense<Matrix>
 [[nodiscard]] auto operator*(Matrix&& x, const sum_expr<Scalar>& s) {
-    eigen::require_same_line<Matrix, Scalar>();
+    static_assert(eigen::require_same_line<Matrix, Scalar>());
     using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, Scalar>;
     return eigen::tree_times<scalar, false>(std::forward<Matrix>(x), eigen::shared_tree_of<scalar>(s));
 }

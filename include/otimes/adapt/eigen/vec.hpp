@@ -152,22 +152,22 @@ public:
     /// @{
     template <class Other>
     [[nodiscard]] auto dot(const Other& y) const {
-        require_one_convention<Other>();
+        static_assert(require_one_convention<Other>());
         return eigen::dot_of_stacked(*this, y);
     }
     template <class Other>
     [[nodiscard]] auto cwiseProduct(const Other& y) const {
-        require_one_convention<Other>();
+        static_assert(require_one_convention<Other>());
         return Base::cwiseProduct(y);
     }
     template <class Other>
     [[nodiscard]] bool isApprox(const Other& y) const {
-        require_one_convention<Other>();
+        static_assert(require_one_convention<Other>());
         return Base::isApprox(y);
     }
     template <class Other>
     [[nodiscard]] bool operator==(const vec_expr<Other, !ByRows>&) const {
-        require_one_convention<vec_expr<Other, !ByRows>>();
+        static_assert(require_one_convention<vec_expr<Other, !ByRows>>());
         return false;
     }
     using Base::operator==;
@@ -194,16 +194,18 @@ public:
 
 private:
     template <class Other>
-    static constexpr void require_one_convention() {
+    static constexpr bool require_one_convention() {
         if constexpr (eigen::is_stacked<Other>) {
             static_assert(Other::by_rows == ByRows,
                           "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
         }
+        return true;
     }
     /// vec(Y), vec(Y.topRows(2)): a matrix or a view of one.
-    static constexpr void require_writable() {
+    static constexpr bool require_writable() {
         static_assert(std::is_lvalue_reference_v<Matrix> || eigen::is_writable_view<eigen::bare<Matrix>>,
                       "otimes: vec() of a temporary cannot be assigned to.");
+        return true;
     }
     template <class Other>
     vec_expr& assign(const vec_expr<Other, ByRows>& other) {
@@ -211,7 +213,7 @@ private:
     }
     template <eigen::assignment How, class Other>
     vec_expr& write(const vec_expr<Other, ByRows>& other) {
-        require_writable();
+        static_assert(require_writable());
         if (other.matrix().rows() == matrix_.rows() && other.matrix().cols() == matrix_.cols()) {
             eigen::write_matrix<How>(matrix_, other.matrix());
         } else {
@@ -221,7 +223,7 @@ private:
     }
     template <eigen::assignment How, class Vector>
     void stacked(const Vector& y) {
-        require_writable();
+        static_assert(require_writable());
         static_assert(std::is_same_v<Scalar, typename Vector::Scalar>,
                       "otimes: vec(Y) = y: Y and y have different scalar types. Convert y with .cast<Scalar>().");
         const eigen::dense_matrix<Scalar> value = y;  // y may read Y

@@ -44,6 +44,43 @@ TEST_CASE("checked products and sums report overflow and leave the result alone"
     CHECK(saturating_multiply(3, 5) == 15);
 }
 
+TEST_CASE("a wide product has all bits, and is compared by all of them") {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+    const wide_product square = multiply_wide(most, most);  // 2^126 - 2^64 + 1
+    CHECK(square.high == (std::int64_t(1) << 62) - 1);
+    CHECK(square.low == 1);
+    CHECK(multiply_wide(least, least).high == std::int64_t(1) << 62);
+    CHECK(multiply_wide(-1, 1).high == -1);
+    CHECK(multiply_wide(-1, 1).low == ~std::uint64_t(0));
+    CHECK(square > multiply_wide(most - 1, most));
+    CHECK(multiply_wide(3, 7) > multiply_wide(4, 5));
+    CHECK(multiply_wide(1, 1) > multiply_wide(-1, most));
+    CHECK_FALSE(multiply_wide(6, 10) > multiply_wide(5, 12));
+#ifdef __SIZEOF_INT128__
+    __extension__ using wide = __int128;
+    std::uint64_t seed = 1;
+    const auto number = [&seed] {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        return static_cast<std::int64_t>(seed) >> (seed >> 33) % 63;
+    };
+    std::int64_t a = most, b = least;
+    wide before = 0;
+    wide_product halves{};
+    for (int i = 0; i < 10000; ++i) {
+        const wide whole = static_cast<wide>(a) * b;
+        const wide_product product = multiply_wide(a, b);
+        REQUIRE(product.high == static_cast<std::int64_t>(whole >> 64));
+        REQUIRE(product.low == static_cast<std::uint64_t>(whole));
+        REQUIRE((product > halves) == (whole > before));
+        before = whole;
+        halves = product;
+        a = number();
+        b = number();
+    }
+#endif
+}
+
 TEST_CASE("scalar types have names, sizes and weights") {
     CHECK(to_string(dtype_of<float>()) == "f32");
     CHECK(to_string(dtype_of<double>()) == "f64");

@@ -57,7 +57,7 @@ struct kept_sums {
             hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15ull;
             hash ^= hash >> 32;
         }
-        return sums[hash % sums.size()];
+        return sums[static_cast<std::size_t>(hash % sums.size())];
     }
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
 
 namespace otimes::planning {
@@ -43,9 +44,8 @@ struct factor_shape {
 /// which is exact in 128 bits: P Q is the element count of a factor and fits in 63 bits. Extents are at least 1.
 /// @post a strict weak order; sorting by it is optimal (tests/plan/ordering.cpp compares all permutations).
 constexpr bool contracts_before(const factor_shape& a, const factor_shape& b) noexcept {
-    __extension__ using wide = __int128;
-    const wide gain_of_a = static_cast<wide>(a.p_extent - a.q_extent) * (b.p_extent * b.q_extent);
-    const wide gain_of_b = static_cast<wide>(b.p_extent - b.q_extent) * (a.p_extent * a.q_extent);
+    const wide_product gain_of_a = multiply_wide(a.p_extent - a.q_extent, b.p_extent * b.q_extent);
+    const wide_product gain_of_b = multiply_wide(b.p_extent - b.q_extent, a.p_extent * a.q_extent);
     return gain_of_a > gain_of_b;
 }
 

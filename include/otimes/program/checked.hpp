@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file checked.hpp
-/// Products and sums of extents that report overflow instead of wrapping.
+/// Products and sums of extents that report overflow instead of wrapping, or have room for all of it.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,28 @@ constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) noexc
 constexpr void saturating_add(std::int64_t& total, double more) noexcept {
     constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
     total = more < static_cast<double>(most - total) ? total + static_cast<std::int64_t>(more) : most;
+}
+
+/// A product of two 64-bit numbers, all 128 bits of it.
+struct wide_product {
+    std::int64_t high = 0;
+    std::uint64_t low = 0;
+    friend constexpr bool operator>(const wide_product& a, const wide_product& b) noexcept {
+        return a.high != b.high ? a.high > b.high : a.low > b.low;
+    }
+};
+
+/// a * b, never too large. Of halves of 32 bits, since not every compiler and system has a type of 128.
+constexpr wide_product multiply_wide(std::int64_t a, std::int64_t b) noexcept {
+    const auto first = static_cast<std::uint64_t>(a);
+    const auto second = static_cast<std::uint64_t>(b);
+    constexpr std::uint64_t half = 0xffffffff;
+    const std::uint64_t low = (first & half) * (second & half);
+    const std::uint64_t middle = (first >> 32) * (second & half) + (low >> 32);
+    const std::uint64_t other = (first & half) * (second >> 32) + (middle & half);
+    std::uint64_t high = (first >> 32) * (second >> 32) + (middle >> 32) + (other >> 32);
+    high -= (a < 0 ? second : 0) + (b < 0 ? first : 0);  // as numbers without a sign these are 2^64 more
+    return {static_cast<std::int64_t>(high), first * second};
 }
 
 }  // namespace otimes

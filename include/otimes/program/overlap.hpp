@@ -12,7 +12,7 @@ namespace otimes {
 
 /// The bytes of a strided matrix: element (i, j) at `address + i * row_stride + j * col_stride`, all in bytes. Strides may be negative.
 struct strided_memory {
-    std::intptr_t address = 0;
+    std::int64_t address = 0;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     std::int64_t row_stride = 0;
@@ -23,7 +23,7 @@ struct strided_memory {
 /// The memory of anything with data, rows, cols and strides in elements.
 template <class View>
 strided_memory memory_of(const View& view, std::int64_t element_bytes) {
-    return {reinterpret_cast<std::intptr_t>(view.data),
+    return {static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)),
             view.rows,
             view.cols,
             view.row_stride * element_bytes,

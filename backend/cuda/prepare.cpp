@@ -398,8 +398,8 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         ready.early = (few || large) && waits_for_earlier_launches(request, kernel->function);
         ready.clustered = l.kind == launch_kind::fused && l.fused.group.tile.cluster > 1;
         ready.alone = large && resident <= gpu.multiprocessors;
-        const auto grid_of = [useful = useful](std::int64_t blocks) {
-            return static_cast<unsigned>(std::clamp<std::int64_t>(std::min(useful, blocks), 1, (1ll << 31) - 1));
+        const auto grid_of = [most = useful](std::int64_t blocks) {
+            return static_cast<unsigned>(std::clamp<std::int64_t>(std::min(most, blocks), 1, (1ll << 31) - 1));
         };
         ready.grid = grid_of(resident);
         const std::int64_t sharing =

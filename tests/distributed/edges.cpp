@@ -183,10 +183,9 @@ TEST_CASE("matrices, plans and addresses of another communicator are refused bef
         const distribution rows = otimes::cut_rows(ranks.size());
         refused("blocks to move from", [&] { other.move(rows, {}, rows, elsewhere.targets(), 7, 6, 8); });
         refused("blocks to move to", [&] { other.move(rows, elsewhere.sources(), rows, {}, 7, 6, 8); });
-        for (const auto& [m, n, bytes] : {std::array<std::int64_t, 3>{-7, 6, 8}, {7, -6, 8}, {7, 6, 0}}) {
-            CHECK(has(thrown([&, m = m, n = n, bytes = bytes] {
-                          ranks.move(rows, x.sources(), rows, y.targets(), m, n, bytes);
-                      }),
+        for (const auto& wrong :
+             {std::array<std::int64_t, 3>{-7, 6, 8}, {7, -6, 8}, {7, 6, 0}}) {  // rows, columns, bytes
+            CHECK(has(thrown([&] { ranks.move(rows, x.sources(), rows, y.targets(), wrong[0], wrong[1], wrong[2]); }),
                       "are no matrix"));
         }
         CHECK(has(thrown([&] { static_cast<void>(ranks.plan_for(std::vector<otimes::distributed_problem>{}, 0)); }),

@@ -4,7 +4,7 @@
 #   sh tests/run.sh         the tests                                 (10 to 11 minutes on two cores, nothing cached; more on slow ones)
 #   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
 #                           undefined-behaviour sanitizers, and by clang++ without assertions; examples and benchmarks with warnings as
-#                           errors; format and lint (40 to 45 minutes more, estimated: docs/decisions/0004)
+#                           errors; format and lint (some 45 minutes more: docs/decisions/0009)
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.

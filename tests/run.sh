@@ -4,7 +4,7 @@
 #   sh tests/run.sh         the tests                                 (10 to 11 minutes on two cores, nothing cached; more on slow ones)
 #   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
 #                           undefined-behaviour sanitizers, and by clang++ without assertions; examples and benchmarks with warnings as
-#                           errors; format and lint (some 45 minutes more: docs/decisions/0009)
+#                           errors; format and lint (52 minutes more beside other work, partly from a compiler cache)
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.

@@ -229,8 +229,8 @@ TEST_CASE("scalar multiples of a kron") {
 
 TEST_CASE("a kron can be a class member, reassigned, copied and returned") {
     struct model {
+        matrix_d factor = random(2, 2, 21);  // before K, which reads its extents and refers to it
         otimes::kron_expr<double> K;
-        matrix_d factor = random(2, 2, 21);
         model() : K(kron(factor, random(3, 2, 22))) {}
     };
     model m;

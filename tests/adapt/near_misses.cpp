@@ -79,11 +79,45 @@ TEST_CASE("an identity beside an operator is the operator") {
     check(identity(6) * (W * K), times(matrix_d(W), k));
     check(+K, k);
     check(+(W * K) / 4, scaled(0.25, times(matrix_d(W), k)));
+    check(-(W * K), scaled(-1.0, times(matrix_d(W), k)));
     static_assert(std::is_same_v<decltype(K * identity(6)), otimes::kron_expr<double>>);
     CHECK(text_of([&] { static_cast<void>(K * identity(5)); }) ==
           "otimes: K * identity(n): K is 6 x 6, the identity 5 x 5.");
     CHECK(text_of([&] { static_cast<void>(identity(7) * K); }) ==
           "otimes: identity(n) * K: K is 6 x 6, the identity 7 x 7.");
+}
+
+// Eigen adds no product with a permutation in place: it has no `addTo` for them.
+TEST_CASE("a permuted matrix is a term beside a product") {
+    const matrix_d X = random(6, 6, 3), Z = random(6, 6, 4);
+    const auto K = kron(A, B);
+    const auto xk = times(X, k);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(6);
+    P.indices() << 4, 2, 0, 1, 5, 3;
+    Eigen::Transpositions<Eigen::Dynamic> T(6);
+    T.indices() << 3, 1, 5, 3, 4, 5;
+    const matrix_d p = P.toDenseMatrix().cast<double>();
+    const matrix_d t = T * matrix_d::Identity(6, 6);
+    matrix_d Y = adapt::poisoned<matrix_d>(6, 6);
+    const auto check = [&](const auto& want) {
+        CHECK(support::close(Y, want, 60));
+        Y = adapt::poisoned<matrix_d>(6, 6);
+    };
+    Y = X * K + P * Z;
+    check(plus(xk, times(p, Z)));
+    Y = Z * P - X * K;
+    check(plus(times(Z, p), scaled(-1.0, xk)));
+    Y = X * K - (X * K) * P.transpose();
+    check(plus(xk, scaled(-1.0, times(xk, matrix_d(p.transpose())))));
+    Y.noalias() = 2 * (X * K) + T * Z;
+    check(plus(scaled(2.0, xk), times(t, Z)));
+    Y = Z;
+    Y += P.inverse() * X + X * K;
+    check(plus(Z, plus(times(matrix_d(p.transpose()), X), xk)));
+    Y = Y.setRandom();
+    const matrix_d before = Y;
+    Y = X * K - P * Y;  // read before it is written
+    check(plus(xk, scaled(-1.0, times(p, before))));
 }
 
 TEST_CASE("a factor with structure alone multiplies as a kron of one") {

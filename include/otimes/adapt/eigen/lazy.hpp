@@ -273,6 +273,19 @@ bool reads_what_is_written(const Term& term, const matrix_view& written, const s
     }
 }
 
+/// Can Eigen add that expression to a matrix in place? Not a product with a permutation, which it has no `addTo` for.
+template <class Type>
+inline constexpr bool is_added_in_place = true;
+template <class Lhs, class Rhs>
+inline constexpr bool is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> =
+    requires(Eigen::Matrix<scalar_of<Eigen::Product<Lhs, Rhs>>, Eigen::Dynamic, Eigen::Dynamic>& y, const Lhs& lhs,
+             const Rhs& rhs) {
+    Eigen::internal::generic_product_impl<Lhs, Rhs>::addTo(y, lhs, rhs);
+};
+template <class Lhs, class Rhs>
+inline constexpr bool is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::AliasFreeProduct>> =
+    is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>>;
+
 /// First + sign * Second, at least one of them lazy: one assignment, then one accumulation, no temporary.
 template <class First, class Second>
 struct sum {
@@ -367,6 +380,14 @@ private:
             return true;  // an expression does not tell what it reads
         }
     }
+    template <class Term>
+    static decltype(auto) addable(const Term& term) {
+        if constexpr (is_added_in_place<Term>) {
+            return (term);
+        } else {
+            return typename Term::PlainObject(term);
+        }
+    }
     template <class Term, class Destination>
     static void evaluate_term(const Term& term, Destination& destination, bool add, const scalar_type& scale) {
         if constexpr (lazy_node<Term>) {
@@ -378,13 +399,13 @@ private:
             }
         } else if (scale == scalar_type(1)) {
             if (add) {
-                destination += term.template cast<scalar_type>();
+                destination += addable(term).template cast<scalar_type>();
             } else {
                 destination = term.template cast<scalar_type>();
             }
         } else {
             if (add) {
-                destination += scale * term.template cast<scalar_type>();
+                destination += scale * addable(term).template cast<scalar_type>();
             } else {
                 destination = scale * term.template cast<scalar_type>();
             }

@@ -498,6 +498,10 @@ requires eigen::amount<Amount, Scalar>
                   "otimes: an operator with a Kronecker product of integers cannot be divided, since 1 / n is 0.");
     return op * (scalar(1) / detail::amount_as<scalar>(amount));
 }
+template <class Left, class Right, class Scalar>
+[[nodiscard]] auto operator-(const operator_expr<Left, Right, Scalar>& op) {
+    return op * Scalar(-1);
+}
 /// @}
 
 /// op * X. @throws shape_error when cols(op) != rows(X).

@@ -453,9 +453,11 @@ requires device::factor_or_x<Product>
     return device::squared_norm_of(device::to_product(y), workspace_bytes);
 }
 
-/// tr(X^H K X) for X in device memory and a kron, or a sum of krons, K: without K * X. Waits for the device. @throws as dot
+/// tr(X^H K X) for X in device memory and a kron, a sum of krons, or a product with sparse matrices, K: without K * X. Waits for the device.
+/// @throws as dot
 template <class Matrix, class Kron>
-requires(device::is_matrix<Matrix> && (device::is_kron<Kron> || device::is_operator<Kron> || device::host_kron<Kron>))
+requires(device::factor_or_x<Matrix> &&
+         (device::is_kron<Kron> || device::is_operator<Kron> || device::is_composite<Kron> || device::host_kron<Kron>))
     [[nodiscard]] auto quadratic_trace(const Matrix& x, const Kron& k) {
     return otimes::dot(x, k * x);
 }

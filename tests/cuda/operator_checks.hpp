@@ -94,10 +94,25 @@ void check_operators() {
     dY = dX;
     dY = dY * S;
     CHECK(agrees(dY.to_host(), host(X * sum), size));
+    const shapes wide_sum{7, {900}, {24}};
     const host l = random(6, 7, 8), F = random(24, 9, 9), G = random(24, 9, 10);
     const DeviceMatrix<Scalar> L(l), dF(F), dG(G);
     dT = kron(L) * dX * (S - identity());
     CHECK(agrees(dT.to_host(), host(l * X * (sum - one)), size));
+    // A sum as the X of another product, from either side: it has one value, in memory of its own.
+    const host sums = X * sum + Scalar(2) * X, left_sums = Z - sum * Z;
+    poison(dY);
+    dY = (dX * S + 2 * dX) * kron(A, B, C);
+    CHECK(agrees(dY.to_host(), host(sums * dense(a, b, c)), wide_sum));
+    dY += 3 * ((dX * S + 2 * dX) * kron(a, b, c));  // factors in host memory
+    CHECK(agrees(dY.to_host(), host(Scalar(4) * sums * dense(a, b, c)), wide_sum));
+    dY = (dX * S + 2 * dX) * (S - identity());
+    CHECK(agrees(dY.to_host(), host(sums * (sum - one)), wide_sum));
+    dT = kron(A, B, C) * (dZ - S * dZ);
+    CHECK(agrees(dT.to_host(), host(dense(a, b, c) * left_sums), wide_sum));
+    dT = ((2 * S) * (dZ - S * dZ)).transpose();
+    CHECK(agrees(dT.to_host(), host((Scalar(2) * sum * left_sums).transpose()), wide_sum));
+    CHECK_THROWS_AS(static_cast<void>((dX * S - dX) * kron(A, B)), otimes::shape_error);
     dT = dX * (kron(dF) - kron(dG));
     CHECK(agrees(dT.to_host(), host(X * (F - G)), size));
 
@@ -200,6 +215,9 @@ void check_reductions() {
     CHECK(close(otimes::quadratic_trace(dx, kron(A, B)), x, kx, 100));
     CHECK(close(otimes::quadratic_trace(dx, kron(a, b)), x, kx, 100));
     CHECK(close(otimes::quadratic_trace(dx, kron(A, B) + 2 * identity()), x, host(kx + Scalar(2) * x), 100));
+    CHECK(close(otimes::quadratic_trace(2 * dx, kron(A, B)), host(Scalar(2) * x), host(Scalar(2) * kx), 100));
+    const DeviceMatrix<Scalar> dxt(host(x.transpose()));
+    CHECK(close(otimes::quadratic_trace(dxt.transpose(), kron(A, B)), x, kx, 100));
     CHECK(close(dot(dc, kron(A, B) * dc), column, host(k * column), 100));
     const host eye = dense_kron<Scalar>({host(host::Identity(5, 5)), a, b});
     CHECK(close(dot(dl, kron(identity(5), A, B) * dl), long_column, host(eye * long_column), 100));

@@ -149,6 +149,32 @@ operator-=(Destination&& y, const Matrix& x) {
 }
 /// @}
 
+namespace device {
+/// What a sum of products is multiplied by: an operator, not a matrix.
+template <class Type>
+concept multiplies_sums =
+    std::is_class_v<bare<Type>> && !summand<Type> && !is_shift<Type> && !host_matrix<Type> && !host_sparse<Type> &&
+    (host_kron<Type> || !host_structure<Type>)&&requires(const bare<Type>& k) {
+    typename bare<Type>::Scalar;
+    k.rows();
+    k.cols();
+};
+}  // namespace device
+
+/// @name A sum as the X of a product, `(dX * K1 + dZ) * K2`: evaluated into a temporary when the product is written.
+/// @{
+template <class Scalar, class Operator>
+requires device::multiplies_sums<Operator>
+[[nodiscard]] auto operator*(const device_sum<Scalar>& s, const Operator& k) {
+    return device_product<Scalar>(device::evaluated(s)) * k;
+}
+template <class Operator, class Scalar>
+requires device::multiplies_sums<Operator>
+[[nodiscard]] auto operator*(const Operator& k, const device_sum<Scalar>& s) {
+    return k * device_product<Scalar>(device::evaluated(s));
+}
+/// @}
+
 /// @name In place: `X *= K` is X = X * K, `X *= 2` and `X /= 2` are multiples; through a temporary.
 /// @{
 template <class Destination, class Other>
@@ -175,20 +201,6 @@ requires(device::factor_or_x<First>&& device::factor_or_x<Second>) auto operator
     static_assert(device::always_false<First>,
                   "otimes: the product of two device matrices. First matrix multiplies a Kronecker product: write "
                   "dX * kron(dA) where dA is one factor.");
-}
-template <class First, class Second>
-requires(device::is_sum<device::bare<First>>&& device::is_kron<device::bare<Second>>) auto operator*(First&&,
-                                                                                                     Second&&) {
-    static_assert(device::always_false<First>,
-                  "otimes: a sum in device memory times a Kronecker product. Evaluate the sum first: "
-                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; dZ * K.");
-}
-template <class First, class Second>
-requires(device::is_kron<device::bare<First>>&& device::is_sum<device::bare<Second>>) auto operator*(First&&,
-                                                                                                     Second&&) {
-    static_assert(device::always_false<First>,
-                  "otimes: a Kronecker product times a sum in device memory. Evaluate the sum first: "
-                  "DeviceMatrix<Scalar> dZ; dZ = dX * K1 + dX * K2; K * dZ.");
 }
 /// @}
 

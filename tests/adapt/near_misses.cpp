@@ -120,6 +120,32 @@ TEST_CASE("a permuted matrix is a term beside a product") {
     check(plus(xk, scaled(-1.0, times(p, before))));
 }
 
+// Eigen scales the left one of a product's matrices, and there is no multiple of a view.
+TEST_CASE("a product with a triangular or self-adjoint view is a term beside a product") {
+    const matrix_d X = random(6, 6, 3), Z = random(6, 6, 4);
+    const auto K = kron(A, B);
+    const auto xk = times(X, k);
+    const Eigen::SparseMatrix<double> W = random(6, 6, 5).sparseView();
+    const auto upper = Z.triangularView<Eigen::Upper>();
+    const auto whole = Z.selfadjointView<Eigen::Lower>();
+    const matrix_d u = upper.toDenseMatrix(), h = whole * matrix_d::Identity(6, 6);
+    const matrix_d w = W.selfadjointView<Eigen::Upper>() * matrix_d::Identity(6, 6);
+    matrix_d Y = adapt::poisoned<matrix_d>(6, 6);
+    const auto check = [&](const auto& want) {
+        CHECK(support::close(Y, want, 60));
+        Y = adapt::poisoned<matrix_d>(6, 6);
+    };
+    Y = X * K + upper * X;
+    check(plus(xk, times(u, X)));
+    Y = X * whole - X * K;
+    check(plus(times(X, h), scaled(-1.0, xk)));
+    Y.noalias() = 2 * (X * K - upper * X);
+    check(plus(scaled(2.0, xk), scaled(-2.0, times(u, X))));
+    Y = X;
+    Y -= X * K + W.selfadjointView<Eigen::Upper>() * Z;
+    check(plus(X, scaled(-1.0, plus(xk, times(w, Z)))));
+}
+
 TEST_CASE("a factor with structure alone multiplies as a kron of one") {
     const matrix_d X = random(3, 6, 3);
     const vector_d c = random(6, 1, 4), r = random(6, 1, 5);

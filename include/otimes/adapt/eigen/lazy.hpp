@@ -285,6 +285,12 @@ inline constexpr bool is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultP
 template <class Lhs, class Rhs>
 inline constexpr bool is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::AliasFreeProduct>> =
     is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>>;
+/// And its multiple? Eigen scales the left one of a product's matrices, which triangular and self-adjoint views do not allow.
+template <class Type>
+inline constexpr bool is_scaled_in_place = is_added_in_place<Type>;
+template <class Lhs, class Rhs>
+inline constexpr bool is_scaled_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> =
+    is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> && (dense<Lhs> || sparse_like<Lhs>);
 
 /// First + sign * Second, at least one of them lazy: one assignment, then one accumulation, no temporary.
 template <class First, class Second>
@@ -380,9 +386,9 @@ private:
             return true;  // an expression does not tell what it reads
         }
     }
-    template <class Term>
-    static decltype(auto) addable(const Term& term) {
-        if constexpr (is_added_in_place<Term>) {
+    template <bool AsItIs, class Term>
+    static decltype(auto) as_it_is_or_evaluated(const Term& term) {
+        if constexpr (AsItIs) {
             return (term);
         } else {
             return typename Term::PlainObject(term);
@@ -399,15 +405,16 @@ private:
             }
         } else if (scale == scalar_type(1)) {
             if (add) {
-                destination += addable(term).template cast<scalar_type>();
+                destination += as_it_is_or_evaluated<is_added_in_place<Term>>(term).template cast<scalar_type>();
             } else {
                 destination = term.template cast<scalar_type>();
             }
         } else {
+            constexpr bool as_it_is = is_scaled_in_place<Term>;
             if (add) {
-                destination += scale * addable(term).template cast<scalar_type>();
+                destination += scale * as_it_is_or_evaluated<as_it_is>(term).template cast<scalar_type>();
             } else {
-                destination = scale * term.template cast<scalar_type>();
+                destination = scale * as_it_is_or_evaluated<as_it_is>(term).template cast<scalar_type>();
             }
         }
     }

@@ -62,6 +62,9 @@ TEST_CASE("factors and operands that Eigen computes when they are assigned") {
     CHECK(support::close(Y, times(X, formed), 60));
     const matrix_d Z = kron(B, A) * Eigen::kroneckerProduct(A, B);
     CHECK(support::close(Z, times(dense_kron(B, A), dense_kron(A, B)), 20));
+    const matrix_d ab = Eigen::kroneckerProduct(A, B), U = random(6, 6, 31);
+    const double d = otimes::dot(Eigen::kroneckerProduct(A, B), U * kron(A, B));  // its scalar type is private
+    CHECK(std::abs(d - ab.cwiseProduct(U * ab).sum()) < 1e-11);
     // a null space, whose traits are at its base alone
     matrix_d low(2, 4);
     low.setZero();

@@ -363,7 +363,7 @@ Result dot_of_block(const Part& x, const Block& block) {
 template <class First, class Second>
 constexpr bool require_dot_scalars() {
     static_assert(
-        detail::scalars_mix<typename First::Scalar, typename Second::Scalar>,
+        detail::scalars_mix<scalar_of<First>, scalar_of<Second>>,
         "otimes: dot(x, y): x and y have different scalar types. Only a real type and its own complex type mix; "
         "convert one of them with .cast<Scalar>().");
     return true;
@@ -387,7 +387,7 @@ template <class Matrix, class Product>
 requires(eigen::dense<Matrix>&& eigen::product_expression<Product>)
     [[nodiscard]] auto dot(const Matrix& x, const Product& y) {
     static_assert(eigen::require_dot_scalars<Matrix, Product>());
-    using scalar = detail::common_scalar<typename Matrix::Scalar, typename Product::Scalar>;
+    using scalar = detail::common_scalar<eigen::scalar_of<Matrix>, eigen::scalar_of<Product>>;
     if constexpr (eigen::lazy_node<Matrix> || eigen::is_evaluated_first<Matrix>) {
         const typename Matrix::PlainObject value(x);
         return scalar(dot(value, y));

@@ -233,7 +233,7 @@ private:
             case 0: return plus(a, sign, matrix(rows, cols));
             case 1: return plus(matrix(rows, cols), sign, a);
             case 2: return plus(a, sign, inner(rows, cols));
-            case 3: return scaled(number(), a);
+            case 3: return a.written.starts_with("(e.P[") ? a : scaled(number(), a);  // Eigen 5 has no such multiple
             case 4: return adjoint(inner(cols, rows));
             case 5: return conjugated(a);
             case 6: return each_times(a, matrix(rows, cols));

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include <Eigen/SparseCore>
 
 #include <otimes/otimes.hpp>
@@ -216,6 +218,23 @@ void check_reductions() {
     CHECK(close(otimes::quadratic_trace(dx, kron(a, b)), x, kx, 100));
     CHECK(close(otimes::quadratic_trace(dx, kron(A, B) + 2 * identity()), x, host(kx + Scalar(2) * x), 100));
     CHECK(close(otimes::quadratic_trace(2 * dx, kron(A, B)), host(Scalar(2) * x), host(Scalar(2) * kx), 100));
+    Eigen::SparseMatrix<Scalar> few(12, 12);
+    few.insert(2, 7) = Scalar(3);
+    few.insert(11, 0) = x(1, 2);
+    const otimes::DeviceSparse<Scalar> W(few);
+    const host w(few);
+    CHECK(close(otimes::quadratic_trace(dx, W * kron(A, B)), x, host(w * kx), 100));
+    // Sparse matrices and selections times a sum.
+    const std::vector<int> seen{7, 0, 7};
+    const host total = kx + Scalar(2) * x;
+    const DeviceMatrix<Scalar> dw = W * (kron(A, B) * dx + 2 * dx);
+    CHECK(agrees(dw.to_host(), host(w * total), shapes{5, {200}, {12}}));
+    const DeviceMatrix<Scalar> ds = kron(A, B)(seen, Eigen::indexing::all) * (kron(A, B) * dx + 2 * dx);
+    const host selected = k * total;
+    for (Eigen::Index i = 0; i < 3; ++i) {
+        const host row = selected.row(seen[static_cast<std::size_t>(i)]);
+        CHECK(agrees(host(ds.to_host().row(i)), row, shapes{1, {200}, {5}}));
+    }
     const DeviceMatrix<Scalar> dxt(host(x.transpose()));
     CHECK(close(otimes::quadratic_trace(dxt.transpose(), kron(A, B)), x, kx, 100));
     CHECK(close(dot(dc, kron(A, B) * dc), column, host(k * column), 100));

@@ -89,24 +89,21 @@ const homes* homes_of(const Kron& k) {
     }
 }
 
-/// By rows?
-template <class Scalar>
-bool lies_by_rows(const device_product<Scalar>& value) {
-    const matrix_view x = value.node().x.view();
-    return x.row_stride > x.col_stride || (x.row_stride == x.col_stride && x.rows == 1);
-}
-/// A product's value in memory of its own, by rows where its X is: an intermediate that is laid out otherwise would be transposed
-/// twice, by kernels that do not read whole lines.
-template <class Scalar>
-operand evaluated(const device_product<Scalar>& value) {
-    return lies_by_rows(value) ? operand_of(DeviceMatrix<Scalar, 1>(value))
-                               : operand_of(DeviceMatrix<Scalar, 0>(value));
-}
-/// A sum's, by rows where its first X is.
-template <class Scalar>
-operand evaluated(const device_sum<Scalar>& value) {
-    return lies_by_rows(value.terms().front()) ? operand_of(DeviceMatrix<Scalar, 1>(value))
-                                               : operand_of(DeviceMatrix<Scalar, 0>(value));
+/// The value of a product or a sum in memory of its own, by rows where its (first) X is: an intermediate that is laid out otherwise
+/// would be transposed twice, by kernels that do not read whole lines.
+template <class Value>
+operand evaluated(const Value& value) {
+    using scalar = typename Value::Scalar;
+    const matrix_view x = [&value] {
+        if constexpr (is_sum<Value>) {
+            return value.terms().front().node().x.view();
+        } else {
+            return value.node().x.view();
+        }
+    }();
+    return x.row_stride > x.col_stride || (x.row_stride == x.col_stride && x.rows == 1)
+               ? operand_of(DeviceMatrix<scalar, 1>(value))
+               : operand_of(DeviceMatrix<scalar, 0>(value));
 }
 
 /// True when F * G can be formed factor by factor in device memory: as many of both, inner extents equal, all dense and there.

@@ -161,7 +161,8 @@ concept multiplies_sums =
 };
 }  // namespace device
 
-/// @name A sum as the X of a product, `(dX * K1 + dZ) * K2`: evaluated into a temporary when the product is written.
+/// @name A sum as the X of a product, `(dX * K1 + dZ) * K2`: evaluated when the product is written, into a temporary of its extents that
+/// the product keeps. @throws shape_error when the extents do not fit; device_error when memory is short
 /// @{
 template <class Scalar, class Operator>
 requires device::multiplies_sums<Operator>

@@ -292,7 +292,8 @@ template <class Lhs, class Rhs>
 inline constexpr bool is_scaled_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> =
     is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> && (dense<Lhs> || sparse_like<Lhs>);
 
-/// First + sign * Second, at least one of them lazy: one assignment, then one accumulation, no temporary.
+/// First + sign * Second, at least one of them lazy: one assignment, then one accumulation. No temporary, but for a term that Eigen does not
+/// add or scale in place.
 template <class First, class Second>
 struct sum {
     using first_type = bare<First>;

@@ -241,6 +241,72 @@ TEST_CASE("selections by lists in braces, and quotients") {
     CHECK(support::close(quotient, times(scaled(0.25, X), entries({2, 3, 0}, {0, 1})), 10));
 }
 
+TEST_CASE("chosen rows and columns of a product, as Eigen writes them of a matrix") {
+    using Eigen::indexing::all;
+    using Eigen::indexing::last;
+    using Eigen::indexing::seqN;
+    const matrix_d X = random(6, 6, 5);
+    const vector_d v = X.col(1);
+    const auto K = kron(A, B);
+    const auto of_eigen = [](const auto& m) {
+        matrix_d result(m.rows(), m.cols());
+        for (Index i = 0; i < result.rows(); ++i) {
+            for (Index j = 0; j < result.cols(); ++j) {
+                result(i, j) = static_cast<double>(m(static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+            }
+        }
+        return result;
+    };
+    const matrix_d xk = of_eigen(times(X, k)), kv = of_eigen(times(k, matrix_d(v)));
+    const std::vector<int> chosen{4, 1, 1};
+    const auto same = [](const matrix_d& got, const matrix_d& want) {
+        return got.rows() == want.rows() && got.cols() == want.cols() && (got - want).norm() < 1e-12;
+    };
+    CHECK(same((X * K)(chosen, all), xk(chosen, all)));
+    CHECK(same((X * K)(all, seqN(1, 2)), xk(all, seqN(1, 2))));
+    CHECK(same((X * K)(last, all), xk(last, all)));
+    CHECK(same((X * K)({3, 0}, {1, 2, 5}), xk({3, 0}, {1, 2, 5})));
+    CHECK(same((X * K)({3, 0}, all), xk({3, 0}, all)));
+    CHECK(same((X * K)(all, {3, 0}), xk(all, {3, 0})));
+    CHECK(same((K * v)(chosen), kv(chosen, all)));
+    CHECK(same((2 * X * K + X)(chosen, chosen) * matrix_d::Ones(3, 2),
+               (2 * xk + X)(chosen, chosen) * matrix_d::Ones(3, 2)));
+    matrix_d Y = X;
+    Y(chosen, all) = (X * K)(chosen, all);
+    CHECK(same(Y(chosen, all), xk(chosen, all)));
+    CHECK(same(Y.row(0), X.row(0)));
+    CHECK(same((X * K).imag(), matrix_d::Zero(6, 6)));
+}
+
+TEST_CASE("arrays take products, sums and operators' products as they take Eigen's matrices") {
+    const matrix_d X = random(6, 6, 5), Z = random(6, 6, 6);
+    const Eigen::SparseMatrix<double> W = Z.sparseView();
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(6);
+    P.indices() << 1, 2, 0, 4, 5, 3;
+    const auto K = kron(A, B);
+    const auto xk = times(X, k), kx = times(k, X);
+    const auto close = [](const auto& array, const auto& want) {
+        return support::close(matrix_d(array.matrix()), want, 10);
+    };
+    Eigen::ArrayXXd Y = X * K;
+    CHECK(close(Y, xk));
+    Y = Z + X * K;
+    CHECK(close(Y, plus(Z, xk)));
+    Eigen::Array<double, 6, 6, Eigen::RowMajor> fixed = X * K - 2 * Z;
+    CHECK(close(fixed, plus(xk, scaled(-2.0, Z))));
+    fixed.matrix() += X * K + Z;
+    CHECK(close(fixed, plus(scaled(2.0, xk), scaled(-1.0, Z))));
+    Y = W * K * X;
+    CHECK(close(Y, times(Z, kx)));
+    Y = P * K * X;
+    CHECK(close(Y, times(matrix_d(P), kx)));
+    Y = (W * K + otimes::identity()) * X;
+    CHECK(close(Y, plus(times(Z, kx), X)));
+    const Eigen::ArrayXXcd C = std::complex<double>(0, 1) * (X * K) + Z.cast<std::complex<double>>();
+    CHECK(close(C.real(), matrix_d(Z)));
+    CHECK(close(C.imag(), xk));
+}
+
 TEST_CASE("a kron over its complex type, named executors") {
     using complex = std::complex<double>;
     const auto Z = random<matrix<complex>>(2, 6, 3);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -122,23 +123,41 @@ public:
         }
     }
     /// @}
+    /// Zeros where the scalar is real, as of a matrix that is const; Eigen's other one wants elements to write to.
+    [[nodiscard]] auto imag() const { return Base::imag(); }
 
-    /// @name A product has no coefficients before it is evaluated.
+    /// @name A product has no coefficients before it is evaluated; rows and columns chosen by lists are Eigen's views, of the
+    /// evaluated product.
     /// @{
     template <class... Indices>
-    Scalar operator()(const Indices&... indices) const {
+    auto operator()(const Indices&... indices) const {
         if constexpr (requires { node_.coefficient(indices...); }) {  // one entry of it costs no more than itself
             return node_.coefficient(indices...);
+        } else if constexpr (sizeof...(Indices) > 0 && !(std::is_convertible_v<Indices, Eigen::Index> && ...)) {
+            return Base::operator()(indices...);
+        } else {
+            static_assert(
+                sizeof...(Indices) == 0 && eigen::always_false<NodeType>,
+                "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
+                "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
+            return Scalar();
         }
-        static_assert(
-            requires { node_.coefficient(indices...); } || (sizeof...(Indices) == 0 && eigen::always_false<NodeType>),
-            "otimes: a product with a Kronecker product has no single coefficients, each would cost the whole "
-            "product. Evaluate it first: auto Y = (X * K).eval(); Y(i, j).");
-        return Scalar();
+    }
+    template <class First, std::size_t RowCount, class Second, std::size_t ColCount>
+    auto operator()(const First (&rows)[RowCount], const Second (&cols)[ColCount]) const {
+        return Base::operator()(rows, cols);
+    }
+    template <class First, std::size_t RowCount, class Cols>
+    auto operator()(const First (&rows)[RowCount], const Cols& cols) const {
+        return Base::operator()(rows, cols);
+    }
+    template <class Rows, class Second, std::size_t ColCount>
+    auto operator()(const Rows& rows, const Second (&cols)[ColCount]) const {
+        return Base::operator()(rows, cols);
     }
     template <class AnyIndex>
-    Scalar operator[](const AnyIndex&) const {
-        return (*this)(0, 0);
+    auto operator[](const AnyIndex& index) const {
+        return (*this)(index);
     }
     template <class... Indices>
     Scalar coeff(const Indices&... indices) const {
@@ -227,7 +246,7 @@ struct scaled_node {
         } else {
             const typename lazy<Node>::PlainObject value(inner);
             if (add) {
-                destination += (scale * factor) * value.template cast<Scalar>();
+                destination.matrix() += (scale * factor) * value.template cast<Scalar>();
             } else {
                 destination = (scale * factor) * value.template cast<Scalar>();
             }
@@ -395,6 +414,7 @@ private:
             return typename Term::PlainObject(term);
         }
     }
+    // An array takes a matrix by =, not by +=, hence matrix().
     template <class Term, class Destination>
     static void evaluate_term(const Term& term, Destination& destination, bool add, const scalar_type& scale) {
         if constexpr (lazy_node<Term>) {
@@ -406,14 +426,14 @@ private:
             }
         } else if (scale == scalar_type(1)) {
             if (add) {
-                destination += as_it_is_or_evaluated<is_added_in_place<Term>>(term).template cast<scalar_type>();
+                destination.matrix() += as_it_is_or_evaluated<is_added_in_place<Term>>(term).template cast<scalar_type>();
             } else {
                 destination = term.template cast<scalar_type>();
             }
         } else {
             constexpr bool as_it_is = is_scaled_in_place<Term>;
             if (add) {
-                destination += scale * as_it_is_or_evaluated<as_it_is>(term).template cast<scalar_type>();
+                destination.matrix() += scale * as_it_is_or_evaluated<as_it_is>(term).template cast<scalar_type>();
             } else {
                 destination = scale * as_it_is_or_evaluated<as_it_is>(term).template cast<scalar_type>();
             }

@@ -296,6 +296,7 @@ public:
         block& right_product = use.get().first;
         block& kron_product = use.get().second;
         const Scalar total = factor * scale_;
+        auto&& to = y.matrix();  // an array takes no matrix by +=
         if constexpr (has_right) {
             right_product.noalias() = right_.get() * x;
         }
@@ -309,19 +310,19 @@ public:
         if constexpr (has_left) {
             kron_product.noalias() = kron_ * middle() * total;
             if (!add) {
-                y.noalias() = left_.get() * kron_product;
+                to.noalias() = left_.get() * kron_product;
             } else if constexpr (eigen::permutation_like<eigen::bare<decltype(left_.get())>>) {
-                y += (left_.get() * kron_product).eval();  // Eigen adds no permuted matrix in place
+                to += (left_.get() * kron_product).eval();  // Eigen adds no permuted matrix in place
             } else {
-                y.noalias() += left_.get() * kron_product;
+                to.noalias() += left_.get() * kron_product;
             }
         } else if (add) {
-            y.noalias() += kron_ * middle() * total;
+            to.noalias() += kron_ * middle() * total;
         } else {
-            y.noalias() = kron_ * middle() * total;
+            to.noalias() = kron_ * middle() * total;
         }
         if (shift_ != Scalar(0)) {
-            y += (factor * shift_) * x.topRows(y.rows());  // compiled for operators that are not square, too
+            to += (factor * shift_) * x.topRows(y.rows());  // compiled for operators that are not square, too
         }
     }
 

@@ -109,12 +109,44 @@ TEST_CASE("a GPU plan cuts rows to keep the limit") {
     const otimes::plan tight =
         otimes::make_plan(p, m, {.workspace_limit_bytes = whole / 3, .placement = otimes::placement::gpu});
     CHECK(tight.workspace_bytes <= whole / 3);
-    CHECK(tight.slab_count == 8);
+    CHECK(tight.slab_count == 4);
     const std::int64_t least = least_workspace(p, m, otimes::placement::gpu);
     CHECK(otimes::make_plan(p, m, {.workspace_limit_bytes = least, .placement = otimes::placement::gpu})
               .workspace_bytes == least);
     CHECK_THROWS_AS(otimes::make_plan(p, m, {.workspace_limit_bytes = least - 1, .placement = otimes::placement::gpu}),
                     otimes::budget_error);
+}
+
+TEST_CASE(
+    "on a GPU a square pass between two others works in their buffer; one that changes its extents, or cannot, takes "
+    "another") {
+    const auto passes_of = [](const std::vector<planner_test::mode_spec>& factors) {
+        otimes::program p = rows_program(2, factors, dtype::f32);
+        for (otimes::tensor& t : p.tensors) {
+            t.space = otimes::memory_space::device;
+        }
+        return otimes::make_plan(p, otimes::gpu_machine(otimes::h200()), {.placement = otimes::placement::gpu});
+    };
+    const auto is_buffer = [](std::int32_t name) { return name <= -2; };
+    const otimes::plan square =
+        passes_of({factor(96, 128), factor(128, 128), factor(128, 128), factor(128, 128)});  // what grows comes last
+    REQUIRE(square.passes.size() == 4);
+    CHECK(is_buffer(square.passes[0].out));
+    for (std::size_t at : {1, 2}) {
+        CHECK(square.passes[at].in == square.passes[0].out);
+        CHECK(square.passes[at].out == square.passes[0].out);
+    }
+    CHECK(square.passes[3].in == square.passes[0].out);
+    CHECK(square.buffer_elements.size() == 1);
+    const otimes::plan grows = passes_of({factor(64, 128), factor(100, 128), factor(128, 128)});
+    REQUIRE(grows.passes.size() == 3);
+    CHECK(is_buffer(grows.passes[1].in));
+    CHECK(is_buffer(grows.passes[1].out));
+    CHECK(grows.passes[1].in != grows.passes[1].out);
+    const otimes::plan blocks = passes_of({factor(500, 600), factor(600, 600), factor(600, 600)});
+    REQUIRE(blocks.passes.size() == 3);
+    CHECK(blocks.passes[1].kernel == otimes::pass_kernel::gpu_blocked);
+    CHECK(blocks.passes[1].in != blocks.passes[1].out);
 }
 
 TEST_CASE("the least is refused by nobody and undercut by nobody: CPU, GPU from the host, GPU alone") {

@@ -180,13 +180,21 @@ public:
         }
         return sum;
     }
+    /// True of a pass between two others whose result may take the place of what it reads: every tile's place is its own, before and after.
+    [[nodiscard]] bool replaces_input(std::size_t at) const {
+        const pass& p = passes_[at];
+        return at > 0 && at + 1 < ends_.size() && p.kernel != pass_kernel::gpu_generic &&
+               p.kernel != pass_kernel::gpu_blocked && p.tile.slices == 1 &&
+               std::ranges::all_of(p.modes, [](const pass_mode& m) { return m.stride_in == m.stride_out; }) &&
+               std::ranges::all_of(p.sweeps, [](const sweep& s) { return s.p_extent == s.q_extent; });
+    }
     /// Elements of the intermediates in memory at a time, at most: what a pass reads and what it writes, but for X and Y.
     [[nodiscard]] std::int64_t most_intermediate_elements() const {
         std::int64_t most = 0;
         std::int64_t read = 0;
         for (std::size_t at = 0; at < ends_.size(); ++at) {
             const std::int64_t written = at + 1 < ends_.size() ? elements_after(planner_->setting(), ends_[at]) : 0;
-            most = (std::max)(most, read + written);
+            most = (std::max)(most, replaces_input(at) ? read : read + written);
             read = written;
         }
         return most;

@@ -173,7 +173,7 @@ private:
             // No one kernel: stored after all.
             reduction = nullptr;
             lay_out(c, reduced, false);
-            made.make(slab_choice{}, true, false, nullptr) || made.make(slab_choice{}, false, false, nullptr);
+            store_passes(c, groups, slab_choice{}, made);
         }
         if (reduction != nullptr && made.count() > 1) {
             reduce_in_one_pass(c, groups, *reduction, made);
@@ -226,7 +226,17 @@ private:
             }
         }
         const slab_choice slab = slab_of(slab_extent_);
-        if (is_reduced || !made.make(slab, true, false, nullptr)) {
+        if (is_reduced) {
+            made.make(slab, false, false, nullptr);
+        } else {
+            store_passes(c, groups, slab, made);
+        }
+    }
+
+    /// The passes of a chain that stores its result: what lies between them in the result, where that is possible and no slower.
+    void store_passes(const chain& c, const std::vector<factor_group>& groups, const slab_choice& slab,
+                      gpu_chain_passes<>& made) {
+        if (!made.make(slab, true, false, nullptr)) {
             made.make(slab, false, false, nullptr);
         } else if (made.count() > 1 && std::ranges::any_of(groups, [](const factor_group& g) {
                        return (std::min)(g.p_extent, g.q_extent) >= least_blocked_extent;
@@ -321,10 +331,12 @@ private:
             pass chosen = made.passes()[at];
             name_factors(c, groups, begin, end, chosen);
             chosen.in = input;
+            const bool stays = input <= -2 && input != name_of(c.out) && made.replaces_input(at);
             chosen.out = last || planner.lies_in_y(end) ? name_of(c.out)
+                         : stays                        ? input
                                                         : -2 - pool_.take(elements_after(planner.setting(), end));
             chosen.scalar = last ? c.scalar : -1;
-            if (begin > 0 && input != name_of(c.out)) {
+            if (begin > 0 && chosen.out != input && input != name_of(c.out)) {
                 pool_.release(-2 - input);
             }
             for (std::size_t i = 0; begin == 0 && i < c.unit_factors.size(); ++i) {

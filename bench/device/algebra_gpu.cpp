@@ -78,7 +78,8 @@ struct bench {
 // Dot products and norms of X * K, which return a number and so wait: over the product alone, and over a product that is waited for.
 // Residuals: from the same after the product.
 template <class Scalar>
-void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes& wanted) {
+void run_reductions(const std::vector<Eigen::Index>& factors, Eigen::Index rows, const wishes& wanted) {
+    const Eigen::Index n = factors.front();
     const bench b{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, rows};
     if ((wanted.n != 0 && wanted.n != n) || (!b.has("dot with X * K") && !b.has("squaredNorm"))) {
         return;
@@ -87,10 +88,13 @@ void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes
     using device = DeviceMatrix<Scalar, Eigen::RowMajor>;
     Eigen::Index width = 1;
     std::vector<device> dF;
-    for (int k = 0; k < factors; ++k) {
-        dF.emplace_back(matrix(matrix::Random(n, n) / std::sqrt(static_cast<Scalar>(n))));
-        width *= n;
+    std::string shape;  // 3 equal factors go without saying
+    for (const Eigen::Index extent : factors) {
+        dF.emplace_back(matrix(matrix::Random(extent, extent) / std::sqrt(static_cast<Scalar>(extent))));
+        width *= extent;
+        shape += (shape.empty() ? "" : " x ") + std::to_string(extent);
     }
+    const bool equal = std::ranges::all_of(factors, [n](Eigen::Index extent) { return extent == n; });
     const auto dK = kron(dF);
     const device dX(matrix(matrix::Random(rows, width))), dZ(matrix(matrix::Random(rows, width)));
     device dY(rows, width);
@@ -107,7 +111,9 @@ void run_reductions(Eigen::Index n, int factors, Eigen::Index rows, const wishes
     Scalar sum(0);
     const auto dot = [&] { sum += otimes::dot(dZ, dX * dK); };
     const auto norm = [&] { sum += (dX * dK).squaredNorm(); };
-    const std::string of = factors == 3 ? "" : ": " + std::to_string(factors) + " factors";
+    const std::string of = !equal                ? ": " + shape
+                           : factors.size() == 3 ? ""
+                                                 : ": " + std::to_string(factors.size()) + " factors";
     b.compare(("dot with X * K" + of).c_str(), dot, product, 1.05, error);
     b.compare(("dot with X * K over a product and a wait" + of).c_str(), dot, waited, 1.05, error);
     const auto larger = [&] { sum += otimes::dot(dZ, dX * dK, std::int64_t{16} << 20); };
@@ -218,7 +224,7 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
     both(
         "product of two krons", [&] { dY.noalias() = dX * dK * kron(dM, dN, dO); },
         [&] { Y.noalias() = X * (K * kron(M, N, O)); }, 2.0);
-    run_reductions<Scalar>(n, 3, rows, wanted);
+    run_reductions<Scalar>({n, n, n}, rows, wanted);
     run_solves<Scalar>(n, rows, wanted);
     if (wanted.only.substr(0, 1) != "I" && !wanted.only.empty()) {
         return;
@@ -258,10 +264,27 @@ int main(int argc, char** argv) {
     run<double>(32, 512, wanted);
     run<float>(64, 128, wanted);
     run<double>(64, 64, wanted);
-    run_reductions<float>(8, 5, 1024, wanted);
-    run_reductions<double>(16, 4, 256, wanted);
-    run_reductions<float>(128, 3, 1, wanted);
-    run_reductions<double>(128, 3, 1, wanted);
+    run_reductions<float>({8, 8, 8, 8, 8}, 1024, wanted);
+    run_reductions<double>({16, 16, 16, 16}, 256, wanted);
+    for (const Eigen::Index rows : {1, 8}) {  // of several kernels, without rows to cut, or few
+        for (const std::vector<Eigen::Index>& factors : std::vector<std::vector<Eigen::Index>>{{128, 128, 128},
+                                                                                               {365, 24},
+                                                                                               {500, 500},
+                                                                                               {1000, 1000},
+                                                                                               {2048, 16},
+                                                                                               {16, 2048},
+                                                                                               {50, 50, 50},
+                                                                                               {100, 100, 100},
+                                                                                               {200, 8, 8, 8}}) {
+            run_reductions<float>(factors, rows, wanted);
+            run_reductions<double>(factors, rows, wanted);
+        }
+    }
+    for (const std::vector<Eigen::Index>& factors : std::vector<std::vector<Eigen::Index>>{
+             {32, 32, 32, 32}, {64, 64, 64, 64}, {10, 10, 10, 10, 10, 10}, {3000, 3000}}) {
+        run_reductions<float>(factors, 1, wanted);
+        run_reductions<double>(factors, 1, wanted);
+    }
     if (out != stdout) {
         std::fclose(out);
     }

@@ -72,6 +72,12 @@ inline std::int64_t third_of_cache(const device_executor& where) {
     return where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
 }
 
+/// What a reduction may take where size(Y) / (rows of the first factor) is less, which of a single column may be a column of one factor: what the
+/// caller allows, and where nothing is said (0) what stays in the second-level cache (docs/decisions/0010).
+inline std::int64_t allowed_bytes(std::int64_t workspace_bytes, std::int64_t cache_bytes) {
+    return workspace_bytes > 0 ? workspace_bytes : cache_bytes;
+}
+
 template <class Scalar>
 block_cut cut_of(const product_node<Scalar>& node, std::int64_t cache_bytes) {
     block_cut cut;
@@ -157,34 +163,52 @@ void write_reduction(lowering<Scalar>& low, scratch& s, const product_node<Scala
     mark_result_on_device(p);
 }
 
-/// The plan of a program within so many bytes of workspace; nullptr: there is none. What a thread asked for last is kept.
+/// The plan of a program within so many bytes of workspace, nullptr: there is none; of that within `least` and the one within `most` the faster
+/// one by prediction. What a thread asked for last is kept.
 OTIMES_COLD inline std::shared_ptr<const plan> plan_within(const device_executor& where, const program& p,
-                                                           std::int64_t bytes) {
+                                                           std::int64_t least, std::int64_t most) {
     struct kept_plan {
         std::uint64_t key = 0;
         std::uint64_t executor_id = 0;
-        std::int64_t bytes = 0;
+        std::int64_t least = 0, most = 0;
         program source;
         std::shared_ptr<const plan> value;
     };
     struct kept_plans {
         std::vector<kept_plan> all = std::vector<kept_plan>(32);
+        std::size_t next = 0;  // in turn: the sizes of block that one reduction tries must not replace each other
     };
     const std::uint64_t key = hash_value(p);
+    const auto is_asked_for = [&](const kept_plan& k) {
+        return k.key == key && k.executor_id == where.id() && k.least == least && k.most == most && k.source == p;
+    };
     kept_plan fresh;
     kept_plans* const kept = otimes::detail::kept_by_thread<kept_plans, kept_plan>();
-    kept_plan& entry = kept != nullptr ? kept->all[static_cast<std::size_t>(key >> 32) % kept->all.size()] : fresh;
-    if (entry.key != key || entry.executor_id != where.id() || entry.bytes != bytes || !(entry.source == p)) {
-        std::shared_ptr<const plan> made;
-        try {
-            options wishes;
-            wishes.workspace_limit_bytes = bytes;
-            made = std::make_shared<const plan>(where.make_plan_for(p, wishes));
-        } catch (const budget_error&) {  // block by block
-        }
-        entry = {key, where.id(), bytes, p, std::move(made)};
+    kept_plan* entry = &fresh;
+    if (kept != nullptr) {
+        const auto found = std::ranges::find_if(kept->all, is_asked_for);
+        entry = found != kept->all.end() ? &*found : &kept->all[kept->next++ % kept->all.size()];
     }
-    return entry.value;
+    if (!is_asked_for(*entry)) {
+        const auto within = [&](std::int64_t bytes) -> std::shared_ptr<const plan> {
+            try {
+                options wishes;
+                wishes.workspace_limit_bytes = bytes;
+                return std::make_shared<const plan>(where.make_plan_for(p, wishes));
+            } catch (const budget_error&) {  // block by block
+                return nullptr;
+            }
+        };
+        std::shared_ptr<const plan> made = within(least);
+        if (most > least) {
+            std::shared_ptr<const plan> more = within(most);
+            if (made == nullptr || (more != nullptr && more->predicted_seconds < made->predicted_seconds)) {
+                made = std::move(more);
+            }
+        }
+        *entry = {key, where.id(), least, most, p, std::move(made)};
+    }
+    return entry->value;
 }
 
 /// Appends result = sum of conj(x) * y, or of |y|^2 where there is no x; `y` is bound already where the program wrote it last.
@@ -262,14 +286,12 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
         cut = cut_of(node, cache);
     }
     std::int64_t count = cut.count();
-    const std::int64_t block_rows = cut.of_columns ? y.rows() : cut.step * cut.length;
-    const std::int64_t block_cols = cut.of_columns ? cut.step * cut.length : y.cols();
     const matrix_view x_view = node.x.view();
     const bool by_rows = x_view.row_stride > x_view.col_stride;  // a block is stored as X is
     const Scalar of_x = x != nullptr ? detail::conjugate_of(x->node().alpha) : Scalar(1);
     return total_of<Scalar>(where, count, [&](Scalar* results) {
         bool doubled = false;
-        std::int64_t most_bytes = workspace_bytes;
+        std::int64_t most_bytes = 0;
         if (!plain) {
             bool done = false;
             run_on(where, others, [&](scratch& s) {
@@ -282,14 +304,16 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                 const block_cut whole_blocks = cut_of(node, std::int64_t{0});
                 std::int64_t of_block =
                     whole_blocks.step * whole_blocks.length * (whole_blocks.of_columns ? y.rows() : y.cols());
+                std::int64_t of_factors = 0;  // the plan counts these, too
                 for (const factor_list* const list : {&node.left, &node.right}) {
                     for (const leaf& f : *list) {
-                        of_block += f.is_identity() ? 0 : f.rows() * f.cols() + 64;  // the plan counts these, too
+                        of_factors += f.is_identity() ? 0 : f.rows() * f.cols() + 64;
                     }
                 }
-                of_block *= static_cast<std::int64_t>(sizeof(Scalar));
-                most_bytes = (std::max)(of_block, workspace_bytes);
-                if (const std::shared_ptr<const plan> made = plan_within(where, s.program, most_bytes)) {
+                constexpr auto each = static_cast<std::int64_t>(sizeof(Scalar));
+                const std::int64_t least_bytes = (of_block + of_factors) * each;
+                most_bytes = (std::max)(least_bytes, allowed_bytes(workspace_bytes, cache + of_factors * each));
+                if (const std::shared_ptr<const plan> made = plan_within(where, s.program, least_bytes, most_bytes)) {
                     where.run(*made, s.bindings, {});
                     done = true;
                 }
@@ -298,7 +322,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                 return std::int64_t{1};
             }
         }
-        // With more memory than a smallest block needs: as few blocks of the first factor as fit.
+        // As few blocks as fit.
         const auto write_block = [&](scratch& s, std::int64_t begin, std::int64_t width, Scalar* result) {
             lowering<Scalar> low(s.program, s.bindings);
             leaf matched;
@@ -310,26 +334,33 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
             mark_result_on_device(s.program);
         };
         bool within = false;
-        for (std::int64_t width = (cut.total + 1) / 2;
-             cut.of_factor && !doubled && workspace_bytes > 0 && !within && width > cut.step; width = (width + 1) / 2) {
+        for (std::int64_t width = (cut.total + 1) / 2; !doubled && !within && width > cut.step;
+             width = (width + 1) / 2) {
             run_on(where, others, [&](scratch& s) {
                 write_block(s, 0, width, results);
-                within = plan_within(where, s.program, most_bytes) != nullptr;
+                within = plan_within(where, s.program, most_bytes, most_bytes) != nullptr;
             });
             if (within) {
                 cut.step = width;
                 count = cut.count();
             }
         }
-        DeviceMatrix<Scalar> memory(doubled ? block_rows : 0, block_cols, where);
+        const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
+        if (doubled) {
+            cut.step = (std::max)(cut.step, (std::min)(cut.total, allowed_bytes(workspace_bytes, cache) /
+                                                                      (line * std::int64_t{sizeof(Scalar)})));
+            count = cut.count();
+        }
+        DeviceMatrix<Scalar> memory(doubled ? cut.step * line : 0, 1, where);
         for (std::int64_t number = 0; number < count; ++number) {
             const std::int64_t begin = number * cut.step;
             const std::int64_t width = (std::min)(cut.step, cut.total - begin);
             run_on(where, others, [&](scratch& s) {
                 if (!plain && !doubled) {
                     write_block(s, begin, width, results + number);
-                    const std::shared_ptr<const plan> made =
-                        within ? plan_within(where, s.program, most_bytes) : nullptr;  // one for all but a shorter last
+                    const std::shared_ptr<const plan> made = within
+                                                                 ? plan_within(where, s.program, most_bytes, most_bytes)
+                                                                 : nullptr;  // one for all but a shorter last
                     if (made != nullptr) {
                         where.run(*made, s.bindings, {});
                     } else {
@@ -429,7 +460,8 @@ typename First::Scalar dot_of(const First& x, const Second& y) {
 
 /// sum of conj(x(i, j)) * y(i, j) in device memory, without y or without x: one of them is a matrix (a multiple, a transpose), the other a
 /// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device. `workspace_bytes`: what a product that takes
-/// several kernels may use where that is more than size(y) / (rows of the first factor); the more, the faster.
+/// several kernels may use where that is more than size(y) / (rows of the first factor); the more, the faster. 0: a third of the second-level
+/// cache beside the factors' place; 1: the least.
 /// @throws shape_error when the shapes differ; unsupported_error when both are products; device_error during a capture
 template <class First, class Second>
 requires(device::summand<First>&& device::summand<Second>)

@@ -262,7 +262,8 @@ void check_sum_norms() {
     // Nothing that a single row can be cut by, and too large to be evaluated whole.
     const host e = host::Identity(600, 600);
     const DeviceMatrix<Scalar> E(e), long_row(random(1, 360000, 18)), D(random(360000, 1, 19));
-    CHECK_THROWS_AS(static_cast<void>((long_row * (kron(E, E) + D.asDiagonal())).norm()), otimes::unsupported_error);
+    CHECK_THROWS_AS(static_cast<void>(otimes::squared_norm(long_row * (kron(E, E) + D.asDiagonal()), std::int64_t{1})),
+                    otimes::unsupported_error);
 }
 
 }  // namespace device_test

@@ -29,6 +29,16 @@ using otimes::kron;
 template <class Scalar>
 using host = matrix<Scalar, 0>;
 
+/// Counts what it is asked to plan.
+class planning_gpu : public pretended_gpu {
+public:
+    otimes::plan make_plan_for(const otimes::program& p, const otimes::options& wishes) const override {
+        ++plans;
+        return pretended_gpu::make_plan_for(p, wishes);
+    }
+    mutable int plans = 0;
+};
+
 /// Keeps what it is asked to evaluate.
 class recording_gpu : public pretended_gpu {
 public:
@@ -170,6 +180,53 @@ TEST_CASE_TEMPLATE("numbers from products in device memory, without the products
         CHECK(otimes::dot(X, kron(A, A) * X) == Scalar(64.0 * 64 * 64));
         CHECK((x * kron(A, A, A)).squaredNorm() == 512.0 * 512 * 512);
         CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
+TEST_CASE("reductions of single columns go through what stays in the cache; asked for the least, block by block") {
+    const planning_gpu gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        const shapes s{1, {600, 10}, {600, 10}};  // no tile holds a mode of 600
+        const auto f = random_factors<double>(s);
+        const auto x = random_matrix<host<double>>(s.inputs(), 1, 1), z = random_matrix<host<double>>(s.inputs(), 1, 2);
+        const std::vector<host<double>> transposes{f[0].transpose(), f[1].transpose()};
+        const host<double> y = expected_right(host<double>(x.transpose()), transposes).transpose();
+        const DeviceMatrix<double> A(f[0]), B(f[1]), dx(x), dz(z);
+        const auto K = kron(A, B);
+        const auto evaluations_of = [&](const auto& reduce) {
+            gpu.evaluations = 0;
+            reduce();
+            return gpu.evaluations;
+        };
+        constexpr std::int64_t least = 1;
+        double dot = 0, norm = 0, residual = 0;
+        CHECK(evaluations_of([&] { dot = otimes::dot(dz, K * dx); }) == 1);
+        CHECK(dot == doctest::Approx(z.col(0).dot(y.col(0))));
+        CHECK(evaluations_of([&] { dot = otimes::dot(dz, K * dx, least); }) > 1);
+        CHECK(dot == doctest::Approx(z.col(0).dot(y.col(0))));
+        CHECK(evaluations_of([&] { norm = (K * dx).squaredNorm(); }) == 1);
+        CHECK(norm == doctest::Approx(y.squaredNorm()));
+        CHECK(evaluations_of([&] { norm = otimes::squared_norm(K * dx, least); }) > 1);
+        CHECK(norm == doctest::Approx(y.squaredNorm()));
+        CHECK(evaluations_of([&] { residual = (K * dx - dz).squaredNorm(); }) == 2);  // evaluated and reduced
+        CHECK(residual == doctest::Approx((y - z).squaredNorm()));
+        CHECK(evaluations_of([&] { residual = otimes::squared_norm(K * dx - dz, least); }) == 1200);
+        CHECK(residual == doctest::Approx((y - z).squaredNorm()));
+        CHECK(evaluations_of([&] { norm = otimes::column_squared_norms(K * dx).to_host()(0); }) == 1);
+        CHECK(norm == doctest::Approx(y.squaredNorm()));
+        // Blocks of several sizes are tried, and none is planned again.
+        const auto reduce_within_each = [&] {
+            for (const std::int64_t bytes : {1, 3'000'000, 2'950'000, 2'920'000}) {
+                CHECK(otimes::dot(dz, K * dx, bytes) == doctest::Approx(z.col(0).dot(y.col(0))));
+            }
+        };
+        reduce_within_each();
+        const int planned = gpu.plans;
+        CHECK(planned > 8);
+        reduce_within_each();
+        CHECK(gpu.plans == planned);
     }
     CHECK(gpu.in_use() == 0);
 }

@@ -3,8 +3,8 @@
 /// The squared norms of the columns of a product in device memory, without the product: `column_squared_norms(dX * K)`. Included by cuda.hpp.
 /// The CPU's: adapt/eigen/reductions.hpp.
 ///
-/// The product goes block by block through at most size(Y) / (rows of the first factor) of memory, in no more than stays in the second-level
-/// cache; a block's squares are added to the result before the next one overwrites it. Flops: those of the product, and two per entry.
+/// The product goes block by block through memory that stays in the second-level cache, or what the caller allows; a block's squares are
+/// added to the result before the next one overwrites it. Flops: those of the product, and two per entry.
 /// Long columns are added in pieces, so that the sums of a few columns, too, take the whole GPU; equal runs give equal bits.
 #pragma once
 
@@ -69,8 +69,8 @@ void fill_with_zeros(const device_executor& where, DeviceMatrix<Real>& column) {
 }  // namespace device
 
 /// The squared norms of the columns of a matrix, a multiple or a product in device memory, as a column there, without the product. Asynchronous.
-/// `workspace_bytes`: memory for blocks of the product where that is more than size(Y) / (rows of the first factor); the more, the fewer
-/// launches. @throws shape_error an operand was resized
+/// `workspace_bytes`: memory for blocks of the product, at least size(Y) / (rows of the first factor) in the cache; the more, the fewer
+/// launches. 0: a third of the second-level cache. @throws shape_error an operand was resized
 template <class Product>
 requires device::factor_or_x<Product>
 [[nodiscard]] auto column_squared_norms(const Product& product, std::int64_t workspace_bytes = 0) {
@@ -102,7 +102,8 @@ requires device::factor_or_x<Product>
     }
     device::block_cut cut = device::cut_of(node, device::third_of_cache(where));
     const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
-    const std::int64_t allowed = workspace_bytes / (line * static_cast<std::int64_t>(sizeof(scalar)));
+    const std::int64_t allowed = device::allowed_bytes(workspace_bytes, device::third_of_cache(where)) /
+                                 (line * static_cast<std::int64_t>(sizeof(scalar)));
     cut.step = (std::min)(cut.total, (std::max)(cut.step, allowed));
     DeviceMatrix<scalar> memory(cut.step * line, 1, where);
     const bool by_rows = x.row_stride > x.col_stride;

@@ -3,8 +3,9 @@
 /// Norms of sums in device memory without the sum: `(dX * S).squaredNorm()`, `(dX * K + dZ).norm()`, `column_squared_norms(dX * S)`. Included by cuda.hpp.
 ///
 /// A norm is not linear, so the terms cannot be reduced one by one: the sum is evaluated block by block, by the launches that it has as a whole, into
-/// at most size(Y) / P1 of memory, P1 the rows of the first factor (the largest, of several terms; at least two rows or columns where there are
-/// four), in no more than a third of the second-level cache; `workspace_bytes` allows more. Each block is reduced before the next one overwrites it.
+/// a third of the second-level cache, or `workspace_bytes`: then size(Y) / P1 where that is more, P1 the rows of the first factor (the largest, of
+/// several terms; at least two rows or columns where there are four), as long as it stays in the cache. Each block is reduced before the next one
+/// overwrites it.
 /// Blocks are rows (columns, where S stands on the left); of a single row, and with factors on both sides, columns of the terms' first
 /// factors, which then are equally many. Flops: those of the sum, and two per entry. Equal runs give equal bits.
 #pragma once
@@ -55,7 +56,7 @@ block_cut cut_of_sum(const device_sum<Scalar>& y, std::int64_t workspace_bytes, 
         }
         const auto whole = y.rows() * y.cols() * static_cast<std::int64_t>(sizeof(Scalar));
         if (cut.total == 0 || !alike) {
-            if (whole > (std::max)(workspace_bytes, std::int64_t{1} << 20)) {
+            if (whole > (std::max)(allowed_bytes(workspace_bytes, cache_bytes), std::int64_t{1} << 20)) {
                 throw unsupported_error(
                     "otimes: the norm of a sum in device memory: a single row or column, or factors on both sides, "
                     "goes by the columns of "
@@ -74,7 +75,8 @@ block_cut cut_of_sum(const device_sum<Scalar>& y, std::int64_t workspace_bytes, 
     const std::int64_t line_bytes = line * static_cast<std::int64_t>(sizeof(Scalar));
     if (cache_bytes > 0 && line_bytes > 0) {
         cut.step = std::clamp<std::int64_t>(cache_bytes / line_bytes, 1, cut.step);
-        cut.step = std::clamp<std::int64_t>(workspace_bytes / line_bytes, cut.step, cut.total);
+        cut.step =
+            std::clamp<std::int64_t>(allowed_bytes(workspace_bytes, cache_bytes) / line_bytes, cut.step, cut.total);
     }
     return cut;
 }

@@ -81,7 +81,8 @@ template <class Scalar>
 void run_reductions(const std::vector<Eigen::Index>& factors, Eigen::Index rows, const wishes& wanted) {
     const Eigen::Index n = factors.front();
     const bench b{wanted, sizeof(Scalar) == 4 ? "f32" : "f64", n, rows};
-    if ((wanted.n != 0 && wanted.n != n) || (!b.has("dot with X * K") && !b.has("squaredNorm"))) {
+    const bool any = b.has("dot with X * K") || b.has("squaredNorm") || b.has("norm of X * K - Z");
+    if ((wanted.n != 0 && wanted.n != n) || !any) {
         return;
     }
     using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -103,6 +104,11 @@ void run_reductions(const std::vector<Eigen::Index>& factors, Eigen::Index rows,
     const double wanted_dot = static_cast<double>(otimes::dot(dZ, dY)), wanted_norm = std::pow(dY.norm(), 2.0);
     const double error = std::abs(static_cast<double>(otimes::dot(dZ, dX * dK)) - wanted_dot) / scale;
     const double norm_error = std::abs(static_cast<double>((dX * dK).squaredNorm()) - wanted_norm) / wanted_norm;
+    device dR(rows, width);
+    dR = dX * dK - dZ;
+    const double wanted_residual = dR.norm();
+    const double residual_error =
+        std::abs(static_cast<double>((dX * dK - dZ).norm()) - wanted_residual) / wanted_residual;
     const auto product = [&] { dY.noalias() = dX * dK; };
     const auto waited = [&] {
         product();
@@ -120,6 +126,8 @@ void run_reductions(const std::vector<Eigen::Index>& factors, Eigen::Index rows,
     b.compare(("dot with X * K in 16 MiB over a product and a wait" + of).c_str(), larger, waited, 1.05, error);
     b.compare(("squaredNorm" + of).c_str(), norm, product, 1.05, norm_error);
     b.compare(("squaredNorm over a product and a wait" + of).c_str(), norm, waited, 1.05, norm_error);
+    const auto residual = [&] { sum += (dX * dK - dZ).norm(); };
+    b.compare(("norm of X * K - Z over a product and a wait" + of).c_str(), residual, waited, 0, residual_error);
 }
 
 // Solves with right-hand sides by columns, over K * B. Residuals: |S X - B| / (|S X| + |B|).

@@ -16,6 +16,25 @@ const matrix_d A = random(2, 3, 1);
 const matrix_d X = random(4, 2, 2);
 const auto want = times(X, A);
 
+// Counts the plans that it is asked for.
+class planning_executor final : public otimes::executor {
+public:
+    [[nodiscard]] std::string_view name() const noexcept override { return "planning"; }
+    [[nodiscard]] const otimes::machine& target() const noexcept override { return otimes::cpu().target(); }
+    [[nodiscard]] otimes::placement where() const noexcept override { return otimes::placement::cpu; }
+    [[nodiscard]] otimes::plan plan_for(const otimes::program& p) const override {
+        ++plans_;
+        return otimes::cpu().plan_for(p);
+    }
+    void run(const otimes::plan& p, const otimes::bindings& b, otimes::workspace_view workspace) const override {
+        otimes::cpu().run(p, b, workspace);
+    }
+    [[nodiscard]] int plans() const { return plans_; }
+
+private:
+    mutable int plans_ = 0;
+};
+
 // Claims to be a GPU, and must never be asked.
 class elsewhere final : public otimes::executor {
 public:
@@ -60,6 +79,21 @@ TEST_CASE("on(executor, Y)") {
         otimes::on(*e, Y) = X * kron(A);
         CHECK(support::close(Y, want, 2));
     }
+}
+
+TEST_CASE("a loop over more expressions than a thread keeps plans them once, but for a few that share a place") {
+    const planning_executor executor;
+    const otimes::scoped_executor scope(executor);
+    constexpr int expressions = 100;
+    const matrix_d many = random(expressions, 2, 3);
+    for (int round = 0; round < 3; ++round) {
+        for (Index rows = 1; rows <= expressions; ++rows) {
+            const matrix_d Y = many.topRows(rows) * kron(A);
+            CHECK(Y.rows() == rows);
+        }
+    }
+    CHECK(executor.plans() <=
+          expressions + 20);  // two places of five expressions, in two rounds; about 40 with one place each
 }
 
 TEST_CASE("the default executor of the process and of a scope") {

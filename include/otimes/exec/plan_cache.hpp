@@ -28,35 +28,52 @@ struct cached_plan {
     std::uint64_t key = 0;
     std::uint64_t executor_id = 0;
     std::shared_ptr<const plan> value;
+    std::uint64_t used = 0;  ///< when it was asked for last, in a plan_table
 
     [[nodiscard]] bool holds(std::uint64_t wanted, std::uint64_t id, const program& p) const {
         return key == wanted && executor_id == id && value && value->source == p;
     }
 };
 
-/// The table of the process: direct-mapped, a newer plan replaces an older one of the same slot.
+/// The table of the process: a plan has `ways` places, where a new one replaces the one that was not asked for longest. With one place
+/// each, two of the expressions of a loop that share it would plan each other away in every round.
 class plan_table {
 public:
     OTIMES_COLD std::shared_ptr<const plan> find(std::uint64_t key, std::uint64_t id, const program& p) {
         const std::lock_guard lock(mutex_);
-        const cached_plan& entry = entries_[slot(key)];
-        return entry.holds(key, id, p) ? entry.value : nullptr;
+        cached_plan* const places = &entries_[first_place(key)];
+        for (std::size_t way = 0; way < ways; ++way) {
+            if (places[way].holds(key, id, p)) {
+                places[way].used = ++clock_;
+                return places[way].value;
+            }
+        }
+        return nullptr;
     }
     OTIMES_COLD void keep(cached_plan entry) {
         const std::lock_guard lock(mutex_);
-        entries_[slot(entry.key)] = std::move(entry);
+        cached_plan* const places = &entries_[first_place(entry.key)];
+        std::size_t oldest = 0;
+        for (std::size_t way = 1; way < ways; ++way) {
+            oldest = places[way].used < places[oldest].used ? way : oldest;
+        }
+        entry.used = ++clock_;
+        places[oldest] = std::move(entry);
     }
     OTIMES_COLD void clear() {
         const std::lock_guard lock(mutex_);
         entries_.fill({});
     }
 
-    static constexpr std::size_t capacity = 512;
+    static constexpr std::size_t capacity = 512, ways = 4;
 
 private:
-    static std::size_t slot(std::uint64_t key) noexcept { return static_cast<std::size_t>(key >> 20) % capacity; }
+    static std::size_t first_place(std::uint64_t key) noexcept {
+        return static_cast<std::size_t>(key >> 20) % (capacity / ways) * ways;
+    }
 
     std::mutex mutex_;
+    std::uint64_t clock_ = 0;
     std::array<cached_plan, capacity> entries_;
 };
 

@@ -33,7 +33,7 @@ public:
     residue& operator-=(residue b) { return *this = residue(value_ - b.value_); }
     residue& operator*=(residue b) { return *this = residue(value_ * b.value_); }
     friend residue operator+(residue a, residue b) { return a += b; }
-    friend residue operator-(residue a, residue b) { return a -= b; }
+    [[maybe_unused]] friend residue operator-(residue a, residue b) { return a -= b; }
     friend residue operator*(residue a, residue b) { return a *= b; }
     friend residue operator-(residue a) { return residue(-a.value_); }
     friend bool operator==(residue, residue) = default;

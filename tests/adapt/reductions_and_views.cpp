@@ -110,6 +110,38 @@ TEST_CASE("large reductions go range by range: the values, and no memory of the 
     }
 }
 
+TEST_CASE(
+    "norms of single vectors go through size(y) / P1 or 32 KB, in as few pieces of the first factor as these hold") {
+    const auto runs_of = [](const auto& reduce) {
+        const counting_executor executor;
+        const otimes::scoped_executor scope(executor);
+        reduce();
+        return executor.runs();
+    };
+    const matrix_d A = random(103, 101, 1), B = random(7, 5, 2), C = random(200, 90, 3), D = random(97, 90, 4);
+    const vector_d x = random(505, 1, 5).col(0), z = random(8100, 1, 6).col(0);
+    const auto y = times(dense_kron(A, B), matrix_d(x));
+    double want = 0;
+    for (std::size_t i = 0; i < 721; ++i) {
+        want += static_cast<double>(y(i, 0) * y(i, 0));
+    }
+    double norm = 0;
+    CHECK(runs_of([&] { norm = (kron(A, B) * x).squaredNorm(); }) == 1);
+    CHECK(norm == doctest::Approx(want));
+    const Eigen::RowVectorXd row = x.transpose();
+    CHECK(runs_of([&] { norm = (row * kron(A, B).transpose()).squaredNorm(); }) == 1);
+    CHECK(norm == doctest::Approx(want));
+    CHECK(runs_of([&] { norm = otimes::column_squared_norms(kron(A, B) * x)(0); }) == 1);
+    CHECK(norm == doctest::Approx(want));
+    const support::allocation_counter counter;
+    CHECK(runs_of([&] { norm = (kron(C, D) * z).squaredNorm(); }) == 5);  // 42 pieces of 97 doubles at a time
+    const auto seen = counter.seen();
+    CHECK(norm == doctest::Approx(vector_d(kron(C, D) * z).squaredNorm()));
+    if (support::allocations_are_counted()) {
+        CHECK(seen.largest_bytes < 200 * 97 * sizeof(double));  // the size of the product
+    }
+}
+
 TEST_CASE("a dot product takes size(y) / P1 of memory") {
     const matrix_d A = random(16, 16, 1), B = random(16, 16, 2);
     const auto K = kron(A, B, A);

@@ -169,6 +169,8 @@ struct block_consumer {
 
 /// Elements of a block that is no longer worth a run of its own.
 inline constexpr std::int64_t short_block = 256;
+/// Bytes that blocks of one vector may take where size(Y) / P1 is less: each block reads all of X.
+inline constexpr std::int64_t least_block_bytes = 32768;
 
 /// Calls `use` with blocks that together are the product, each without gaps. False, without a call, where it has to be evaluated
 /// whole.
@@ -264,10 +266,12 @@ bool for_each_block(const product_node<Scalar>& node, const block_consumer& use)
     }
     if (!both && factors.size() > 1 && factors[0].is_dense()) {
         const std::int64_t length = (cuts_columns ? rows : cols) / pieces;
-        for (std::int64_t piece = 0; piece < pieces; ++piece) {
+        const std::int64_t step =
+            std::clamp<std::int64_t>(least_block_bytes / static_cast<std::int64_t>(sizeof(Scalar)) / length, 1, pieces);
+        for (std::int64_t piece = 0; piece < pieces; piece += step) {
             product_node<Scalar> part = node;
             (cuts_columns ? part.left : part.right)[0] =
-                part_of(factors[0], !cuts_columns, piece, 1, bytes_of(factors[0]));
+                part_of(factors[0], !cuts_columns, piece, (std::min)(step, pieces - piece), bytes_of(factors[0]));
             const matrix_view block = block_view(part.rows(), part.cols());
             movable_program<Scalar>([&](lowering<Scalar>& low) {
                 low.add_product(part, block, false, Scalar(1));

@@ -426,7 +426,8 @@ private:
             }
         } else if (scale == scalar_type(1)) {
             if (add) {
-                destination.matrix() += as_it_is_or_evaluated<is_added_in_place<Term>>(term).template cast<scalar_type>();
+                destination.matrix() +=
+                    as_it_is_or_evaluated<is_added_in_place<Term>>(term).template cast<scalar_type>();
             } else {
                 destination = term.template cast<scalar_type>();
             }

@@ -72,6 +72,11 @@ inline std::int64_t third_of_cache(const device_executor& where) {
     return where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
 }
 
+/// As many indices at a time as fit `allowed` bytes, a line of each index; never fewer than before.
+inline void widen(block_cut& cut, std::int64_t line_bytes, std::int64_t allowed) {
+    cut.step = (std::max)(cut.step, (std::min)(cut.total, allowed / line_bytes));
+}
+
 /// What a reduction may take where size(Y) / (rows of the first factor) is less, which of a single column may be a column of one factor: what the
 /// caller allows, and where nothing is said (0) what stays in the second-level cache (docs/decisions/0010).
 inline std::int64_t allowed_bytes(std::int64_t workspace_bytes, std::int64_t cache_bytes) {
@@ -347,8 +352,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
         }
         const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
         if (doubled) {
-            cut.step = (std::max)(cut.step, (std::min)(cut.total, allowed_bytes(workspace_bytes, cache) /
-                                                                      (line * std::int64_t{sizeof(Scalar)})));
+            widen(cut, line * std::int64_t{sizeof(Scalar)}, allowed_bytes(workspace_bytes, cache));
             count = cut.count();
         }
         DeviceMatrix<Scalar> memory(doubled ? cut.step * line : 0, 1, where);

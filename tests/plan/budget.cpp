@@ -149,6 +149,50 @@ TEST_CASE(
     CHECK(blocks.passes[1].in != blocks.passes[1].out);
 }
 
+TEST_CASE("products that only a reduction reads: blocks where tiles are slower, slabs where many pieces are") {
+    // X * kron(factors), multiplied by a matrix like X and summed.
+    const auto dot_program = [](std::int64_t rows, const std::vector<planner_test::mode_spec>& factors, dtype type) {
+        otimes::program p = rows_program(rows, factors, type);
+        const std::int32_t product = p.steps.back().out;
+        const auto add = [&](otimes::tensor_role role, bool scalar) {
+            otimes::tensor t = p.at(product);
+            const std::int32_t from = t.first_mode;
+            t.role = role;
+            t.binding = static_cast<std::int32_t>(p.tensors.size());
+            const std::int32_t id = p.add_tensor(t);
+            for (std::int32_t k = 0; k < t.mode_count; ++k) {
+                const otimes::mode m = p.modes[static_cast<std::size_t>(from + k)];
+                p.add_mode(scalar ? 1 : m.extent, m.stride);
+            }
+            return id;
+        };
+        otimes::step reduce;
+        reduce.kind = otimes::step_kind::reduce;
+        reduce.variant = otimes::step_variant::dot;
+        reduce.in = add(otimes::tensor_role::input, false);
+        reduce.factor = product;
+        reduce.out = add(otimes::tensor_role::output, true);
+        for (otimes::tensor& t : p.tensors) {
+            t.space = otimes::memory_space::device;
+        }
+        p.tensors[static_cast<std::size_t>(product)].role = otimes::tensor_role::temporary;
+        p.tensors[static_cast<std::size_t>(product)].binding = -1;
+        p.steps.push_back(reduce);
+        return p;
+    };
+    const auto eights = dot_program(1, {factor(200, 200), factor(8, 8), factor(8, 8), factor(8, 8)}, dtype::f32);
+    const otimes::plan stored =
+        otimes::make_plan(eights, otimes::gpu_machine(otimes::h200()), {.placement = otimes::placement::gpu});
+    REQUIRE(stored.passes.size() == 3);
+    CHECK(stored.passes[1].kernel == otimes::pass_kernel::gpu_blocked);
+    const auto long_rows = dot_program(8, {factor(128, 128), factor(128, 128), factor(128, 128)}, dtype::f64);
+    const otimes::plan slabs =
+        otimes::make_plan(long_rows, otimes::gpu_machine(otimes::h100()),
+                          {.workspace_limit_bytes = 33'949'184, .placement = otimes::placement::gpu});
+    CHECK(slabs.slab_count > 1);
+    CHECK(slabs.passes[0].tile.pieces == 1);
+}
+
 TEST_CASE("the least is refused by nobody and undercut by nobody: CPU, GPU from the host, GPU alone") {
     otimes::program device = rows_program(9, {factor(40, 30), factor(20, 50), factor(30, 8)});
     const otimes::program host = device;

@@ -69,7 +69,7 @@ void fill_with_zeros(const device_executor& where, DeviceMatrix<Real>& column) {
 }  // namespace device
 
 /// The squared norms of the columns of a matrix, a multiple or a product in device memory, as a column there, without the product. Asynchronous.
-/// `workspace_bytes`: memory for blocks of the product, at least size(Y) / (rows of the first factor) in the cache; the more, the fewer
+/// `workspace_bytes`: memory for blocks of the product where that is more than size(Y) / (rows of the first factor); the more, the fewer
 /// launches. 0: a third of the second-level cache. @throws shape_error an operand was resized
 template <class Product>
 requires device::factor_or_x<Product>
@@ -102,9 +102,8 @@ requires device::factor_or_x<Product>
     }
     device::block_cut cut = device::cut_of(node, device::third_of_cache(where));
     const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
-    const std::int64_t allowed = device::allowed_bytes(workspace_bytes, device::third_of_cache(where)) /
-                                 (line * static_cast<std::int64_t>(sizeof(scalar)));
-    cut.step = (std::min)(cut.total, (std::max)(cut.step, allowed));
+    device::widen(cut, line * std::int64_t{sizeof(scalar)},
+                  device::allowed_bytes(workspace_bytes, device::third_of_cache(where)));
     DeviceMatrix<scalar> memory(cut.step * line, 1, where);
     const bool by_rows = x.row_stride > x.col_stride;
     for (std::int64_t begin = 0; begin < cut.total; begin += cut.step) {

@@ -75,8 +75,7 @@ block_cut cut_of_sum(const device_sum<Scalar>& y, std::int64_t workspace_bytes, 
     const std::int64_t line_bytes = line * static_cast<std::int64_t>(sizeof(Scalar));
     if (cache_bytes > 0 && line_bytes > 0) {
         cut.step = std::clamp<std::int64_t>(cache_bytes / line_bytes, 1, cut.step);
-        cut.step =
-            std::clamp<std::int64_t>(allowed_bytes(workspace_bytes, cache_bytes) / line_bytes, cut.step, cut.total);
+        widen(cut, line_bytes, allowed_bytes(workspace_bytes, cache_bytes));
     }
     return cut;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Random products beside a chain of Eigen's products, one GEMM for each factor: finds shapes that the case table does not have and the
-// planner does badly. One thread; least of seven.
+// planner does badly. As many threads as OpenMP starts, where it is compiled with it; least of seven.
 //
-//   random_shapes [SEED [COUNT]]    CSV: order of X and Y, type, factors, rows, milliseconds, GFLOP/s, the chain's milliseconds, their
-//                                   ratio, difference of the results relative to the chain's (Frobenius)
+//   random_shapes [SEED [COUNT]]            CSV: order of X and Y, order of the factors, type, factors, rows, threads, milliseconds, GFLOP/s, the chain's
+//                                           milliseconds, their ratio, difference of the results relative to the chain's (Frobenius)
+//   random_shapes of SHAPE ROWS [ROWS...]   the same of one shape (2048x16, 7>32x33>12), both orders of both, float and double
 #include <Eigen/Dense>
 #include <otimes/otimes.hpp>
 
@@ -16,8 +17,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -49,9 +52,9 @@ double least_seconds(const Work& work) {
 }
 
 /// Modes in place, last factor first, without transposes. @return where the result is
-template <class Scalar, int Order>
+template <class Scalar, int Order, int FactorOrder>
 const Scalar* chain(const shape& s, const Scalar* x,
-                    const std::vector<Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>>& factors,
+                    const std::vector<Eigen::Matrix<Scalar, -1, -1, FactorOrder>>& factors,
                     std::array<std::vector<Scalar>, 2>& buffers) {
     using rows = Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>;
     std::vector<Index> extents = s.p;
@@ -80,15 +83,17 @@ const Scalar* chain(const shape& s, const Scalar* x,
     return x;
 }
 
-template <class Scalar, int Order>
+const char* name_of(int order) { return order == Eigen::RowMajor ? "rows" : "columns"; }
+
+template <class Scalar, int Order, int FactorOrder>
 void measure(const shape& s) {
     using matrix = Eigen::Matrix<Scalar, -1, -1, Order>;
-    std::vector<Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>> factors;
+    std::vector<Eigen::Matrix<Scalar, -1, -1, FactorOrder>> factors;
     double flops = 0;
     Index extent = shape::product(s.p);
     Index most = extent;
     for (std::size_t i = 0; i < s.p.size(); ++i) {
-        factors.emplace_back(Eigen::Matrix<Scalar, -1, -1, Eigen::RowMajor>::Random(s.p[i], s.q[i]));
+        factors.emplace_back(Eigen::Matrix<Scalar, -1, -1, FactorOrder>::Random(s.p[i], s.q[i]));
     }
     for (std::size_t i = s.p.size(); i-- > 0;) {
         flops += 2.0 * static_cast<double>(s.rows * extent) * static_cast<double>(s.q[i]);
@@ -104,29 +109,56 @@ void measure(const shape& s) {
     const auto K = otimes::kron(factors);
     const Scalar* result = nullptr;
     const double ours = least_seconds([&] { Y.noalias() = X * K; });
-    const double peer = least_seconds([&] { result = chain<Scalar, Order>(s, X.data(), factors, buffers); });
+    const double peer =
+        least_seconds([&] { result = chain<Scalar, Order, FactorOrder>(s, X.data(), factors, buffers); });
     const Eigen::Map<const matrix> want(result, Y.rows(), Y.cols());
-    std::printf("%s,%s,%s,%lld,%.5f,%.2f,%.5f,%.3f,%.1e\n", Order == Eigen::RowMajor ? "rows" : "columns",
+    std::printf("%s,%s,%s,%s,%lld,%d,%.5f,%.2f,%.5f,%.3f,%.1e\n", name_of(Order), name_of(FactorOrder),
                 std::is_same_v<Scalar, float> ? "f32" : "f64", s.name().c_str(), static_cast<long long>(s.rows),
-                ours * 1e3, flops / ours * 1e-9, peer * 1e3, peer / ours,
-                static_cast<double>((Y - want).norm() / want.norm()));
+                static_cast<int>(otimes::host_machine().cpu.threads), ours * 1e3, flops / ours * 1e-9, peer * 1e3,
+                peer / ours, static_cast<double>((Y - want).norm() / want.norm()));
     std::fflush(stdout);
+}
+
+template <int Order>
+void measure_all(const shape& s) {
+    measure<float, Order, Eigen::RowMajor>(s);
+    measure<float, Order, Eigen::ColMajor>(s);
+    measure<double, Order, Eigen::RowMajor>(s);
+    measure<double, Order, Eigen::ColMajor>(s);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    const otimes::bench::arguments words(argc, argv, "random_shapes [SEED [COUNT]]", 2);
+    const otimes::bench::arguments words(argc, argv,
+                                         "random_shapes [SEED [COUNT]] | random_shapes of SHAPE ROWS [ROWS...]", 20);
+    const bool of_one = std::string_view(words.text(1)) == "of";
+    if (of_one ? argc < 4 : argc > 3) {
+        words.refuse();
+    }
+    std::printf("order,factor_order,dtype,factors,rows,threads,ms,gflops,eigen_chain_ms,ratio,difference\n");
+    for (int k = 3; of_one && k < argc; ++k) {
+        shape s;
+        try {
+            s = shape::named(words.text(2), static_cast<Index>(words.number(k, 1)));
+        } catch (const std::exception&) {  // std::stoll's, of what is no number
+            words.refuse();
+        }
+        measure_all<Eigen::RowMajor>(s);
+        measure_all<Eigen::ColMajor>(s);
+    }
+    if (of_one) {
+        return 0;
+    }
     shapes random(static_cast<unsigned>(words.number(1, 1, 0)));
     const std::int64_t count = words.number(2, 140);
-    std::printf("order,dtype,factors,rows,ms,gflops,eigen_chain_ms,ratio,difference\n");
     for (std::int64_t i = 0; i < count; ++i) {
         const shape s = random.draw(static_cast<int>(i % 7));
         switch (random.pick(0, 3)) {
-            case 0: measure<float, Eigen::RowMajor>(s); break;
-            case 1: measure<double, Eigen::RowMajor>(s); break;
-            case 2: measure<float, Eigen::ColMajor>(s); break;
-            default: measure<double, Eigen::ColMajor>(s); break;
+            case 0: measure<float, Eigen::RowMajor, Eigen::RowMajor>(s); break;
+            case 1: measure<double, Eigen::RowMajor, Eigen::RowMajor>(s); break;
+            case 2: measure<float, Eigen::ColMajor, Eigen::RowMajor>(s); break;
+            default: measure<double, Eigen::ColMajor, Eigen::RowMajor>(s); break;
         }
     }
     return 0;

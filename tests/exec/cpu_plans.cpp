@@ -229,6 +229,27 @@ otimes::machine random_machine(std::mt19937& bits) {
     return m;
 }
 
+// A factor packed whole, or in blocks of any size, or read as it lies, where the pass may.
+void bend_block(const otimes::plan& p, otimes::pass& one, std::mt19937& bits) {
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    one.block_rows = one.block_columns = 0;
+    if (one.kernel != otimes::pass_kernel::cpu_tiles || one.sweeps.size() != 1 || one.in == one.out) {
+        return;
+    }
+    const otimes::sweep& s = one.sweeps.front();
+    int matrices = 0;
+    for (const std::int32_t id : s.factors) {
+        const auto modes = p.source.modes_of(id);
+        matrices += modes[0].extent != 1 || modes[1].extent != 1 ? 1 : 0;
+    }
+    if (matrices == 1 && pick(0, 2) > 0) {
+        one.block_rows = pick(0, 3) == 0 ? 0 : pick(1, s.p_extent);
+        one.block_columns = pick(1, s.q_extent);
+    }
+}
+
 // Lanes taken from any free mode in any number, tiles of any capacity: plans that no cost model would choose.
 void bend(otimes::plan& p, std::mt19937& bits) {
     const auto pick = [&](std::int64_t from, std::int64_t to) {
@@ -249,6 +270,7 @@ void bend(otimes::plan& p, std::mt19937& bits) {
         one.lane_count = one.lane_mode < 0 ? 1 : pick(1, 40);
         one.level = pick(0, 1) == 0 ? "memory" : "L2";  // beyond L2 the next tile is asked for ahead
         one.past_caches = pick(0, 1) == 0;
+        bend_block(p, one, bits);
     }
     p.flops = 1 << 30;  // threads are started whatever the size
     if (pick(0, 1) == 0) {
@@ -291,6 +313,11 @@ void prepared_plans(unsigned seed, int count) {
         otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
         if (i % 2 == 0) {
             bend(p, bits);
+            for (otimes::pass& one : p.passes) {  // with a factor in blocks it is not prepared
+                if (i % 8 != 0) {
+                    one.block_rows = one.block_columns = 0;
+                }
+            }
         }
         p.flops = i % 9 == 0 ? 1 << 30 : 1;
         const std::string text = describe(spec, p);
@@ -596,7 +623,7 @@ TEST_CASE("cpu: what is read ahead") {
     job.p_extent = job.q_extent = P;
     job.x_p = job.y_q = job.x_r = job.y_s = job.run = width;
     job.loop_count = 0;
-    job.stage_panels = job.twin = job.in_place = job.claim = job.past = false;
+    job.stage_panels = job.twin = job.in_place = job.resume = job.claim = job.past = false;
     job.finish = epilogue::store;
     job.alpha_re = 1;
     job.alpha_im = 0;
@@ -818,6 +845,59 @@ TEST_CASE("cpu: few rows of a long factor whose rows are one") {
     }
 }
 
+// Whatever part of a long factor is packed at a time, and by whom, the sums are those of the factor packed whole; nothing beside the
+// operands is touched.
+TEST_CASE_TEMPLATE("cpu: a factor in blocks", Scalar, float, double, std::complex<float>, std::complex<double>) {
+    std::mt19937 bits(81);
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
+    };
+    for (int i = 0; i < (support::long_tests() ? 400 : 80); ++i) {
+        chain_spec spec;
+        spec.type = otimes::dtype_of<Scalar>();
+        spec.add = pick(0, 3) == 0;
+        spec.scalar = pick(0, 1) == 0;
+        spec.gap = pick(0, 2) == 0 ? pick(1, 9) : 0;
+        spec.modes = {free_mode(pick(1, 3)), free_mode(pick(1, 40)), factor(pick(33, 420), pick(1, 90)),
+                      i % 5 == 0 ? factor(1, 1) : free_mode(1)};
+        spec.order_in = i % 2 == 0 ? std::vector<std::size_t>{0, 1, 2, 3} : std::vector<std::size_t>{0, 2, 1, 3};
+        spec.order_out = i % 7 == 0 ? std::vector<std::size_t>{2, 0, 1, 3} : spec.order_in;
+        fixture<Scalar> f(spec, bits);
+        if (i % 3 == 0) {  // its columns contiguous
+            for (const otimes::tensor& t : f.source.tensors) {
+                if (t.role == otimes::tensor_role::factor) {
+                    otimes::mode* const at = f.source.modes.data() + t.first_mode;
+                    at[0].stride = 1;
+                    at[1].stride = at[0].extent;
+                }
+            }
+            f.restore();
+            otimes::reference_run<Scalar>(f.source, f.bound);
+            f.expected.assign(f.result().data(), f.result().data() + f.result().size());
+        }
+        otimes::plan p = otimes::make_plan(f.source, random_machine(bits));
+        p.flops = 1 << 30;
+        const std::string text = describe(spec, p);
+        CAPTURE(text);
+        f.check(p);
+        for (otimes::pass& one : p.passes) {
+            one.block_rows = one.block_columns = 0;
+        }
+        f.check(p);
+        const std::vector<Scalar> whole(f.result().data(), f.result().data() + f.result().size());
+        for (int variant = 0; variant < 4; ++variant) {
+            for (otimes::pass& one : p.passes) {
+                bend_block(p, one, bits);
+            }
+            p.threads = static_cast<std::int32_t>(pick(1, 4));
+            p.wishes.threads = p.threads;
+            CAPTURE(p.passes.front());
+            f.check(p);
+            CHECK(std::memcmp(whole.data(), f.result().data(), whole.size() * sizeof(Scalar)) == 0);
+        }
+    }
+}
+
 // The parts of a long fibre are one sum in ascending order, also where its rows are brought together and the run ends within a register.
 TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, double) {
     using namespace otimes::cpu_detail;
@@ -863,7 +943,7 @@ TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, d
             job.y_q = job.y_s = y_q;
             job.run = run;
             job.loop_count = 0;
-            job.stage_panels = job.twin = job.in_place = job.claim = job.past = false;
+            job.stage_panels = job.twin = job.in_place = job.resume = job.claim = job.past = false;
             job.ahead = nullptr;
             job.finish = finish;
             job.alpha_re = Real(0.5);

@@ -3,6 +3,7 @@
 #include "plan/programs.hpp"
 
 #include <otimes/plan/cost.hpp>
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 namespace {
 
@@ -600,10 +602,74 @@ TEST_CASE("large results are stored past the caches, with registers of 64 bytes"
             .back());
 }
 
-TEST_CASE("one tile is left to one thread, however much there is to do") {
-    const otimes::machine m = otimes::cpu_machine(otimes::cpu_avx512(), 2);
-    const otimes::plan one = otimes::make_plan(planner_test::rows_program(1, {planner_test::factor(3000, 3000)}), m);
+TEST_CASE("one tile is left to one thread, however much there is to do, unless threads share its factor") {
+    otimes::machine m = otimes::cpu_machine(otimes::cpu_avx512(), 2);
+    otimes::program p = planner_test::rows_program(1, {planner_test::factor(3000, 3000)});
+    p.tensors.front().binding = p.tensors.back().binding;  // in place: no blocks
+    const otimes::plan one = otimes::make_plan(p, m);
     CHECK(one.predicted_seconds > 32 * m.cpu.fork_seconds);
     CHECK(one.threads == 1);
+    CHECK(otimes::make_plan(planner_test::rows_program(1, {planner_test::factor(3000, 3000)}), m).threads == 2);
     CHECK(otimes::make_plan(planner_test::rows_program(200, {planner_test::factor(3000, 3000)}), m).threads == 2);
+}
+
+TEST_CASE("a long factor for few rows or lanes is read as it lies, or packed in blocks of a quarter of L2") {
+    using namespace planner_test;
+    const otimes::machine m = two_wide_cores();
+    const auto only_pass = [&m](const otimes::program& p, std::int32_t threads = 2) {
+        const otimes::plan made = otimes::make_plan(p, m, {.threads = threads});
+        REQUIRE(made.passes.size() == 1);
+        CHECK(made.workspace_bytes == otimes::layout_of(made).total);
+        return made;
+    };
+    const auto program = [](std::int64_t rows, std::int64_t P, std::int64_t Q, bool columns, dtype type = dtype::f64) {
+        return rows_program(rows, {factor(P, Q)}, type, columns);
+    };
+    // Few: read as it lies, the two threads half of its columns each, in whole blocks of three registers of eight.
+    for (const bool columns : {false, true}) {
+        const otimes::plan few = only_pass(program(16, 2000, 1500, columns));
+        CHECK(few.passes.front().block_rows == 0);
+        CHECK(few.passes.front().block_columns == 768);
+        CHECK(few.passes.front().lane_mode == -1);
+        CHECK(few.workspace_bytes < 8 * 2000 * 1500 / 4);
+        CHECK(otimes::explain(few).find(", factor as it lies") != std::string::npos);
+        CHECK(only_pass(program(16, 2000, 1500, columns), 1).passes.front().block_columns == 1500);
+    }
+    // Its rows are not contiguous: packed, since they are few, in blocks of the rows that are summed at once.
+    otimes::program turned = program(16, 2000, 1500, false);
+    otimes::mode* const at = turned.modes.data() + turned.tensors[1].first_mode;
+    at[0].stride = 1;
+    at[1].stride = 2000;
+    const otimes::plan in_blocks = only_pass(turned);
+    const pass& one = in_blocks.passes.front();
+    CHECK(one.block_rows == otimes::planning::part_extent(m.cpu));
+    CHECK(one.block_columns % 8 == 0);
+    CHECK(one.block_rows * one.block_columns * 8 <= m.cpu.l2_bytes / 4 + one.block_rows * 24 * 8);
+    const std::int64_t count = (1500 - 1) / one.block_columns + 1;
+    CHECK(count % 2 == 0);
+    CHECK(in_blocks.factor_elements == 2 * std::max(one.block_rows * one.block_columns, 2000 * std::int64_t{8}));
+    CHECK(otimes::explain(in_blocks).find(", factor in " + std::to_string(one.block_rows) + " x ") !=
+          std::string::npos);
+    // Sums that are added to Y, or complex, do not wait there: all rows.
+    chain_spec spec;
+    spec.modes = {free_mode(40), factor(2000, 1500)};
+    spec.order_in = spec.order_out = {1, 0};
+    spec.add = true;
+    CHECK(only_pass(planner_test::chain_program(spec)).passes.front().block_rows == 2000);
+    spec.add = false;
+    spec.type = dtype::c128;
+    CHECK(only_pass(planner_test::chain_program(spec)).passes.front().block_rows == 2000);
+    // More lanes: packed in blocks still; very many, a short factor, or in place: whole.
+    CHECK(only_pass(program(64, 2000, 1500, true)).passes.front().block_rows > 0);
+    CHECK(only_pass(program(20000, 2000, 1500, true)).passes.front().block_columns == 0);
+    CHECK(only_pass(program(64, 100, 100, true)).passes.front().block_columns == 0);
+    otimes::program in_place = program(16, 2000, 2000, true);
+    in_place.tensors.front().binding = in_place.tensors.back().binding;
+    CHECK(only_pass(in_place).passes.front().block_columns == 0);
+    // A second pass over the same lanes, of which no thread has a tile of its own.
+    const otimes::plan two = otimes::make_plan(rows_program(1, {factor(2048, 2048), factor(16, 16)}, dtype::f64), m);
+    REQUIRE(two.passes.size() == 2);
+    CHECK(two.threads == 2);
+    CHECK(two.passes[0].block_columns == 1032);
+    CHECK(two.passes[1].block_columns == 0);
 }

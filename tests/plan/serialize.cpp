@@ -97,9 +97,9 @@ TEST_CASE("foreign, damaged and other-version text is refused") {
     CHECK_THROWS_AS(otimes::machine_from_text(text), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::plan_from_text(text + "x"), otimes::unsupported_error);
     std::string newer = text;
-    newer.replace(0, 13, "otimes-plan 7");
+    newer.replace(0, 13, "otimes-plan 8");
     CHECK_THROWS_WITH_AS(otimes::plan_from_text(newer),
-                         "otimes: this text is not a plan or machine that this version can read: it is of version 7. "
+                         "otimes: this text is not a plan or machine that this version can read: it is of version 8. "
                          "Make it again with to_text of this version.",
                          otimes::unsupported_error);
     for (std::size_t cut = 0; cut < text.size(); cut += 7) {
@@ -206,6 +206,40 @@ TEST_CASE(
     // a mode that two sweeps replace, in a workspace of the right size
     changed(slabs, [](plan& p) {
         p.passes.front().sweeps.push_back(p.passes.front().sweeps.front());
+        p.workspace_bytes = otimes::layout_of(p).total;
+    });
+    // a factor in blocks: of one matrix, within it
+    const otimes::program long_factor = rows_program(16, {factor(1500, 1400)}, dtype::f64);
+    plan blocks = otimes::make_plan(long_factor, two_wide_cores());
+    for (const std::int64_t rows : {0, 100}) {  // as it lies, and packed
+        blocks.passes.front().block_rows = rows;
+        blocks.workspace_bytes = otimes::layout_of(blocks).total;
+        CHECK(otimes::plan_from_text(otimes::to_text(blocks)) == blocks);
+        REQUIRE(blocks.passes.front().block_columns == 720);
+        const auto changed_block = [&](auto change) {
+            changed(blocks, [&](plan& p) {
+                change(p.passes.front());
+                p.workspace_bytes = otimes::layout_of(p).total;
+            });
+        };
+        changed_block([rows](otimes::pass& one) {
+            one.block_rows = rows > 0 ? rows : 1;
+            one.block_columns = 0;
+        });
+        changed_block([](otimes::pass& one) { one.block_columns = -1; });
+        changed_block([](otimes::pass& one) { one.block_columns = 1401; });
+        changed_block([](otimes::pass& one) { one.block_rows = -1; });
+        changed_block([](otimes::pass& one) { one.block_rows = 1501; });
+        changed_block([](otimes::pass& one) { one.out = one.in; });
+        changed(blocks, [](plan& p) {
+            p.source.tensors.back().binding = 0;  // the result lies where X does
+        });
+        changed(blocks, [](plan& p) { p.threads += 1; });
+    }
+    const plan fused = otimes::make_plan(rows_program(6, {factor(4, 4), factor(5, 5)}, dtype::f64), two_wide_cores());
+    REQUIRE(fused.passes.back().sweeps.size() == 2);
+    changed(fused, [](plan& p) {
+        p.passes.back().block_columns = 1;
         p.workspace_bytes = otimes::layout_of(p).total;
     });
     // without a workspace: a fibre that is longer than what the stack holds

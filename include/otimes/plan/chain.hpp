@@ -21,8 +21,9 @@ struct chain_mode {
     std::int32_t factor = -1;  ///< tensor number of its factor; -1: free
     std::int64_t p_extent = 1;
     std::int64_t q_extent = 1;
-    std::int64_t stride_in = 0;   ///< in the chain's input, elements
-    std::int64_t stride_out = 0;  ///< in the chain's output, elements
+    std::int64_t stride_in = 0;    ///< in the chain's input, elements
+    std::int64_t stride_out = 0;   ///< in the chain's output, elements
+    bool rows_contiguous = false;  ///< the entries of each row of its factor lie side by side, as they are
     [[nodiscard]] bool contracted() const noexcept { return factor >= 0; }
 };
 
@@ -156,8 +157,13 @@ OTIMES_COLD inline chain chain_at(const program& source, std::int32_t first, std
             }
             continue;
         }
-        found.modes.push_back(
-            {static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride, out[k].stride});
+        bool rows_contiguous = false;
+        if (factor >= 0 && source.modes_of(factor).size() == 2) {
+            const tensor& t = source.at(factor);
+            rows_contiguous = source.modes_of(t)[1].stride == 1 && source.modes_of(t)[0].stride != 0 && !t.conjugate;
+        }
+        found.modes.push_back({static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride,
+                               out[k].stride, rows_contiguous});
     }
     return found;
 }

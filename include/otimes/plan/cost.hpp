@@ -228,6 +228,13 @@ OTIMES_COLD inline double tile_count(const pass& p) {
     return tiles;
 }
 
+/// What the threads share of a pass: blocks of the factor's columns, or tiles.
+OTIMES_COLD inline double shared_parts(const pass& p) {
+    return p.block_columns > 0
+               ? std::ceil(static_cast<double>(p.sweeps.front().q_extent) / static_cast<double>(p.block_columns))
+               : tile_count(p);
+}
+
 /// Tiles that are taken at once, at most: neighbours along a free mode, as many as batch_bytes hold. 1 where the lanes of a tile are
 /// not all there are.
 OTIMES_COLD inline std::int64_t batch_count(const pass& p, dtype type) {
@@ -314,9 +321,86 @@ struct pass_setting {
     level in = level::memory;
     level out = level::memory;
     std::int32_t threads = 1;
-    double slab_count = 1;  ///< slabs of the plan: > 1: threads take slabs, 1: threads share tiles
-    bool batches = true;    ///< small tiles are taken several at a time: a tight workspace has no room for that
+    double slab_count = 1;    ///< slabs of the plan: > 1: threads take slabs, 1: threads share tiles
+    bool batches = true;      ///< small tiles are taken several at a time: a tight workspace has no room for that
+    bool one_matrix = false;  ///< one sweep by one dense factor, no slabs, not in place: it may be packed in blocks
+    bool rows_contiguous = false;  ///< and the entries of each of its rows lie side by side, as they are
 };
+
+/// Row sweeps of up to this many rows read a long factor as it lies, rows of it contiguous (exec/cpu/factors.hpp): packing it would cost a
+/// read and a write of every entry, each row a multiply-add.
+constexpr double most_unpacked_rows(const cpu_description& cpu) noexcept { return cpu.simd_bytes >= 64 ? 32 : 16; }
+inline constexpr std::int64_t least_unpacked_extent = 32;
+
+/// Is the factor of a pass, lanes chosen, read as it lies if its rows are contiguous?
+OTIMES_COLD inline bool suits_unpacked(const pass& p, const cpu_description& cpu) {
+    return p.sweeps.size() == 1 && p.lane_mode < 0 && tile_count(p) <= most_unpacked_rows(cpu) &&
+           (std::min)(p.sweeps.front().p_extent, p.sweeps.front().q_extent) >= least_unpacked_extent;
+}
+
+/// Rows of a pass without lanes that are taken at once: all of its innermost free mode, since they are few.
+OTIMES_COLD inline double rows_at_once(const pass& p, dtype type) {
+    for (std::size_t k = p.modes.size(); k-- > 0;) {
+        if (!is_contracted(p, k)) {
+            return (std::min)(static_cast<double>(p.modes[k].extent_in), static_cast<double>(batch_count(p, type)));
+        }
+    }
+    return 1;
+}
+
+/// How many times longer the arithmetic of so many rows takes for those that fill no block of eight: each loads its entries of the factor
+/// for itself.
+inline double lone_row_waste(double rows) {
+    const double lone = std::fmod(rows, 8.0);
+    return (rows - lone + 2.5 * lone) / rows;
+}
+
+/// Bytes of a factor's block: a quarter of the second-level cache, beside rows or lanes and their sums. A factor of no more is packed whole.
+constexpr std::int64_t factor_block_bytes(const cpu_description& cpu) noexcept { return cpu.l2_bytes / 4; }
+
+/// Bytes of the matrix of a sweep.
+constexpr double matrix_bytes(const sweep& s, dtype type) noexcept {
+    return static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * static_cast<double>(element_bytes(type));
+}
+
+/// Columns of a factor that one block of registers takes, in whole multiples of which threads share them.
+constexpr std::int64_t column_granule(const pass& p, std::int64_t vector) noexcept {
+    return p.lane_mode < 0 ? 3 * vector : 8;
+}
+
+/// `extent` columns in near-equal blocks of whole granules, a multiple of `blocks` of them if there are so many granules.
+constexpr std::int64_t columns_of_block(std::int64_t extent, std::int64_t blocks, std::int64_t granule) noexcept {
+    return (std::min)(round_up((extent - 1) / blocks + 1, granule), extent);
+}
+
+/// The one sweep of `p`, lanes chosen, reads its factor as it lies, each thread some columns.
+OTIMES_COLD inline void read_unpacked(pass& p, const cpu_description& cpu, dtype type, std::int32_t threads) {
+    p.block_rows = 0;
+    p.block_columns = columns_of_block(p.sweeps.front().q_extent, threads, column_granule(p, vector_count(cpu, type)));
+}
+
+/// May the sweep of a pass, lanes chosen, pack its factor in blocks? Where it reads its input as it is: a tile would be copied for each of
+/// them.
+OTIMES_COLD inline bool suits_blocks(const pass& p, const cpu_description& cpu, dtype type) {
+    return movement_of(p, &pass_mode::stride_in) == movement::direct &&
+           (p.lane_mode < 0 || p.lane_count >= vector_count(cpu, type));
+}
+
+/// It packs its factor in blocks, of as many rows as are summed at once where sums may wait in the result (exec/cpu/run_plan.hpp), else of
+/// all; as many blocks for each thread.
+OTIMES_COLD inline void pack_in_blocks(pass& p, const cpu_description& cpu, dtype type, std::int32_t threads) {
+    const sweep& s = p.sweeps.front();
+    const std::int64_t vector = vector_count(cpu, type);
+    const auto is_contiguous = [&p](std::int32_t mode) {
+        return p.modes[static_cast<std::size_t>(mode)].stride_out == 1;
+    };
+    const bool waits = !is_complex(type) && !p.add && is_contiguous(p.lane_mode < 0 ? s.mode : p.lane_mode);
+    p.block_rows = waits ? (std::min)(s.p_extent, part_extent(cpu)) : s.p_extent;
+    const std::int64_t granule = column_granule(p, vector);
+    const std::int64_t most = (std::max)(granule, factor_block_bytes(cpu) / (p.block_rows * element_bytes(type)));
+    const std::int64_t blocks = round_up((s.q_extent - 1) / most + 1, threads);
+    p.block_columns = columns_of_block(s.q_extent, blocks, granule);
+}
 
 /// Largest share of the work that falls on one thread: ceil(n / threads) / n for n equal parts.
 inline double busiest_share(double parts, std::int32_t threads) {
@@ -431,6 +515,11 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const bool parts = takes_parts(p, cpu);
     packs_all = packs_all || parts;
 
+    const bool in_blocks = p.block_columns > 0;
+    const bool unpacked = in_blocks && p.block_rows == 0;
+    const double blocks = in_blocks ? shared_parts(p) : 1.0;
+    const double rows = unpacked ? rows_at_once(p, type) : 1.0;
+
     pass_cost cost;
     bool first_of_twin = false;
     const short_tail tail = tail_of(p, cpu, type);
@@ -457,17 +546,19 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, vector)
                                   : first_of_twin || second_of_twin ? twin_efficiency
                                                                     : sweep_efficiency(s.p_extent, s.q_extent);
-        const double arithmetic = 2.0 * multiply_adds * waste * conflicts / (peak * efficiency);
+        const double lone = unpacked ? lone_row_waste(rows) : 1.0;
+        const double arithmetic = 2.0 * multiply_adds * waste * conflicts * lone / (peak * efficiency);
         // traffic to and from L1 is part of sweep_efficiency
         double traffic = tile_level == level::l1 || second_of_twin || (in_tail && i != tail.first)
                              ? 0.0
                              : (before + after) * lane_fill * bytes_each / tile_bandwidth;
         if (parts) {  // each reads and writes the results, and passes once over its share of the factor
             const double results = after * lane_fill * bytes_each;
-            const double factor = static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
+            const double factor = matrix_bytes(s, type);
             const double count = std::ceil(static_cast<double>(s.p_extent) / static_cast<double>(part_extent(cpu)));
+            const level from = in_blocks ? level::l2 : level_of(cpu, factor, where.threads);
             traffic = 2.0 * count * results / bandwidth(cpu, level_of(cpu, results, where.threads), where.threads) +
-                      factor / bandwidth(cpu, level_of(cpu, factor, where.threads), where.threads);
+                      factor / bandwidth(cpu, from, where.threads);
         }
         cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
         cost.flops += 2.0 * multiply_adds * tiles;
@@ -488,9 +579,10 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                : m == movement::transposing ? split_lines * transpose_flops(vector) / filled
                                             : gather_flops(vector);
     };
-    // copied into the tile and out of it
-    const double copied = tile_level == level::l1 ? 0.0 : (loaded + stored) * bytes_each / tile_bandwidth;
-    cost.compute_seconds += overlapped((loaded * move_flops(moves_in, tile_stage_elements(p, 0)) +
+    // copied into the tile, each thread its own where they share the columns of the factor, and out of it
+    const double brought = in_blocks && moves_in != movement::direct ? blocks * loaded : loaded;
+    const double copied = tile_level == level::l1 ? 0.0 : (brought + stored) * bytes_each / tile_bandwidth;
+    cost.compute_seconds += overlapped((brought * move_flops(moves_in, tile_stage_elements(p, 0)) +
                                         stored * move_flops(moves_out, tile_stage_elements(p, p.sweeps.size()))) *
                                            real_parts / peak,
                                        copied);
@@ -498,15 +590,20 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const double bytes_out = stored * bytes_each * (p.add ? 2.0 : 1.0);
     double factor_bytes = 0;
     for (const sweep& s : p.sweeps) {
-        factor_bytes += static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * bytes_each;
+        factor_bytes += matrix_bytes(s, type);
     }
     cost.bytes = bytes_in + bytes_out + factor_bytes;
-    const double share =
-        where.slab_count > 1 ? busiest_share(where.slab_count, where.threads) : busiest_share(tiles, where.threads);
+    const double share = busiest_share(in_blocks              ? blocks
+                                       : where.slab_count > 1 ? where.slab_count
+                                                              : tiles,
+                                       where.threads);
     // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
     const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
     const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
     const auto efficiency = [&](level l, movement moves, double run, double stage_elements) {
+        if (unpacked) {  // few rows are taken at once, and each line of them is read once
+            return 1.0;
+        }
         const double run_bytes = run * bytes_each;
         const bool packs_fibres = p.sweeps.size() == 1 && p.sweeps.front().p_extent >= packed_fibre_extent;
         return run_efficiency(
@@ -517,8 +614,14 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const double pages = 2.0 * 4096.0 / bytes_each;
     // a line that is written is read first, unless the result is added to what is there, and so read anyway
     const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
+    // Each thread reads the input for each of its blocks of the factor, from afar the first time.
+    const double again =
+        in_blocks && !unpacked
+            ? (blocks * share - 1.0) * bytes_in / bandwidth(cpu, level_of(cpu, bytes_in, where.threads), where.threads)
+            : 0.0;
     cost.traffic_seconds =
-        share * (bytes_in * per_byte_in /
+        again +
+        share * ((in_blocks ? 1.0 / share : 1.0) * bytes_in * per_byte_in /
                      efficiency(where.in, moves_in,
                                 contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, pages, vector),
                                 tile_stage_elements(p, 0)) +
@@ -529,13 +632,21 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     // Each thread reads the factors, once: of few rows that is most of the time. The kernels' efficiency counts it for factors in L2, unless
     // there is next to nothing else; parts have counted theirs.
     const level far = level_of(cpu, factor_bytes, 1);
-    const double factor_seconds = parts || far == level::l1 ? 0.0 : factor_bytes / bandwidth(cpu, far, where.threads);
+    const double far_seconds = factor_bytes / bandwidth(cpu, far, where.threads);
+    const double factor_seconds = unpacked ? share * far_seconds * std::ceil(tiles / rows)
+                                  : parts || in_blocks || far == level::l1 ? 0.0
+                                                                           : far_seconds;
     if (far > level::l2) {
         cost.traffic_seconds += factor_seconds;
     }
+    // Packed whole a factor beyond L2 is read, and written there, before all else, each thread a share; in blocks it is read, and written
+    // to L2.
+    const double packing = unpacked || far <= level::l2 ? 0.0
+                           : in_blocks                  ? share * (far_seconds + factor_bytes / cpu.l2_bytes_per_second)
+                                                        : 3.0 * far_seconds / where.threads;
     const double slabs_each = std::ceil(where.slab_count / where.threads);
     cost.seconds = (std::max)(overlapped(cost.compute_seconds * share, cost.traffic_seconds), factor_seconds) +
-                   cpu.dispatch_seconds * slabs_each;
+                   packing + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {
         cost.seconds += 0.25 * cpu.fork_seconds;  // the barrier behind a pass whose tiles are shared
     }

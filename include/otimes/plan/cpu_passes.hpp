@@ -467,7 +467,7 @@ private:
 
     void finish(pass p, dtype type) {
         for (const sweep& s : p.sweeps) {
-            result_.factor_elements += packed_factor_elements(s, result_.vector_count);
+            result_.factor_elements += packed_matrices(result_, p) * packed_elements(p, s, result_.vector_count);
         }
         if (p.kernel == pass_kernel::cpu_tiles) {
             const bool tight = request_.most_lanes < (std::numeric_limits<std::int64_t>::max)();

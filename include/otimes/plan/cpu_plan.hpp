@@ -32,13 +32,13 @@ plan default_cpu_plan(const program& source, const cpu_description& cpu);
 namespace otimes::planning {
 
 /// True where starting the other threads may cost more than they save, so that the plan of one is worth making: little is to be done, or no
-/// pass has a second tile for them, as with one row of one factor.
+/// pass has a second part for them, as with one row of one short factor.
 inline bool is_worth_one_thread(const plan& made, const cpu_request& request, const cpu_description& cpu) {
-    double most_tiles = 0;
+    double most_parts = 0;
     for (const pass& p : made.passes) {
-        most_tiles = (std::max)(most_tiles, p.kernel == pass_kernel::cpu_tiles ? tile_count(p) : 2.0);
+        most_parts = (std::max)(most_parts, p.kernel == pass_kernel::cpu_tiles ? shared_parts(p) : 2.0);
     }
-    return request.threads > 1 && (made.predicted_seconds < 32 * cpu.fork_seconds || most_tiles <= 1);
+    return request.threads > 1 && (made.predicted_seconds < 32 * cpu.fork_seconds || most_parts <= 1);
 }
 
 /// The plan that the cpu executor makes for an expression: default options, all threads of `cpu`. Deterministic.

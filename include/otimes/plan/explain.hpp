@@ -269,7 +269,13 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
     }
     const double bytes =
         peak * static_cast<double>(p.lane_count) * static_cast<double>(plan_element_bytes(whole.source));
-    return text + ", " + bytes_text(bytes);
+    text += ", " + bytes_text(bytes);
+    if (p.block_columns > 0) {
+        text += p.block_rows == 0
+                    ? ", factor as it lies"
+                    : ", factor in " + std::to_string(p.block_rows) + " x " + std::to_string(p.block_columns);
+    }
+    return text;
 }
 
 }  // namespace planning
@@ -428,7 +434,11 @@ OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const p
         out << (i == 0 ? "" : ", ") << p.sweeps[i];
     }
     out << "}, .slab_mode = " << p.slab_mode << ", .slab_scale = " << p.slab_scale << ", .lane_mode = " << p.lane_mode
-        << ", .lane_count = " << p.lane_count << (p.past_caches ? ", .past_caches = true" : "");
+        << ", .lane_count = " << p.lane_count;
+    if (p.block_columns > 0) {
+        out << ", .block_rows = " << p.block_rows << ", .block_columns = " << p.block_columns;
+    }
+    out << (p.past_caches ? ", .past_caches = true" : "");
     if (p.kernel != pass_kernel::cpu_tiles && p.kernel != pass_kernel::step) {
         out << ", .tile = " << planning::text_of_tile(p.tile, p.kernel == pass_kernel::gpu_outer)
             << ", .shared_bytes = " << p.shared_bytes;

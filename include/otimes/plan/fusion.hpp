@@ -171,8 +171,38 @@ OTIMES_COLD inline std::int64_t lanes_of(const fusion_setting& f, const pass& p,
     return (std::min)(most, round_up((extent + tiles - 1) / tiles, vector));
 }
 
-/// Chooses the lane mode of an outlined pass by cost and returns that cost. @post p.lane_mode, p.lane_count and the sweep
-/// kernels are set.
+/// A factor that is packed in blocks must promise this share of the time of one that is packed whole.
+inline constexpr double blocks_must_earn = 0.97;
+
+/// The cost of a pass whose lanes are chosen, its factor read as it lies, packed whole or in blocks, as the cost says. @post p.block_rows and
+/// p.block_columns are set.
+OTIMES_COLD inline pass_cost choose_packing(const fusion_setting& f, const pass_setting& where, pass& p) {
+    const cpu_description& cpu = *f.cpu;
+    const dtype type = f.source->type;
+    p.block_rows = p.block_columns = 0;
+    const bool is_long =
+        where.one_matrix && matrix_bytes(p.sweeps.front(), type) > static_cast<double>(factor_block_bytes(cpu));
+    if (is_long && where.rows_contiguous && suits_unpacked(p, cpu)) {
+        read_unpacked(p, cpu, type, where.threads);
+        return cost_of(p, cpu, type, where);
+    }
+    const pass_cost whole = cost_of(p, cpu, type, where);
+    // Columns that fill no more than one block of registers, rows contiguous, may lie packed already.
+    if (!is_long || !suits_blocks(p, cpu, type) ||
+        (where.rows_contiguous && p.sweeps.front().q_extent <= column_granule(p, vector_count(cpu, type)))) {
+        return whole;
+    }
+    pack_in_blocks(p, cpu, type, where.threads);
+    const pass_cost in_blocks = cost_of(p, cpu, type, where);
+    if (in_blocks.seconds < blocks_must_earn * whole.seconds) {
+        return in_blocks;
+    }
+    p.block_rows = p.block_columns = 0;
+    return whole;
+}
+
+/// Chooses the lane mode of an outlined pass by cost and returns that cost. @post p.lane_mode, p.lane_count, the sweep kernels and how
+/// its factor is packed are set.
 OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_setting& where, pass& p) {
     const std::int64_t vector = vector_count(*f.cpu, f.source->type);
     std::int32_t innermost = -1;
@@ -186,6 +216,8 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
     pass_cost best;
     std::int32_t best_mode = -1;
     std::int64_t best_count = 1;
+    std::int64_t best_rows = 0;
+    std::int64_t best_columns = 0;
     bool found = false;
     const auto consider = [&](std::int32_t lane_mode, std::int64_t lane_count, double must_earn = 1.0) {
         p.lane_mode = lane_mode;
@@ -193,12 +225,14 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
         if (!p.sweeps.empty()) {
             p.sweeps[innermost_sweep].kernel = lane_mode < 0 ? sweep_kernel::row : sweep_kernel::fibre;
         }
-        const pass_cost cost = cost_of(p, *f.cpu, f.source->type, where);
+        const pass_cost cost = choose_packing(f, where, p);
         if (!found || cost.seconds < must_earn * best.seconds) {
             found = true;
             best = cost;
             best_mode = lane_mode;
             best_count = lane_count;
+            best_rows = p.block_rows;
+            best_columns = p.block_columns;
         }
     };
     consider(-1, 1);
@@ -241,6 +275,8 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
     }
     p.lane_mode = best_mode;
     p.lane_count = best_count;
+    p.block_rows = best_rows;
+    p.block_columns = best_columns;
     if (!p.sweeps.empty()) {
         p.sweeps[innermost_sweep].kernel = best_mode < 0 ? sweep_kernel::row : sweep_kernel::fibre;
     }
@@ -249,8 +285,18 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
 
 /// Levels and threads of the pass that does groups [begin, end).
 inline pass_setting setting_of(const fusion_setting& f, std::size_t begin, std::size_t end) {
-    return {begin == 0 ? f.outer_in : f.inner, end == f.groups.size() ? f.outer_out : f.inner, f.threads,
-            static_cast<double>(f.slab.count), f.most_lanes == (std::numeric_limits<std::int64_t>::max)()};
+    const bool one_matrix =
+        end - begin == 1 && f.groups[begin].count == 1 && !f.in_place && !f.slab.in_output && f.slab.count <= 1;
+    const bool rows_contiguous = one_matrix &&
+                                 f.source->modes[static_cast<std::size_t>(f.groups[begin].first)].rows_contiguous &&
+                                 (begin > 0 || f.source->unit_factors.empty());
+    return {begin == 0 ? f.outer_in : f.inner,
+            end == f.groups.size() ? f.outer_out : f.inner,
+            f.threads,
+            static_cast<double>(f.slab.count),
+            f.most_lanes == (std::numeric_limits<std::int64_t>::max)(),
+            one_matrix,
+            rows_contiguous};
 }
 
 /// Predicted seconds of the pass that does groups [begin, end), lanes chosen. `scratch` is overwritten.

@@ -122,6 +122,13 @@ struct pass {
                                   ///< innermost contracted mode may be swept by `row`). Its last tile may be short.
     std::int64_t lane_count = 1;  ///< lanes of a full tile
 
+    /// CPU, of a pass that is not in place and has one sweep by one dense matrix, block_columns > 0: that matrix is not packed before the
+    /// passes. Each thread packs a block of so many rows and columns and sums with it, one after the other; block_rows = 0: the
+    /// matrix is read as it lies. The threads share the blocks of columns. 0, 0: the factors are packed whole, and the threads share
+    /// tiles.
+    std::int64_t block_rows = 0;
+    std::int64_t block_columns = 0;
+
     bool past_caches = false;  ///< CPU: whole cache lines of `out` are stored past the caches (AVX-512)
 
     gpu_tile tile{};                ///< GPU: of a fused kernel

@@ -114,6 +114,9 @@ public:
                 p_.source.steps[static_cast<std::size_t>(one.step)].kind != step_kind::reduce) {
                 return "its slabs cut what is not one index";
             }
+            if (!block_is_possible(one)) {
+                return "a pass packs a block of what is no single matrix";
+            }
             if (p_.where == placement::cpu &&
                 !(one.kernel == pass_kernel::step ? operands_exist(one) : stays_in_memory(one))) {
                 return "a pass works on what is not there";
@@ -237,6 +240,27 @@ private:
                });
     }
 
+    /// A pass that does not pack its factor whole has one matrix for one sweep, and writes elsewhere than it reads.
+    [[nodiscard]] bool block_is_possible(const pass& one) const {
+        if (one.block_columns == 0) {
+            return one.block_rows == 0;
+        }
+        if (one.block_columns < 0 || one.block_rows < 0 || one.kernel != pass_kernel::cpu_tiles ||
+            one.sweeps.size() != 1 || one.in == one.out ||
+            (is_operand(one.in) && is_operand(one.out) &&
+             p_.source.at(one.in).binding == p_.source.at(one.out).binding)) {
+            return false;
+        }
+        const sweep& s = one.sweeps.front();
+        const auto matrices = std::ranges::count_if(s.factors, [this](std::int32_t id) {
+            const auto modes = p_.source.modes_of(id);
+            return modes.size() != 2 || modes[0].extent != 1 || modes[1].extent != 1;
+        });
+        const bool dense = std::ranges::none_of(
+            s.factors, [this](std::int32_t id) { return p_.source.at(id).kind == factor_kind::identity; });
+        return matrices == 1 && dense && one.block_rows <= s.p_extent && one.block_columns <= s.q_extent;
+    }
+
     [[nodiscard]] bool is_in_place(std::int32_t id) const {
         return id >= 0 && !p_.tensor_buffers.empty() &&
                p_.tensor_buffers[static_cast<std::size_t>(id)] == in_place_of_result;
@@ -325,7 +349,8 @@ private:
         double elements = 2.0 * p_.threads * static_cast<double>(p_.tile_elements);
         for (const pass& one : p_.passes) {
             for (const sweep& s : one.sweeps) {
-                elements += static_cast<double>(s.p_extent) * (static_cast<double>(s.q_extent) + p_.vector_count);
+                elements += static_cast<double>(s.p_extent) * (static_cast<double>(s.q_extent) + p_.vector_count) *
+                            (one.block_columns > 0 ? p_.threads : 1);
             }
         }
         for (const std::int64_t e : p_.buffer_elements) {

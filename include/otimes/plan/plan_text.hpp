@@ -26,7 +26,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 6;
+inline constexpr int text_version = 7;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 OTIMES_ON_DEMAND inline std::string hex_text(double value) {
@@ -320,8 +320,8 @@ void transfer(Archive& a, pass& p) {
     a.line("pass");
     a.choice(p.kernel, pass_kernel::gpu_blocked);
     transfer_all(a, p.step, p.in, p.out, p.add, p.scalar, p.slab_mode, p.slab_scale, p.lane_mode, p.lane_count,
-                 p.past_caches, p.shared_bytes, p.flops, p.bytes, p.level, p.bound_seconds, p.predicted_seconds,
-                 p.reason);
+                 p.block_rows, p.block_columns, p.past_caches, p.shared_bytes, p.flops, p.bytes, p.level,
+                 p.bound_seconds, p.predicted_seconds, p.reason);
     a.line("tile");
     transfer_all(a, p.tile.rows, p.tile.run, p.tile.threads, p.tile.blocks, p.tile.segments, p.tile.slots,
                  p.tile.cluster, p.tile.slices, p.tile.pieces);

@@ -2,7 +2,8 @@
 /// @file workspace_layout.hpp
 /// Where a plan's workspace keeps what: byte offsets from a start that is aligned to 64 bytes.
 ///
-///     [packed factor of sweep 0][packed factor of sweep 1] ...        shared by the threads, sweeps in plan order
+///     [packed factor of sweep 0][packed factor of sweep 1] ...        shared by the threads, sweeps in plan order; of a pass that
+///                                                                      packs columns at a time a block of them for each thread
 ///     worker 0: [buffer 0][buffer 1] ...                               intermediates of the slab in flight
 ///     worker 1: ...                                                    one worker unless threads take slabs
 ///     thread 0: [tile A][tile B]                                       on-chip tiles, two per thread
@@ -29,8 +30,12 @@ constexpr std::int64_t vector_count(const cpu_description& cpu, dtype type) noex
 
 /// Elements set aside for the packed P x Q matrix of a sweep: P rows of Q rounded up to whole vectors. Kernels may pack
 /// it in any order within that.
+constexpr std::int64_t packed_factor_elements(std::int64_t p_extent, std::int64_t q_extent,
+                                              std::int64_t vector) noexcept {
+    return p_extent * ((q_extent + vector - 1) / vector * vector);
+}
 constexpr std::int64_t packed_factor_elements(const sweep& s, std::int64_t vector) noexcept {
-    return s.p_extent * ((s.q_extent + vector - 1) / vector * vector);
+    return packed_factor_elements(s.p_extent, s.q_extent, vector);
 }
 
 /// Byte offsets of everything in the workspace of a plan.
@@ -58,6 +63,23 @@ OTIMES_COLD inline std::int64_t plan_element_bytes(const program& source) noexce
     }
     return bytes;
 }
+/// Elements set aside for what is packed of a sweep's matrix at a time: all of it, or a block, of which there is one for each thread, or
+/// nothing. In place of a block as many columns as lie in a vector may be packed whole.
+constexpr std::int64_t packed_elements(const pass& one, const sweep& s, std::int64_t vector) noexcept {
+    if (one.block_columns == 0) {
+        return packed_factor_elements(s, vector);
+    }
+    if (one.block_rows == 0) {
+        return 0;
+    }
+    const std::int64_t block = packed_factor_elements(one.block_rows, one.block_columns, vector);
+    const std::int64_t column = packed_factor_elements(s.p_extent, 1, vector);
+    return block < column ? column : block;
+}
+/// How many of them there are.
+constexpr std::int64_t packed_matrices(const plan& p, const pass& one) noexcept {
+    return one.block_columns == 0 ? 1 : p.threads;
+}
 }  // namespace planning
 
 /// Writes the layout of `p`'s workspace into `layout`, whose memory is reused: an executor that keeps one per thread
@@ -76,7 +98,8 @@ OTIMES_COLD inline void layout_into(const plan& p, workspace_layout& layout) {
         }
         for (const sweep& s : one.sweeps) {
             layout.factors.push_back(offset);
-            offset += planning::round_up(packed_factor_elements(s, p.vector_count) * layout.element_bytes, line);
+            const std::int64_t bytes = planning::packed_elements(one, s, p.vector_count) * layout.element_bytes;
+            offset += planning::packed_matrices(p, one) * planning::round_up(bytes, line);
         }
     }
     for (const std::int64_t elements : p.buffer_elements) {

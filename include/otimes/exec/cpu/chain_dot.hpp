@@ -495,7 +495,7 @@ private:
         }
         sweep_job<Real> s;
         s.ahead = nullptr;
-        s.claim = s.past = s.twin = s.in_place = s.stage_panels = false;
+        s.claim = s.past = s.twin = s.in_place = s.resume = s.stage_panels = false;
         s.finish = epilogue::store;
         s.alpha_re = 1;
         s.alpha_im = 0;

@@ -158,19 +158,38 @@ void multiply_out(const factor_view* views, std::size_t members,
     }
 }
 
-/// Calls put(p, q, count, entries) for consecutive stretches of all rows p of the multiplied-out matrix; `entries` holds
-/// count elements of Components reals. A row of a group is built by outer products, last member first, so that an entry
-/// costs about one multiplication.
+/// Rows [p, p + rows) and columns [q, q + columns) of the P x Q matrix of a sweep.
+struct factor_block {
+    std::ptrdiff_t p, q, rows, columns;
+};
+
+/// That block of a member as a matrix of its own. @pre it is all of it, or v is no identity
+template <class Real>
+factor_view block_of(factor_view v, const factor_block& block) noexcept {
+    if (!v.identity) {
+        v.data =
+            static_cast<const Real*>(v.data) + (block.p * v.p_stride + block.q * v.q_stride) * (v.complex_data ? 2 : 1);
+        v.p_extent = block.rows;
+        v.q_extent = block.columns;
+    }
+    return v;
+}
+
+/// Calls put(p, q, count, entries) for consecutive stretches of all rows of a block of the multiplied-out matrix, p and q counted from its
+/// first; `entries` holds count elements of Components reals. A row of a group is built by outer products, last member first, so that an
+/// entry costs about one multiplication.
+/// @pre the block is all of it, or there is only_matrix and it is no identity
 template <class Real, int Components, class Put>
-OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, const sweep& s, Put&& put) noexcept {
+OTIMES_INLINE void for_each_stretch(const program& source, const bindings& b, const sweep& s, const factor_block& block,
+                                    Put&& put) noexcept {
     const std::size_t members = s.factors.size();
-    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
-    const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
+    const std::ptrdiff_t p_extent = block.rows;
+    const std::ptrdiff_t q_extent = block.columns;
     constexpr std::ptrdiff_t most = most_row_reals / Components;
     Real row[most_row_reals];
     Real scale_re, scale_im;
     if (const std::int32_t only = only_matrix<Real>(source, b, s, scale_re, scale_im); only >= 0) {
-        const factor_view v = view_factor(source, b, only);
+        const factor_view v = block_of<Real>(view_factor(source, b, only), block);
         const bool plain = scale_re == Real(1) && scale_im == 0;
         for (std::ptrdiff_t p = 0; p < p_extent; ++p) {
             if (Components == 1 && plain && v.q_stride == 1 && !v.identity) {
@@ -275,22 +294,24 @@ struct factor_place {
 
 /// Rows up to which the row kernels read a long factor as it lies in memory: packing it costs a read and a write of every entry,
 /// each row a multiply-add. The bits are those of the packed one.
-inline constexpr std::ptrdiff_t most_unpacked_rows = 16;
+template <class Real>
+inline constexpr std::ptrdiff_t most_unpacked_rows = simd<Real>::has_masks ? 32 : 16;
 inline constexpr std::ptrdiff_t least_unpacked_extent = 32;
 
 /// Where the factor of `s` may be read as it lies in memory: a single one whose q lie side by side, and either contiguous and packed
 /// in one block, or long and for few rows. Else {nullptr, 0}. @param rows that the whole pass gives to the row kernels; 0: no row sweep
+/// @param in_blocks the pass takes some columns at a time, which lie in no packed order
 template <class Real, int Components>
-factor_place<Real> unpacked_factor(const program& source, const bindings& b, const sweep& s,
-                                   std::ptrdiff_t rows) noexcept {
+factor_place<Real> unpacked_factor(const program& source, const bindings& b, const sweep& s, std::ptrdiff_t rows,
+                                   bool in_blocks) noexcept {
     using shapes = block_shapes<Real, Components>;
     const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
     const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
     constexpr std::ptrdiff_t width = simd<Real>::width;
-    const bool one_block =
-        rows > 0 ? q_extent * Components % width == 0 && q_extent * Components <= width * shapes::most_vectors
-                 : q_extent <= shapes::fibre_q(q_extent);
-    const bool few_rows = rows > 0 && rows <= most_unpacked_rows && p_extent >= least_unpacked_extent &&
+    const bool one_block = !in_blocks && (rows > 0 ? q_extent * Components % width == 0 &&
+                                                         q_extent * Components <= width * shapes::most_vectors
+                                                   : q_extent <= shapes::fibre_q(q_extent));
+    const bool few_rows = rows > 0 && rows <= most_unpacked_rows<Real> && p_extent >= least_unpacked_extent &&
                           q_extent >= least_unpacked_extent && q_extent * Components >= width;
     if (s.factors.size() != 1 || !(one_block || few_rows)) {
         return {nullptr, 0};
@@ -353,16 +374,17 @@ void pack_columns(const factor_view& v, const Real* from, std::ptrdiff_t columns
     }
 }
 
-/// Packs the factors of `s` for the fibre or the row kernels. @param share, sharers of the blocks of one large factor every thread
-/// packs some; anything else is packed by the first thread alone.
+/// Packs a part of the multiplied-out factors of `s` for the fibre or the row kernels, as a matrix of its own.
+/// @param share, sharers of the blocks of one large factor every thread packs some; anything else is packed by the first thread alone.
+/// @pre the part is all, or there is only_matrix and it is no identity
 template <class Real, int Components>
-void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to,
-                  std::ptrdiff_t share = 0, std::ptrdiff_t sharers = 1) noexcept {
+void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to, std::ptrdiff_t share,
+                  std::ptrdiff_t sharers, const factor_block& part) noexcept {
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
     constexpr std::ptrdiff_t per_vector = width >= Components ? width / Components : 1;
-    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
-    const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
+    const std::ptrdiff_t p_extent = part.rows;
+    const std::ptrdiff_t q_extent = part.columns;
     // Columns [0, big_end) in blocks of `big`, [big_end, small_end) in blocks of `small`, and for rows of registers a last
     // block that repeats columns (two overlapping registers) or is filled up with zeros (one short register).
     std::ptrdiff_t big = 0, big_end = 0, small = 0, small_end = 0, tail_first = q_extent, tail_columns = 0;
@@ -388,7 +410,7 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
     }
     Real scale, none;
     if (const std::int32_t only = Components == 1 ? only_matrix<Real>(source, b, s, scale, none) : -1; only >= 0) {
-        const factor_view v = view_factor(source, b, only);
+        const factor_view v = block_of<Real>(view_factor(source, b, only), part);
         if (!v.identity) {  // block after block, each written in order
             const auto* const from = static_cast<const Real*>(v.data);
             const auto times_scale = [scale](Real* at, std::ptrdiff_t reals) {
@@ -431,7 +453,7 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
         }
     };
     for_each_stretch<Real, Components>(
-        source, b, s, [&](std::ptrdiff_t p, std::ptrdiff_t q, std::ptrdiff_t count, const Real* entries) {
+        source, b, s, part, [&](std::ptrdiff_t p, std::ptrdiff_t q, std::ptrdiff_t count, const Real* entries) {
             if (as_row && q == 0 && count == q_extent && q_extent * Components >= width) {  // whole registers all along
                 for (std::ptrdiff_t first = 0; first < small_end;) {
                     const std::ptrdiff_t columns = first < big_end ? big : small;
@@ -484,6 +506,15 @@ void pack_factors(const program& source, const bindings& b, const sweep& s, bool
                 }
             }
         });
+}
+
+/// All of them.
+template <class Real, int Components>
+void pack_factors(const program& source, const bindings& b, const sweep& s, bool as_row, Real* to,
+                  std::ptrdiff_t share = 0, std::ptrdiff_t sharers = 1) noexcept {
+    pack_factors<Real, Components>(
+        source, b, s, as_row, to, share, sharers,
+        {0, 0, static_cast<std::ptrdiff_t>(s.p_extent), static_cast<std::ptrdiff_t>(s.q_extent)});
 }
 
 }  // namespace cpu_detail

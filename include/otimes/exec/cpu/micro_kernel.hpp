@@ -91,8 +91,9 @@ struct block_grid {
     Real alpha_im = 0;
     const char* ahead = nullptr;  ///< asked for: `ahead_lines` lines behind each block; nullptr: nothing
     std::ptrdiff_t ahead_lines = 0;
-    bool past = false;   ///< registers of c that are whole cache lines are stored past the caches
-    bool claim = false;  ///< c lies far away: a block asks for its lines, to write them, before it computes
+    bool past = false;     ///< registers of c that are whole cache lines are stored past the caches
+    bool claim = false;    ///< c lies far away: a block asks for its lines, to write them, before it computes
+    bool streams = false;  ///< of single rows: b is read once, and what comes up of each of its p is asked for
 };
 
 /// Copies the first `count` elements of a register image: pieces of halving size, each of which is one move.
@@ -138,6 +139,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
     constexpr int results = Rows / Components;
     const std::ptrdiff_t p_extent = g.p_extent, a_row = g.a_row, b_p = g.b_p, b_vector = g.b_vector;
     const char* ahead = g.ahead;
+    [[maybe_unused]] const bool streams = g.streams;
     const bool past = simd_t::stores_lines && g.past && (g.c_row | g.c_vector) % width == 0;
     const Real* a_outer = g.a;
     const Real* b_outer = g.b;
@@ -194,6 +196,15 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                 for (int v = 0; v < Vectors; ++v) {
                     x[v] = simd_t::load(b + v * b_vector);
                     simd_t::pin(x[v]);
+#if defined(__GNUC__)
+                    if constexpr (IsRow && Rows == Components) {
+                        if (streams) {
+                            constexpr std::uintptr_t ahead_bytes = 1024;  // about five blocks of three registers
+                            __builtin_prefetch(reinterpret_cast<const void*>(
+                                reinterpret_cast<std::uintptr_t>(b + v * b_vector) + ahead_bytes));
+                        }
+                    }
+#endif
                 }
                 OTIMES_UNROLL
                 for (int r = 0; r < Rows; ++r) {

@@ -399,7 +399,7 @@ private:
         s.x_p = inner;
         s.y_q = inner;
         s.run = j.inner == 1 ? 0 : inner;
-        s.in_place = false;
+        s.in_place = s.resume = false;
         s.ahead = nullptr;
         s.claim = s.past = false;
         s.stage_panels = inner >= width && rows_collide(s.p_extent, s.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)));

@@ -58,6 +58,7 @@ struct pass_shape {
     std::ptrdiff_t offset_in, offset_out;  ///< of the slab
 
     bool add;
+    bool resume;    ///< of one sweep: the output holds its sums over the p before these
     bool in_place;  ///< input and output are the same
     bool far;       ///< the operands lie beyond L2: what comes next is asked for ahead
     bool past;      ///< whole cache lines of the output are stored past the caches
@@ -122,9 +123,9 @@ void count_rows(const pass& p, pass_shape<Real>& shape) noexcept {
             }
             rows *= static_cast<std::int32_t>(m) == p.sweeps[i].mode ? 1.0 : static_cast<double>(extent);
         }
-        shape.rows[i] = rows < 1                    ? 1
-                        : rows > most_unpacked_rows ? most_unpacked_rows + 1
-                                                    : static_cast<std::ptrdiff_t>(rows);
+        shape.rows[i] = rows < 1                          ? 1
+                        : rows > most_unpacked_rows<Real> ? most_unpacked_rows<Real> + 1
+                                                          : static_cast<std::ptrdiff_t>(rows);
     }
 }
 
@@ -142,6 +143,7 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
     shape.offset_in = shape.offset_out = 0;
     shape.empty_sum = false;
     shape.add = p.add;
+    shape.resume = false;
     shape.in_place = p.in == p.out;
     shape.far = p.level == "L3" || p.level == "memory";
     shape.past = simd<Real>::stores_lines && p.past_caches && !p.add;    // what is added to is read anyway
@@ -292,6 +294,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.alpha_im = 0;
     job.stage_panels = false;
     job.in_place = false;
+    job.resume = shape.resume;
     job.ahead = nullptr;
     job.past = shape.past && direct_out;
     job.claim = shape.far_out && direct_out && job.p_extent >= claimed_fibre<Real>;

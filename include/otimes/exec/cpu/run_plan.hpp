@@ -65,20 +65,48 @@ struct run_layout {
 
 constexpr std::ptrdiff_t to_lines(std::ptrdiff_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
-/// Bytes of the packed factor of a sweep.
+/// Is the factor of pass `one` read as it lies, by plan and by the kernels of this translation unit?
 template <class Real, int Components>
-std::ptrdiff_t packed_bytes(const plan& p, const sweep& s) noexcept {
-    const std::ptrdiff_t granule = p.vector_count > 1 ? p.vector_count : 1;
-    const std::ptrdiff_t planned = static_cast<std::ptrdiff_t>(s.p_extent) *
-                                   ((static_cast<std::ptrdiff_t>(s.q_extent) + granule - 1) / granule * granule) *
-                                   Components;
-    const std::ptrdiff_t needed = packed_reals<Real, Components>(static_cast<std::ptrdiff_t>(s.p_extent),
-                                                                 static_cast<std::ptrdiff_t>(s.q_extent));
-    return to_lines((planned > needed ? planned : needed) * static_cast<std::ptrdiff_t>(sizeof(Real)));
+bool is_read_unpacked(const plan& p, const pass& one, const bindings& b) noexcept {
+    if (one.block_columns == 0 || one.block_rows > 0) {
+        return false;
+    }
+    pass_shape<Real> shape;
+    count_rows(one, shape);
+    return unpacked_factor<Real, Components>(p.source, b, one.sweeps.front(), shape.rows[0], true).data != nullptr;
+}
+
+/// Bytes of what is packed at a time of the factor of a sweep: all of it, or a block. Instead of a block, a register of columns of all
+/// rows may be packed.
+template <class Real, int Components>
+std::ptrdiff_t packed_bytes(const plan& p, const bindings& b, const pass& one, const sweep& s) noexcept {
+    if (is_read_unpacked<Real, Components>(p, one, b)) {
+        return 0;
+    }
+    const auto vector = static_cast<std::ptrdiff_t>(p.vector_count > 1 ? p.vector_count : 1);
+    const auto least = [vector](std::ptrdiff_t rows, std::ptrdiff_t columns) {
+        const std::ptrdiff_t planned = rows * ((columns + vector - 1) / vector * vector) * Components;
+        const std::ptrdiff_t needed = packed_reals<Real, Components>(rows, columns);
+        return planned > needed ? planned : needed;
+    };
+    const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
+    std::ptrdiff_t reals = least(p_extent, one.block_columns > 0 ? 1 : static_cast<std::ptrdiff_t>(s.q_extent));
+    if (one.block_columns > 0) {
+        const std::ptrdiff_t block =
+            least(static_cast<std::ptrdiff_t>(one.block_rows), static_cast<std::ptrdiff_t>(one.block_columns));
+        reals = block > reals ? block : reals;
+    }
+    return to_lines(reals * static_cast<std::ptrdiff_t>(sizeof(Real)));
+}
+
+/// Of all threads.
+template <class Real, int Components>
+std::ptrdiff_t all_packed_bytes(const plan& p, const bindings& b, const pass& one, const sweep& s) noexcept {
+    return (one.block_columns > 0 ? p.threads : 1) * packed_bytes<Real, Components>(p, b, one, s);
 }
 
 template <class Real, int Components>
-run_layout layout_run(const plan& p) noexcept {
+run_layout layout_run(const plan& p, const bindings& b) noexcept {
     constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(Real)) * Components;
     run_layout layout;
     layout.element_bytes = element;
@@ -91,7 +119,7 @@ run_layout layout_run(const plan& p) noexcept {
             layout.workers = 1;
         }
         for (const sweep& s : one.sweeps) {
-            layout.buffers += packed_bytes<Real, Components>(p, s);
+            layout.buffers += all_packed_bytes<Real, Components>(p, b, one, s);
         }
         if (one.kernel == pass_kernel::cpu_tiles) {
             const std::ptrdiff_t need =
@@ -147,17 +175,94 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
         int i = 0;
         for (const sweep& s : before.sweeps) {
             if (&before == &one) {
-                const factor_place<Real> place = unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i]);
+                const factor_place<Real> place =
+                    unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i], one.block_columns > 0);
                 shape.factors[i++] = place.data != nullptr
                                          ? place
                                          : factor_place<Real>{reinterpret_cast<const Real*>(workspace + offset), 0};
             }
-            offset += packed_bytes<Real, Components>(p, s);
+            offset += all_packed_bytes<Real, Components>(p, b, before, s);
         }
         if (&before == &one) {
             return;
         }
     }
+}
+
+/// In a pass of one sweep: do the sums over some p lie in the result, in whole registers and alone, so that those over the next p may go on
+/// from there? Of a row sweep where the columns are a register or more.
+template <class Real, int Components>
+bool sums_go_on(const pass_shape<Real>& shape) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    if (Components == 2 || shape.add) {
+        return false;
+    }
+    const std::ptrdiff_t last_lanes = shape.lanes.extent - (shape.lane_blocks - 1) * shape.lane_count;
+    return shape.has_lanes ? shape.lanes.out == 1 && shape.lane_count >= width && last_lanes >= width
+                           : shape.modes[shape.sweep_mode[0]].out == 1;
+}
+
+/// All tiles of a pass that packs its factor in blocks, for the share-th of `shares` equal parts of the factor's columns: a block is packed
+/// and summed with while it is in cache, so that a long factor for few lanes is read from far once; or the factor is read as it lies.
+/// The bits are those of the factor packed whole. @param a, other tile buffers of `thread`
+template <class Real, int Components>
+void run_factor_blocks(const plan& p, const pass& one, const bindings& b, pass_shape<Real>& shape,
+                       std::ptrdiff_t thread, std::ptrdiff_t share, std::ptrdiff_t shares, const Real* x, Real* y,
+                       Real* a, Real* other) noexcept {
+    constexpr std::ptrdiff_t width = simd<Real>::width;
+    const sweep& s = one.sweeps.front();
+    const std::ptrdiff_t p_extent = shape.p_extent[0];
+    const std::ptrdiff_t q_extent = shape.q_extent[0];
+    const bool as_row = shape.rows[0] > 0;
+    const factor_place<Real> place = shape.factors[0];
+    tile_mode& contracted = shape.modes[shape.sweep_mode[0]];
+    const auto run = [&](const factor_block& block, const Real* factor) {
+        shape.factors[0].data = factor;
+        shape.p_extent[0] = contracted.extent = block.rows;
+        shape.q_extent[0] = block.columns;
+        shape.resume = block.p > 0;
+        run_tiles<Real, Components>(shape, 0, shape.tile_count, x + block.p * contracted.in,
+                                    y + block.q * contracted.out, a, other, nullptr);
+    };
+    const auto columns = static_cast<std::ptrdiff_t>(one.block_columns);
+    const std::ptrdiff_t blocks = (q_extent + columns - 1) / columns;
+    std::ptrdiff_t begin = blocks * share / shares * columns;
+    std::ptrdiff_t end = blocks * (share + 1) / shares * columns;
+    end = end < q_extent ? end : q_extent;
+    if (place.p_stride != 0) {  // the kernels read whole registers of it: what is shorter goes with what is before it
+        begin = (q_extent - begin) * Components < width && begin > 0 ? q_extent : begin;
+        end = (q_extent - end) * Components < width ? q_extent : end;
+        if (begin < end) {
+            run({0, begin, p_extent, end - begin}, place.data + begin * Components);
+        }
+        return;
+    }
+    const std::ptrdiff_t reals =
+        packed_bytes<Real, Components>(p, b, one, s) / static_cast<std::ptrdiff_t>(sizeof(Real));
+    Real* const packed = const_cast<Real*>(place.data) + thread * reals;  // the workspace's
+    const Real alpha_re = shape.alpha_re, alpha_im = shape.alpha_im;
+    const bool past = shape.past;
+    const auto sum_blocks = [&](std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t rows, std::ptrdiff_t each) {
+        for (std::ptrdiff_t at = 0; at < p_extent && first < last; at += rows) {
+            const bool finishes = p_extent - at <= rows;
+            shape.alpha_re = finishes ? alpha_re : Real(1);
+            shape.alpha_im = finishes ? alpha_im : Real(0);
+            shape.past = past && rows >= p_extent;  // sums that go on are needed at once
+            for (std::ptrdiff_t q = first; q < last; q += each) {
+                const factor_block block = {at, q, finishes ? p_extent - at : rows, last - q < each ? last - q : each};
+                pack_factors<Real, Components>(p.source, b, s, as_row, packed, 0, 1, block);
+                run(block, packed);
+            }
+        }
+    };
+    std::ptrdiff_t middle = begin;  // from here on all rows at a time
+    if (one.block_rows > 0 && sums_go_on<Real, Components>(shape)) {
+        const std::ptrdiff_t rest = (end - begin) % columns;
+        middle = as_row && rest < width ? end - rest : end;
+        sum_blocks(begin, middle, static_cast<std::ptrdiff_t>(one.block_rows), columns);
+    }
+    constexpr std::ptrdiff_t granule = width > Components ? width : Components;
+    sum_blocks(middle, end, p_extent, reals / (p_extent * granule) * granule / Components);
 }
 
 /// One thread's part of a pass. @param share, shares its tiles are the share-th of `shares` equal parts
@@ -168,7 +273,8 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
                    std::ptrdiff_t shares, read_ahead* ahead = nullptr, bool output_ahead = false) noexcept {
     pass_shape<Real> shape;
     const std::ptrdiff_t capacity = layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real));
-    make_shape<Real, Components>(p, one, slab, capacity, shares, shape);
+    const bool in_blocks = one.block_columns > 0;
+    make_shape<Real, Components>(p, one, slab, capacity, in_blocks ? 1 : shares, shape);
     if (shape.tile_count == 0) {
         return;
     }
@@ -185,6 +291,10 @@ void run_tile_pass(const plan& p, const pass& one, const bindings& b, const run_
     }
     Real* const a = reinterpret_cast<Real*>(workspace + layout.tiles + 2 * thread * layout.tile_bytes);
     Real* const other = reinterpret_cast<Real*>(workspace + layout.tiles + (2 * thread + 1) * layout.tile_bytes);
+    if (in_blocks) {
+        run_factor_blocks<Real, Components>(p, one, b, shape, thread, share, shares, x, y, a, other);
+        return;
+    }
     const std::ptrdiff_t begin = shape.tile_count * share / shares;
     const std::ptrdiff_t end = shape.tile_count * (share + 1) / shares;
     if (begin < end) {
@@ -565,7 +675,7 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
         pass_shape<Real> shape;
         make_shape<Real, Components>(p, planned, 0, layout.tile_bytes / static_cast<std::ptrdiff_t>(sizeof(Real)), 1,
                                      shape);
-        if (shape.tile_count != 1 || shape.sweep_count == 0 || shape.empty_sum) {
+        if (shape.tile_count != 1 || shape.sweep_count == 0 || shape.empty_sum || planned.block_columns > 0) {
             return false;
         }
         bind_shape<Real, Components>(p, planned, b, workspace, shape);
@@ -582,9 +692,10 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
         for (int i = 0; i < shape.sweep_count; ++i) {
             const sweep& s = planned.sweeps[static_cast<std::size_t>(i)];
             one.as_row[i] = shape.rows[i] > 0;
-            one.factor_binding[i] = unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i]).data != nullptr
-                                        ? p.source.at(s.factors.front()).binding
-                                        : -1;
+            one.factor_binding[i] =
+                unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i], false).data != nullptr
+                    ? p.source.at(s.factors.front()).binding
+                    : -1;
             one.job.sweeps[i].factor = shape.factors[i].data;
         }
     }
@@ -609,7 +720,7 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
             throw_foreign_pass();
         }
     }
-    const run_layout layout = layout_run<Real, components>(p);
+    const run_layout layout = layout_run<Real, components>(p, b);
     if (given.data != nullptr && given.bytes < p.workspace_bytes) {
         detail::throw_small_workspace(given.bytes, p.workspace_bytes);
     }
@@ -640,11 +751,13 @@ void run_plan_as(const plan& p, const bindings& b, workspace_view given, run_mem
             pass_shape<Real> shape;
             count_rows(one, shape);
             for (std::size_t i = 0; i < one.sweeps.size(); ++i) {
-                if (unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.rows[i]).data == nullptr) {
+                if (one.block_columns == 0 &&
+                    unpacked_factor<Real, components>(p.source, b, one.sweeps[i], shape.rows[i], false).data ==
+                        nullptr) {
                     pack_factors<Real, components>(p.source, b, one.sweeps[i], shape.rows[i] > 0,
                                                    reinterpret_cast<Real*>(workspace + offset), share, sharers);
                 }
-                offset += packed_bytes<Real, components>(p, one.sweeps[i]);
+                offset += all_packed_bytes<Real, components>(p, b, one, one.sweeps[i]);
             }
         }
     };

@@ -126,6 +126,7 @@ struct sweep_job {
     read_ahead* ahead;  ///< what is asked for meanwhile; nullptr: nothing
     bool past;          ///< whole cache lines of y are stored past the caches
     bool claim;         ///< y lies far away: blocks ask for what they will write
+    bool resume;        ///< y holds the sums over the p before these
     bool in_place;      ///< every block reads all that it writes, and nothing that another block writes
     epilogue finish;
     Real alpha_re, alpha_im;
@@ -300,6 +301,7 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     g.c_row = rows.out;
     g.b_vector = g.c_vector = width;
     g.valid = width;
+    g.streams = !packed;
     const auto panels = [&](const Real* b, Real* c, int vectors, std::ptrdiff_t count) {
         const int block = shapes::row_rows(vectors);
         const std::ptrdiff_t blocks = rows.extent / block;
@@ -438,7 +440,7 @@ void run_sweep(const sweep_job<Real>& j, const Real* x, Real* y) noexcept {
     for (std::ptrdiff_t part = 0; part < parts; ++part) {
         g.p_first = j.p_extent * part / parts;
         g.p_extent = j.p_extent * (part + 1) / parts - g.p_first;
-        g.resume = part > 0;
+        g.resume = j.resume || part > 0;
         g.finish = part + 1 < parts ? epilogue::store : j.finish;
         sweep_part<Real, Components>(j, g, stage, x + g.p_first * j.x_p, y);
     }

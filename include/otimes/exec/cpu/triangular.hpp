@@ -157,7 +157,7 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
     sweep_job<Real> j;
     j.loop_count = 0;
     j.stage_panels = false;
-    j.in_place = false;
+    j.in_place = j.resume = false;
     j.ahead = nullptr;
     j.claim = j.past = false;
     j.finish = s.add ? epilogue::scale_add : alpha == Scalar(1) ? epilogue::store : epilogue::scale;

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include <otimes/plan/gpu_generic.hpp>
 #include <otimes/plan/gpu_tiles.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/errors.hpp>
@@ -409,8 +410,13 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         if (p.kernel == pass_kernel::gpu_blocked) {
             take_blocks(l);
         } else if (p.kernel == pass_kernel::gpu_generic) {
-            const std::int32_t threads = std::clamp(p.tile.slices, 1, 32);  // of a sum; the kernel's blocks have 256
+            const std::int32_t threads = std::clamp(p.tile.slices, 1, 256);  // of a sum; the kernel's blocks have 256
             l.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
+            const std::int32_t fibres = std::clamp(p.tile.rows, 1, planning::most_fibres_at_once(type));
+            if (allow_fused_ && std::has_single_bit(static_cast<std::uint32_t>(fibres)) &&
+                planning::has_room_for_few_fibres(gpu_)) {
+                l.sliced.fibres = fibres;
+            }
         }
         if (last) {
             l.y = to;

@@ -61,6 +61,7 @@ struct sliced_shape {
     std::vector<free_mode> free;  ///< outermost first in Y
     std::int32_t q_position = 0;
     std::int32_t lanes_log2 = 0;  ///< threads of a sum
+    std::int32_t fibres = 1;      ///< that a thread sums at once, kernels/few_fibres.cuh: a power of two; 1: each alone
     bool conjugate_x = false;
     bool conjugate_f = false;
     /// By blocks, kernels/blocked_multiply.cuh, instead of element by element: then the first `batches` free modes are those in which F differs.

@@ -26,6 +26,12 @@ inline kernel_request generic_request(const std::string& types) {
     return {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<" + types + ">", ""};
 }
 
+/// The kernel of long factors for few fibres, of which a thread sums so many at once.
+inline kernel_request few_fibres_request(const std::string& types, int fibres) {
+    const std::string shape = "otimes::kernels::few_fibres_shape<" + types + "," + std::to_string(fibres) + ">";
+    return {"few_fibres.cuh", "otimes::kernels::few_fibres_multiply<" + shape + ">", shape + "::shared_bytes"};
+}
+
 /// A kernel of long factors by blocks, of types as the kernels write them; along_p: whether the values of p are neighbours in X, and in F.
 inline kernel_request blocked_request(const planning::blocked_kernel& k, const std::string& types, bool x_along_p,
                                       bool f_along_p) {

@@ -61,6 +61,9 @@ kernel_request request_of(const launch& l) {
         if (l.sliced.blocks) {
             return blocked_request(*l.sliced.blocks, types_of(l.type), l.sliced.x_p == 1, l.sliced.f_p == 1);
         }
+        if (l.sliced.fibres > 1) {
+            return few_fibres_request(types_of(l.type), l.sliced.fibres);
+        }
         const char* const kernel = copy_of(l)       ? "scaled_copy"
                                    : diagonal_of(l) ? "diagonal_scale"
                                                     : "generic_sliced_multiply";
@@ -88,8 +91,8 @@ bool waits_for_earlier_launches(const kernel_request& request, CUfunction functi
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
                        request.file == "fused_terms.cuh" || request.file == "fused_scattered.cuh" ||
                        request.file == "generic_sliced_multiply.cuh" || request.file == "blocked_multiply.cuh" ||
-                       request.file == "warpgroup_blocks.cuh" || request.file == "dot_product.cuh" ||
-                       request.file == "sparse_multiply.cuh";
+                       request.file == "warpgroup_blocks.cuh" || request.file == "few_fibres.cuh" ||
+                       request.file == "dot_product.cuh" || request.file == "sparse_multiply.cuh";
     return waits && may_launch_early(function);
 }
 
@@ -230,6 +233,22 @@ block_counts size_blocked(const launch& l, const kernel_request& request, const 
     return {batches * k.blocks(l.sliced.q_extent, outputs_of(l.sliced) / l.sliced.q_extent / batches), resident};
 }
 
+/// A long factor for few fibres.
+block_counts size_few_fibres(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
+                             const gpu_description& gpu, prepared_launch& ready) {
+    ready.threads = sliced_threads;
+    take_shared_memory(kernel, request, gpu, ready);
+    int blocks = 0;
+    OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
+                                                                 static_cast<int>(ready.threads), ready.shared_bytes));
+    const std::int64_t resident = std::int64_t{blocks} * gpu.multiprocessors;
+    require_room(resident, request);
+    const std::int64_t together = 2 * (sliced_threads >> l.sliced.lanes_log2);  // new indices of a block
+    const std::int64_t fibres = outputs_of(l.sliced) / l.sliced.q_extent;
+    return {(l.sliced.q_extent + together - 1) / together * ((fibres + l.sliced.fibres - 1) / l.sliced.fibres),
+            resident};
+}
+
 /// A fused group.
 block_counts size_fused(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
                         const gpu_description& gpu, prepared_launch& ready) {
@@ -263,6 +282,9 @@ block_counts size_launch(const launch& l, const kernel_request& request, const l
     if (l.kind == launch_kind::sliced && l.sliced.blocks) {
         return size_blocked(l, request, kernel, gpu, ready);
     }
+    if (l.kind == launch_kind::sliced && l.sliced.fibres > 1) {
+        return size_few_fibres(l, request, kernel, gpu, ready);
+    }
     ready.threads = sliced_threads;
     const std::int64_t most_resident = std::int64_t{32} * gpu.multiprocessors;
     if (l.kind == launch_kind::sliced) {
@@ -286,7 +308,7 @@ std::string trace_of(const launch& l, const kernel_request& request, const loade
         name.erase(at, space.size());
     }
     const std::string code(to_string(kernel.source));
-    const bool generic = l.kind == launch_kind::sliced && !l.sliced.blocks;
+    const bool generic = l.kind == launch_kind::sliced && !l.sliced.blocks && l.sliced.fibres == 1;
     const std::string source = !generic ? code : copy_of(l) ? "copy" : diagonal_of(l) ? "scale" : "generic";
     return "pass " + std::to_string(l.pass + 1) + ": " + name + ", grid " + std::to_string(ready.grid) + " x " +
            std::to_string(ready.threads) + ", " + std::to_string(ready.shared_bytes) +

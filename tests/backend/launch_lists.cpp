@@ -750,10 +750,45 @@ TEST_CASE("few long sums: several threads for each, as the plan says, with slabs
     for (tensor& t : p.tensors) t.space = t.binding >= 0 ? memory_space::device : memory_space::host;
     plan made = make_plan(p, gpu_machine(h200()));
     REQUIRE(made.passes.front().tile.slices == 32);
-    for (const auto& [threads, log2] : {std::pair{0, 0}, std::pair{-5, 0}, std::pair{3, 1}, std::pair{4096, 5}}) {
+    for (const auto& [threads, log2] : {std::pair{0, 0}, std::pair{-5, 0}, std::pair{3, 1}, std::pair{4096, 8}}) {
         made.passes.front().tile.slices = threads;
         CHECK(lower_to_launches(made, h200()).slab.front().sliced.lanes_log2 == log2);
     }
+}
+
+TEST_CASE("few rows of a long factor: several fibres a thread, as the plan says, where their kernel can be had") {
+    const auto fibres = [](std::int64_t rows, bool allow_fused = true, const gpu_description& gpu = h200(),
+                           const options& wishes = {}) {
+        const launch_list list = launches_of(rows, {{2000, 1500}}, dtype::f64, true, wishes, gpu, allow_fused);
+        REQUIRE(list.slab.size() == 1);
+        const launch& l = list.slab.front();
+        REQUIRE(l.kind == launch_kind::sliced);
+        CHECK(make_arguments(l).bytes.size() == sizeof(sliced_arguments<double>));  // those of the generic kernel
+        CHECK((l.sliced.fibres == 1 || l.sliced.lanes_log2 == 4));
+        return l.sliced.fibres;
+    };
+    CHECK(fibres(12) == 8);
+    CHECK(fibres(3) == 4);
+    CHECK(fibres(1) == 1);
+    CHECK(fibres(12, false) == 1);
+    gpu_description small = h200();
+    small.shared_bytes_per_block = 64 * 1024;
+    CHECK(fibres(12, true, small) == 1);
+    options repeatable;
+    repeatable.deterministic = true;
+    CHECK(fibres(12, true, h200(), repeatable) == 1);
+    // A plan that names what no kernel has.
+    planner_test::program p = planner_test::rows_program(12, {planner_test::factor(2000, 1500)}, dtype::f64);
+    for (tensor& t : p.tensors) t.space = t.binding >= 0 ? memory_space::device : memory_space::host;
+    plan made = make_plan(p, gpu_machine(h200()));
+    REQUIRE(made.passes.front().tile.rows == 8);
+    for (const auto& [rows, taken] : {std::pair{1, 1}, std::pair{3, 1}, std::pair{4, 4}, std::pair{4096, 8}}) {
+        made.passes.front().tile.rows = rows;
+        CHECK(lower_to_launches(made, h200()).slab.front().sliced.fibres == taken);
+    }
+    // The interpreter of launches does what they say.
+    check<double>(test_case{12, {{900, 310}}, true, false, 1, false, true, false}, {}, h200(), true);
+    check<double>(test_case{5, {{310, 900}, {2, 2}}, false, true, 0, true, false, false}, {}, h200(), true);
 }
 
 TEST_CASE("outer groups are told where the rows of Y begin at any element") {

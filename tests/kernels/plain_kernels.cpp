@@ -2,12 +2,19 @@
 // The kernels without tiles, on the host: one mode of any stride, sparse factors, copies, diagonals, dot products, blocks for other GPUs. As
 // fused_kernels.cpp.
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/oracle.hpp"
 
 #include <diagonal_scale.cuh>
 #include <dot_product.cuh>
 #include <exchange_blocks.cuh>
+#include <few_fibres.cuh>
 #include <generic_sliced_multiply.cuh>
 #include <scaled_copy.cuh>
 #include <sparse_multiply.cuh>
@@ -117,6 +124,108 @@ TEST_CASE_TEMPLATE("one mode of any stride", Scalar, float, double, c64, c128) {
                 all = all && std::abs(widen(y[i]) - widen(a.beta) * before[i]) <= 1e-6;
             }
             CHECK(all);
+        }
+    }
+}
+
+// X[f1, p, f2], Y[f2, q, f1], F[p, q] or transposed, rows of X and Y `gap` longer than what they hold; as many blocks as there are or fewer.
+template <class Shape>
+void check_few_fibres(index p, bool transposed, bool adds, int lanes_log2, int seed) {
+    using Scalar = typename Shape::scalar;
+    constexpr index f1 = 3, f2 = 3, q = 41, gap = 2;
+    CAPTURE(p);
+    CAPTURE(transposed);
+    CAPTURE(adds);
+    CAPTURE(lanes_log2);
+    support::random_stream stream(seed);
+    const Scalar nothing = make<Scalar>({std::numeric_limits<double>::quiet_NaN(), 0});
+    std::vector<Scalar> x = random_values<Scalar>(stream, f1 * p * (f2 + gap));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = static_cast<index>(i) % (f2 + gap) < f2 ? x[i] : nothing;
+    }
+    const std::vector<Scalar> f = random_values<Scalar>(stream, p * q);
+    std::vector<Scalar> y_before = random_values<Scalar>(stream, f2 * q * (f1 + gap));
+    std::vector<std::uint8_t> is_y(y_before.size(), 0);
+    for (std::size_t i = 0; i < y_before.size(); ++i) {
+        is_y[i] = static_cast<index>(i) % (f1 + gap) < f1 ? 1 : 0;
+        y_before[i] = is_y[i] != 0 && adds ? y_before[i] : nothing;
+    }
+    sliced_multiply_arguments<Scalar, Scalar> a{};
+    a.x = x.data();
+    a.f = f.data();
+    a.alpha = make<Scalar>({0.5, adds ? 1.0 : 0.0});
+    a.beta = make<Scalar>({adds ? -2.0 : 0.0, 0});
+    a.p_extent = p;
+    a.q_extent = q;
+    a.x_p_stride = f2 + gap;
+    a.f_p_stride = transposed ? 1 : q;
+    a.f_q_stride = transposed ? p : 1;
+    a.y_q_stride = f1 + gap;
+    a.free_extent[0] = f1;
+    a.x_stride[0] = p * (f2 + gap);
+    a.y_stride[0] = 1;
+    a.free_extent[1] = f2;
+    a.x_stride[1] = 1;
+    a.y_stride[1] = q * (f1 + gap);
+    a.free_count = 2;
+    a.q_position = 1;
+    a.lanes_log2 = lanes_log2;
+    a.conjugate_x = adds;
+    a.conjugate_f = transposed;
+    std::vector<wide> want, got;
+    std::vector<Scalar> y = y_before;
+    a.y = y.data();
+    for (const unsigned grid : {2U, 40U}) {
+        y = y_before;
+        a.y = y.data();
+        gridDim.x = grid;
+        host_device::backwards = adds;
+        host_device::run_grid(1, Shape::threads, static_cast<std::size_t>(Shape::shared_bytes),
+                              [&a] { few_fibres_multiply<Shape>(a); });
+        want.clear();
+        got.clear();
+        for (index j = 0; j < f2; ++j) {
+            for (index n = 0; n < q; ++n) {
+                for (index i = 0; i < f1; ++i) {
+                    wide sum = 0;
+                    for (index k = 0; k < p; ++k) {
+                        sum += conjugated(widen(x[static_cast<std::size_t>((i * p + k) * (f2 + gap) + j)]), adds) *
+                               conjugated(widen(f[static_cast<std::size_t>(transposed ? n * p + k : k * q + n)]),
+                                          transposed);
+                    }
+                    const auto at = static_cast<std::size_t>((j * q + n) * (f1 + gap) + i);
+                    want.push_back(widen(a.alpha) * sum + (adds ? widen(a.beta) * widen(y_before[at]) : wide{}));
+                    got.push_back(widen(y[at]));
+                }
+            }
+        }
+        CHECK(relative_distance(got, want) <= tolerance<Scalar>);
+        bool beside = true;
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            beside = beside && (is_y[i] != 0 || std::isnan(widen(y[i]).real()));
+        }
+        CHECK(beside);
+    }
+    const std::vector<Scalar> few = y;
+    y = y_before;
+    run(7, 256, false, [&a] { generic_sliced_multiply(a); });
+    bool same = true;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        same = same && (is_y[i] == 0 || std::memcmp(&y[i], &few[i], sizeof(Scalar)) == 0);
+    }
+    CHECK(same);
+}
+
+TEST_CASE_TEMPLATE("few fibres of a long factor, with the bits of each alone", Scalar, float, double, c64, c128) {
+    constexpr int most = std::is_same_v<Scalar, c128> ? 4 : 8;
+    int seed = 70;
+    for (const bool transposed : {false, true}) {
+        for (const bool adds : {false, true}) {
+            check_few_fibres<few_fibres_shape<Scalar, Scalar, 2>>(75, transposed, adds, 3, ++seed);
+            check_few_fibres<few_fibres_shape<Scalar, Scalar, 4>>(331, transposed, adds, 6, ++seed);
+            check_few_fibres<few_fibres_shape<Scalar, Scalar, most>>(9, transposed, adds, 4, ++seed);
+            check_few_fibres<few_fibres_shape<Scalar, Scalar, most>>((std::is_same_v<Scalar, float> ? 2200 : 1300),
+                                                                     transposed, adds, adds ? 5 : 7, ++seed);
         }
     }
 }

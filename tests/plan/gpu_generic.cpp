@@ -76,6 +76,66 @@ TEST_CASE("few long sums: predicted within a factor of 1.7 of what an H200 took"
     }
 }
 
+TEST_CASE("few rows of a long factor: predicted within a factor of 1.5 of what an H200 took") {
+    struct measured {
+        dtype type;
+        std::int64_t extent;
+        std::int64_t fibres;
+        double us;  // without the launch
+    };
+    for (const measured& m : {measured{dtype::f32, 2048, 16, 15.0}, measured{dtype::f32, 4096, 16, 44.9},
+                              measured{dtype::f32, 1000, 24, 11.3}, measured{dtype::f32, 4096, 4, 34.0},
+                              measured{dtype::f32, 400, 16, 7.1}, measured{dtype::f64, 2048, 16, 26.7},
+                              measured{dtype::f64, 4096, 16, 74.1}, measured{dtype::f64, 1000, 24, 14.6}}) {
+        CAPTURE(m.extent);
+        CAPTURE(m.fibres);
+        otimes::sweep s;
+        s.p_extent = s.q_extent = m.extent;
+        const double us = 1e6 * otimes::planning::few_fibres_seconds(m.type, s, m.fibres, h200());
+        CHECK(us < 1.5 * m.us);
+        CHECK(us > m.us / 1.5);
+    }
+    using otimes::planning::fibres_at_once;
+    CHECK(fibres_at_once(dtype::f32, 2) == 2);
+    CHECK(fibres_at_once(dtype::f32, 5) == 8);
+    CHECK(fibres_at_once(dtype::f64, 100) == 8);
+    CHECK(fibres_at_once(dtype::c128, 100) == 4);
+}
+
+TEST_CASE(
+    "few rows of a long factor are summed several at a time, where the kernel can be had and bits may depend on how "
+    "many there are") {
+    for (const bool columns : {false, true}) {
+        const plan few = plan_of(16, {factor(4096, 4096)}, dtype::f32, columns);
+        REQUIRE(few.passes.size() == 1);
+        CHECK(few.passes.front().kernel == pass_kernel::gpu_generic);
+        CHECK(few.passes.front().tile.rows == 8);
+        CHECK(few.passes.front().tile.slices == 16);
+        CHECK(otimes::plan_from_text(otimes::to_text(few)) == few);
+        CHECK(otimes::explain(few).find("16 threads a sum, 8 fibres at once") != std::string::npos);
+    }
+    CHECK(plan_of(1, {factor(4096, 4096)}, dtype::f32, false).passes.front().tile.rows == 1);
+    CHECK(plan_of(16, {factor(400, 400)}, dtype::f32, false).passes.front().tile.rows == 1);
+    CHECK(plan_of(65, {factor(4096, 4096)}, dtype::f32, false).passes.front().tile.rows == 1);
+    CHECK(plan_of(1000, {factor(4096, 4096)}, dtype::f32, false).passes.front().kernel == pass_kernel::gpu_blocked);
+    CHECK(plan_of(16, {factor(4096, 4096)}, dtype::f32, false, {.deterministic = true}).passes.front().tile.rows == 1);
+    // Of a single vector, where the other factor's indices are the fibres.
+    const plan vector = plan_of(1, {factor(2048, 2048), factor(16, 16)}, dtype::f64, false);
+    CHECK(std::ranges::count_if(vector.passes, [](const otimes::pass& p) {
+              return p.kernel == pass_kernel::gpu_generic && p.tile.rows == 8;
+          }) == 1);
+    for (const bool compiles : {false, true}) {
+        otimes::gpu_description small = h200();
+        small.compiles = compiles;
+        small.shared_bytes_per_block = compiles ? 64 * 1024 : small.shared_bytes_per_block;
+        program p = rows_program(16, {factor(4096, 4096)}, dtype::f32, false);
+        for (otimes::tensor& t : p.tensors) {
+            t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+        }
+        CHECK(otimes::make_plan(p, otimes::gpu_machine(small)).passes.front().tile.rows == 1);
+    }
+}
+
 TEST_CASE(
     "few long sums go without a tile where that is predicted to be faster, in one order where bits must not depend on "
     "rows") {

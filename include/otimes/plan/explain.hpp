@@ -231,7 +231,9 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
     switch (p.kernel) {
         case pass_kernel::step: return "-";
         case pass_kernel::gpu_generic:
-            return p.tile.slices > 1 ? std::to_string(p.tile.slices) + " threads a sum" : "-";
+            return p.tile.slices > 1 ? std::to_string(p.tile.slices) + " threads a sum" +
+                                           (p.tile.rows > 1 ? ", " + counted(p.tile.rows, "fibre") + " at once" : "")
+                                     : "-";
         case pass_kernel::gpu_blocked: return "blocks of 128 fibres";
         case pass_kernel::gpu_trailing:
         case pass_kernel::gpu_outer: {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Factors that no block of the GPU holds whole, first, last and between other modes: by blocks of a factor (kernels/blocked_multiply.cuh), or by a
-// launch for each slice of the new index. Factors whose extents are no steps of the matrix unit: filled up with zeros.
+// Factors that no block of the GPU holds whole, first, last and between other modes: by blocks of a factor (kernels/blocked_multiply.cuh), by a
+// launch for each slice of the new index, or few rows several at once (kernels/few_fibres.cuh). Factors whose extents are no steps of the matrix unit: filled up with zeros.
 #include <doctest/doctest.h>
 
 #include <complex>
@@ -29,9 +29,11 @@ std::vector<DeviceMatrix<Scalar, Order>> on_device(const std::vector<matrix<Scal
     return dF;
 }
 
-// Assigned, added, with transposed factors, in place and from the left. by_blocks: the plan has such a kernel.
+enum class goes { anyhow, by_blocks, several_fibres_at_once };
+
+// Assigned, added, with transposed factors, in place and from the left. how: the plan has such a kernel.
 template <class Scalar>
-void check_products(const shapes& s, bool by_blocks) {
+void check_products(const shapes& s, goes how) {
     CAPTURE(s.text());
     const auto factors = random_factors<Scalar>(s);
     for_orders([&](auto order) {
@@ -43,10 +45,12 @@ void check_products(const shapes& s, bool by_blocks) {
         const DeviceMatrix<Scalar, Order> dX(X);
         DeviceMatrix<Scalar, Order> dY(X.rows(), s.outputs());
         poison(dY);
-        if (by_blocks) {
-            const otimes::plan plan = otimes::make_plan<Order>(dX * kron(dF));
-            const std::string what =
-                otimes::gpu().describe(plan);  // floats by the warpgroup's unit, where there is one
+        const otimes::plan plan = otimes::make_plan<Order>(dX * kron(dF));
+        const std::string what = otimes::gpu().describe(plan);  // floats by the warpgroup's unit, where there is one
+        if (how == goes::several_fibres_at_once) {
+            CHECK(what.find("few_fibres_multiply") != std::string::npos);
+        }
+        if (how == goes::by_blocks) {
             CHECK((what.find("blocked_multiply") != std::string::npos ||
                    (std::is_same_v<Scalar, float> && what.find("warpgroup_blocks") != std::string::npos)));
         }
@@ -74,30 +78,40 @@ void check_products(const shapes& s, bool by_blocks) {
 TEST_CASE_TEMPLATE("factors that no tile holds go by blocks" * needs_gpu(), Scalar, float, double, std::complex<float>,
                    std::complex<double>) {
     // Odd extents, so that nothing lies at multiples of 16 bytes, and even ones.
-    check_products<Scalar>({5000, {257}, {257}}, true);
-    check_products<Scalar>({3000, {360}, {296}}, true);
-    check_products<Scalar>({300, {150, 40}, {290, 40}}, true);
-    check_products<Scalar>({90, {5, 463, 7}, {5, 270, 7}}, true);
+    check_products<Scalar>({5000, {257}, {257}}, goes::by_blocks);
+    check_products<Scalar>({3000, {360}, {296}}, goes::by_blocks);
+    check_products<Scalar>({300, {150, 40}, {290, 40}}, goes::by_blocks);
+    check_products<Scalar>({90, {5, 463, 7}, {5, 270, 7}}, goes::by_blocks);
 }
 
 TEST_CASE_TEMPLATE("factors that no block holds" * needs_gpu(), Scalar, float, double, std::complex<float>,
                    std::complex<double>) {
-    check_products<Scalar>({70, {256}, {256}}, false);
-    check_products<Scalar>({5, {128, 128}, {128, 128}}, false);
-    check_products<Scalar>({33, {192}, {320}}, false);
-    check_products<Scalar>({3, {4, 256, 3}, {4, 256, 3}}, false);
-    check_products<Scalar>({2, {512, 8}, {512, 8}}, false);
+    check_products<Scalar>({70, {256}, {256}}, goes::anyhow);
+    check_products<Scalar>({5, {128, 128}, {128, 128}}, goes::anyhow);
+    check_products<Scalar>({33, {192}, {320}}, goes::anyhow);
+    check_products<Scalar>({3, {4, 256, 3}, {4, 256, 3}}, goes::anyhow);
+    check_products<Scalar>({2, {512, 8}, {512, 8}}, goes::anyhow);
+}
+
+// Of 2 MB and more in every type; more than one panel of X, more than one group of fibres, of the last group some.
+TEST_CASE_TEMPLATE("few rows of long factors go several at once" * needs_gpu(), Scalar, float, double,
+                   std::complex<float>, std::complex<double>) {
+    check_products<Scalar>({13, {3301}, {501}}, goes::several_fibres_at_once);
+    check_products<Scalar>({2, {1500}, {1500}}, goes::anyhow);
+    check_products<Scalar>({1, {1100, 9}, {1023, 9}}, goes::several_fibres_at_once);
+    check_products<Scalar>({3, {5, 1301}, {4, 700}}, goes::several_fibres_at_once);
+    check_products<Scalar>({1, {3, 1024, 4}, {3, 1024, 4}}, goes::several_fibres_at_once);
 }
 
 TEST_CASE_TEMPLATE("modes that are filled up for the matrix unit, and modes that grow to odd extents" * needs_gpu(),
                    Scalar, float, double, std::complex<float>) {
-    check_products<Scalar>({4000, {25, 25}, {25, 25}}, false);
-    check_products<Scalar>({801, {45, 38}, {39, 43}}, false);
-    check_products<Scalar>({20001, {33}, {36}}, false);
-    check_products<Scalar>({20000, {65}, {90}}, false);
-    check_products<Scalar>({333, {13, 14, 28}, {15, 12, 26}}, false);
+    check_products<Scalar>({4000, {25, 25}, {25, 25}}, goes::anyhow);
+    check_products<Scalar>({801, {45, 38}, {39, 43}}, goes::anyhow);
+    check_products<Scalar>({20001, {33}, {36}}, goes::anyhow);
+    check_products<Scalar>({20000, {65}, {90}}, goes::anyhow);
+    check_products<Scalar>({333, {13, 14, 28}, {15, 12, 26}}, goes::anyhow);
     // Of 22 elements that become 31 the next ones stand 31 further.
-    check_products<Scalar>({2419, {6, 21, 22}, {4, 40, 31}}, false);
-    check_products<Scalar>({900, {8, 3, 24}, {8, 3, 25}}, false);
-    check_products<Scalar>({500, {16, 5, 8}, {16, 6, 9}}, false);
+    check_products<Scalar>({2419, {6, 21, 22}, {4, 40, 31}}, goes::anyhow);
+    check_products<Scalar>({900, {8, 3, 24}, {8, 3, 25}}, goes::anyhow);
+    check_products<Scalar>({500, {16, 5, 8}, {16, 6, 9}}, goes::anyhow);
 }

@@ -124,6 +124,14 @@ TEST_CASE(
     CHECK(std::ranges::count_if(vector.passes, [](const otimes::pass& p) {
               return p.kernel == pass_kernel::gpu_generic && p.tile.rows == 8;
           }) == 1);
+    // In a sum, too: no other launch joins a factor so long.
+    program sum = planner_test::sum_of_chains(16, {{factor(2048, 2048)}, {factor(2048, 2048)}});
+    for (otimes::tensor& t : sum.tensors) {
+        t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+    }
+    CHECK(std::ranges::count_if(otimes::make_plan(sum, otimes::gpu_machine(h200())).passes, [](const otimes::pass& p) {
+              return p.kernel == pass_kernel::gpu_generic && p.tile.rows == 8;
+          }) == 2);
     for (const bool compiles : {false, true}) {
         otimes::gpu_description small = h200();
         small.compiles = compiles;

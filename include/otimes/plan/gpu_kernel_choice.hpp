@@ -401,8 +401,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
     if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && copies == 0 &&
         !(inner_in && setting.through_y)) {
-        if (setting.alone && !setting.one_order && forced == nullptr) {
-            if (p.kernel != pass_kernel::gpu_generic) {
+        if (!setting.one_order && forced == nullptr) {
+            if (setting.alone && p.kernel != pass_kernel::gpu_generic) {
                 take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
             }
             take_few_fibres(setting, type, elements_in, slabs, seconds_memory, p);

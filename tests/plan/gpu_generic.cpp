@@ -116,7 +116,7 @@ TEST_CASE(
     }
     CHECK(plan_of(1, {factor(4096, 4096)}, dtype::f32, false).passes.front().tile.rows == 1);
     CHECK(plan_of(16, {factor(400, 400)}, dtype::f32, false).passes.front().tile.rows == 1);
-    CHECK(plan_of(65, {factor(4096, 4096)}, dtype::f32, false).passes.front().tile.rows == 1);
+    CHECK(plan_of(129, {factor(4096, 4096)}, dtype::f32, false).passes.front().tile.rows == 1);
     CHECK(plan_of(1000, {factor(4096, 4096)}, dtype::f32, false).passes.front().kernel == pass_kernel::gpu_blocked);
     CHECK(plan_of(16, {factor(4096, 4096)}, dtype::f32, false, {.deterministic = true}).passes.front().tile.rows == 1);
     // Of a single vector, where the other factor's indices are the fibres.

@@ -40,7 +40,7 @@ OTIMES_ON_DEMAND inline double generic_seconds(dtype type, std::int64_t length, 
 
 /// More fibres fill the blocks of gpu_blocks.hpp. Bytes of a factor below which sums one by one are as fast (365 x 365 of 24 fibres: 0.8 to 1.1 of their time).
 inline constexpr std::int64_t least_few_bytes = 2 * 1024 * 1024;
-inline constexpr std::int64_t most_few_fibres = 64;
+inline constexpr std::int64_t most_few_fibres = 128;
 
 /// Fibres that share each entry of a long factor (kernels/few_fibres.cuh), at most. Measured on an H200: of 16 the sums take the registers that reading
 /// ahead needs.

@@ -198,6 +198,18 @@ void require_room(std::int64_t resident, const kernel_request& request) {
     }
 }
 
+/// Asks for the shared memory of a kernel without clusters. @return its blocks that the device then holds at once @pre ready.threads is set
+std::int64_t take_room(const loaded_kernel& kernel, const kernel_request& request, const gpu_description& gpu,
+                       prepared_launch& ready) {
+    take_shared_memory(kernel, request, gpu, ready);
+    int blocks = 0;
+    OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
+                                                                 static_cast<int>(ready.threads), ready.shared_bytes));
+    const std::int64_t resident = std::int64_t{blocks} * gpu.multiprocessors;
+    require_room(resident, request);
+    return resident;
+}
+
 /// Sums of a product by a sparse matrix: as many elements as it writes, `together` to a sum.
 std::int64_t sums_of(const sparse_shape& s) {
     std::int64_t sums = s.outputs * ((s.turn.extent + s.together - 1) / s.together);
@@ -223,12 +235,7 @@ block_counts size_blocked(const launch& l, const kernel_request& request, const 
                           const gpu_description& gpu, prepared_launch& ready) {
     const planning::blocked_kernel& k = *l.sliced.blocks;
     ready.threads = static_cast<unsigned>(k.threads());
-    take_shared_memory(kernel, request, gpu, ready);
-    int blocks = 0;
-    OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
-                                                                 static_cast<int>(ready.threads), ready.shared_bytes));
-    const std::int64_t resident = std::int64_t{blocks} * gpu.multiprocessors;
-    require_room(resident, request);
+    const std::int64_t resident = take_room(kernel, request, gpu, ready);
     const std::int64_t batches = batches_of(l.sliced);
     return {batches * k.blocks(l.sliced.q_extent, outputs_of(l.sliced) / l.sliced.q_extent / batches), resident};
 }
@@ -237,12 +244,7 @@ block_counts size_blocked(const launch& l, const kernel_request& request, const 
 block_counts size_few_fibres(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
                              const gpu_description& gpu, prepared_launch& ready) {
     ready.threads = sliced_threads;
-    take_shared_memory(kernel, request, gpu, ready);
-    int blocks = 0;
-    OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
-                                                                 static_cast<int>(ready.threads), ready.shared_bytes));
-    const std::int64_t resident = std::int64_t{blocks} * gpu.multiprocessors;
-    require_room(resident, request);
+    const std::int64_t resident = take_room(kernel, request, gpu, ready);
     const std::int64_t together = 2 * (sliced_threads >> l.sliced.lanes_log2);  // new indices of a block
     const std::int64_t fibres = outputs_of(l.sliced) / l.sliced.q_extent;
     return {(l.sliced.q_extent + together - 1) / together * ((fibres + l.sliced.fibres - 1) / l.sliced.fibres),

@@ -245,7 +245,8 @@ block_counts size_few_fibres(const launch& l, const kernel_request& request, con
                              const gpu_description& gpu, prepared_launch& ready) {
     ready.threads = sliced_threads;
     const std::int64_t resident = take_room(kernel, request, gpu, ready);
-    const std::int64_t together = 2 * (sliced_threads >> l.sliced.lanes_log2);  // new indices of a block
+    const std::int64_t together =
+        planning::columns_of_few * (sliced_threads >> l.sliced.lanes_log2);  // new indices of a block
     const std::int64_t fibres = outputs_of(l.sliced) / l.sliced.q_extent;
     return {(l.sliced.q_extent + together - 1) / together * ((fibres + l.sliced.fibres - 1) / l.sliced.fibres),
             resident};

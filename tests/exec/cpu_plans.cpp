@@ -905,6 +905,8 @@ TEST_CASE_TEMPLATE("cpu: a sum in parts has the bits of one sum", Real, float, d
     otimes::cpu_description cpu;
     cpu.simd_bytes = static_cast<std::int32_t>(width * static_cast<std::ptrdiff_t>(sizeof(Real)));
     CHECK(otimes::planning::part_extent(cpu) == most_part<Real>);  // what the model counts
+    CHECK(otimes::planning::most_unpacked_rows(cpu) == most_unpacked_rows<Real>);
+    CHECK(otimes::planning::least_unpacked_extent == otimes::cpu_detail::least_unpacked_extent);
     constexpr std::ptrdiff_t P = 2 * most_part<Real> + 5;
     constexpr std::ptrdiff_t Q = 2 * 8 + 1;
     std::mt19937 bits(5);

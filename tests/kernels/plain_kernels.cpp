@@ -19,6 +19,8 @@
 #include <scaled_copy.cuh>
 #include <sparse_multiply.cuh>
 
+#include <otimes/plan/gpu_generic.hpp>
+
 namespace kernel_tests {
 using namespace otimes::kernels;
 
@@ -218,6 +220,8 @@ void check_few_fibres(index p, bool transposed, bool adds, int lanes_log2, int s
 
 TEST_CASE_TEMPLATE("few fibres of a long factor, with the bits of each alone", Scalar, float, double, c64, c128) {
     constexpr int most = std::is_same_v<Scalar, c128> ? 4 : 8;
+    CHECK(few_fibres_shape<Scalar, Scalar, most>::columns == otimes::planning::columns_of_few);  // what launches count
+    CHECK(few_fibres_shape<Scalar, Scalar, most>::shared_bytes <= otimes::planning::few_fibres_bytes);
     int seed = 70;
     for (const bool transposed : {false, true}) {
         for (const bool adds : {false, true}) {

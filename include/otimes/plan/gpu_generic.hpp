@@ -60,6 +60,8 @@ inline bool has_room_for_few_fibres(const gpu_description& gpu) noexcept {
 /// Threads of a sum there: measured to be the best of 8 to 128, over P = Q = 400 to 4096,
 /// floats and doubles.
 inline constexpr std::int32_t threads_of_few = 16;
+/// New indices of a thread, few_fibres_shape::columns.
+inline constexpr std::int32_t columns_of_few = 2;
 
 /// Seconds without the launch. Measured on an H200: 5 us from a block's start to its end, and the factor once for each group of fibres from L2
 /// at 0.6 of its rate, and no less than once from memory, at 0.45, where it does not stay in L2.

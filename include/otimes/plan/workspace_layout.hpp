@@ -3,7 +3,7 @@
 /// Where a plan's workspace keeps what: byte offsets from a start that is aligned to 64 bytes.
 ///
 ///     [packed factor of sweep 0][packed factor of sweep 1] ...        shared by the threads, sweeps in plan order; of a pass that
-///                                                                      packs columns at a time a block of them for each thread
+///                                                                      packs a block at a time one for each thread
 ///     worker 0: [buffer 0][buffer 1] ...                               intermediates of the slab in flight
 ///     worker 1: ...                                                    one worker unless threads take slabs
 ///     thread 0: [tile A][tile B]                                       on-chip tiles, two per thread
@@ -63,6 +63,7 @@ OTIMES_COLD inline std::int64_t plan_element_bytes(const program& source) noexce
     }
     return bytes;
 }
+
 /// Elements set aside for what is packed of a sweep's matrix at a time: all of it, or a block, of which there is one for each thread, or
 /// nothing. In place of a block as many columns as lie in a vector may be packed whole.
 constexpr std::int64_t packed_elements(const pass& one, const sweep& s, std::int64_t vector) noexcept {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
@@ -278,6 +280,13 @@ OTIMES_COLD inline std::vector<std::int32_t> last_uses(const program& source, co
     return last;
 }
 
+/// @name What the loops of single steps reach (exec/cpu/step_loops.hpp), measured on two cores with AVX-512
+/// @{
+inline constexpr double sparse_efficiency = 0.125;     ///< of the peak, sparse factors and scalings, from the caches
+inline constexpr double triangular_efficiency = 0.6;   ///< of the peak, triangular factors from order 32 on
+inline constexpr double plain_flops_per_second = 2e8;  ///< a multiply-add in ten nanoseconds
+/// @}
+
 /// Builds the passes of a program one chain after another, and lays out what lies between them.
 class cpu_plan_builder {
 public:
@@ -306,7 +315,7 @@ public:
             if (c.step_count == 0) {
                 add_step(c.first_step);
             } else {
-                store(c.out);
+                store(c.out, c.in);
                 for (chain_mode& m : c.modes) {
                     m.stride_in = stride_of(c.in, m.name);
                     m.stride_out = stride_of(c.out, m.name);
@@ -346,8 +355,9 @@ public:
     }
 
 private:
-    /// Gives a temporary that outlives its chain a buffer; whole or a slab of it, in the order of its modes' names.
-    void store(std::int32_t id) {
+    /// Gives a temporary that outlives its chain a buffer; whole or a slab of it. Its modes nest as those of `like`, which is read where it is
+    /// written: nobody has to transpose on the way.
+    void store(std::int32_t id, std::int32_t like) {
         const tensor& t = source_.at(id);
         if (t.type == dtype::other) {
             return;  // only the reference executor runs it, with temporaries of its own
@@ -355,13 +365,23 @@ private:
         if (t.binding >= 0 || buffers_[static_cast<std::size_t>(id)] >= 0) {
             return;
         }
-        std::int64_t next = 1;
-        for (std::int32_t k = t.mode_count; k-- > 0;) {
-            mode& m = modes_[static_cast<std::size_t>(t.first_mode + k)];
-            m.stride = next;
-            next *= cut_ != nullptr && k == cut_[id] ? result_.slab_extent : m.extent;
+        const bool same_modes = like >= 0 && source_.at(like).mode_count == t.mode_count;
+        const auto extent_of = [&](std::int32_t k) {
+            return cut_ != nullptr && k == cut_[id] ? result_.slab_extent
+                                                    : modes_[static_cast<std::size_t>(t.first_mode + k)].extent;
+        };
+        std::int64_t elements = 1;
+        for (std::int32_t k = 0; k < t.mode_count; ++k) {
+            std::int64_t inside = 1;
+            const std::int64_t own = same_modes ? std::abs(stride_of(like, k)) : 0;
+            for (std::int32_t other = 0; other < t.mode_count; ++other) {
+                const std::int64_t its = same_modes ? std::abs(stride_of(like, other)) : 0;
+                inside *= its < own || (its == own && other > k) ? extent_of(other) : 1;
+            }
+            modes_[static_cast<std::size_t>(t.first_mode + k)].stride = inside;
+            elements *= extent_of(k);
         }
-        buffers_[static_cast<std::size_t>(id)] = pool_.take(next);
+        buffers_[static_cast<std::size_t>(id)] = pool_.take(elements);
     }
     [[nodiscard]] std::int32_t name_of(std::int32_t id) const {
         const std::int32_t buffer = id < 0 ? -1 : buffers_[static_cast<std::size_t>(id)];
@@ -381,7 +401,7 @@ private:
     void add_step(std::int32_t number) {
         const step& s = source_.steps[static_cast<std::size_t>(number)];
         if (s.out >= 0) {
-            store(s.out);
+            store(s.out, s.in);
         }
         pass p;
         p.kernel = pass_kernel::step;
@@ -390,19 +410,32 @@ private:
         p.out = name_of(s.out);
         p.add = s.add;
         p.scalar = s.scalar;
-        p.level = level_name(level::memory);
-        p.reason = s.kind == step_kind::contract && s.factor >= 0 && source_.at(s.factor).kind == factor_kind::dense
-                       ? "reference loops"
-                       : "strided loops";
+        const factor_kind kind = s.factor < 0 ? factor_kind::identity : source_.at(s.factor).kind;
+        const bool by_reference = s.kind == step_kind::contract && s.factor >= 0 && kind == factor_kind::dense;
+        p.reason = by_reference ? "reference loops" : "strided loops";
         for (const std::int32_t id : {s.in, s.factor, s.out, s.add ? s.out : -1}) {  // what it adds to is read, too
             saturating_add(p.bytes, id < 0 ? 0.0 : static_cast<double>(operand_bytes(source_, id)));
         }
         p.flops = step_flops(source_, s);
-        p.bound_seconds = (std::max)(static_cast<double>(p.bytes) / cpu_.memory_bytes_per_second,
-                                     static_cast<double>(p.flops) / cpu_.flops_f64);
-        // plain loops: about one multiply-add in ten nanoseconds
-        p.predicted_seconds =
-            (std::max)(p.bound_seconds, static_cast<double>(p.flops) * 0.5e-8) + cpu_.dispatch_seconds;
+        const auto bytes = static_cast<double>(p.bytes);
+        const auto flops = static_cast<double>(p.flops);
+        const level where = (std::max)(level::l2, level_of(cpu_, bytes, 1));
+        p.level = level_name(where);
+        const double peak = peak_flops(cpu_, s.out < 0 ? dtype::f64 : source_.at(s.out).type);
+        const std::int32_t threads = request_.threads;
+        p.bound_seconds = (std::max)(bytes / bandwidth(cpu_, where, threads), flops / peak) / threads;
+        if (by_reference || s.kind == step_kind::callback || s.kind == step_kind::solve ||
+            s.kind == step_kind::reduce) {
+            // Plain loops on one thread, or a function that nobody has measured.
+            p.predicted_seconds = flops / plain_flops_per_second;
+        } else {
+            const double fetched =
+                where >= level::l3 && !s.add && s.out >= 0 ? static_cast<double>(operand_bytes(source_, s.out)) : 0.0;
+            const double efficiency = kind == factor_kind::triangular ? triangular_efficiency : sparse_efficiency;
+            p.predicted_seconds =
+                (std::max)((bytes + fetched) / bandwidth(cpu_, where, threads), flops / (peak * efficiency)) / threads;
+        }
+        p.predicted_seconds = (std::max)(p.predicted_seconds, p.bound_seconds) + cpu_.dispatch_seconds;
         finish(std::move(p), dtype::other);
     }
 

@@ -158,7 +158,7 @@ template <class Scalar>
 bool run_structured_step(const program& source, const step& s, const view& in, const view& factor, const view& out,
                          const Scalar* alpha) {
     const auto run = structured_steps<Scalar>::reference.load(std::memory_order_relaxed);
-    return run != nullptr && run(source, s, in, factor, out, alpha);
+    return run != nullptr && run(source, s, in, factor, out, alpha, 1);
 }
 
 [[noreturn]] inline void refuse(const char* what) {

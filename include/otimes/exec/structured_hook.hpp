@@ -22,11 +22,12 @@ struct step_operand {
 };
 
 /// Null until a factor with structure is made. `reference`: plain loops; `loops`: the quicker ones of the cpu executor. They
-/// return false for a step that they do not know, and have then written nothing. `alpha == nullptr`: 1.
+/// return false for a step that they do not know, and have then written nothing. `alpha == nullptr`: 1. `threads`: how many may share
+/// the step; those of the reference are one.
 template <class Scalar>
 struct structured_steps {
     using function = bool (*)(const program& source, const step& s, const step_operand& in, const step_operand& factor,
-                              const step_operand& out, const Scalar* alpha);
+                              const step_operand& out, const Scalar* alpha, std::int64_t threads);
     static inline std::atomic<function> reference{nullptr};
     static inline std::atomic<function> loops{nullptr};
 };

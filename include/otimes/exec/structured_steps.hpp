@@ -112,7 +112,7 @@ void apply_triangular(const view& factor, step_variant part, const std::vector<S
 /// A contraction with a sparse or triangular factor, or a callback step.
 template <class Scalar>
 bool run_structured(const program& source, const step& s, const view& in, const view& factor, const view& out,
-                    const Scalar* alpha) {
+                    const Scalar* alpha, std::int64_t /*threads*/) {
     const auto scaled = [alpha](const Scalar& value) { return alpha == nullptr ? value : Scalar(*alpha * value); };
     const auto on = static_cast<std::size_t>(s.mode);
     const factor_kind kind = s.factor < 0 ? factor_kind::identity : source.at(s.factor).kind;

@@ -17,6 +17,7 @@
 #include <omp.h>
 #endif
 
+#include <otimes/exec/cpu/accumulate.hpp>
 #include <otimes/exec/cpu/run_pass.hpp>
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/executor.hpp>
@@ -455,6 +456,29 @@ void contract_in_place(const reference_loops::view& x, std::size_t on, const ref
     }
 }
 
+/// Threads that may start now: 1 inside a parallel region. Unless the options ask for a number, no more than OpenMP would start (omp_set_num_threads).
+inline std::int64_t allowed_threads([[maybe_unused]] const plan& p) noexcept {
+#if OTIMES_OPENMP
+    if (p.threads > 1 && omp_in_parallel() == 0) {
+        const std::int64_t allowed = p.wishes.threads > 0 ? p.threads : omp_get_max_threads();
+        return p.threads < allowed ? p.threads : allowed;
+    }
+#endif
+    return 1;
+}
+
+/// Threads worth starting: 1 where the work is shorter than starting them. Strided loops are bound by memory: a byte of theirs takes about as long
+/// as a flop.
+inline std::ptrdiff_t useful_threads(const plan& p) noexcept {
+    auto work = static_cast<double>(p.flops);
+    for (const pass& one : p.passes) {
+        work += one.kernel == pass_kernel::step ? static_cast<double>(one.bytes) : 0.0;
+    }
+    const std::int64_t threads = work > flops_per_fork ? allowed_threads(p) : 1;
+    // A worker has buffers for one slab in flight, so there are no more threads than slabs.
+    return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < threads ? p.slab_count : threads);
+}
+
 /// One step by strided loops, or by the reference loops, on the indices of a slab. @param buffers the workspace buffers of worker 0
 /// @throws unsupported_error
 template <class Scalar>
@@ -511,8 +535,13 @@ void run_step_pass(const plan& p, const pass& one, const bindings& b, char* buff
         contract_in_place<Scalar>(in, static_cast<std::size_t>(s.mode), factor, scalar);
         return;
     }
+    const double work = static_cast<double>(one.flops) + static_cast<double>(one.bytes);
+    const std::int64_t threads = work > flops_per_fork * static_cast<double>(p.slab_count) ? allowed_threads(p) : 1;
+    if (s.kind == step_kind::accumulate && accumulate_elements<Scalar>(s, in, out, scalar, threads)) {
+        return;
+    }
     const auto loops = structured_steps<Scalar>::loops.load(std::memory_order_relaxed);
-    if (loops == nullptr || !loops(p.source, s, in, factor, out, scalar)) {
+    if (loops == nullptr || !loops(p.source, s, in, factor, out, scalar, threads)) {
         reference_loops::run_step<Scalar>(p.source, s, in, factor, out, scalar);
     }
 }
@@ -564,20 +593,6 @@ OTIMES_COLD inline void run_reference_step(dtype type, const plan& p, const pass
             std::string(to_string(type)) + ". Call otimes::enable_cpu<Scalar>() in one of them.");
     }
     runner(p, one, b, buffers, slab);
-}
-
-/// Threads worth starting: 1 inside a parallel region, and where the work is shorter than starting it. Unless the options ask for a number, no more than
-/// OpenMP would start now (omp_set_num_threads).
-inline std::ptrdiff_t useful_threads([[maybe_unused]] const plan& p) noexcept {
-#if OTIMES_OPENMP
-    if (p.threads > 1 && static_cast<double>(p.flops) > flops_per_fork && omp_in_parallel() == 0) {
-        const std::int64_t allowed = p.wishes.threads > 0 ? p.threads : omp_get_max_threads();
-        const std::int64_t threads = p.threads < allowed ? p.threads : allowed;
-        // A worker has buffers for one slab in flight, so there are no more threads than slabs.
-        return static_cast<std::ptrdiff_t>(p.slab_count > 1 && p.slab_count < threads ? p.slab_count : threads);
-    }
-#endif
-    return 1;
 }
 
 [[noreturn]] OTIMES_COLD inline void throw_large_pass(const pass& one) {

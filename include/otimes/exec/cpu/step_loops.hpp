@@ -8,14 +8,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <span>
 #include <type_traits>
 #include <vector>
 
+#include <otimes/exec/cpu/host_machine.hpp>
 #include <otimes/exec/cpu/loop_nest.hpp>
+#include <otimes/exec/cpu/structured_kernels.hpp>
 #include <otimes/exec/cpu/triangular.hpp>
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/reference.hpp>
 #include <otimes/exec/target.hpp>
+#include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/program.hpp>
 #include <otimes/program/structured.hpp>
 
@@ -23,83 +28,82 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-/// y (+)= alpha * x * f, elementwise; Factor is Scalar or its real type.
+template <class Scalar>
+inline constexpr auto elements_of_line = static_cast<std::int64_t>(sizeof(Scalar) < 64 ? 64 / sizeof(Scalar) : 1);
+
+/// y (+)= (alpha * x) * f, elementwise; Factor is Scalar or its real type.
 template <class Scalar, class Factor>
-void scale_elements(const std::vector<loop_index>& nest, Scalar* y, const Scalar* x, const Factor* f, bool add,
-                    const Scalar& alpha) {
+void scale_elements(const std::vector<loop_index>& nest, std::int64_t threads, Scalar* y, const Scalar* x,
+                    const Factor* f, bool add, const Scalar& alpha) {
+    share_nest(nest, threads, elements_of_line<Scalar>,
+               [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& from, std::size_t) {
+                   const loop_index run = share.empty() ? loop_index{} : share.back();
+                   for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
+                       scale_run(y + from[0] + at[0], run.stride[0], x + from[1] + at[1], run.stride[1],
+                                 f + from[2] + at[2], run.stride[2], run.extent, add, alpha);
+                   });
+               });
+}
+
+/// A gather or scatter step.
+template <class Scalar>
+void move_elements(const std::vector<loop_index>& nest, std::int64_t threads, const moved_indices& moved, Scalar* y,
+                   const Scalar* x, std::int64_t to_stride, std::int64_t from_stride, bool add, const Scalar& alpha) {
+    share_nest(nest, threads, elements_of_line<Scalar>,
+               [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t) {
+                   const loop_index run = share.empty() ? loop_index{} : share.back();
+                   for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
+                       move_block(moved, y + start[0] + at[0], to_stride, run.stride[0], x + start[1] + at[1],
+                                  from_stride, run.stride[1], run.extent, add, alpha);
+                   });
+               });
+}
+
+/// A contraction with a sparse factor.
+template <class Scalar>
+void contract_sparse(const std::vector<loop_index>& nest, std::int64_t threads, const sparse_columns<Scalar>& f,
+                     Scalar* y, const Scalar* x, const mode& to_mode, const mode& from_mode, bool add) {
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
-    for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-        Scalar* const to = y + at[0];
-        const Scalar* const from = x + at[1];
-        const Factor* const by = f + at[2];
-        const auto loop = [&](auto sy, auto sx, auto sf) {
-            if (add) {
-                for (std::int64_t i = 0; i < run.extent; ++i) {
-                    to[i * sy] += alpha * from[i * sx] * by[i * sf];
+    const bool by_lanes = !nest.empty() && run.stride[0] == 1 && run.stride[1] == 1;
+    const bool by_fibres = !by_lanes && to_mode.stride == 1 && from_mode.stride == 1;
+    const std::int64_t l2_bytes = host_machine().cpu.l2_bytes;
+    constexpr auto element_bytes = static_cast<std::int64_t>(sizeof(Scalar));
+    // So many lanes that what the elements of one q read stays in cache for the next q.
+    constexpr std::int64_t least_lanes = 8 * elements_of_line<Scalar>;
+    const std::int64_t fit = l2_bytes / 2 / element_bytes / f.reach() / least_lanes * least_lanes;
+    const std::int64_t most_lanes = std::clamp<std::int64_t>(fit, least_lanes, 1024);
+    const sparse_fibre_blocks<Scalar> blocks(from_mode.extent, to_mode.extent, by_fibres ? run.extent : 0,
+                                             l2_bytes / 4);
+    struct of_fibres;
+    kept_vector<Scalar, of_fibres> kept_scratch;  // of all threads: none of them may take memory
+    std::vector<Scalar>& scratch = *kept_scratch;
+    scratch.resize(static_cast<std::size_t>(blocks.elements * threads));
+    share_nest(
+        nest, threads, by_fibres ? (std::max)(std::int64_t{1}, blocks.lanes) : elements_of_line<Scalar>,
+        [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t thread) {
+            const loop_index lanes = share.empty() ? loop_index{} : share.back();
+            for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
+                Scalar* const to = y + start[0] + at[0];
+                const Scalar* const from = x + start[1] + at[1];
+                if (by_fibres) {
+                    sparse_fibres(f, blocks, from_mode.extent, from, lanes.stride[1], to, lanes.stride[0], lanes.extent,
+                                  add, scratch.data() + thread * static_cast<std::size_t>(blocks.elements));
+                    return;
                 }
-            } else {
-                for (std::int64_t i = 0; i < run.extent; ++i) {
-                    to[i * sy] = alpha * from[i * sx] * by[i * sf];
+                for (std::int64_t l = 0; by_lanes && l < lanes.extent; l += most_lanes) {
+                    sparse_lanes(f, from + l, from_mode.stride, to + l, to_mode.stride,
+                                 (std::min)(most_lanes, lanes.extent - l), add);
                 }
-            }
-        };
-        using one = std::integral_constant<std::int64_t, 1>;
-        using zero = std::integral_constant<std::int64_t, 0>;
-        if (run.stride[0] == 1 && run.stride[1] == 1 && run.stride[2] == 1) {
-            loop(one(), one(), one());
-        } else if (run.stride[0] == 1 && run.stride[1] == 1 && run.stride[2] == 0) {
-            loop(one(), one(), zero());
-        } else {
-            loop(run.stride[0], run.stride[1], run.stride[2]);
-        }
-    });
-}
-
-/// to[i * to_stride] (+)= alpha * from[i * from_stride]
-template <class Scalar>
-void move_run(Scalar* to, std::int64_t to_stride, const Scalar* from, std::int64_t from_stride, std::int64_t count,
-              bool add, const Scalar& alpha) {
-    if (to_stride == 1 && from_stride == 1) {
-        if (add) {
-            for (std::int64_t i = 0; i < count; ++i) {
-                to[i] += alpha * from[i];
-            }
-        } else {
-            for (std::int64_t i = 0; i < count; ++i) {
-                to[i] = alpha * from[i];
-            }
-        }
-        return;
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-        to[i * to_stride] = add ? to[i * to_stride] + alpha * from[i * from_stride] : alpha * from[i * from_stride];
-    }
-}
-
-/// The stored elements of a sparse factor as (p, q, value), in the order in which they are stored.
-template <class Scalar>
-struct sparse_triplet {
-    std::int64_t p;
-    std::int64_t q;
-    Scalar value;
-};
-
-template <class Scalar>
-void triplets_of(const reference_loops::view& factor, std::vector<sparse_triplet<Scalar>>& result) {
-    const sparse_elements s = static_cast<const sparse_operand*>(factor.data)->elements();
-    const bool p_is_row = factor.modes[factor.modes.size() - 2].stride != 0;
-    reference_loops::view values = factor;
-    values.data = const_cast<void*>(s.values);
-    result.clear();
-    result.reserve(static_cast<std::size_t>(s.stored()));
-    for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
-        for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
-            const std::int64_t inner = s.index(s.inner, k);
-            const bool inner_is_p = p_is_row == s.by_columns;
-            result.push_back(
-                {inner_is_p ? inner : outer, inner_is_p ? outer : inner, reference_loops::read<Scalar>(values, k)});
-        }
-    }
+                for (std::int64_t i = 0; !by_lanes && i < lanes.extent; ++i) {
+                    for (std::size_t q = 0; q < f.q_extent(); ++q) {
+                        const Scalar sum =
+                            sparse_sum<Scalar>(f.begin(q), f.end(q), from + i * lanes.stride[1], from_mode.stride);
+                        Scalar& place = to[static_cast<std::int64_t>(q) * to_mode.stride + i * lanes.stride[0]];
+                        place = add ? place + sum : sum;
+                    }
+                }
+            });
+        });
 }
 
 /// A callback step whose function takes columns of Value: `parts` of them for a fibre. pack(element, part) is what goes in, unpack(element,
@@ -149,10 +153,11 @@ void run_callback(const reference_loops::view& factor, const std::vector<loop_in
 }
 
 /// Evaluates one step. False when it is none of those that these loops know; then nothing has been written.
+/// @param threads that share it, where the step is no function of the user's
 template <class Scalar>
 bool run_step_loops(const program& source, const step& s, const reference_loops::view& in,
-                    const reference_loops::view& factor, const reference_loops::view& out,
-                    const Scalar* alpha_or_null) {
+                    const reference_loops::view& factor, const reference_loops::view& out, const Scalar* alpha_or_null,
+                    std::int64_t threads) {
     const Scalar alpha = alpha_or_null == nullptr ? Scalar(1) : *alpha_or_null;
     using real = decltype(std::real(Scalar()));
     constexpr dtype type = dtype_of<Scalar>();
@@ -170,90 +175,45 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     if (s.kind == step_kind::scale && s.variant == step_variant::none && !factor.conjugate) {
         loop_nest(out, in, factor, -1, nest);
         if (factor.type == type) {
-            scale_elements(nest, y, x, static_cast<const Scalar*>(factor.data), s.add, alpha);
+            scale_elements(nest, threads, y, x, static_cast<const Scalar*>(factor.data), s.add, alpha);
             return true;
         }
         if (factor.type == dtype_of<real>()) {
-            scale_elements(nest, y, x, static_cast<const real*>(factor.data), s.add, alpha);
+            scale_elements(nest, threads, y, x, static_cast<const real*>(factor.data), s.add, alpha);
             return true;
         }
         return false;
     }
+    if (s.kind == step_kind::contract && kind == factor_kind::triangular) {
+        return run_triangular<Scalar>(s, in, factor, out, alpha, threads);
+    }
     const bool moves = s.kind == step_kind::gather || s.kind == step_kind::scatter;
     const bool sparse = s.kind == step_kind::contract && kind == factor_kind::sparse;
-    if (s.kind == step_kind::contract && kind == factor_kind::triangular) {
-        return run_triangular<Scalar>(s, in, factor, out, alpha);
-    }
     const bool callback = s.kind == step_kind::callback && (factor.type == type || factor.type == dtype_of<real>());
     if (!moves && !sparse && !callback) {
         return false;
     }
     loop_nest(out, in, none, static_cast<std::int32_t>(on), nest);
-    const loop_index run = nest.empty() ? loop_index{} : nest.back();
     const mode& to_mode = out.modes[on];
     const mode& from_mode = in.modes[on];
-    // With the mode itself innermost a fibre is a run of memory; otherwise the last loop of the nest is.
-    const bool by_fibres = std::abs(to_mode.stride) < std::abs(run.stride[0]) || nest.empty();
-
     if (moves) {
         const std::uint16_t bytes = source.at(s.factor).scalar_bytes;
         const bool gather = s.kind == step_kind::gather;
-        const std::int64_t count = gather ? to_mode.extent : from_mode.extent;
         kept_vector<std::int64_t, step> kept_index;
         std::vector<std::int64_t>& index = *kept_index;
-        index.resize(static_cast<std::size_t>(count));
-        for (std::int64_t j = 0; j < count; ++j) {
-            index[static_cast<std::size_t>(j)] = reference_loops::index_at(factor, bytes, j);
+        index.resize(static_cast<std::size_t>(gather ? to_mode.extent : from_mode.extent));
+        for (std::size_t j = 0; j < index.size(); ++j) {
+            index[j] = reference_loops::index_at(factor, bytes, static_cast<std::int64_t>(j));
         }
-        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-            if (by_fibres) {
-                for (std::int64_t i = 0; i < run.extent; ++i) {
-                    Scalar* const to = y + at[0] + i * run.stride[0];
-                    const Scalar* const from = x + at[1] + i * run.stride[1];
-                    for (std::int64_t j = 0; j < count; ++j) {
-                        const std::int64_t other = index[static_cast<std::size_t>(j)];
-                        Scalar& place = to[(gather ? j : other) * to_mode.stride];
-                        const Scalar value = alpha * from[(gather ? other : j) * from_mode.stride];
-                        place = s.add ? place + value : value;
-                    }
-                }
-                return;
-            }
-            for (std::int64_t j = 0; j < count; ++j) {
-                const std::int64_t other = index[static_cast<std::size_t>(j)];
-                move_run(y + at[0] + (gather ? j : other) * to_mode.stride, run.stride[0],
-                         x + at[1] + (gather ? other : j) * from_mode.stride, run.stride[1], run.extent, s.add, alpha);
-            }
-        });
+        const moved_indices moved{index.data(), static_cast<std::int64_t>(index.size()), gather};
+        move_elements(nest, threads, moved, y, x, to_mode.stride, from_mode.stride, s.add, alpha);
         return true;
     }
     if (sparse) {
-        kept_vector<sparse_triplet<Scalar>, step> kept_elements;
-        std::vector<sparse_triplet<Scalar>>& elements = *kept_elements;
-        triplets_of<Scalar>(factor, elements);
-        for (sparse_triplet<Scalar>& e : elements) {
-            e.value = alpha * e.value;
-        }
-        constexpr std::int64_t most_lanes =
-            1024;  // of x and y at a time, so that both stay in L1 while the elements pass
-        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-            for (std::int64_t begin = 0; begin < run.extent; begin += by_fibres ? 1 : most_lanes) {
-                const std::int64_t lanes = by_fibres ? 1 : (std::min)(most_lanes, run.extent - begin);
-                Scalar* const to = y + at[0] + begin * run.stride[0];
-                const Scalar* const from = x + at[1] + begin * run.stride[1];
-                if (!s.add) {
-                    for (std::int64_t q = 0; q < to_mode.extent; ++q) {
-                        for (std::int64_t i = 0; i < lanes; ++i) {
-                            to[q * to_mode.stride + i * run.stride[0]] = Scalar(0);
-                        }
-                    }
-                }
-                for (const sparse_triplet<Scalar>& e : elements) {
-                    move_run(to + e.q * to_mode.stride, run.stride[0], from + e.p * from_mode.stride, run.stride[1],
-                             lanes, true, e.value);
-                }
-            }
-        });
+        // Keeps its memory; nothing below evaluates another step.
+        detail::kept_or_own<sparse_columns<Scalar>, sparse_columns<Scalar>> kept_elements;
+        (*kept_elements).assign(factor, to_mode.extent, alpha);
+        contract_sparse(nest, threads, *kept_elements, y, x, to_mode, from_mode, s.add);
         return true;
     }
     if (factor.type == type) {

@@ -15,6 +15,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <otimes/exec/cpu/factors.hpp>
@@ -125,10 +126,10 @@ private:
     sweep sweep_;
 };
 
-/// The contraction of a step. False where the reference loops must do it.
+/// The contraction of a step, by `threads` threads. False where the reference loops must do it.
 template <class Scalar>
 bool run_triangular(const step& s, const step_operand& in, const step_operand& factor, const step_operand& out,
-                    const Scalar& alpha) {
+                    const Scalar& alpha, std::int64_t threads) {
     using Real = decltype(std::real(Scalar()));
     constexpr std::ptrdiff_t components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
     constexpr std::ptrdiff_t width = simd<Real>::width;
@@ -173,15 +174,20 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
         j.y_q = components;
         j.run = 0;
         j.loop_count = 1;
-        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-            for (std::int64_t begin = 0; begin < run.extent; begin += chunk) {
-                j.loops[0] = {static_cast<std::ptrdiff_t>((std::min)(chunk, run.extent - begin)),
-                              static_cast<std::ptrdiff_t>(run.stride[1]) * components,
-                              static_cast<std::ptrdiff_t>(run.stride[0]) * components};
-                triangle.apply(j, x + (at[1] + begin * run.stride[1]) * components,
-                               y + (at[0] + begin * run.stride[0]) * components);
-            }
-        });
+        share_nest(nest, threads, width,
+                   [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t) {
+                       const loop_index last = share.empty() ? loop_index{} : share.back();
+                       sweep_job<Real> mine = j;
+                       for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
+                           for (std::int64_t begin = 0; begin < last.extent; begin += chunk) {
+                               mine.loops[0] = {static_cast<std::ptrdiff_t>((std::min)(chunk, last.extent - begin)),
+                                                static_cast<std::ptrdiff_t>(last.stride[1]) * components,
+                                                static_cast<std::ptrdiff_t>(last.stride[0]) * components};
+                               triangle.apply(mine, x + (start[1] + at[1] + begin * last.stride[1]) * components,
+                                              y + (start[0] + at[0] + begin * last.stride[0]) * components);
+                           }
+                       });
+                   });
         return true;
     }
     if (fibres) {
@@ -189,17 +195,26 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
         j.y_q = static_cast<std::ptrdiff_t>(to_mode.stride) * components;
         j.stage_panels = rows_collide(static_cast<std::ptrdiff_t>(from_mode.extent),
                                       j.x_p * static_cast<std::ptrdiff_t>(sizeof(Real)));
-        for_each_run(nest, [&](const std::array<std::int64_t, 3>& at) {
-            for (std::int64_t begin = 0; begin < run.extent;) {
-                std::int64_t count = (std::min)(chunk, run.extent - begin);
-                if ((run.extent - begin - count) * components < width) {
-                    count = run.extent - begin;
-                }
-                j.run = static_cast<std::ptrdiff_t>(count) * components;
-                triangle.apply(j, x + (at[1] + begin) * components, y + (at[0] + begin) * components);
-                begin += count;
-            }
-        });
+        // Every share of the last loop has a register and more, or it is not shared.
+        const std::int64_t equal = run.extent / threads / width * width;
+        const std::int64_t granule = equal > 0 ? equal : run.extent;
+        share_nest(nest, threads, granule,
+                   [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t) {
+                       const loop_index last = share.empty() ? loop_index{} : share.back();
+                       sweep_job<Real> mine = j;
+                       for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
+                           for (std::int64_t begin = 0; begin < last.extent;) {
+                               std::int64_t count = (std::min)(chunk, last.extent - begin);
+                               if ((last.extent - begin - count) * components < width) {
+                                   count = last.extent - begin;
+                               }
+                               mine.run = static_cast<std::ptrdiff_t>(count) * components;
+                               triangle.apply(mine, x + (start[1] + at[1] + begin) * components,
+                                              y + (start[0] + at[0] + begin) * components);
+                               begin += count;
+                           }
+                       });
+                   });
         return true;
     }
     // Neither the mode nor the fibres lie side by side: through tiles in which

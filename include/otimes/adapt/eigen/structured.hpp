@@ -15,6 +15,7 @@
 
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/exec/cpu.hpp>
+#include <otimes/exec/cpu/row_steps.hpp>
 #include <otimes/exec/structured_steps.hpp>
 #include <otimes/expr/lower_structured.hpp>
 
@@ -29,6 +30,7 @@ void enable_structure() {
     enable_structured_steps<Scalar>();
     enable_cpu_steps<Scalar>();
     enable_cpu_steps<detail::real_of<Scalar>>();
+    enable_row_steps<Scalar>();
 }
 
 }  // namespace eigen

@@ -2,8 +2,8 @@
 /// @file row_steps.hpp
 /// A program whose steps all leave one index free, index by index ("row by row"): all steps of a row run while its
 /// intermediates are in cache, straight on the rows of X and Y, with the kernels of the sweeps and factors that are packed once.
-/// What a sum of Kronecker products, a reduction of a product, and a product between diagonal scalings are made of; passes over
-/// all rows, one for each chain, would move every intermediate through memory.
+/// What a sum of Kronecker products, a reduction of a product, a product between diagonal scalings and one of factors with structure are
+/// made of; passes over all rows, one for each chain, would move every intermediate through memory.
 ///
 /// Rows: the free index has the largest stride in every operand, and what is inside lies without gaps. Other programs are left
 /// to the passes of the plan. Compiled only where sums, solves and reductions are.
@@ -51,7 +51,9 @@ void enable_row_steps() noexcept {
 #include <otimes/exec/cpu/chain_dot.hpp>
 #include <otimes/exec/cpu/factors.hpp>
 #include <otimes/exec/cpu/host_machine.hpp>
+#include <otimes/exec/cpu/structured_kernels.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
+#include <otimes/exec/cpu/triangular.hpp>
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/row_hook.hpp>
 #include <otimes/exec/target.hpp>
@@ -111,6 +113,8 @@ public:
             return false;
         }
         reductions_ = 0;
+        sparse_count_ = triangle_count_ = 0;
+        indices_.clear();
         tensors_.assign(source.tensors.size(), {});
         for (std::size_t id = 0; id < source.tensors.size(); ++id) {
             const tensor& t = source.tensors[id];
@@ -147,8 +151,13 @@ public:
             place_temporaries();
         }
         factors_.resize(packed);
+        fibre_elements_ = 0;
         for (job& j : jobs_) {
-            if (j.step->kind == step_kind::contract) {
+            if (j.how == way::sparse && j.inner == 1) {
+                j.together = sparse_fibre_blocks<Scalar>(j.p_extent, j.q_extent, batch_ * j.outer, l2_bytes / 4);
+                fibre_elements_ = (std::max)(fibre_elements_, j.together.elements);
+            }
+            if (j.how == way::dense) {
                 sweep_.p_extent = j.p_extent;
                 sweep_.q_extent = j.q_extent;
                 sweep_.factors.assign(1, j.step->factor);
@@ -161,7 +170,7 @@ public:
     [[nodiscard]] std::int64_t count() const noexcept { return rows_; }
 
     void run(std::ptrdiff_t threads) {
-        const auto reals = static_cast<std::size_t>((scratch_elements_ + width) * components + width);
+        const auto reals = static_cast<std::size_t>((scratch_elements_ + width + fibre_elements_) * components + width);
         // All memory is taken here, before anything is written: no exception may leave a team of threads.
         const std::size_t bytes = (reals * sizeof(Real) + 63) / 64 * 64;
         const workspace_lease lease(bytes * static_cast<std::size_t>(threads));
@@ -207,13 +216,19 @@ private:
         std::int64_t begin, end;
         std::int64_t last_use;
     };
+    /// What a step does to a mode, [outer, P, inner] to [outer, Q, inner]; `other`: it has none, or its factor all of them.
+    enum class way : std::uint8_t { other, dense, sparse, triangle, move, diagonal };
     struct job {
         const otimes::step* step = nullptr;
+        way how = way::other;
         std::int64_t p_extent = 1, q_extent = 1;
         std::int64_t outer = 1, inner = 1;
-        std::size_t packed = 0;
+        std::size_t packed = 0;  ///< where its factor begins, or among those of its kind
         Scalar alpha = Scalar(1);
         std::int64_t reduction = 0;  ///< its number among the reductions
+        std::int64_t stride = 0;     ///< of a diagonal
+        bool real_diagonal = false;  ///< of a complex program
+        sparse_fibre_blocks<Scalar> together{0, 0, 0, 0};
     };
 
     [[nodiscard]] bool is_scalar_result(std::int32_t id) const {
@@ -265,42 +280,90 @@ private:
         }
         if (s.kind == step_kind::contract) {
             const tensor& f = source_->at(s.factor);
-            const std::int32_t mode_number = from_front_ ? s.mode - 1 : s.mode;
-            if ((f.kind != factor_kind::dense && f.kind != factor_kind::self_adjoint) || f.mode_count != 2 ||
-                f.binding < 0 || mode_number < 0 || static_cast<std::size_t>(mode_number) >= inside(s.in).size()) {
+            if (f.mode_count != 2 || f.binding < 0 || !describe_mode(s, s.mode, j)) {
                 return false;
             }
-            const auto in = inside(s.in);
-            const auto out = inside(s.out);
-            for (std::size_t k = 0; k < in.size(); ++k) {
-                (static_cast<std::int32_t>(k) < mode_number   ? j.outer
-                 : static_cast<std::int32_t>(k) > mode_number ? j.inner
-                                                              : j.p_extent) *= in[k].extent;
-            }
-            j.q_extent = out[static_cast<std::size_t>(mode_number)].extent;
-            if (j.inner > 1 && j.inner * components < width && source_->at(s.in).binding >= 0) {
-                return false;  // the kernels would read beyond the end of X
-            }
-            j.packed = packed;
-            packed += static_cast<std::size_t>(packed_reals<Real, static_cast<int>(components)>(
-                static_cast<std::ptrdiff_t>(j.p_extent), static_cast<std::ptrdiff_t>(j.q_extent)));
-        } else if (s.kind == step_kind::scale) {
-            if (s.factor < 0 || s.variant != step_variant::none || source_->at(s.factor).type != dtype_of<Scalar>() ||
-                source_->at(s.factor).conjugate) {
-                return false;
-            }
-            // A vector along all indices inside: neither rows nor gaps.
-            std::int64_t next = 1;
-            const auto f = source_->modes_of(s.factor);
-            const auto f_inside = from_front_ ? f.subspan(1) : f.first(f.size() - 1);
-            for (std::size_t k = f_inside.size(); k-- > 0;) {
-                if (f_inside[k].extent > 1 && f_inside[k].stride != next) {
+            if (f.kind == factor_kind::sparse) {
+                j.how = way::sparse;
+                j.packed = sparse_count_++;
+                sparse_.resize((std::max)(sparse_.size(), sparse_count_));
+                sparse_[j.packed].assign(operand_of(f, s.factor), j.q_extent, j.alpha);
+            } else if (f.kind == factor_kind::triangular) {
+                // Shorter lanes, and columns that contract nothing, have no kernel.
+                if ((j.inner > 1 && j.inner * components < width) || j.p_extent <= 0 || j.q_extent <= 0) {
                     return false;
                 }
-                next *= f_inside[k].extent;
+                j.how = way::triangle;
+                j.packed = triangle_count_++;
+                triangles_.resize((std::max)(triangles_.size(), triangle_count_));
+                triangles_[j.packed].pack(operand_of(f, s.factor), s.variant, j.p_extent, j.q_extent, j.inner == 1);
+                if (triangles_[j.packed].has_empty_columns()) {
+                    return false;
+                }
+            } else if (f.kind == factor_kind::dense || f.kind == factor_kind::self_adjoint) {
+                if (j.inner > 1 && j.inner * components < width && source_->at(s.in).binding >= 0) {
+                    return false;  // the kernels would read beyond the end of X
+                }
+                j.how = way::dense;
+                j.packed = packed;
+                packed += static_cast<std::size_t>(packed_reals<Real, static_cast<int>(components)>(
+                    static_cast<std::ptrdiff_t>(j.p_extent), static_cast<std::ptrdiff_t>(j.q_extent)));
+            } else {
+                return false;
             }
+        } else if (s.kind == step_kind::gather || s.kind == step_kind::scatter) {
+            if (s.factor < 0 || source_->at(s.factor).binding < 0 || !describe_mode(s, s.mode, j)) {
+                return false;
+            }
+            j.how = way::move;
+            j.packed = indices_.size();
+            const tensor& f = source_->at(s.factor);
+            const std::int64_t count = s.kind == step_kind::gather ? j.q_extent : j.p_extent;
+            // Lanes of less than a register are moved one by one, as longer fibres.
+            const std::int64_t expanded = j.inner * components < width ? j.inner : 1;
+            for (std::int64_t k = 0; k < count; ++k) {
+                const std::int64_t other = reference_loops::index_at(operand_of(f, s.factor), f.scalar_bytes, k);
+                for (std::int64_t l = 0; l < expanded; ++l) {
+                    indices_.push_back(other * expanded + l);
+                }
+            }
+            j.p_extent *= expanded;
+            j.q_extent *= expanded;
+            j.inner /= expanded;
+        } else if (s.kind == step_kind::scale) {
+            if (s.factor < 0 || s.variant != step_variant::none || source_->at(s.factor).conjugate ||
+                source_->at(s.factor).binding < 0) {
+                return false;
+            }
+            const tensor& t = source_->at(s.factor);
+            j.real_diagonal = t.type != dtype_of<Scalar>();
+            if (j.real_diagonal && t.type != dtype_of<Real>()) {
+                return false;
+            }
+            const auto f = source_->modes_of(s.factor);
             if ((from_front_ ? f.front() : f.back()).stride != 0 && rows_ > 1) {
                 return false;
+            }
+            // A vector along all indices inside, without gaps, or along one of them.
+            const auto f_inside = from_front_ ? f.subspan(1) : f.first(f.size() - 1);
+            std::int64_t next = 1;
+            bool whole = !j.real_diagonal;
+            std::int32_t along = -1;
+            std::int32_t vectors = 0;
+            for (std::size_t k = f_inside.size(); k-- > 0;) {
+                whole = whole && (f_inside[k].extent <= 1 || f_inside[k].stride == next);
+                next *= f_inside[k].extent;
+                if (f_inside[k].extent > 1 && f_inside[k].stride != 0) {
+                    along = static_cast<std::int32_t>(k) + (from_front_ ? 1 : 0);
+                    ++vectors;
+                }
+            }
+            if (!whole) {
+                if (vectors != 1 || !describe_mode(s, along, j)) {
+                    return false;
+                }
+                j.how = way::diagonal;
+                j.stride = f[static_cast<std::size_t>(along)].stride;
             }
         } else if (s.kind == step_kind::reduce) {
             if (s.variant != step_variant::dot || s.factor < 0 || source_->at(s.out).binding < 0) {
@@ -312,6 +375,31 @@ private:
         }
         jobs_.push_back(j);
         return true;
+    }
+    /// Fills in the extents of a job on mode `number`; false where that is the free index.
+    bool describe_mode(const otimes::step& s, std::int32_t number, job& j) const {
+        const std::int32_t inside_number = from_front_ ? number - 1 : number;
+        const auto in = inside(s.in);
+        const auto out = inside(s.out);
+        if (inside_number < 0 || static_cast<std::size_t>(inside_number) >= in.size()) {
+            return false;
+        }
+        for (std::size_t k = 0; k < in.size(); ++k) {
+            (static_cast<std::int32_t>(k) < inside_number   ? j.outer
+             : static_cast<std::int32_t>(k) > inside_number ? j.inner
+                                                            : j.p_extent) *= in[k].extent;
+        }
+        j.q_extent = out[static_cast<std::size_t>(inside_number)].extent;
+        return true;
+    }
+    [[nodiscard]] step_operand operand_of(const tensor& t, std::int32_t id) const {
+        step_operand v;
+        v.data = bound_->pointers[static_cast<std::size_t>(t.binding)];
+        v.type = t.type;
+        v.conjugate = t.conjugate;
+        v.scalar_bytes = t.scalar_bytes;
+        v.modes = source_->modes_of(id);
+        return v;
     }
     /// Temporaries share scratch memory where their lives do not meet.
     void place_temporaries() {
@@ -359,8 +447,11 @@ private:
             const std::int64_t count = (std::min)(batch_, end - row);
             for (const job& j : jobs_) {
                 const Real* const x = address(j.step->in, row, scratch);
+                if (j.how != way::other) {
+                    work_on_mode(j, x, address(j.step->out, row, scratch), count, scratch);
+                    continue;
+                }
                 switch (j.step->kind) {
-                    case step_kind::contract: contract(j, x, address(j.step->out, row, scratch), count); break;
                     case step_kind::scale:
                     case step_kind::accumulate: {
                         Real* const y = address(j.step->out, row, scratch);
@@ -391,6 +482,68 @@ private:
         const row_tensor& t = tensors_[static_cast<std::size_t>(id)];
         return static_cast<std::ptrdiff_t>(t.row_stride == 0 ? t.elements : t.row_stride) * components;
     }
+    void work_on_mode(const job& j, const Real* x, Real* y, std::int64_t rows, Real* scratch) const noexcept {
+        if (j.how == way::dense || j.how == way::triangle) {
+            contract(j, x, y, rows);
+            return;
+        }
+        const auto* const from = reinterpret_cast<const Scalar*>(x);
+        auto* const to = reinterpret_cast<Scalar*>(y);
+        const std::int64_t x_outer = j.p_extent * j.inner;
+        const std::int64_t y_outer = j.q_extent * j.inner;
+        const std::int64_t x_row = from_row_to_row(j.step->in) / components;
+        const std::int64_t y_row = from_row_to_row(j.step->out) / components;
+        // All rows at once where they follow each other.
+        const bool joined = x_row == j.outer * x_outer && y_row == j.outer * y_outer;
+        const std::int64_t parts = joined ? 1 : rows;
+        const std::int64_t outer = joined ? rows * j.outer : j.outer;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            const Scalar* const x_part = from + part * x_row;
+            Scalar* const y_part = to + part * y_row;
+            if (j.how == way::sparse && j.inner == 1) {
+                sparse_fibres(sparse_[j.packed], j.together, j.p_extent, x_part, x_outer, y_part, y_outer, outer,
+                              j.step->add, reinterpret_cast<Scalar*>(scratch) + scratch_elements_ + width);
+                continue;
+            }
+            if (j.how == way::move && j.inner == 1) {
+                move_block(moved_by(j), y_part, 1, y_outer, x_part, 1, x_outer, outer, j.step->add, j.alpha);
+                continue;
+            }
+            for (std::int64_t o = 0; o < outer; ++o) {
+                work_on_fibres(j, x_part + o * x_outer, y_part + o * y_outer);
+            }
+        }
+    }
+    [[nodiscard]] moved_indices moved_by(const job& j) const noexcept {
+        const bool gather = j.step->kind == step_kind::gather;
+        return {indices_.data() + j.packed, gather ? j.q_extent : j.p_extent, gather};
+    }
+    /// [P, inner] to [Q, inner]
+    void work_on_fibres(const job& j, const Scalar* x, Scalar* y) const noexcept {
+        const bool add = j.step->add;
+        if (j.how == way::sparse) {
+            sparse_lanes(sparse_[j.packed], x, j.inner, y, j.inner, j.inner, add);
+        } else if (j.how == way::move) {
+            move_block(moved_by(j), y, j.inner, 1, x, j.inner, 1, j.inner, add, j.alpha);
+        } else {
+            const void* const d = bound_->pointers[static_cast<std::size_t>(source_->at(j.step->factor).binding)];
+            if (j.real_diagonal) {
+                scale_by(j, x, y, static_cast<const Real*>(d));
+            } else {
+                scale_by(j, x, y, static_cast<const Scalar*>(d));
+            }
+        }
+    }
+    template <class Factor>
+    void scale_by(const job& j, const Scalar* x, Scalar* y, const Factor* d) const noexcept {
+        if (j.inner == 1) {
+            scale_run(y, 1, x, 1, d, j.stride, j.p_extent, j.step->add, j.alpha);
+            return;
+        }
+        for (std::int64_t p = 0; p < j.p_extent; ++p) {
+            scale_run(y + p * j.inner, 1, x + p * j.inner, 1, d + p * j.stride, 0, j.inner, j.step->add, j.alpha);
+        }
+    }
     void contract(const job& j, const Real* x, Real* y, std::int64_t rows) const noexcept {
         sweep_job<Real> s;
         s.p_extent = static_cast<std::ptrdiff_t>(j.p_extent);
@@ -406,7 +559,7 @@ private:
         s.finish = j.step->add ? epilogue::scale_add : j.alpha == Scalar(1) ? epilogue::store : epilogue::scale;
         s.alpha_re = std::real(j.alpha);
         s.alpha_im = std::imag(j.alpha);
-        s.factor = factors_.data() + j.packed;
+        s.factor = j.how == way::dense ? factors_.data() + j.packed : nullptr;
         s.factor_p = 0;
         const auto outer = static_cast<std::ptrdiff_t>(j.outer);
         const std::ptrdiff_t x_row = from_row_to_row(j.step->in);
@@ -422,6 +575,10 @@ private:
                 s.loops[0] = s.loops[1];
                 s.loop_count = 1;
             }
+        }
+        if (j.how == way::triangle) {
+            triangles_[j.packed].apply(s, x, y);
+            return;
         }
         run_sweep<Real, static_cast<int>(components)>(s, x, y);
     }
@@ -495,8 +652,14 @@ private:
     std::vector<row_tensor> tensors_;
     std::vector<job> jobs_;
     std::vector<Real> factors_;
-    sweep sweep_;               ///< a factor as pack_factors reads it
-    std::vector<range> taken_;  ///< scratch memory in use, while temporaries are placed
+    std::vector<sparse_columns<Scalar>> sparse_;  ///< those before sparse_count_; the others keep their memory
+    std::size_t sparse_count_ = 0;
+    std::vector<packed_triangle<Scalar>> triangles_;
+    std::size_t triangle_count_ = 0;
+    std::vector<std::int64_t> indices_;  ///< of gathers and scatters
+    std::int64_t fibre_elements_ = 0;    ///< that sparse_fibres wants
+    sweep sweep_;                        ///< a factor as pack_factors reads it
+    std::vector<range> taken_;           ///< scratch memory in use, while temporaries are placed
 };
 
 /// True where the steps of a plan's program one after the other add the same numbers in the same order as its passes: no factors

@@ -178,11 +178,20 @@ public:
             } else {
                 next.resize(eigen::index_of(result.rows() * view.rows), eigen::index_of(result.cols() * view.cols));
             }
-            for (Eigen::Index j = 0; j < next.cols(); ++j) {
-                for (Eigen::Index i = 0; i < next.rows(); ++i) {
-                    next(i, j) =
-                        result(static_cast<Eigen::Index>(i / view.rows), static_cast<Eigen::Index>(j / view.cols)) *
-                        kron_node<Scalar>::element(read, view, i % view.rows, j % view.cols);
+            // Column by column of the factor, which is read once.
+            std::vector<Scalar> column(static_cast<std::size_t>(view.rows));
+            for (std::int64_t c = 0; c < view.cols; ++c) {
+                for (std::int64_t r = 0; r < view.rows; ++r) {
+                    column[static_cast<std::size_t>(r)] = kron_node<Scalar>::element(read, view, r, c);
+                }
+                for (Eigen::Index j = 0; j < result.cols(); ++j) {
+                    const Eigen::Index at = j * eigen::index_of(view.cols) + eigen::index_of(c);
+                    for (Eigen::Index i = 0, row = 0; i < result.rows(); ++i) {
+                        const Scalar by = result(i, j);
+                        for (const Scalar& element : column) {
+                            next(row++, at) = by * element;
+                        }
+                    }
                 }
             }
             result.swap(next);

@@ -15,7 +15,8 @@
 ///
 /// Operands: anything that view() takes (adapt/strided/view.hpp): Eigen::TensorMap, matrices, strided_view; where there is one letter,
 /// a vector of Eigen. They are borrowed and must live until the expression is evaluated. Both have one scalar type.
-/// The value: `.eval()` or conversion to a dense_tensor; `view = einsum<..>(A, B)`, also += and -=, writes into memory.
+/// The value: `.eval()` or conversion to a dense_tensor; `view = einsum<..>(A, B)`, also += and -=, writes into memory, and so does
+/// `C = einsum<..>(A, B)` with an Eigen::Tensor or a TensorMap.
 /// Cost: 2 K flops for each element of the result; no memory beyond the plan's tiles.
 /// Errors: shape_error where a letter has two extents; alias_error where the result shares memory with an operand.
 #pragma once
@@ -29,6 +30,7 @@
 #include <utility>
 
 #include <otimes/adapt/strided/run_items.hpp>
+#include <otimes/adapt/strided/tensor_assignment.hpp>
 #include <otimes/adapt/strided/view.hpp>
 #include <otimes/expr/mode_products.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -423,6 +425,18 @@ public:
         write_to(destination, Scalar(1), false);
     }
 
+    /// @name What the assignment of Eigen's tensors asks for (adapt/strided/tensor_assignment.hpp).
+    /// @{
+    [[nodiscard]] const einsum_expr& derived() const noexcept { return *this; }
+    /// @throws alias_error an operand shares memory with these bytes
+    void refuse_operands(const void* data, std::int64_t bytes) const {
+        const auto count = bytes / static_cast<std::int64_t>(sizeof(Scalar));
+        if (data != nullptr && count > 0) {
+            refuse_operands_in(strided_view<const Scalar, 1>(static_cast<const Scalar*>(data), {count}, {1}));
+        }
+    }
+    /// @}
+
     /// The plan for a result that is stored as `destination` is. @throws shape_error
     template <class Destination>
     [[nodiscard]] plan make_plan_into(const Destination& destination, const options& wishes) const {
@@ -473,6 +487,15 @@ private:
         return result;
     }
     template <class View>
+    void refuse_operands_in(const View& to) const {
+        if (detail::elements_meet(to, first_)) {
+            detail::throw_contraction_alias(Text.text, "the first operand");
+        }
+        if (detail::elements_meet(to, second_)) {
+            detail::throw_contraction_alias(Text.text, "the second operand");
+        }
+    }
+    template <class View>
     void write_elements(const View& to, const Scalar& alpha, bool add, const batches::planned& by) const {
         static_assert(View::order == order,
                       "otimes: einsum: the destination has another number of indices than the result.");
@@ -487,12 +510,7 @@ private:
                                                : detail::is_null(first_) ? "the first operand"
                                                                          : "the second operand");
         }
-        if (detail::elements_meet(to, first_)) {
-            detail::throw_contraction_alias(Text.text, "the first operand");
-        }
-        if (detail::elements_meet(to, second_)) {
-            detail::throw_contraction_alias(Text.text, "the second operand");
-        }
+        refuse_operands_in(to);
         if (detail::meets_itself(to)) {
             detail::throw_contraction_alias(Text.text, "itself: two indices may mean one element");
         }

@@ -247,7 +247,7 @@ TEST_CASE("einsum: Eigen's tensors and matrices, in both layouts") {
 
     std::vector<double> memory(5 * 3 * 7);
     Eigen::TensorMap<Eigen::Tensor<double, 3, Eigen::RowMajor>> D(memory.data(), 5, 3, 7);
-    otimes::view(D) = otimes::einsum<"mk,pkn->mnp">(A, B);
+    D = otimes::einsum<"mk,pkn->mnp">(A, B);
     otimes::view(D) += otimes::einsum<"mk,pkn->mnp">(A, B);
     // [/einsum-eigen]
     bool right = true;
@@ -267,6 +267,52 @@ TEST_CASE("einsum: Eigen's tensors and matrices, in both layouts") {
     Eigen::MatrixXd G = Eigen::MatrixXd::Constant(2, 5, std::numeric_limits<double>::quiet_NaN());
     otimes::view(G) = einsum<"mk,nk->mn">(A.topRows(2), A);
     CHECK(G == Eigen::MatrixXd(first * A.transpose()));
+}
+
+TEST_CASE("einsum: assigned to tensors of Eigen that exist, which are resized, maps and fixed ones") {
+    const Eigen::MatrixXd A = Eigen::MatrixXd::Random(5, 4);
+    Eigen::Tensor<double, 3> B(7, 4, 3);
+    B.setRandom();
+    const Eigen::Tensor<double, 3> want = einsum<"mk,pkn->mnp">(A, B);  // into new memory
+    const auto same = [&](const auto& C) {
+        bool right = C.dimension(0) == 5 && C.dimension(1) == 3 && C.dimension(2) == 7;
+        for (int m = 0; right && m < 5; ++m) {
+            for (int n = 0; n < 3; ++n) {
+                for (int p = 0; p < 7; ++p) {
+                    right = right && C(m, n, p) == want(m, n, p);
+                }
+            }
+        }
+        return right;
+    };
+    Eigen::Tensor<double, 3> C(2, 2, 2), empty;
+    C = einsum<"mk,pkn->mnp">(A, B);
+    CHECK(same(C));
+    const double* const memory = C.data();
+    C.setConstant(std::numeric_limits<double>::quiet_NaN());
+    C = einsum<"mk,pkn->mnp">(A, B);
+    CHECK(same(C));
+    CHECK(C.data() == memory);
+    empty = einsum<"mk,pkn->mnp">(A, B);
+    CHECK(same(empty));
+    Eigen::Tensor<double, 3, Eigen::RowMajor> R(1, 1, 1);
+    R = 2.0 * einsum<"mk,pkn->mnp">(A, B);
+    R = R * 0.5;
+    CHECK(same(R));
+    Eigen::TensorFixedSize<double, Eigen::Sizes<5, 3, 7>> F;
+    F = einsum<"mk,pkn->mnp">(A, B);
+    CHECK(same(F));
+    std::vector<double> held(105);
+    Eigen::TensorMap<Eigen::Tensor<double, 3>> M(held.data(), 5, 3, 7), other(held.data(), 3, 5, 7);
+    M = einsum<"mk,pkn->mnp">(A, B);
+    CHECK(same(M));
+    CHECK_THROWS_AS((other = einsum<"mk,pkn->mnp">(A, B)), otimes::shape_error);
+    CHECK(same(M));
+    // Eigen would have given B new memory before anything is written: refused before that.
+    const Eigen::Tensor<double, 3> before = B;
+    CHECK_THROWS_AS((B = einsum<"mk,pkn->mnp">(A, B)), otimes::alias_error);
+    CHECK(B.dimension(0) == 7);
+    CHECK(std::equal(before.data(), before.data() + before.size(), B.data()));
 }
 
 TEST_CASE("einsum: views, a raw pointer with strides") {

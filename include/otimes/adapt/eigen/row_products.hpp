@@ -240,6 +240,51 @@ public:
     /// @}
 
 private:
+    /// So many rows at a time that their weights for all blocks, twice, take no more memory than the product has otherwise; 0: too few to pay.
+    [[nodiscard]] Eigen::Index rows_together(Eigen::Index blocks, Eigen::Index columns) const {
+        constexpr Eigen::Index least = 32, most = 512;
+        const DenseMatrix& last = factors().back();
+        if (blocks < 2 || columns < 1 || last.rows() < 1) {
+            return 0;
+        }
+        const double fit = (static_cast<double>(last.rows()) + static_cast<double>(last.cols())) *
+                           static_cast<double>(columns) / (2.0 * static_cast<double>(blocks));
+        const Eigen::Index rows = (std::min)(last.rows(), most);
+        return fit >= static_cast<double>(rows)    ? rows
+               : fit >= static_cast<double>(least) ? static_cast<Eigen::Index>(fit)
+                                                   : 0;
+    }
+    /// The same a few rows of the factors at a time, which stay in cache: for each column of x one product of matrices, all blocks at once.
+    template <bool FromLeft, class Destination, class Matrix>
+    void add_by_rows(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index blocks,
+                     Eigen::Index together) const {
+        const DenseMatrix& last = factors().back();
+        DenseMatrix weights, part, of_x, of_y;
+        for (Eigen::Index first = 0; first < last.rows(); first += together) {
+            const Eigen::Index count = (std::min)(together, last.rows() - first);
+            weights.setConstant(count, blocks, scale);
+            for (Eigen::Index block = 0; block < blocks; ++block) {
+                Eigen::Index rest = block;
+                for (std::size_t k = factors().size() - 1; k-- > 0;) {
+                    const DenseMatrix& f = factors()[k];
+                    weights.col(block).array() *= f.col(rest % f.cols()).segment(first, count).array();
+                    rest /= f.cols();
+                }
+            }
+            part = last.middleRows(first, count);
+            for (Eigen::Index j = 0; j < (FromLeft ? x.cols() : x.rows()); ++j) {
+                if constexpr (FromLeft) {
+                    of_x = x.col(j).reshaped(last.cols(), blocks);
+                    of_y.noalias() = part * of_x;
+                    y.col(j).segment(first, count) += of_y.cwiseProduct(weights).rowwise().sum();
+                } else {
+                    of_x = weights.array().colwise() * x.row(j).segment(first, count).transpose().array();
+                    of_y.noalias() = part.transpose() * of_x;
+                    y.row(j) += of_y.reshaped().transpose();
+                }
+            }
+        }
+    }
     /// y += scale * face_split * x: a sum over blocks of columns of diag(weights) * (last factor * block of x). From the right,
     /// y += scale * x * face_split: block of y's columns += (x * diag(weights)) * last factor. The weights of a block are the
     /// products of one column of each factor but the last. The block of x or y is copied: so the compiler sees one matrix product for
@@ -249,6 +294,11 @@ private:
         const DenseMatrix& last = factors().back();
         const Eigen::Index width = last.cols();
         const Eigen::Index blocks = width == 0 ? 0 : width_ / width;
+        const Eigen::Index columns = FromLeft ? x.cols() : x.rows();
+        if (const Eigen::Index together = rows_together(blocks, columns); together > 0) {
+            add_by_rows<FromLeft>(y, x, scale, blocks, together);
+            return;
+        }
         DenseMatrix of_x, of_y;
         for (Eigen::Index block = 0; block < blocks; ++block) {
             if constexpr (FromLeft) {

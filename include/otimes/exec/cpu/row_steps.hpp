@@ -522,7 +522,7 @@ private:
     void work_on_fibres(const job& j, const Scalar* x, Scalar* y) const noexcept {
         const bool add = j.step->add;
         if (j.how == way::sparse) {
-            sparse_lanes(sparse_[j.packed], x, j.inner, y, j.inner, j.inner, add);
+            sparse_lanes(sparse_[j.packed], {0, sparse_[j.packed].q_extent()}, x, j.inner, y, j.inner, j.inner, add);
         } else if (j.how == way::move) {
             move_block(moved_by(j), y, j.inner, 1, x, j.inner, 1, j.inner, add, j.alpha);
         } else {

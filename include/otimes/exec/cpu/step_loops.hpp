@@ -45,27 +45,49 @@ void scale_elements(const std::vector<loop_index>& nest, std::int64_t threads, S
                });
 }
 
+/// The nest of a step on a mode, with the indices of the result's mode in front where that is the outermost one of the result and threads may have ranges
+/// of it: each of them writes one stretch of memory then, the same one in every step that writes there, which stays in its caches. Its third
+/// stride counts them.
+inline bool share_mode(std::vector<loop_index>& nest, std::int64_t threads, std::int64_t extent, std::int64_t stride) {
+    const bool shared =
+        threads > 1 && extent >= 4 * threads && (nest.empty() || std::abs(stride) > std::abs(nest.front().stride[0]));
+    if (shared) {
+        nest.insert(nest.begin(), loop_index{extent, {0, 0, 1}});
+    }
+    return shared;
+}
+
 /// A gather or scatter step.
 template <class Scalar>
-void move_elements(const std::vector<loop_index>& nest, std::int64_t threads, const moved_indices& moved, Scalar* y,
+void move_elements(std::vector<loop_index>& nest, std::int64_t threads, const moved_indices& moved, Scalar* y,
                    const Scalar* x, std::int64_t to_stride, std::int64_t from_stride, bool add, const Scalar& alpha) {
+    // Two indices of a scatter may go to one place.
+    const bool ranges = moved.gather && share_mode(nest, threads, moved.count, to_stride);
     share_nest(nest, threads, elements_of_line<Scalar>,
                [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t) {
+                   moved_indices mine = moved;
+                   Scalar* to = y + start[0];
+                   if (ranges) {
+                       mine = {moved.index + start[2], share.front().extent, true};
+                       to += start[2] * to_stride;
+                       share = share.subspan(1);
+                   }
                    const loop_index run = share.empty() ? loop_index{} : share.back();
                    for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
-                       move_block(moved, y + start[0] + at[0], to_stride, run.stride[0], x + start[1] + at[1],
-                                  from_stride, run.stride[1], run.extent, add, alpha);
+                       move_block(mine, to + at[0], to_stride, run.stride[0], x + start[1] + at[1], from_stride,
+                                  run.stride[1], run.extent, add, alpha);
                    });
                });
 }
 
 /// A contraction with a sparse factor.
 template <class Scalar>
-void contract_sparse(const std::vector<loop_index>& nest, std::int64_t threads, const sparse_columns<Scalar>& f,
-                     Scalar* y, const Scalar* x, const mode& to_mode, const mode& from_mode, bool add) {
+void contract_sparse(std::vector<loop_index>& nest, std::int64_t threads, const sparse_columns<Scalar>& f, Scalar* y,
+                     const Scalar* x, const mode& to_mode, const mode& from_mode, bool add) {
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
     const bool by_lanes = !nest.empty() && run.stride[0] == 1 && run.stride[1] == 1;
-    const bool by_fibres = !by_lanes && to_mode.stride == 1 && from_mode.stride == 1;
+    const bool by_fibres = !by_lanes && to_mode.stride == 1 && from_mode.stride == 1 && run.extent > 1;
+    const bool ranges = !by_fibres && share_mode(nest, threads, to_mode.extent, to_mode.stride);
     const std::int64_t l2_bytes = host_machine().cpu.l2_bytes;
     constexpr auto element_bytes = static_cast<std::int64_t>(sizeof(Scalar));
     // So many lanes that what the elements of one q read stays in cache for the next q.
@@ -81,6 +103,11 @@ void contract_sparse(const std::vector<loop_index>& nest, std::int64_t threads, 
     share_nest(
         nest, threads, by_fibres ? (std::max)(std::int64_t{1}, blocks.lanes) : elements_of_line<Scalar>,
         [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t thread) {
+            index_range of_q{0, f.q_extent()};
+            if (ranges) {
+                of_q = {static_cast<std::size_t>(start[2]), static_cast<std::size_t>(start[2] + share.front().extent)};
+                share = share.subspan(1);
+            }
             const loop_index lanes = share.empty() ? loop_index{} : share.back();
             for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
                 Scalar* const to = y + start[0] + at[0];
@@ -91,11 +118,11 @@ void contract_sparse(const std::vector<loop_index>& nest, std::int64_t threads, 
                     return;
                 }
                 for (std::int64_t l = 0; by_lanes && l < lanes.extent; l += most_lanes) {
-                    sparse_lanes(f, from + l, from_mode.stride, to + l, to_mode.stride,
+                    sparse_lanes(f, of_q, from + l, from_mode.stride, to + l, to_mode.stride,
                                  (std::min)(most_lanes, lanes.extent - l), add);
                 }
                 for (std::int64_t i = 0; !by_lanes && i < lanes.extent; ++i) {
-                    for (std::size_t q = 0; q < f.q_extent(); ++q) {
+                    for (std::size_t q = of_q.begin; q < of_q.end; ++q) {
                         const Scalar sum =
                             sparse_sum<Scalar>(f.begin(q), f.end(q), from + i * lanes.stride[1], from_mode.stride);
                         Scalar& place = to[static_cast<std::int64_t>(q) * to_mode.stride + i * lanes.stride[0]];

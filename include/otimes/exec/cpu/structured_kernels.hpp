@@ -398,15 +398,21 @@ OTIMES_INLINE Scalar sparse_sum(const typename sparse_columns<Scalar>::element* 
     }
 }
 
+/// Some neighbouring indices of the result.
+struct index_range {
+    std::size_t begin, end;
+};
+
 /// See the file comment. @param x_p,y_q strides of p and q, @param lanes all in elements
 template <class Scalar>
-void sparse_lanes(const sparse_columns<Scalar>& f, const Scalar* x, std::int64_t x_p, Scalar* y, std::int64_t y_q,
-                  std::int64_t lanes, bool add) noexcept {
+void sparse_lanes(const sparse_columns<Scalar>& f, const index_range& of_q, const Scalar* x, std::int64_t x_p,
+                  Scalar* y, std::int64_t y_q, std::int64_t lanes, bool add) noexcept {
     using Real = decltype(std::real(Scalar()));
     constexpr auto components = static_cast<std::int64_t>(sizeof(Scalar) / sizeof(Real));
     constexpr std::int64_t width = simd<Real>::width;
     if constexpr (width < components) {
-        for (std::size_t q = 0; q < f.q_extent(); ++q, y += y_q) {
+        y += static_cast<std::int64_t>(of_q.begin) * y_q;
+        for (std::size_t q = of_q.begin; q < of_q.end; ++q, y += y_q) {
             for (std::int64_t l = 0; l < lanes; ++l) {
                 const Scalar sum = sparse_sum<Scalar>(f.begin(q), f.end(q), x + l, x_p);
                 y[l] = add ? y[l] + sum : sum;
@@ -414,9 +420,9 @@ void sparse_lanes(const sparse_columns<Scalar>& f, const Scalar* x, std::int64_t
         }
     } else {
         const auto* const from = reinterpret_cast<const Real*>(x);
-        auto* to = reinterpret_cast<Real*>(y);
+        auto* to = reinterpret_cast<Real*>(y) + static_cast<std::int64_t>(of_q.begin) * y_q * components;
         const std::int64_t reals = lanes * components;
-        for (std::size_t q = 0; q < f.q_extent(); ++q, to += y_q * components) {
+        for (std::size_t q = of_q.begin; q < of_q.end; ++q, to += y_q * components) {
             const auto* const begin = f.begin(q);
             const auto* const end = f.end(q);
             std::int64_t l = 0;
@@ -482,7 +488,7 @@ void sparse_fibres(const sparse_columns<Scalar>& f, const sparse_fibre_blocks<Sc
             load.lanes = store.lanes = static_cast<std::ptrdiff_t>((std::min)(lanes, count - i));
             load_tile<Real, components>(load, reinterpret_cast<const Real*>(x + i * x_fibre),
                                         reinterpret_cast<Real*>(scratch));
-            sparse_lanes(f, scratch, lanes, image, lanes, lanes, false);
+            sparse_lanes(f, {0, f.q_extent()}, scratch, lanes, image, lanes, lanes, false);
             store_tile<Real, components>(store, reinterpret_cast<const Real*>(image),
                                          reinterpret_cast<Real*>(y + i * y_fibre));
         }

@@ -55,18 +55,15 @@ public:
         const bool unit = part == step_variant::unit_lower || part == step_variant::unit_upper;
         const mode& mp = factor.modes[factor.modes.size() - 2];
         const mode& mq = factor.modes[factor.modes.size() - 1];
-        dense_.assign(static_cast<std::size_t>(p_extent * q_extent), Scalar(0));
-        for (std::int64_t p = 0; p < p_extent; ++p) {
-            const std::int64_t first = lower ? 0 : p;
-            const std::int64_t end = lower ? (std::min)(p + 1, q_extent) : q_extent;
-            for (std::int64_t q = first; q < end; ++q) {
-                dense_[static_cast<std::size_t>(p * q_extent + q)] =
-                    unit && p == q ? Scalar(1) : reference_loops::read<Scalar>(factor, p * mp.stride + q * mq.stride);
-            }
-        }
-        constexpr std::int64_t granule = 8;
+        // Of a row kernel's columns whole registers.
+        const std::int64_t granule = as_row ? (std::max)(std::int64_t{8}, std::int64_t{simd<Real>::width}) : 8;
         const std::int64_t width =
-            std::clamp<std::int64_t>(q_extent / 12 / granule * granule, granule, std::int64_t{8} * granule);
+            std::clamp<std::int64_t>(q_extent / 12 / granule * granule, granule, (std::max)(std::int64_t{64}, granule));
+        const bool as_it_lies = factor.type == dtype_of<Scalar>() && !factor.conjugate;
+        const auto element = [&](std::int64_t p, std::int64_t q) {
+            const std::int64_t at = p * mp.stride + q * mq.stride;
+            return as_it_lies ? static_cast<const Scalar*>(factor.data)[at] : reference_loops::read<Scalar>(factor, at);
+        };
         tensor t;
         t.type = dtype_of<Scalar>();
         t.role = tensor_role::factor;
@@ -84,11 +81,21 @@ public:
             block.p_count = lower ? p_extent - block.p_begin : (std::min)(p_extent, q + block.q_count);
             block.packed = memory_.size();
             if (block.p_count > 0) {
+                strip_.assign(static_cast<std::size_t>(block.p_count * block.q_count), Scalar(0));
+                for (std::int64_t k = 0; k < block.p_count; ++k) {
+                    const std::int64_t p = block.p_begin + k;
+                    Scalar* const row = strip_.data() + k * block.q_count;
+                    const std::int64_t first = lower ? 0 : (std::max)(std::int64_t{0}, p - q);
+                    const std::int64_t end = lower ? (std::min)(block.q_count, p + 1 - q) : block.q_count;
+                    for (std::int64_t l = first; l < end; ++l) {
+                        row[l] = unit && p == q + l ? Scalar(1) : element(p, q + l);
+                    }
+                }
                 one_.clear();
                 one_.add_tensor(t);
-                one_.add_mode(block.p_count, q_extent);
+                one_.add_mode(block.p_count, block.q_count);
                 one_.add_mode(block.q_count, 1);
-                bound_.pointers[0] = dense_.data() + block.p_begin * q_extent + q;
+                bound_.pointers[0] = strip_.data();
                 sweep_.p_extent = block.p_count;
                 sweep_.q_extent = block.q_count;
                 memory_.resize(memory_.size() + static_cast<std::size_t>(packed_reals<Real, components>(
@@ -120,7 +127,7 @@ public:
 private:
     std::vector<triangle_block<Real>> blocks_;
     std::vector<Real> memory_;
-    std::vector<Scalar> dense_;  ///< by p
+    std::vector<Scalar> strip_;  ///< a block by p, zeros outside the triangle
     program one_;                ///< a block as pack_factors reads it
     bindings bound_;
     sweep sweep_;

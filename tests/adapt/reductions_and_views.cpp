@@ -312,6 +312,48 @@ TEST_CASE_TEMPLATE("row-wise and column-wise products, selected rows and columns
                          otimes::shape_error);
 }
 
+// Many samples go a few hundred at a time, all blocks of features at once; few samples of many features block by block.
+TEST_CASE_TEMPLATE("row-wise products of many and of few samples", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
+    struct shape {
+        Index samples;
+        std::vector<Index> features;
+    };
+    for (const shape& s : {shape{1100, {5, 7}}, shape{700, {3, 5, 4}}, shape{33, {2, 31}}, shape{3, {40, 30}},
+                           shape{600, {1, 6}}, shape{2000, {6, 1, 5}}}) {
+        std::vector<matrix<Scalar>> factors;
+        for (const Index width : s.features) {
+            factors.push_back(random<matrix<Scalar>>(s.samples, width, 20 + static_cast<int>(factors.size())));
+        }
+        const auto F = otimes::face_split(factors);
+        matrix<Scalar> f(s.samples, F.cols());
+        for (Index i = 0; i < f.rows(); ++i) {
+            for (Index j = 0; j < f.cols(); ++j) {
+                Scalar entry(1);
+                Index rest = j;
+                for (std::size_t k = factors.size(); k-- > 0;) {
+                    entry *= factors[k](i, rest % factors[k].cols());
+                    rest /= factors[k].cols();
+                }
+                f(i, j) = entry;
+            }
+        }
+        for (const Index columns : {Index{1}, Index{3}}) {
+            const auto X = random<matrix<Scalar>>(F.cols(), columns, 31);
+            const auto Z = random<row_major<Scalar>>(columns, s.samples, 32);
+            auto Y = poisoned<row_major<Scalar>>(s.samples, columns);
+            Y = F * X;
+            CHECK(distance(Y, f * X) < 1e-11);
+            Y -= 2 * F * X;
+            CHECK(distance(Y, -(f * X)) < 1e-11);
+            auto W = poisoned<matrix<Scalar>>(columns, F.cols());
+            W = Z * F;
+            CHECK(distance(W, Z * f) < 1e-10);
+            const matrix<Scalar> T = F.adjoint() * Z.transpose();
+            CHECK(distance(T, f.adjoint() * Z.transpose()) < 1e-10);
+        }
+    }
+}
+
 TEST_CASE("K.block and its other names are ranges of rows and columns") {
     const matrix_d A = random(3, 2, 1), B = random(4, 5, 2), X = random(10, 3, 3), W = random(2, 12, 4);
     const auto K = -2.0 * kron(A, B);  // 12 x 10

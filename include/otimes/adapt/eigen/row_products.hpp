@@ -26,9 +26,11 @@
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/operator_base.hpp>
+#include <otimes/adapt/strided/over_threads.hpp>
 #include <otimes/expr/device_operand.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/program/checked.hpp>
+#include <otimes/program/dtype.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
 
@@ -240,31 +242,58 @@ public:
     /// @}
 
 private:
-    /// So many rows at a time that their weights for all blocks, twice, take no more memory than the product has otherwise; 0: too few to pay.
-    [[nodiscard]] Eigen::Index rows_together(Eigen::Index blocks, Eigen::Index columns) const {
+    /// So many rows at a time that what `threads` threads hold of them, their weights for all blocks, twice, and a column of x or a row of y, takes no
+    /// more memory than the product has otherwise and the factors; 0: too few to pay.
+    [[nodiscard]] Eigen::Index rows_together(Eigen::Index blocks, Eigen::Index columns, std::int64_t threads) const {
         constexpr Eigen::Index least = 32, most = 512;
         const DenseMatrix& last = factors().back();
         if (blocks < 2 || columns < 1 || last.rows() < 1) {
             return 0;
         }
-        const double fit = (static_cast<double>(last.rows()) + static_cast<double>(last.cols())) *
-                           static_cast<double>(columns) / (2.0 * static_cast<double>(blocks));
+        double memory =
+            (static_cast<double>(last.rows()) + static_cast<double>(last.cols())) * static_cast<double>(columns);
+        for (const DenseMatrix& f : factors()) {
+            memory += static_cast<double>(f.size());
+        }
+        const double fit =
+            (memory / static_cast<double>(threads) - static_cast<double>(width_)) / (2.0 * static_cast<double>(blocks));
         const Eigen::Index rows = (std::min)(last.rows(), most);
         return fit >= static_cast<double>(rows)    ? rows
                : fit >= static_cast<double>(least) ? static_cast<Eigen::Index>(fit)
                                                    : 0;
     }
     /// The same a few rows of the factors at a time, which stay in cache: for each column of x one product of matrices, all blocks at once.
+    /// Threads share the rows, from the right the blocks, so that each writes elements of its own.
     template <bool FromLeft, class Destination, class Matrix>
-    void add_by_rows(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index blocks,
-                     Eigen::Index together) const {
+    void add_by_rows(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index blocks, Eigen::Index together,
+                     std::int64_t threads) const {
         const DenseMatrix& last = factors().back();
+        const double flops = 2.0 * static_cast<double>(last.rows()) * static_cast<double>(width_) *
+                             static_cast<double>(FromLeft ? x.cols() : x.rows());
+        threading::over_threads(0, FromLeft ? last.rows() : blocks, threads > 1 ? flops : 0.0, threads,
+                                [&](std::int64_t begin, std::int64_t end) {
+                                    const auto from = eigen::index_of(begin), to = eigen::index_of(end);
+                                    if constexpr (FromLeft) {
+                                        add_part<true>(y, x, scale, from, to, 0, blocks, together);
+                                    } else {
+                                        add_part<false>(y, x, scale, 0, last.rows(), from, to, together);
+                                    }
+                                });
+    }
+    /// Of some rows of the factors and some blocks.
+    template <bool FromLeft, class Destination, class Matrix>
+    void add_part(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index begin, Eigen::Index end,
+                  Eigen::Index first_block, Eigen::Index last_block, Eigen::Index together) const {
+        const DenseMatrix& last = factors().back();
+        const Eigen::Index blocks = last_block - first_block;
+        const Eigen::Index offset = first_block * last.cols();
+        const Eigen::Index length = blocks * last.cols();
         DenseMatrix weights, part, of_x, of_y;
-        for (Eigen::Index first = 0; first < last.rows(); first += together) {
-            const Eigen::Index count = (std::min)(together, last.rows() - first);
+        for (Eigen::Index first = begin; first < end; first += together) {
+            const Eigen::Index count = (std::min)(together, end - first);
             weights.setConstant(count, blocks, scale);
             for (Eigen::Index block = 0; block < blocks; ++block) {
-                Eigen::Index rest = block;
+                Eigen::Index rest = first_block + block;
                 for (std::size_t k = factors().size() - 1; k-- > 0;) {
                     const DenseMatrix& f = factors()[k];
                     weights.col(block).array() *= f.col(rest % f.cols()).segment(first, count).array();
@@ -274,13 +303,13 @@ private:
             part = last.middleRows(first, count);
             for (Eigen::Index j = 0; j < (FromLeft ? x.cols() : x.rows()); ++j) {
                 if constexpr (FromLeft) {
-                    of_x = x.col(j).reshaped(last.cols(), blocks);
+                    of_x = x.col(j).segment(offset, length).reshaped(last.cols(), blocks);
                     of_y.noalias() = part * of_x;
                     y.col(j).segment(first, count) += of_y.cwiseProduct(weights).rowwise().sum();
                 } else {
                     of_x = weights.array().colwise() * x.row(j).segment(first, count).transpose().array();
                     of_y.noalias() = part.transpose() * of_x;
-                    y.row(j) += of_y.reshaped().transpose();
+                    y.row(j).segment(offset, length) += of_y.reshaped().transpose();
                 }
             }
         }
@@ -295,9 +324,13 @@ private:
         const Eigen::Index width = last.cols();
         const Eigen::Index blocks = width == 0 ? 0 : width_ / width;
         const Eigen::Index columns = FromLeft ? x.cols() : x.rows();
-        if (const Eigen::Index together = rows_together(blocks, columns); together > 0) {
-            add_by_rows<FromLeft>(y, x, scale, blocks, together);
-            return;
+        constexpr bool shareable =
+            dtype_of<Scalar>() != dtype::other;  // of other scalars nobody says what threads may do
+        for (const std::int64_t threads : {shareable ? threading::threads_now(0) : std::int64_t{1}, std::int64_t{1}}) {
+            if (const Eigen::Index together = rows_together(blocks, columns, FromLeft ? threads : 1); together > 0) {
+                add_by_rows<FromLeft>(y, x, scale, blocks, together, threads);
+                return;
+            }
         }
         DenseMatrix of_x, of_y;
         for (Eigen::Index block = 0; block < blocks; ++block) {

@@ -10,17 +10,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
+#include <otimes/adapt/strided/over_threads.hpp>
 #include <otimes/exec/cpu/item_lanes.hpp>
 #include <otimes/exec/cpu/workspace_pool.hpp>
 #include <otimes/exec/evaluate.hpp>
@@ -41,35 +37,6 @@ namespace batches {
 /// The plan that a look-up has found, held by whoever looked.
 inline const plan& found_plan(const plan& found) { return found; }
 inline const plan& found_plan(const std::shared_ptr<const plan>& found) { return *found; }
-
-/// body(begin, end) on parts of [begin, end), shared out among the threads, `most` at most (0: all), where `flops` in all are worth it.
-/// @throws what body throws
-template <class Body>
-void over_threads(std::int64_t begin, std::int64_t end, [[maybe_unused]] double flops,
-                  [[maybe_unused]] std::int64_t most, const Body& body) {
-#if OTIMES_OPENMP
-    const std::int64_t all = omp_get_max_threads();
-    const std::int64_t threads = most > 0 && most < all ? most : all;
-    const std::int64_t count = end - begin;
-    if (threads > 1 && count > threads && omp_in_parallel() == 0 && flops > cpu_detail::flops_per_fork) {
-        std::exception_ptr failure;
-#pragma omp parallel for schedule(static) num_threads(static_cast <int>(threads))
-        for (std::int64_t t = 0; t < threads; ++t) {
-            try {
-                body(begin + count * t / threads, begin + count * (t + 1) / threads);
-            } catch (...) {
-#pragma omp critical(otimes_batches)
-                failure = std::current_exception();
-            }
-        }
-        if (failure) {
-            std::rethrow_exception(failure);
-        }
-        return;
-    }
-#endif
-    body(begin, end);
-}
 
 /// How many threads a plan of one item may have beside each other, each with so much memory of its own: those that its options say, and one
 /// where they limit the workspace; 0: all.
@@ -123,20 +90,21 @@ bool run_items_in_lanes(const plan& one, const bindings& first, std::int64_t cou
     const cpu_detail::item_lanes<Real>& lanes = *found;
     constexpr std::int64_t width = cpu_detail::item_lanes<Real>::width;
     const std::int64_t groups = (count + width - 1) / width;
-    over_threads(0, groups, static_cast<double>(one.flops) * static_cast<double>(count),
-                 threads_for(one, static_cast<std::int64_t>(lanes.bytes())), [&](std::int64_t begin, std::int64_t end) {
-                     const cpu_detail::workspace_lease scratch(lanes.bytes());
-                     std::array<bindings, static_cast<std::size_t>(width)> items;
-                     items.fill(first);
-                     cpu_detail::kept_vector<const void*, prepared_lanes<Real>> held;
-                     for (std::int64_t group = begin; group < end; ++group) {
-                         const std::int64_t valid = (std::min)(width, count - group * width);
-                         for (std::int64_t l = 0; l < width; ++l) {
-                             place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
-                         }
-                         lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), *held);
-                     }
-                 });
+    threading::over_threads(
+        0, groups, static_cast<double>(one.flops) * static_cast<double>(count),
+        threads_for(one, static_cast<std::int64_t>(lanes.bytes())), [&](std::int64_t begin, std::int64_t end) {
+            const cpu_detail::workspace_lease scratch(lanes.bytes());
+            std::array<bindings, static_cast<std::size_t>(width)> items;
+            items.fill(first);
+            cpu_detail::kept_vector<const void*, prepared_lanes<Real>> held;
+            for (std::int64_t group = begin; group < end; ++group) {
+                const std::int64_t valid = (std::min)(width, count - group * width);
+                for (std::int64_t l = 0; l < width; ++l) {
+                    place(group * width + (std::min)(l, valid - 1), items[static_cast<std::size_t>(l)]);
+                }
+                lanes.run(items, static_cast<std::ptrdiff_t>(valid), scratch.data(), *held);
+            }
+        });
     return true;
 }
 
@@ -173,14 +141,14 @@ void run_items_by(const plan& one, const executor& e, const bindings& first, std
     place(0, bound);
     e.run(one, bound, {workspace, available_bytes});  // what cannot be run at all throws here
     const bool on_threads = e.where() == placement::cpu && workspace == nullptr;  // a GPU queues by itself
-    over_threads(1, count, on_threads ? static_cast<double>(one.flops) * static_cast<double>(count) : 0,
-                 threads_for(one, one.workspace_bytes), [&](std::int64_t begin, std::int64_t end) {
-                     bindings own = first;
-                     for (std::int64_t i = begin; i < end; ++i) {
-                         place(i, own);
-                         e.run(one, own, {workspace, available_bytes});
-                     }
-                 });
+    threading::over_threads(1, count, on_threads ? static_cast<double>(one.flops) * static_cast<double>(count) : 0,
+                            threads_for(one, one.workspace_bytes), [&](std::int64_t begin, std::int64_t end) {
+                                bindings own = first;
+                                for (std::int64_t i = begin; i < end; ++i) {
+                                    place(i, own);
+                                    e.run(one, own, {workspace, available_bytes});
+                                }
+                            });
 }
 
 /// The executor that runs a user's plan. @throws unsupported_error the plan is for another place than the operands' executor, or than the

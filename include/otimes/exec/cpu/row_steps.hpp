@@ -153,7 +153,9 @@ public:
         factors_.resize(packed);
         fibre_elements_ = 0;
         for (job& j : jobs_) {
-            if (j.how == way::sparse && j.inner == 1) {
+            if (j.how == way::sparse && !sparse_[j.packed].by_q()) {
+                fibre_elements_ = (std::max)(fibre_elements_, j.q_extent);
+            } else if (j.how == way::sparse && j.inner == 1) {
                 j.together = sparse_fibre_blocks<Scalar>(j.p_extent, j.q_extent, batch_ * j.outer, l2_bytes / 4);
                 fibre_elements_ = (std::max)(fibre_elements_, j.together.elements);
             }
@@ -287,7 +289,10 @@ private:
                 j.how = way::sparse;
                 j.packed = sparse_count_++;
                 sparse_.resize((std::max)(sparse_.size(), sparse_count_));
-                sparse_[j.packed].assign(operand_of(f, s.factor), j.q_extent, j.alpha);
+                if (!sparse_[j.packed].assign(operand_of(f, s.factor), j.p_extent, j.q_extent, j.alpha,
+                                              rows_ * j.outer * j.inner)) {
+                    return false;
+                }
             } else if (f.kind == factor_kind::triangular) {
                 // Shorter lanes, and columns that contract nothing, have no kernel.
                 if ((j.inner > 1 && j.inner * components < width) || j.p_extent <= 0 || j.q_extent <= 0) {
@@ -500,9 +505,17 @@ private:
         for (std::int64_t part = 0; part < parts; ++part) {
             const Scalar* const x_part = from + part * x_row;
             Scalar* const y_part = to + part * y_row;
+            Scalar* const of_fibres = reinterpret_cast<Scalar*>(scratch) + scratch_elements_ + width;
+            if (j.how == way::sparse && !sparse_[j.packed].by_q()) {
+                for (std::int64_t i = 0; i < outer * j.inner; ++i) {
+                    sparse_scatter(sparse_[j.packed], x_part + i / j.inner * x_outer + i % j.inner, j.inner,
+                                   y_part + i / j.inner * y_outer + i % j.inner, j.inner, j.step->add, of_fibres);
+                }
+                continue;
+            }
             if (j.how == way::sparse && j.inner == 1) {
                 sparse_fibres(sparse_[j.packed], j.together, j.p_extent, x_part, x_outer, y_part, y_outer, outer,
-                              j.step->add, reinterpret_cast<Scalar*>(scratch) + scratch_elements_ + width);
+                              j.step->add, of_fibres);
                 continue;
             }
             if (j.how == way::move && j.inner == 1) {

@@ -85,21 +85,24 @@ template <class Scalar>
 void contract_sparse(std::vector<loop_index>& nest, std::int64_t threads, const sparse_columns<Scalar>& f, Scalar* y,
                      const Scalar* x, const mode& to_mode, const mode& from_mode, bool add) {
     const loop_index run = nest.empty() ? loop_index{} : nest.back();
-    const bool by_lanes = !nest.empty() && run.stride[0] == 1 && run.stride[1] == 1;
-    const bool by_fibres = !by_lanes && to_mode.stride == 1 && from_mode.stride == 1 && run.extent > 1;
-    const bool ranges = !by_fibres && share_mode(nest, threads, to_mode.extent, to_mode.stride);
+    const bool by_lanes = f.by_q() && !nest.empty() && run.stride[0] == 1 && run.stride[1] == 1;
+    const bool by_fibres = f.by_q() && !by_lanes && to_mode.stride == 1 && from_mode.stride == 1 && run.extent > 1;
+    const bool ranges = f.by_q() && !by_fibres && share_mode(nest, threads, to_mode.extent, to_mode.stride);
     const std::int64_t l2_bytes = host_machine().cpu.l2_bytes;
     constexpr auto element_bytes = static_cast<std::int64_t>(sizeof(Scalar));
     // So many lanes that what the elements of one q read stays in cache for the next q.
     constexpr std::int64_t least_lanes = 8 * elements_of_line<Scalar>;
-    const std::int64_t fit = l2_bytes / 2 / element_bytes / f.reach() / least_lanes * least_lanes;
+    const std::int64_t reach = by_lanes ? f.reach() : 1;
+    const std::int64_t fit = l2_bytes / 2 / element_bytes / reach / least_lanes * least_lanes;
     const std::int64_t most_lanes = std::clamp<std::int64_t>(fit, least_lanes, 1024);
     const sparse_fibre_blocks<Scalar> blocks(from_mode.extent, to_mode.extent, by_fibres ? run.extent : 0,
                                              l2_bytes / 4);
+    const std::int64_t scratch_elements = f.by_q() ? blocks.elements : to_mode.extent;
+    // Memory of all threads, which may take none themselves; as it was left, for nothing of it is read before it is written.
     struct of_fibres;
-    kept_vector<Scalar, of_fibres> kept_scratch;  // of all threads: none of them may take memory
-    std::vector<Scalar>& scratch = *kept_scratch;
-    scratch.resize(static_cast<std::size_t>(blocks.elements * threads));
+    detail::kept_or_own<workspace_pool, of_fibres> kept_scratch;
+    auto* const scratch = static_cast<Scalar*>(
+        (*kept_scratch).reserve(static_cast<std::size_t>(scratch_elements * threads * element_bytes)));
     share_nest(
         nest, threads, by_fibres ? (std::max)(std::int64_t{1}, blocks.lanes) : elements_of_line<Scalar>,
         [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t thread) {
@@ -109,12 +112,13 @@ void contract_sparse(std::vector<loop_index>& nest, std::int64_t threads, const 
                 share = share.subspan(1);
             }
             const loop_index lanes = share.empty() ? loop_index{} : share.back();
+            Scalar* const mine = scratch + thread * static_cast<std::size_t>(scratch_elements);
             for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {
                 Scalar* const to = y + start[0] + at[0];
                 const Scalar* const from = x + start[1] + at[1];
                 if (by_fibres) {
                     sparse_fibres(f, blocks, from_mode.extent, from, lanes.stride[1], to, lanes.stride[0], lanes.extent,
-                                  add, scratch.data() + thread * static_cast<std::size_t>(blocks.elements));
+                                  add, mine);
                     return;
                 }
                 for (std::int64_t l = 0; by_lanes && l < lanes.extent; l += most_lanes) {
@@ -122,10 +126,16 @@ void contract_sparse(std::vector<loop_index>& nest, std::int64_t threads, const 
                                  (std::min)(most_lanes, lanes.extent - l), add);
                 }
                 for (std::int64_t i = 0; !by_lanes && i < lanes.extent; ++i) {
+                    Scalar* const to_fibre = to + i * lanes.stride[0];
+                    const Scalar* const from_fibre = from + i * lanes.stride[1];
+                    if (!f.by_q()) {
+                        sparse_scatter(f, from_fibre, from_mode.stride, to_fibre, to_mode.stride, add, mine);
+                        continue;
+                    }
+                    const sparse_runs<Scalar> runs = f.runs();
                     for (std::size_t q = of_q.begin; q < of_q.end; ++q) {
-                        const Scalar sum =
-                            sparse_sum<Scalar>(f.begin(q), f.end(q), from + i * lanes.stride[1], from_mode.stride);
-                        Scalar& place = to[static_cast<std::int64_t>(q) * to_mode.stride + i * lanes.stride[0]];
+                        const Scalar sum = sparse_sum(runs, runs[q], from_fibre, from_mode.stride);
+                        Scalar& place = to_fibre[static_cast<std::int64_t>(q) * to_mode.stride];
                         place = add ? place + sum : sum;
                     }
                 }
@@ -239,7 +249,13 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     if (sparse) {
         // Keeps its memory; nothing below evaluates another step.
         detail::kept_or_own<sparse_columns<Scalar>, sparse_columns<Scalar>> kept_elements;
-        (*kept_elements).assign(factor, to_mode.extent, alpha);
+        std::int64_t fibres = 1;
+        for (const loop_index& l : nest) {
+            fibres *= l.extent;
+        }
+        if (!(*kept_elements).assign(factor, from_mode.extent, to_mode.extent, alpha, fibres)) {
+            return false;
+        }
         contract_sparse(nest, threads, *kept_elements, y, x, to_mode, from_mode, s.add);
         return true;
     }

@@ -4,6 +4,7 @@
 ///
 ///     sparse_lanes    y[q, l] (+)= sum over the stored (p, q) of x[p, l] * F[p, q]     l: lanes, side by side in memory
 ///     sparse_fibres   y[i, q] (+)= sum over the stored (p, q) of x[i, p] * F[p, q]     p and q: side by side in memory
+///     sparse_scatter  y[q]    (+)= the same for one fibre, whose elements are stored by p
 ///     move_block      y[to(j), l] (+)= alpha * x[from(j), l]                           a gather or a scatter
 ///     scale_run       y[l] (+)= (alpha * x[l]) * d[l], or * d
 ///
@@ -31,62 +32,126 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-/// The stored elements of a sparse P x Q factor by q, the index of the result: what the loops below read.
+/// Neighbouring stored elements of a sparse factor: those of one q, with their p, or those of one p, with their q.
+template <class Scalar>
+struct sparse_run {
+    const std::int32_t* index;
+    const Scalar* value;
+    std::int64_t count;
+};
+
+/// The runs of a sparse factor and alpha, by value: a loop that writes results need not ask for them again.
+template <class Scalar>
+struct sparse_runs {
+    const std::int64_t* starts;  ///< null: the elements are read where they lie
+    const std::int32_t* index;
+    const Scalar* values;
+    sparse_elements stored;
+    Scalar alpha;
+    bool scales;
+
+    [[nodiscard]] OTIMES_INLINE sparse_run<Scalar> operator[](std::size_t of) const noexcept {
+        if (starts != nullptr) {
+            return {index + starts[of], values + starts[of], starts[of + 1] - starts[of]};
+        }
+        const auto outer = static_cast<std::int64_t>(of);
+        const std::int64_t first = stored.begin(outer);
+        return {static_cast<const std::int32_t*>(stored.inner) + first,
+                static_cast<const Scalar*>(stored.values) + first, stored.end(outer) - first};
+    }
+};
+
+/// The stored elements of a sparse P x Q factor as the loops below read them: by q, the index of the result, where they lie or in an order of their own;
+/// or by p where they lie so and serve so few fibres that ordering them would take longer.
 template <class Scalar>
 class sparse_columns {
 public:
-    struct element {
-        std::int64_t p;
-        Scalar value;  ///< alpha * F[p, q]
-    };
-
-    /// Reads them anew, into the memory of the ones before. Cost: O(Q + stored elements).
-    void assign(const reference_loops::view& factor, std::int64_t q_extent, const Scalar& alpha) {
-        const sparse_elements s = static_cast<const sparse_operand*>(factor.data)->elements();
+    /// Looks at a factor anew, in the memory of the one before. Cost: nothing where the elements are stored by q in the program's type, or for few fibres;
+    /// else O(Q + stored elements). False where an index does not fit 32 bits.
+    bool assign(const reference_loops::view& factor, std::int64_t p_extent, std::int64_t q_extent, const Scalar& alpha,
+                std::int64_t fibres) {
+        constexpr std::int64_t few = 4;
+        constexpr bool complex =
+            !std::is_same_v<Scalar, decltype(std::real(Scalar()))>;  // whose sums are kept in two parts
+        stored_ = static_cast<const sparse_operand*>(factor.data)->elements();
+        q_extent_ = static_cast<std::size_t>(q_extent);
+        alpha_ = alpha;
+        if (p_extent > most_index || q_extent > most_index) {
+            return false;
+        }
         const bool p_is_row = factor.modes[factor.modes.size() - 2].stride != 0;
-        const bool inner_is_p = p_is_row == s.by_columns;
+        by_q_ = p_is_row == stored_.by_columns;
+        const bool as_it_lies = stored_.index_bytes == 4 && factor.type == dtype_of<Scalar>() && !factor.conjugate;
+        in_place_ = as_it_lies && (by_q_ || (fibres <= few && !complex));
+        if (!in_place_) {
+            order(factor);
+            by_q_ = true;
+        }
+        return true;
+    }
+    /// False: a run is that of one p.
+    [[nodiscard]] bool by_q() const noexcept { return by_q_; }
+    [[nodiscard]] std::size_t q_extent() const noexcept { return q_extent_; }
+    [[nodiscard]] std::size_t run_count() const noexcept {
+        return by_q_ ? q_extent_ : static_cast<std::size_t>(stored_.outer_size());
+    }
+    [[nodiscard]] sparse_runs<Scalar> runs() const noexcept {
+        return {
+            in_place_ ? nullptr : starts_.data(), index_.data(), values_.data(), stored_, alpha_, alpha_ != Scalar(1)};
+    }
+    /// Indices from the first to the last element of one run, at most: what has to stay in cache while q advances, where they lie in order.
+    [[nodiscard]] std::int64_t reach() const noexcept {
+        std::int64_t most = 1;
+        const sparse_runs<Scalar> all = runs();
+        for (std::size_t q = 0; q < run_count(); ++q) {
+            const sparse_run<Scalar> r = all[q];
+            if (r.count > 0) {
+                const std::int64_t apart = std::int64_t{r.index[r.count - 1]} - r.index[0];
+                most = (std::max)(most, (apart < 0 ? -apart : apart) + 1);
+            }
+        }
+        return most;
+    }
+
+private:
+    static constexpr std::int64_t most_index = 0x7fffffff;
+
+    /// By q, those of one q in the order in which they are stored.
+    void order(const reference_loops::view& factor) {
         reference_loops::view values = factor;
-        values.data = const_cast<void*>(s.values);
-        starts_.assign(static_cast<std::size_t>(q_extent) + 1, 0);
-        const auto for_each = [&](const auto& f) {  // f(p, q, position), in the order in which they are stored
-            for (std::int64_t outer = 0; outer < s.outer_size(); ++outer) {
-                for (std::int64_t k = s.begin(outer); k < s.end(outer); ++k) {
-                    const std::int64_t inner = s.index(s.inner, k);
-                    f(inner_is_p ? inner : outer, static_cast<std::size_t>(inner_is_p ? outer : inner), k);
+        values.data = const_cast<void*>(stored_.values);
+        starts_.assign(q_extent_ + 1, 0);
+        const auto for_each = [&](const auto& f) {  // f(p, q, position)
+            for (std::int64_t outer = 0; outer < stored_.outer_size(); ++outer) {
+                for (std::int64_t k = stored_.begin(outer); k < stored_.end(outer); ++k) {
+                    const std::int64_t inner = stored_.index(stored_.inner, k);
+                    f(by_q_ ? inner : outer, static_cast<std::size_t>(by_q_ ? outer : inner), k);
                 }
             }
         };
         for_each([&](std::int64_t, std::size_t q, std::int64_t) { ++starts_[q + 1]; });
-        for (std::size_t q = 0; q + 1 < starts_.size(); ++q) {
+        for (std::size_t q = 0; q < q_extent_; ++q) {
             starts_[q + 1] += starts_[q];
         }
-        elements_.resize(static_cast<std::size_t>(starts_.back()));
+        index_.resize(static_cast<std::size_t>(starts_.back()));
+        values_.resize(static_cast<std::size_t>(starts_.back()));
         next_.assign(starts_.begin(), starts_.end());
         for_each([&](std::int64_t p, std::size_t q, std::int64_t k) {
-            elements_[static_cast<std::size_t>(next_[q]++)] = {
-                p, static_cast<Scalar>(alpha * reference_loops::read<Scalar>(values, k))};
+            const auto at = static_cast<std::size_t>(next_[q]++);
+            index_[at] = static_cast<std::int32_t>(p);
+            values_[at] = reference_loops::read<Scalar>(values, k);
         });
-        reach_ = 1;
-        for (std::size_t q = 0; q + 1 < starts_.size(); ++q) {
-            std::int64_t least = 0, most = 0;
-            for (const element* e = begin(q); e != end(q); ++e) {
-                least = e == begin(q) ? e->p : (std::min)(least, e->p);
-                most = e == begin(q) ? e->p : (std::max)(most, e->p);
-            }
-            reach_ = (std::max)(reach_, most - least + 1);
-        }
     }
-    [[nodiscard]] std::size_t q_extent() const noexcept { return starts_.size() - 1; }
-    [[nodiscard]] const element* begin(std::size_t q) const noexcept { return elements_.data() + starts_[q]; }
-    [[nodiscard]] const element* end(std::size_t q) const noexcept { return elements_.data() + starts_[q + 1]; }
-    /// Indices p from the first to the last that one q reads, at most: what has to stay in cache while q advances.
-    [[nodiscard]] std::int64_t reach() const noexcept { return reach_; }
 
-private:
-    std::vector<element> elements_;
+    sparse_elements stored_;
+    std::size_t q_extent_ = 0;
+    Scalar alpha_ = Scalar(1);
+    bool by_q_ = true;
+    bool in_place_ = false;
+    std::vector<std::int32_t> index_;
+    std::vector<Scalar> values_;
     std::vector<std::int64_t> starts_;
     std::vector<std::int64_t> next_;
-    std::int64_t reach_ = 1;
 };
 
 /// The first `count` elements of a register from p on, the others 0; nothing behind them is read.
@@ -129,6 +194,17 @@ OTIMES_INLINE Real multiply_add_one(Real a, Real b, Real c) noexcept {
 #else
     return c + a * b;
 #endif
+}
+
+/// A product that the compiler may not fuse with an addition behind it: registers round it, too.
+template <class Real>
+OTIMES_INLINE Real rounded(Real product) noexcept {
+#if defined(__GNUC__) && defined(__x86_64__)
+    asm("" : "+x"(product));
+#elif defined(__GNUC__) && defined(__aarch64__)
+    asm("" : "+w"(product));
+#endif
+    return product;
 }
 
 /// Which index goes where: entry j of a gather takes what entry index[j] of x holds, a scatter gives entry j of x to entry index[j].
@@ -331,28 +407,27 @@ void scale_run(Scalar* to, std::int64_t to_stride, const Scalar* from, std::int6
 
 /// `Vectors` registers of sparse_lanes, for one q; of the only one `count` elements where `Whole` is false.
 template <class Scalar, int Vectors, bool Whole, class Real>
-OTIMES_INLINE void sparse_block(const typename sparse_columns<Scalar>::element* e,
-                                const typename sparse_columns<Scalar>::element* end, const Real* x, std::int64_t x_p,
-                                Real* y, std::int64_t count, bool add) noexcept {
+OTIMES_INLINE void sparse_block(const sparse_runs<Scalar>& f, const sparse_run<Scalar>& run, const Real* x,
+                                std::int64_t x_p, Real* y, std::int64_t count, bool add) noexcept {
     using simd_t = simd<Real>;
     using vec = typename simd_t::type;
     constexpr bool complex = sizeof(Scalar) != sizeof(Real);
     vec sum[Vectors] = {};
     [[maybe_unused]] vec crossed[Vectors] = {};  // by the imaginary parts of F
-    for (; e != end; ++e) {
-        const Real* const from = x + e->p * x_p;
+    for (std::int64_t e = 0; e < run.count; ++e) {
+        const Real* const from = x + run.index[e] * x_p;
         vec v[Vectors];
         OTIMES_UNROLL
         for (int k = 0; k < Vectors; ++k) {
             v[k] = Whole ? simd_t::load(from + k * simd_t::width) : load_some(from, count);
         }
-        const vec re = simd_t::broadcast(std::real(e->value));
+        const vec re = simd_t::broadcast(std::real(run.value[e]));
         OTIMES_UNROLL
         for (int k = 0; k < Vectors; ++k) {
             sum[k] = simd_t::multiply_add(re, v[k], sum[k]);
         }
         if constexpr (complex) {
-            const vec im = simd_t::broadcast(std::imag(e->value));
+            const vec im = simd_t::broadcast(std::imag(run.value[e]));
             OTIMES_UNROLL
             for (int k = 0; k < Vectors; ++k) {
                 crossed[k] = simd_t::multiply_add(im, v[k], crossed[k]);
@@ -364,6 +439,15 @@ OTIMES_INLINE void sparse_block(const typename sparse_columns<Scalar>::element* 
         if constexpr (complex) {
             sum[k] = simd_t::multiply_add(simd_t::alternating(), simd_t::swap_pairs(crossed[k]), sum[k]);
         }
+        if (f.scales) {
+            if constexpr (complex) {
+                sum[k] = multiply_complex<Real>(sum[k], simd_t::broadcast(f.alpha.real()),
+                                                simd_t::alternating() * f.alpha.imag());
+            } else {
+                sum[k] = simd_t::broadcast(f.alpha) * sum[k];
+                simd_t::pin(sum[k]);  // rounded before it is added, everywhere
+            }
+        }
         Real* const to = y + k * simd_t::width;
         if (Whole) {
             simd_t::store(to, add ? simd_t::load(to) + sum[k] : sum[k]);
@@ -373,28 +457,66 @@ OTIMES_INLINE void sparse_block(const typename sparse_columns<Scalar>::element* 
     }
 }
 
-/// One entry of the result: sum of x[p * x_p] * F[p, q] over the elements of one q.
+/// One entry of the result: alpha times the sum of x[p * x_p] * F[p, q] over the elements of one q.
 template <class Scalar>
-OTIMES_INLINE Scalar sparse_sum(const typename sparse_columns<Scalar>::element* e,
-                                const typename sparse_columns<Scalar>::element* end, const Scalar* x,
+OTIMES_INLINE Scalar sparse_sum(const sparse_runs<Scalar>& f, const sparse_run<Scalar>& run, const Scalar* x,
                                 std::int64_t x_p) noexcept {
     using Real = decltype(std::real(Scalar()));
     if constexpr (sizeof(Scalar) == sizeof(Real)) {
         Real sum = 0;
-        for (; e != end; ++e) {
-            sum = multiply_add_one(e->value, x[e->p * x_p], sum);
+        for (std::int64_t e = 0; e < run.count; ++e) {
+            sum = multiply_add_one(run.value[e], x[run.index[e] * x_p], sum);
         }
-        return sum;
+        return f.scales ? rounded(f.alpha * sum) : sum;
     } else {
         Real re = 0, im = 0, crossed_re = 0, crossed_im = 0;
-        for (; e != end; ++e) {
-            const Scalar value = x[e->p * x_p];
-            re = multiply_add_one(e->value.real(), value.real(), re);
-            im = multiply_add_one(e->value.real(), value.imag(), im);
-            crossed_re = multiply_add_one(e->value.imag(), value.real(), crossed_re);
-            crossed_im = multiply_add_one(e->value.imag(), value.imag(), crossed_im);
+        for (std::int64_t e = 0; e < run.count; ++e) {
+            const Scalar value = x[run.index[e] * x_p];
+            const Scalar by = run.value[e];
+            re = multiply_add_one(by.real(), value.real(), re);
+            im = multiply_add_one(by.real(), value.imag(), im);
+            crossed_re = multiply_add_one(by.imag(), value.real(), crossed_re);
+            crossed_im = multiply_add_one(by.imag(), value.imag(), crossed_im);
         }
-        return Scalar(re - crossed_im, im + crossed_re);
+        re -= crossed_im;
+        im += crossed_re;
+        if (f.scales) {  // as multiply_complex
+            const Real a = f.alpha.real(), b = f.alpha.imag();
+            const Real cross = rounded(-b * im), other = rounded(b * re);
+            const Real scaled = multiply_add_one(a, re, cross);
+            im = multiply_add_one(a, im, other);
+            re = scaled;
+        }
+        return Scalar(re, im);
+    }
+}
+
+/// One fibre of a factor whose elements lie by p: y[q * y_q] (+)= alpha * sum over the stored (p, q) of x[p * x_p] * F[p, q], in the bits of sparse_sum.
+/// @param scratch of Q elements @pre real scalars
+template <class Scalar>
+void sparse_scatter(const sparse_columns<Scalar>& columns, const Scalar* x, std::int64_t x_p, Scalar* y,
+                    std::int64_t y_q, bool add, Scalar* scratch) noexcept {
+    if constexpr (std::is_same_v<Scalar, decltype(std::real(Scalar()))>) {
+        const auto q_extent = static_cast<std::int64_t>(columns.q_extent());
+        const sparse_runs<Scalar> f = columns.runs();
+        const bool direct = !add && !f.scales;
+        Scalar* const to = direct ? y : scratch;
+        const std::int64_t step = direct ? y_q : 1;
+        for (std::int64_t q = 0; q < q_extent; ++q) {
+            to[q * step] = 0;
+        }
+        for (std::size_t p = 0; p < columns.run_count(); ++p) {
+            const sparse_run<Scalar> run = f[p];
+            const Scalar by = x[static_cast<std::int64_t>(p) * x_p];
+            for (std::int64_t e = 0; e < run.count; ++e) {
+                Scalar& place = to[run.index[e] * step];
+                place = multiply_add_one(run.value[e], by, place);
+            }
+        }
+        for (std::int64_t q = 0; !direct && q < q_extent; ++q) {
+            const Scalar sum = f.scales ? rounded(f.alpha * scratch[q]) : scratch[q];
+            y[q * y_q] = add ? y[q * y_q] + sum : sum;
+        }
     }
 }
 
@@ -405,16 +527,17 @@ struct index_range {
 
 /// See the file comment. @param x_p,y_q strides of p and q, @param lanes all in elements
 template <class Scalar>
-void sparse_lanes(const sparse_columns<Scalar>& f, const index_range& of_q, const Scalar* x, std::int64_t x_p,
+void sparse_lanes(const sparse_columns<Scalar>& columns, const index_range& of_q, const Scalar* x, std::int64_t x_p,
                   Scalar* y, std::int64_t y_q, std::int64_t lanes, bool add) noexcept {
     using Real = decltype(std::real(Scalar()));
     constexpr auto components = static_cast<std::int64_t>(sizeof(Scalar) / sizeof(Real));
     constexpr std::int64_t width = simd<Real>::width;
+    const sparse_runs<Scalar> f = columns.runs();
     if constexpr (width < components) {
         y += static_cast<std::int64_t>(of_q.begin) * y_q;
         for (std::size_t q = of_q.begin; q < of_q.end; ++q, y += y_q) {
             for (std::int64_t l = 0; l < lanes; ++l) {
-                const Scalar sum = sparse_sum<Scalar>(f.begin(q), f.end(q), x + l, x_p);
+                const Scalar sum = sparse_sum(f, f[q], x + l, x_p);
                 y[l] = add ? y[l] + sum : sum;
             }
         }
@@ -423,21 +546,20 @@ void sparse_lanes(const sparse_columns<Scalar>& f, const index_range& of_q, cons
         auto* to = reinterpret_cast<Real*>(y) + static_cast<std::int64_t>(of_q.begin) * y_q * components;
         const std::int64_t reals = lanes * components;
         for (std::size_t q = of_q.begin; q < of_q.end; ++q, to += y_q * components) {
-            const auto* const begin = f.begin(q);
-            const auto* const end = f.end(q);
+            const sparse_run<Scalar> run = f[q];
             std::int64_t l = 0;
             for (; l + 4 * width <= reals; l += 4 * width) {
-                sparse_block<Scalar, 4, true>(begin, end, from + l, x_p * components, to + l, 0, add);
+                sparse_block<Scalar, 4, true>(f, run, from + l, x_p * components, to + l, 0, add);
             }
             if (l + 2 * width <= reals) {
-                sparse_block<Scalar, 2, true>(begin, end, from + l, x_p * components, to + l, 0, add);
+                sparse_block<Scalar, 2, true>(f, run, from + l, x_p * components, to + l, 0, add);
                 l += 2 * width;
             }
             for (; l + width <= reals; l += width) {
-                sparse_block<Scalar, 1, true>(begin, end, from + l, x_p * components, to + l, 0, add);
+                sparse_block<Scalar, 1, true>(f, run, from + l, x_p * components, to + l, 0, add);
             }
             if (l < reals) {
-                sparse_block<Scalar, 1, false>(begin, end, from + l, x_p * components, to + l, reals - l, add);
+                sparse_block<Scalar, 1, false>(f, run, from + l, x_p * components, to + l, reals - l, add);
             }
         }
     }
@@ -473,6 +595,7 @@ void sparse_fibres(const sparse_columns<Scalar>& f, const sparse_fibre_blocks<Sc
     constexpr int components = sizeof(Scalar) == sizeof(Real) ? 1 : 2;
     const auto q_extent = static_cast<std::int64_t>(f.q_extent());
     const std::int64_t lanes = blocks.lanes;
+    const sparse_runs<Scalar> runs = f.runs();
     std::int64_t i = 0;
     if (lanes > 0) {
         copy_job<Real> load{};
@@ -498,8 +621,7 @@ void sparse_fibres(const sparse_columns<Scalar>& f, const sparse_fibre_blocks<Sc
         const Scalar* const from = x + i * x_fibre;
         Scalar* const to = y + i * y_fibre;
         for (std::int64_t q = 0; q < q_extent; ++q) {
-            const auto at = static_cast<std::size_t>(q);
-            const Scalar sum = sparse_sum<Scalar>(f.begin(at), f.end(at), from, 1);
+            const Scalar sum = sparse_sum(runs, runs[static_cast<std::size_t>(q)], from, 1);
             to[q] = add ? to[q] + sum : sum;
         }
     }

@@ -242,41 +242,55 @@ public:
     /// @}
 
 private:
-    /// So many rows at a time that what `threads` threads hold of them, their weights for all blocks, twice, and a column of x or a row of y, takes no
-    /// more memory than the product has otherwise and the factors; 0: too few to pay.
-    [[nodiscard]] Eigen::Index rows_together(Eigen::Index blocks, Eigen::Index columns, std::int64_t threads) const {
-        constexpr Eigen::Index least = 32, most = 512;
+    /// How many rows are done together, and by how many threads beside each other; no rows: it takes too much memory.
+    struct row_shares {
+        Eigen::Index rows = 0;
+        std::int64_t threads = 1;
+    };
+    /// As many as take, with their weights for all blocks, twice, and a column of x or a row of y for each thread, no more memory than the product
+    /// has otherwise: a matrix of the size of the result and a block of x. From the right threads share all of that.
+    template <bool FromLeft>
+    [[nodiscard]] row_shares rows_together(Eigen::Index blocks, Eigen::Index columns) const {
+        constexpr double least = 32, most = 512;
+        constexpr bool shareable =
+            dtype_of<Scalar>() != dtype::other;  // of other scalars nobody says what threads may do
         const DenseMatrix& last = factors().back();
+        row_shares shares;
         if (blocks < 2 || columns < 1 || last.rows() < 1) {
-            return 0;
+            return shares;
         }
-        double memory =
+        const double rows = (std::min)(static_cast<double>(last.rows()), most);
+        const double memory =
             (static_cast<double>(last.rows()) + static_cast<double>(last.cols())) * static_cast<double>(columns);
-        for (const DenseMatrix& f : factors()) {
-            memory += static_cast<double>(f.size());
+        const double of_row = 2.0 * static_cast<double>(blocks);
+        const double enough = of_row * (std::min)(rows, least) + static_cast<double>(width_);
+        if (enough > memory) {
+            return shares;
         }
-        const double fit =
-            (memory / static_cast<double>(threads) - static_cast<double>(width_)) / (2.0 * static_cast<double>(blocks));
-        const Eigen::Index rows = (std::min)(last.rows(), most);
-        return fit >= static_cast<double>(rows)    ? rows
-               : fit >= static_cast<double>(least) ? static_cast<Eigen::Index>(fit)
-                                                   : 0;
+        shares.threads = shareable ? threading::threads_now(0) : 1;
+        double each = memory;
+        if (FromLeft) {
+            shares.threads = (std::min)(shares.threads, static_cast<std::int64_t>(memory / enough));
+            each = memory / static_cast<double>(shares.threads);
+        }
+        shares.rows = static_cast<Eigen::Index>((std::min)(rows, (each - static_cast<double>(width_)) / of_row));
+        return shares;
     }
     /// The same a few rows of the factors at a time, which stay in cache: for each column of x one product of matrices, all blocks at once.
     /// Threads share the rows, from the right the blocks, so that each writes elements of its own.
     template <bool FromLeft, class Destination, class Matrix>
-    void add_by_rows(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index blocks, Eigen::Index together,
-                     std::int64_t threads) const {
+    void add_by_rows(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index blocks,
+                     const row_shares& shares) const {
         const DenseMatrix& last = factors().back();
         const double flops = 2.0 * static_cast<double>(last.rows()) * static_cast<double>(width_) *
                              static_cast<double>(FromLeft ? x.cols() : x.rows());
-        threading::over_threads(0, FromLeft ? last.rows() : blocks, threads > 1 ? flops : 0.0, threads,
+        threading::over_threads(0, FromLeft ? last.rows() : blocks, shares.threads > 1 ? flops : 0.0, shares.threads,
                                 [&](std::int64_t begin, std::int64_t end) {
                                     const auto from = eigen::index_of(begin), to = eigen::index_of(end);
                                     if constexpr (FromLeft) {
-                                        add_part<true>(y, x, scale, from, to, 0, blocks, together);
+                                        add_part<true>(y, x, scale, from, to, 0, blocks, shares.rows);
                                     } else {
-                                        add_part<false>(y, x, scale, 0, last.rows(), from, to, together);
+                                        add_part<false>(y, x, scale, 0, last.rows(), from, to, shares.rows);
                                     }
                                 });
     }
@@ -285,9 +299,8 @@ private:
     void add_part(Destination& y, const Matrix& x, const Scalar& scale, Eigen::Index begin, Eigen::Index end,
                   Eigen::Index first_block, Eigen::Index last_block, Eigen::Index together) const {
         const DenseMatrix& last = factors().back();
+        const Eigen::Index width = last.cols();
         const Eigen::Index blocks = last_block - first_block;
-        const Eigen::Index offset = first_block * last.cols();
-        const Eigen::Index length = blocks * last.cols();
         DenseMatrix weights, part, of_x, of_y;
         for (Eigen::Index first = begin; first < end; first += together) {
             const Eigen::Index count = (std::min)(together, end - first);
@@ -303,13 +316,18 @@ private:
             part = last.middleRows(first, count);
             for (Eigen::Index j = 0; j < (FromLeft ? x.cols() : x.rows()); ++j) {
                 if constexpr (FromLeft) {
-                    of_x = x.col(j).segment(offset, length).reshaped(last.cols(), blocks);
+                    of_x.resize(width, blocks);
+                    for (Eigen::Index block = 0; block < blocks; ++block) {
+                        of_x.col(block) = x.col(j).segment((first_block + block) * width, width);
+                    }
                     of_y.noalias() = part * of_x;
                     y.col(j).segment(first, count) += of_y.cwiseProduct(weights).rowwise().sum();
                 } else {
                     of_x = weights.array().colwise() * x.row(j).segment(first, count).transpose().array();
                     of_y.noalias() = part.transpose() * of_x;
-                    y.row(j).segment(offset, length) += of_y.reshaped().transpose();
+                    for (Eigen::Index block = 0; block < blocks; ++block) {
+                        y.row(j).segment((first_block + block) * width, width) += of_y.col(block).transpose();
+                    }
                 }
             }
         }
@@ -324,13 +342,9 @@ private:
         const Eigen::Index width = last.cols();
         const Eigen::Index blocks = width == 0 ? 0 : width_ / width;
         const Eigen::Index columns = FromLeft ? x.cols() : x.rows();
-        constexpr bool shareable =
-            dtype_of<Scalar>() != dtype::other;  // of other scalars nobody says what threads may do
-        for (const std::int64_t threads : {shareable ? threading::threads_now(0) : std::int64_t{1}, std::int64_t{1}}) {
-            if (const Eigen::Index together = rows_together(blocks, columns, FromLeft ? threads : 1); together > 0) {
-                add_by_rows<FromLeft>(y, x, scale, blocks, together, threads);
-                return;
-            }
+        if (const row_shares shares = rows_together<FromLeft>(blocks, columns); shares.rows > 0) {
+            add_by_rows<FromLeft>(y, x, scale, blocks, shares);
+            return;
         }
         DenseMatrix of_x, of_y;
         for (Eigen::Index block = 0; block < blocks; ++block) {

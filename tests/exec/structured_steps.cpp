@@ -81,7 +81,7 @@ struct made_factor {
                 break;
             default:  // y[j] = x[index[j]], or y[index[i]] = x[i]
                 for (std::int64_t j = 0; j < (kind == structure::gather ? q : p); ++j) {
-                    long_index.push_back(kind == structure::gather ? j * 5 % p : p - 1 - j);
+                    long_index.push_back(kind == structure::gather ? j * 5 % p : (j + 1) % p);
                     (kind == structure::gather ? at(long_index.back(), j) : at(j, long_index.back())) = wide(1);
                 }
         }

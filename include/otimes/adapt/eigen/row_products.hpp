@@ -284,7 +284,7 @@ private:
         const DenseMatrix& last = factors().back();
         const double flops = 2.0 * static_cast<double>(last.rows()) * static_cast<double>(width_) *
                              static_cast<double>(FromLeft ? x.cols() : x.rows());
-        threading::over_threads(0, FromLeft ? last.rows() : blocks, shares.threads > 1 ? flops : 0.0, shares.threads,
+        threading::over_threads(0, FromLeft ? last.rows() : blocks, flops, shares.threads,
                                 [&](std::int64_t begin, std::int64_t end) {
                                     const auto from = eigen::index_of(begin), to = eigen::index_of(end);
                                     if constexpr (FromLeft) {

@@ -3,7 +3,6 @@
 /// y (+)= alpha * x by runs of memory, for x of the program's type or of its real type: how a real X meets complex factors.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -62,8 +61,7 @@ bool accumulate_elements(const step& s, const step_operand& in, const step_opera
     kept_vector<loop_index, of_accumulate> kept_nest;
     loop_nest(out, in, none, -1, *kept_nest);
     auto* const y = static_cast<Scalar*>(out.data);
-    constexpr std::int64_t granule = 64 / (std::min)(std::int64_t{64}, static_cast<std::int64_t>(sizeof(Scalar)));
-    share_nest(*kept_nest, threads, granule,
+    share_nest(*kept_nest, threads, elements_of_line<Scalar>,
                [&](std::span<const loop_index> share, const std::array<std::int64_t, 3>& start, std::size_t) {
                    const loop_index run = share.empty() ? loop_index{} : share.back();
                    for_each_run(share, [&](const std::array<std::int64_t, 3>& at) {

@@ -61,6 +61,10 @@ inline void loop_nest(const reference_loops::view& out, const reference_loops::v
     }
 }
 
+/// Elements of a cache line, the least that threads should share a run by.
+template <class Scalar>
+inline constexpr auto elements_of_line = static_cast<std::int64_t>(sizeof(Scalar) < 64 ? 64 / sizeof(Scalar) : 1);
+
 inline constexpr std::size_t most_nested = 64;  ///< loops of two indices and more: a 64-bit count has fewer
 
 /// Calls f(offsets of the three operands) for every index of the nest but its

@@ -28,9 +28,6 @@ namespace otimes {
 inline namespace OTIMES_TARGET {
 namespace cpu_detail {
 
-template <class Scalar>
-inline constexpr auto elements_of_line = static_cast<std::int64_t>(sizeof(Scalar) < 64 ? 64 / sizeof(Scalar) : 1);
-
 /// y (+)= (alpha * x) * f, elementwise; Factor is Scalar or its real type.
 template <class Scalar, class Factor>
 void scale_elements(const std::vector<loop_index>& nest, std::int64_t threads, Scalar* y, const Scalar* x,

@@ -35,6 +35,11 @@ while IFS='|' read -r file text changed test; do
         failed=1
         continue
     fi
+    if [ ! -f "$tests/$test.cpp" ]; then # a text with a separator in it, too
+        echo "STALE     $file: '$text': there is no $tests/$test.cpp"
+        failed=1
+        continue
+    fi
     if [ "$1" = texts ]; then continue; fi
     pattern=$(printf '%s' "$text" | sed 's/[][*.^$/]/\\&/g')
     replacement=$(printf '%s' "$changed" | sed 's/[&/\\]/\\&/g')

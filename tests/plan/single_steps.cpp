@@ -75,6 +75,8 @@ otimes::pass pass_of(step_kind kind, factor_kind factor, dtype type, std::int64_
     const otimes::plan planned =
         otimes::make_plan(made.p, round_machine(threads), {.placement = otimes::placement::cpu, .threads = threads});
     REQUIRE(planned.passes.size() == 1);
+    // One pass over the operands: what bounds it bounds the plan, from the caches as well.
+    CHECK(planned.bound_seconds == doctest::Approx(planned.passes.front().bound_seconds));
     return planned.passes.front();
 }
 

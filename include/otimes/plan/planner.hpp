@@ -310,13 +310,21 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
 }
 
 /// The rate at which all threads read and write operands, from where the passes are predicted to find them.
-OTIMES_ON_DEMAND inline double operand_bytes_per_second(const std::vector<chain>& chains, const cpu_description& cpu,
+OTIMES_ON_DEMAND inline double operand_bytes_per_second(const cpu_candidate& chosen, const cpu_description& cpu,
                                                         std::int32_t threads) {
     double rate = cpu.memory_bytes_per_second;
-    for (const chain& c : chains) {
+    const auto found_beside = [&](double bytes) {
+        const level where = (std::max)(level::l2, level_of(cpu, bytes, 1));
+        rate = (std::max)(rate, bandwidth(cpu, where, threads) * threads);
+    };
+    for (const chain& c : chosen.chains) {
         if (c.step_count > 0) {
-            const level where = (std::max)(level::l2, level_of(cpu, outer_bytes(c), 1));
-            rate = (std::max)(rate, bandwidth(cpu, where, threads) * threads);
+            found_beside(outer_bytes(c));
+        }
+    }
+    for (const pass& p : chosen.made.passes) {
+        if (p.kernel == pass_kernel::step) {
+            found_beside(static_cast<double>(p.bytes));
         }
     }
     return rate;
@@ -452,7 +460,7 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
                                     " instead of " + bytes_text(static_cast<double>(wanted)));
     }
-    add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen.chains, cpu, request.threads),
+    add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen, cpu, request.threads),
                peak_flops(cpu, type_of_result(source)) * request.threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);

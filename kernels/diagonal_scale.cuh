@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Contract: Y[l, i] = alpha * op(X)[l, i] * op(D)[l, i] + beta * Y[l, i],   l < lines, i < count, op = identity or complex conjugate
 // X[l, i] stands at x + l * x_line_stride + i, Y likewise: stretches that are contiguous on both sides. D[l, i] stands at
-// d + l * d_line_stride + i * d_stride: a vector along the stretches (d_line_stride = 0), across them (d_stride = 0), or a matrix.
+// d + (l mod d_lines) * d_line_stride + i * d_stride: a vector along the stretches (d_line_stride = 0), across them (d_stride = 0), or a matrix,
+// that repeats after d_lines stretches.
 //
-// Requires: lines, count >= 0; strides any; 1-D grid of any size, blocks of scale_threads threads. beta = 0: Y is not read.
+// Requires: lines, count >= 0; d_lines > 0; strides any; 1-D grid of any size, blocks of scale_threads threads. beta = 0: Y is not read.
 // Alignment: that of the scalar; 16-byte accesses of X and Y where both bases and line strides are multiples of 16 bytes, of D likewise.
 // Aliasing: Y = X with equal strides allowed; no other overlap.
 // Called by: the GPU executor, between the two products of a solve by eigenvectors. Each thread has four accesses of X on their way.
@@ -20,7 +21,7 @@ struct diagonal_arguments {
     const Storage* d;
     Storage* y;
     Accumulator alpha, beta;
-    index_t lines, count;
+    index_t lines, count, d_lines;
     index_t x_line_stride, y_line_stride, d_line_stride, d_stride;
     bool conjugate_x, conjugate_d;
 };
@@ -44,7 +45,11 @@ __device__ __forceinline__ void scale_pieces(const diagonal_arguments<Storage, A
             line[j] = one_line ? 0 : (piece | each) >> 32 ? piece / each : index_t(unsigned(piece) / unsigned(each));
             at[j] = (piece - line[j] * each) * Width;
             const Storage* gX = arguments.x + line[j] * arguments.x_line_stride + at[j];
-            const Storage* gD = arguments.d + line[j] * arguments.d_line_stride + at[j] * arguments.d_stride;
+            index_t d_line = line[j];
+            if (d_line >= arguments.d_lines)
+                d_line = (d_line | arguments.d_lines) >> 32 ? d_line % arguments.d_lines
+                                                            : index_t(unsigned(d_line) % unsigned(arguments.d_lines));
+            const Storage* gD = arguments.d + d_line * arguments.d_line_stride + at[j] * arguments.d_stride;
             if constexpr (Width > 1)
                 *reinterpret_cast<packet<bytes>*>(rX[j]) = *reinterpret_cast<const packet<bytes>*>(gX);
             else

@@ -55,6 +55,7 @@ argument_block diagonal_block(const launch& l, const diagonal_shape& scale, Accu
     a.count = scale.stretches.count;
     a.x_line_stride = scale.stretches.x_line;
     a.y_line_stride = scale.stretches.y_line;
+    a.d_lines = scale.d_lines;
     a.d_line_stride = scale.d_line;
     a.d_stride = scale.d_step;
     a.conjugate_x = l.sliced.conjugate_x;
@@ -124,6 +125,7 @@ argument_block sparse_block(const launch& l, Accumulator one, Accumulator zero) 
     a.alpha = one;
     a.beta = l.add ? one : zero;
     a.outputs = s.outputs;
+    a.inputs = s.inputs;
     a.x_inner_stride = s.x_inner;
     a.y_outer_stride = s.y_outer;
     a.turns = s.turn.extent;
@@ -138,6 +140,8 @@ argument_block sparse_block(const launch& l, Accumulator one, Accumulator zero) 
     a.free_count = static_cast<int>(s.free.size());
     a.outer_position = s.outer_position;
     a.lanes_log2 = s.lanes_log2;
+    a.turn_first = s.turn_first;
+    a.along = s.along;
     a.conjugate_x = s.conjugate_x;
     a.conjugate_values = s.conjugate_values;
     argument_block block;

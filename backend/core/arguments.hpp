@@ -58,7 +58,7 @@ struct sparse_arguments {
     const void* values;
     void* y;
     Accumulator alpha, beta;
-    long long outputs;
+    long long outputs, inputs;
     long long x_inner_stride, y_outer_stride;
     long long turns;
     long long x_turn_stride, y_turn_stride;
@@ -68,6 +68,7 @@ struct sparse_arguments {
     int free_count;
     int outer_position;
     int lanes_log2;
+    bool turn_first, along;
     bool conjugate_x, conjugate_values;
 };
 
@@ -89,7 +90,7 @@ struct diagonal_arguments {
     const void* d;
     void* y;
     Accumulator alpha, beta;
-    long long lines, count;
+    long long lines, count, d_lines;
     long long x_line_stride, y_line_stride, d_line_stride, d_stride;
     bool conjugate_x, conjugate_d;
 };

@@ -482,7 +482,7 @@ void join_scalings(std::vector<launch>& list) {
         const planning::group_place& place = product.fused.place;
         const std::int64_t elements = place.groups() * place.inner * product.fused.group.count_q();
         const bool along = d->d_step == 1 && (s.lines == 1 || d->d_line == 0);
-        const bool across = d->d_step == 0 && d->d_line == 1 && s.lines > 1;
+        const bool across = d->d_step == 0 && d->d_line == 1 && s.lines > 1 && d->d_lines >= s.lines;
         if ((!along && !across) || s.count < 2 || elements != s.lines * s.count || elements >= most_elements ||
             (s.lines > 1 && s.y_line != s.count)) {
             continue;

@@ -581,6 +581,14 @@ void* sparse_array(const memory_reference& at, const void* operand) {
                                                                                  : elements.values);
 }
 
+std::int64_t sparse_tile_count(const sparse_shape& s) noexcept {
+    std::int64_t tiles = (s.turn.extent + s.together - 1) / s.together;
+    for (const free_mode& m : s.free) {
+        tiles *= m.extent;
+    }
+    return tiles;
+}
+
 std::int32_t dot_blocks(std::int64_t pairs) noexcept {
     // 16 pairs a thread; not more blocks than any device holds at once, few enough for one block to add their sums.
     return static_cast<std::int32_t>(std::clamp<std::int64_t>((pairs + 4095) / 4096, 1, 512));
@@ -620,16 +628,27 @@ std::optional<copy_shape> copy_of(const launch& l) {
 }
 
 std::optional<diagonal_shape> diagonal_of(const launch& l) {
-    const std::optional<copy_shape> stretches = stretches_of(l);
-    if (!stretches || l.factors.front().where == memory_reference::place::one || element_bytes(l.type) < 4 ||
-        l.sliced.free.empty()) {
+    const std::vector<free_mode>& free = l.sliced.free;
+    if (l.factors.size() != 1 || l.factors.front().where == memory_reference::place::one || element_bytes(l.type) < 4 ||
+        free.empty()) {
         return std::nullopt;
     }
-    diagonal_shape scale{*stretches, 0, l.sliced.free.back().f};
-    if (l.sliced.free.size() == 2) {
-        scale.d_line = l.sliced.free.front().f;
+    if (free.size() == 3 && free[0].f == 0 && free[0].x == free[1].x * free[1].extent &&
+        free[0].y == free[1].y * free[1].extent) {  // one mode of X and Y, over which the factor repeats
+        launch merged = l;
+        merged.sliced.free = {{free[0].extent * free[1].extent, free[1].x, free[1].y, free[1].f}, free[2]};
+        std::optional<diagonal_shape> scale = diagonal_of(merged);
+        if (scale) {
+            scale->d_lines = free[1].extent;
+        }
+        return scale;
     }
-    return scale;
+    const std::optional<copy_shape> stretches = stretches_of(l);
+    if (!stretches) {
+        return std::nullopt;
+    }
+    return diagonal_shape{*stretches, std::max<std::int64_t>(1, stretches->lines),
+                          free.size() == 2 ? free.front().f : 0, free.back().f};
 }
 
 namespace {

@@ -97,20 +97,24 @@ struct dot_shape {
 /// the free modes in F are 0.
 struct sparse_shape {
     std::int64_t outputs = 1;
+    std::int64_t inputs = 1;
     std::int64_t x_inner = 0;
     std::int64_t y_outer = 0;
-    free_mode turn;               ///< the free index of which a thread may take several
-    std::int32_t together = 1;    ///< so many, at most sparse_sums_together
+    free_mode turn;               ///< the free index of which a thread or a tile may take several
+    std::int32_t together = 1;    ///< so many; of a thread at most planning::sparse_sums_together
     std::vector<free_mode> free;  ///< the others, outermost first in Y
     std::int32_t outer_position = 0;
     std::int32_t lanes_log2 = 0;  ///< threads of a sum
+    bool turn_first = false;      ///< neighbours along `turn` are neighbours in memory
+    bool tiles = false;           ///< from tiles of X in shared memory
+    bool along = false;           ///< of a tile: neighbours along the contracted index are neighbours in memory
     bool conjugate_x = false;
     bool conjugate_values = false;
     friend bool operator==(const sparse_shape&, const sparse_shape&) = default;
 };
 
-/// Neighbours along the free index `turn` that a thread takes.
-inline constexpr std::int64_t sparse_sums_together = 8;
+/// Blocks that have a tile each.
+std::int64_t sparse_tile_count(const sparse_shape& s) noexcept;
 
 /// Of the grid of a dot product over so many pairs: the same on every device, so that the sum has the same order.
 std::int32_t dot_blocks(std::int64_t pairs) noexcept;
@@ -162,6 +166,7 @@ struct copy_shape {
 /// A sliced launch that multiplies such stretches by the elements of its factor, by kernels/diagonal_scale.cuh.
 struct diagonal_shape {
     copy_shape stretches;
+    std::int64_t d_lines = 1;  ///< after so many lines the factor repeats
     std::int64_t d_line = 0;
     std::int64_t d_step = 0;
 };

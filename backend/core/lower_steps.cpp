@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <otimes/plan/gpu_sparse.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/structured.hpp>
 
@@ -274,32 +275,58 @@ void lowering_to_launches::lower_sparse(const step& s, launch l) {
     }
     sparse_shape& shape = l.sparse;
     shape.outputs = order.q_extent;
+    shape.inputs = from[on].extent;
     shape.x_inner = from[on].stride;
     shape.y_outer = order.y_q;
     shape.free = order.free;
     shape.outer_position = order.q_extent == 1 ? static_cast<std::int32_t>(order.free.size()) : order.q_position;
-    const auto widest = std::ranges::max_element(shape.free, {}, &free_mode::extent);
+    const auto neighbours = std::ranges::find_if(shape.free, [](const free_mode& m) { return m.x == 1 && m.y == 1; });
+    shape.turn_first = neighbours != shape.free.end();
+    const auto widest = shape.turn_first ? neighbours : std::ranges::max_element(shape.free, {}, &free_mode::extent);
     if (widest != shape.free.end()) {
         shape.turn = *widest;
         shape.outer_position -= widest - shape.free.begin() < shape.outer_position ? 1 : 0;
         shape.free.erase(widest);
     }
-    // Several sums of a thread share indices and values, where enough threads are left.
-    std::int64_t threads = shape.outputs * shape.turn.extent << shape.lanes_log2;
+    shape.conjugate_x = l.sliced.conjugate_x;
+    shape.conjugate_values = factor.conjugate;
+    l.sliced = {};
+    std::int64_t others = 1;
     for (const free_mode& m : shape.free) {
-        threads *= m.extent;
+        others *= m.extent;
     }
-    while (shape.together < sparse_sums_together && shape.together < shape.turn.extent &&
+    bool any_neighbours = false;  // of the whole matrices: a slab may have one of them
+    for (std::size_t k = 0; k < from.size(); ++k) {
+        any_neighbours = any_neighbours ||
+                         (k != on && whole_modes_of(s.in)[k].extent > 1 && from[k].stride == 1 && to[k].stride == 1);
+    }
+    shape.along = !any_neighbours && shape.x_inner == 1;
+    const std::int64_t fibres = of_all_slabs(shape.turn.extent * others);
+    const std::int64_t tile =
+        any_neighbours || shape.along
+            ? planning::sparse_tile_turns({shape.inputs, factor.stored, shape.turn.extent, others, fibres, shape.along},
+                                          l.type, gpu_)
+            : 0;
+    if (tile > 0) {
+        shape.tiles = true;
+        shape.together = static_cast<std::int32_t>(tile);
+        list_->push_back(std::move(l));
+        return;
+    }
+    // Several sums of a thread share indices and values: those of one access, and more where enough threads are left.
+    const std::int64_t packet = std::max<std::int64_t>(1, 16 / element_bytes(l.type));
+    if (shape.turn_first && shape.turn.extent % packet == 0) {
+        shape.together = static_cast<std::int32_t>(packet);
+    }
+    const std::int64_t threads = shape.outputs * shape.turn.extent * others;
+    while (shape.together < planning::sparse_sums_together && shape.together < shape.turn.extent &&
            threads / (2 * shape.together) >= busy) {
         shape.together *= 2;
     }
-    shape.conjugate_x = l.sliced.conjugate_x;
-    shape.conjugate_values = factor.conjugate;
     const std::int64_t mean = shape.outputs == 0 ? 0 : factor.stored / shape.outputs;
     while (shape.lanes_log2 < 5 && mean >= (wide_sum << shape.lanes_log2) * 2) {
         ++shape.lanes_log2;
     }
-    l.sliced = {};
     list_->push_back(std::move(l));
 }
 
@@ -335,6 +362,49 @@ void lowering_to_launches::lower_items(const step& s, launch l) {
     sum_in_pieces(std::move(l), cut_of(s.factor) >= 0 ? slabs_cut::factors : slabs_cut::fibres);
 }
 
+std::pair<launch, launch> lowering_to_launches::in_pieces(const launch& l, std::int64_t pieces, bool along) {
+    const sliced_shape& s = l.sliced;
+    const std::int64_t length = s.p_extent / pieces;
+    std::pair<launch, launch> both{l, l};
+    auto& [part, sum] = both;
+    part.scalar = -1;
+    part.add = false;
+    part.sliced.p_extent = length;
+    part.sliced.blocks.reset();
+    part.sliced.batches = 0;
+    sum.sliced = {};
+    std::int64_t stride = along ? pieces : 1;
+    for (auto i = static_cast<std::int32_t>(s.free.size()); i >= 0; --i) {
+        if (i == s.q_position) {
+            part.sliced.y_q = stride;
+            sum.sliced.free.push_back({s.q_extent, stride, s.y_q, 0});
+            stride *= s.q_extent;
+        }
+        if (i > 0) {
+            free_mode& m = part.sliced.free[static_cast<std::size_t>(i - 1)];
+            sum.sliced.free.push_back({m.extent, stride, m.y, 0});
+            m.y = stride;
+            stride *= m.extent;
+        }
+    }
+    const std::int64_t outputs = along ? stride / pieces : stride;
+    part.y = take_scratch(pieces * outputs * element_bytes(l.type));
+    if (along) {
+        part.sliced.x_p = pieces * s.x_p;
+        part.sliced.f_p = pieces * s.f_p;
+        part.sliced.free.push_back({pieces, s.x_p, 1, s.f_p});
+    } else {
+        part.sliced.free.insert(part.sliced.free.begin(), {pieces, length * s.x_p, outputs, length * s.f_p});
+        ++part.sliced.q_position;
+    }
+    sum.x = part.y;
+    sum.factors = {one(l.type)};
+    sum.sliced.p_extent = pieces;
+    sum.sliced.x_p = along ? 1 : outputs;
+    order_free_modes(sum.sliced);
+    return both;
+}
+
 void lowering_to_launches::sum_in_pieces(launch l, slabs_cut cut) {
     constexpr std::int64_t busy = std::int64_t{1} << 17;  // outputs
     constexpr std::int64_t least_piece = 64;
@@ -351,54 +421,19 @@ void lowering_to_launches::sum_in_pieces(launch l, slabs_cut cut) {
         list_->push_back(std::move(l));
         return;
     }
+    auto [part, sum] = in_pieces(l, pieces, along);
     const std::int64_t length = s.p_extent / pieces;
     const std::int64_t rest = s.p_extent % pieces;  // one more element for the first so many
-    launch part = l;
-    part.scalar = -1;
-    part.add = false;
-    part.sliced.p_extent = length;
-    launch sum = l;
-    sum.sliced = {};
-    std::int64_t stride = along ? pieces : 1;
-    for (auto i = static_cast<std::int32_t>(s.free.size()); i >= 0; --i) {
-        if (i == s.q_position) {
-            part.sliced.y_q = stride;
-            sum.sliced.free.push_back({s.q_extent, stride, s.y_q, 0});
-            stride *= s.q_extent;
-        }
-        if (i > 0) {
-            free_mode& m = part.sliced.free[static_cast<std::size_t>(i - 1)];
-            sum.sliced.free.push_back({m.extent, stride, m.y, 0});
-            m.y = stride;
-            stride *= m.extent;
-        }
-    }
-    part.y = take_scratch(pieces * outputs * element_bytes(l.type));
-    launch last = part;  // the elements that the pieces leave, behind all of them
+    launch last = part;                             // the elements that the pieces leave, behind all of them
     const std::int64_t behind = pieces * length * element_bytes(l.type);
     last.x.offset_bytes += behind * s.x_p;
     last.factors.front().offset_bytes += behind * s.f_p;
     last.sliced.p_extent = 1;
     last.add = true;
-    const free_mode piece{pieces, along ? s.x_p : length * s.x_p, along ? 1 : outputs, along ? s.f_p : length * s.f_p};
-    const free_mode behind_piece{rest, s.x_p, piece.y, s.f_p};
-    if (along) {
-        part.sliced.x_p = pieces * s.x_p;
-        part.sliced.f_p = pieces * s.f_p;
-        part.sliced.free.push_back(piece);
-        last.sliced.free.push_back(behind_piece);
-    } else {
-        for (launch* const one : {&part, &last}) {
-            std::vector<free_mode>& free = one->sliced.free;
-            free.insert(free.begin(), one == &part ? piece : behind_piece);
-            ++one->sliced.q_position;
-        }
-    }
-    sum.x = part.y;
-    sum.factors = {one(l.type)};
-    sum.sliced.p_extent = pieces;
-    sum.sliced.x_p = piece.y;
-    order_free_modes(sum.sliced);
+    free_mode& piece = along ? last.sliced.free.back() : last.sliced.free.front();
+    piece.extent = rest;
+    piece.x = s.x_p;
+    piece.f = s.f_p;
     list_->push_back(std::move(part));
     if (rest > 0) {
         list_->push_back(std::move(last));

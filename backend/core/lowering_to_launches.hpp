@@ -106,6 +106,9 @@ private:
     void lower_sparse(const step& s, launch l);
     /// A contraction whose factor has elements of its own for each free index, or some of them.
     void lower_items(const step& s, launch l);
+    /// A sum of `pieces` sums of as many products as all have, into scratch memory, and the sum of these. `along`: a piece takes every pieces-th element,
+    /// else neighbours. The elements that are left over are in neither.
+    std::pair<launch, launch> in_pieces(const launch& l, std::int64_t pieces, bool along);
     /// Few long sums: pieces of them, as many as keep a GPU busy, and then the sums of these. Neighbouring threads read neighbouring elements, also
     /// where the sum runs along the memory: a piece then takes every so many-th of them. Depends on the shapes of the whole alone, so that slabs change no bit.
     /// @param cut what the slabs of the whole program cut

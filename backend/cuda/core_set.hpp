@@ -58,9 +58,11 @@ inline kernel_request scale_request(const std::string& types) {
     return {"diagonal_scale.cuh", "otimes::kernels::diagonal_scale<" + types + ">", ""};
 }
 
-/// The kernel of sparse factors in device memory.
-inline kernel_request sparse_request(const std::string& types) {
-    return {"sparse_multiply.cuh", "otimes::kernels::sparse_multiply<" + types + ">", ""};
+/// The kernels of sparse factors in device memory: of X where it lies, or from tiles in shared memory.
+inline kernel_request sparse_request(const std::string& types, bool tiles) {
+    return tiles ? kernel_request{"sparse_multiply.cuh", "otimes::kernels::sparse_tiles<" + types + ">",
+                                  "otimes::kernels::sparse_tiles_shape<" + types + ">::shared_bytes"}
+                 : kernel_request{"sparse_multiply.cuh", "otimes::kernels::sparse_multiply<" + types + ">", ""};
 }
 
 /// The kernels of dot products and norms: storage type, and the type that sums are computed in.
@@ -99,7 +101,8 @@ inline std::vector<core_request> core_set_contents(const runtime_compiler& compi
          {"float, float", "double, double", "otimes::kernels::complex<float>, otimes::kernels::complex<float>",
           "otimes::kernels::complex<double>, otimes::kernels::complex<double>"}) {
         everywhere.push_back(scale_request(types));
-        everywhere.push_back(sparse_request(types));
+        everywhere.push_back(sparse_request(types, false));
+        everywhere.push_back(sparse_request(types, true));
     }
     for (kernel_request& request : dot_requests()) {
         everywhere.push_back(std::move(request));

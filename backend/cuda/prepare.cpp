@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include <otimes/plan/gpu_sparse.hpp>
 #include <otimes/plan/placement.hpp>
 #include <otimes/plan/scatter.hpp>
 #include <otimes/program/errors.hpp>
@@ -55,7 +57,7 @@ kernel_request request_of(const launch& l) {
                 expression_of(l.kind == launch_kind::finish_dot ? "finish_dot" : "partial_dots", l.type, true), ""};
     }
     if (l.kind == launch_kind::sparse) {
-        return {"sparse_multiply.cuh", expression_of("sparse_multiply", l.type), ""};
+        return sparse_request(types_of(l.type), l.sparse.tiles);
     }
     if (l.kind == launch_kind::sliced) {
         if (l.sliced.blocks) {
@@ -198,10 +200,12 @@ void require_room(std::int64_t resident, const kernel_request& request) {
     }
 }
 
-/// Asks for the shared memory of a kernel without clusters. @return its blocks that the device then holds at once @pre ready.threads is set
+/// Asks for the shared memory of a kernel without clusters; of that it gets `used` bytes, or all. @return its blocks that the device then holds at once
+/// @pre ready.threads is set
 std::int64_t take_room(const loaded_kernel& kernel, const kernel_request& request, const gpu_description& gpu,
-                       prepared_launch& ready) {
+                       prepared_launch& ready, std::int64_t used = std::numeric_limits<std::int64_t>::max()) {
     take_shared_memory(kernel, request, gpu, ready);
+    ready.shared_bytes = static_cast<unsigned>(std::min<std::int64_t>(ready.shared_bytes, used));
     int blocks = 0;
     OTIMES_CUDA_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
                                                                  static_cast<int>(ready.threads), ready.shared_bytes));
@@ -287,6 +291,11 @@ block_counts size_launch(const launch& l, const kernel_request& request, const l
     }
     if (l.kind == launch_kind::sliced && l.sliced.fibres > 1) {
         return size_few_fibres(l, request, kernel, gpu, ready);
+    }
+    if (l.kind == launch_kind::sparse && l.sparse.tiles) {
+        ready.threads = static_cast<unsigned>(planning::sparse_tile_threads);
+        const std::int64_t tile = l.sparse.inputs * l.sparse.together * element_bytes(l.type);  // kernel.value at most
+        return {sparse_tile_count(l.sparse), take_room(kernel, request, gpu, ready, tile)};
     }
     ready.threads = sliced_threads;
     const std::int64_t most_resident = std::int64_t{32} * gpu.multiprocessors;

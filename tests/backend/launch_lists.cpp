@@ -1795,6 +1795,39 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
     }
 }
 
+TEST_CASE("a diagonal between modes that it does not scale: stretches after which it repeats") {
+    launch l;
+    l.type = dtype::f64;
+    memory_reference vector;
+    vector.where = memory_reference::place::scratch;
+    l.factors = {vector};
+    l.sliced.free = {{3, 35, 35, 0}, {5, 7, 7, 1}, {7, 1, 1, 0}};
+    REQUIRE(diagonal_of(l));
+    CHECK(diagonal_of(l)->stretches.lines == 15);
+    CHECK(diagonal_of(l)->stretches.count == 7);
+    CHECK(diagonal_of(l)->d_lines == 5);
+    CHECK(diagonal_of(l)->d_line == 1);
+    CHECK(diagonal_of(l)->d_step == 0);
+    const argument_block block = make_arguments(l);
+    diagonal_arguments<double> a;
+    REQUIRE(block.bytes.size() == sizeof(a));
+    std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+    CHECK(a.d_lines == 5);
+    launch other = l;
+    other.sliced.free[0].x = 36;  // a gap
+    CHECK(!diagonal_of(other));
+    other = l;
+    other.sliced.free[0].y = 36;
+    CHECK(!diagonal_of(other));
+    other = l;
+    other.sliced.free[0].f = 5;  // one of both modes, in two
+    CHECK(!diagonal_of(other));
+    other = l;
+    other.sliced.free.erase(other.sliced.free.begin());
+    REQUIRE(diagonal_of(other));
+    CHECK(diagonal_of(other)->d_lines == 5);
+}
+
 TEST_CASE("which launches are copies") {
     launch l;
     memory_reference one;

@@ -330,6 +330,28 @@ void check_sparse() {
     poison(dTall);
     dTall = DeviceSparse<Scalar>(wide).transpose() * DeviceMatrix<Scalar>(tall);
     CHECK(agrees(dTall.to_host(), host(wide.transpose() * tall), size));
+    // Many fibres, which tiles of them hold: neighbours in memory are those of one side, or the elements of each; a whole access or not.
+    const auto in_tiles = [&](Eigen::Index inner, Eigen::Index columns) {
+        const host dense =
+            dense_kron<Scalar>({host::Identity(9, 9), host(w.transpose()), host::Identity(inner, inner)});
+        const host from = random(dense.cols(), columns, 15), to = random(dense.rows(), columns, 16);
+        const auto P = kron(identity(9), DeviceSparse<Scalar>(by_columns).transpose(), identity(inner));
+        DeviceMatrix<Scalar> left(to), poisoned(dense.rows(), columns);
+        DeviceMatrix<Scalar, 1> right(to), right_poisoned(dense.rows(), columns);
+        poison(poisoned);
+        poisoned = P * DeviceMatrix<Scalar>(from);
+        CHECK(agrees(poisoned.to_host(), host(dense * from), size));
+        poison(right_poisoned);
+        right_poisoned = P * DeviceMatrix<Scalar, 1>(from);
+        CHECK(agrees(host(right_poisoned.to_host()), host(dense * from), size));
+        left += 2 * (P.conjugate() * DeviceMatrix<Scalar>(from));
+        CHECK(agrees(left.to_host(), host(to + Scalar(2) * (dense.conjugate() * from)), size));
+        right -= P * DeviceMatrix<Scalar, 1>(from);
+        CHECK(agrees(host(right.to_host()), host(to - dense * from), size));
+    };
+    in_tiles(8, 8);
+    in_tiles(5, 7);
+    in_tiles(1, 36);
     // Host matrices beside operators on the device; a factor; a term.
     dY = (by_columns * K * by_columns.transpose() + identity()) * dX;
     CHECK(agrees(dY.to_host(), host(w * k * w.transpose() * X + X), size));

@@ -20,6 +20,7 @@
 #include <sparse_multiply.cuh>
 
 #include <otimes/plan/gpu_generic.hpp>
+#include <otimes/plan/gpu_sparse.hpp>
 
 namespace kernel_tests {
 using namespace otimes::kernels;
@@ -234,72 +235,139 @@ TEST_CASE_TEMPLATE("few fibres of a long factor, with the bits of each alone", S
     }
 }
 
-TEST_CASE_TEMPLATE("a sparse factor along one mode", Scalar, float, double, c64, c128) {
-    // Y[t, o] = alpha * sum over the elements of row o + beta * Y; rows of 0 to 40 elements, t neighbours in X and Y.
-    constexpr index turns = 11, outputs = 6, inner = 23, f = 2;
-    constexpr std::array<int, outputs> counts = {3, 0, 40, 1, 7, 12};
-    support::random_stream stream(5);
+namespace {
+
+// A sparse factor with rows of 0 to 40 elements, and X[f, i, t], Y[f, o, t] with one of t (`neighbours`) and i, o innermost in memory.
+template <class Scalar>
+struct sparse_case {
+    static constexpr index outputs = 6, f = 2;
+    index turns, inputs;
+    bool neighbours, adds;
     std::vector<int> starts = {0};
     std::vector<int> at;
-    for (const int n : counts) {
-        for (int k = 0; k < n; ++k) {
-            at.push_back((k * 7 + n) % static_cast<int>(inner));
+    std::vector<Scalar> values, x, y_before;
+    sparse_multiply_arguments<Scalar, Scalar> a{};
+
+    sparse_case(index turn_count, index input_count, bool neighbours_, bool adds_)
+        : turns(turn_count), inputs(input_count), neighbours(neighbours_), adds(adds_) {
+        support::random_stream stream(5);
+        for (const int n : {3, 0, 40, 1, 7, 12}) {
+            for (int k = 0; k < n; ++k) {
+                at.push_back((k * 7 + n) % static_cast<int>(inputs));
+            }
+            starts.push_back(static_cast<int>(at.size()));
         }
-        starts.push_back(static_cast<int>(at.size()));
+        values = random_values<Scalar>(stream, static_cast<index>(at.size()));
+        x = random_values<Scalar>(stream, f * inputs * turns);
+        y_before = random_values<Scalar>(stream, f * outputs * turns);
+        a.x = x.data();
+        a.starts = starts.data();
+        a.inner = at.data();
+        a.values = values.data();
+        a.alpha = make<Scalar>({2, adds ? 0.5 : 0.0});
+        a.beta = make<Scalar>({adds ? 1.5 : 0.0, 0});
+        a.outputs = outputs;
+        a.inputs = inputs;
+        a.x_inner_stride = a.y_outer_stride = neighbours ? turns : 1;
+        a.turns = turns;
+        a.x_turn_stride = neighbours ? 1 : inputs;
+        a.y_turn_stride = neighbours ? 1 : outputs;
+        a.free_extent[0] = f;
+        a.x_stride[0] = inputs * turns;
+        a.y_stride[0] = outputs * turns;
+        a.free_count = 1;
+        a.outer_position = 1;
+        a.along = !neighbours;
+        a.conjugate_x = adds;
+        a.conjugate_values = !adds;
     }
-    const std::vector<Scalar> values = random_values<Scalar>(stream, static_cast<index>(at.size()));
-    const std::vector<Scalar> x = random_values<Scalar>(stream, f * inner * turns);
-    const std::vector<Scalar> y_before = random_values<Scalar>(stream, f * outputs * turns);
-    for (const int lanes_log2 : {0, 2, 5}) {
-        for (const int together : {1, 4, 8}) {
+    // Y's place, in its order.
+    [[nodiscard]] std::size_t place(index i, index o, index t) const {
+        return static_cast<std::size_t>(i * outputs * turns + o * a.y_outer_stride + t * a.y_turn_stride);
+    }
+    [[nodiscard]] std::vector<wide> want() const {
+        std::vector<wide> y(y_before.size());
+        for (index i = 0; i < f; ++i) {
+            for (index o = 0; o < outputs; ++o) {
+                for (index t = 0; t < turns; ++t) {
+                    wide sum = 0;
+                    for (int k = starts[static_cast<std::size_t>(o)]; k < starts[static_cast<std::size_t>(o) + 1];
+                         ++k) {
+                        const auto n = static_cast<std::size_t>(k);
+                        const index from = i * inputs * turns + at[n] * a.x_inner_stride + t * a.x_turn_stride;
+                        sum += conjugated(widen(values[n]), !adds) *
+                               conjugated(widen(x[static_cast<std::size_t>(from)]), adds);
+                    }
+                    y[place(i, o, t)] =
+                        widen(a.alpha) * sum + (adds ? widen(a.beta) * widen(y_before[place(i, o, t)]) : wide{});
+                }
+            }
+        }
+        return y;
+    }
+    template <class Kernel>
+    [[nodiscard]] double distance(unsigned threads, std::size_t shared, const Kernel& kernel) {
+        std::vector<Scalar> y = y_before;
+        if (!adds) {
+            std::fill(y.begin(), y.end(), make<Scalar>({std::numeric_limits<double>::quiet_NaN(), 0}));
+        }
+        a.y = y.data();
+        gridDim.x = 2;
+        host_device::backwards = adds;
+        host_device::run_grid(1, threads, shared, [&] { kernel(a); });
+        return relative_distance(widened(y), want());
+    }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a sparse factor along one mode", Scalar, float, double, c64, c128) {
+    for (const index turns : {11, 16}) {  // whole accesses, or not
+        for (const bool neighbours : {true, false}) {
             for (const bool adds : {false, true}) {
-                CAPTURE(lanes_log2);
-                CAPTURE(together);
+                CAPTURE(turns);
+                CAPTURE(neighbours);
                 CAPTURE(adds);
-                std::vector<Scalar> y = y_before;
-                sparse_multiply_arguments<Scalar, Scalar> a{};
-                a.x = x.data();
-                a.starts = starts.data();
-                a.inner = at.data();
-                a.values = values.data();
-                a.y = y.data();
-                a.alpha = make<Scalar>({2, adds ? 0.5 : 0.0});
-                a.beta = make<Scalar>({adds ? 1.5 : 0.0, 0});
-                a.outputs = outputs;
-                a.x_inner_stride = turns;
-                a.y_outer_stride = turns;
-                a.turns = turns;
-                a.x_turn_stride = a.y_turn_stride = 1;
-                a.together = together;
-                a.free_extent[0] = f;
-                a.x_stride[0] = inner * turns;
-                a.y_stride[0] = outputs * turns;
-                a.free_count = 1;
-                a.outer_position = 1;
-                a.lanes_log2 = lanes_log2;
-                a.conjugate_x = adds;
-                a.conjugate_values = !adds;
-                std::vector<wide> want;
-                for (index i = 0; i < f; ++i) {
-                    for (std::size_t o = 0; o < outputs; ++o) {
-                        for (index t = 0; t < turns; ++t) {
-                            wide sum = 0;
-                            for (int k = starts[o]; k < starts[o + 1]; ++k) {
-                                const std::size_t from =
-                                    static_cast<std::size_t>((i * inner + at[static_cast<std::size_t>(k)]) * turns + t);
-                                sum += conjugated(widen(values[static_cast<std::size_t>(k)]), !adds) *
-                                       conjugated(widen(x[from]), adds);
-                            }
-                            want.push_back(widen(a.alpha) * sum +
-                                           (adds ? widen(a.beta) * widen(y_before[want.size()]) : wide{}));
-                        }
+                sparse_case<Scalar> one(turns, 24, neighbours, adds);
+                for (const int lanes_log2 : {0, 2, 5}) {
+                    for (const int together : {1, 4, 8}) {
+                        CAPTURE(lanes_log2);
+                        CAPTURE(together);
+                        one.a.lanes_log2 = lanes_log2;
+                        one.a.together = together;
+                        one.a.turn_first = neighbours;
+                        CHECK(one.distance(64, 0, [](const auto& a) { sparse_multiply(a); }) <= tolerance<Scalar>);
                     }
                 }
-                if (!adds) {
-                    std::fill(y.begin(), y.end(), make<Scalar>({std::numeric_limits<double>::quiet_NaN(), 0}));
+            }
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("a sparse factor along one mode, from tiles of X", Scalar, float, double, c64, c128) {
+    constexpr auto shared = static_cast<std::size_t>(sparse_tiles_shape<Scalar, Scalar>::shared_bytes);
+    static_assert(shared == otimes::planning::sparse_tile_bytes &&
+                  sums_together == otimes::planning::sparse_sums_together &&
+                  sparse_tile_threads == otimes::planning::sparse_tile_threads);
+    for (const index turns : {11, 16}) {       // whole accesses, or not, and tiles that are not full
+        for (const index inputs : {23, 24}) {  // likewise
+            for (const bool neighbours : {true, false}) {
+                for (const bool adds : {false, true}) {
+                    CAPTURE(turns);
+                    CAPTURE(inputs);
+                    CAPTURE(neighbours);
+                    CAPTURE(adds);
+                    sparse_case<Scalar> one(turns, inputs, neighbours, adds);
+                    for (const int together : {1, 4, 8, 32}) {
+                        if (neighbours ? together < 4 : together > sums_together) {
+                            continue;
+                        }
+                        CAPTURE(together);
+                        one.a.together = together;
+                        CHECK(one.distance(sparse_tile_threads, shared, [](const auto& a) { sparse_tiles(a); }) <=
+                              tolerance<Scalar>);
+                    }
                 }
-                run(2, 64, adds, [&a] { sparse_multiply(a); });
-                CHECK(relative_distance(widened(y), want) <= tolerance<Scalar>);
             }
         }
     }
@@ -340,18 +408,20 @@ TEST_CASE_TEMPLATE("copies and multiples, by a diagonal too", Scalar, float, dou
                           tolerance<Scalar>);
                     CHECK(y.surrounded_as(y_before));
 
-                    // D along the stretches, across them, or a matrix.
+                    // D along the stretches, across them, or a matrix; across, again after 13 of them.
                     const std::vector<Scalar> d = random_values<Scalar>(stream, lines * count);
-                    for (const auto& [line_stride, stride] : {std::pair<index, index>{0, 1}, {1, 0}, {count, 1}}) {
+                    for (const auto& [line_stride, stride, repeats] :
+                         {std::array<index, 3>{0, 1, lines}, {1, 0, lines}, {count, 1, lines}, {1, 0, 13}}) {
                         y = y_before;
                         diagonal_arguments<Scalar, Scalar> b{
-                            x.data(),      d.data(),      y.data(),    alpha,  beta, lines, count,
-                            x.line_stride, y.line_stride, line_stride, stride, adds, !adds};
+                            x.data(), d.data(),      y.data(),      alpha,       beta,   lines, count,
+                            repeats,  x.line_stride, y.line_stride, line_stride, stride, adds,  !adds};
                         run(2, scale_threads, adds, [&b] { diagonal_scale(b); });
                         CHECK(relative_distance(
                                   y.values(), expected([&](index l, index i) {
                                       return conjugated(
-                                          widen(d[static_cast<std::size_t>(l * line_stride + i * stride)]), !adds);
+                                          widen(d[static_cast<std::size_t>(l % repeats * line_stride + i * stride)]),
+                                          !adds);
                                   })) <= tolerance<Scalar>);
                         CHECK(y.surrounded_as(y_before));
                     }

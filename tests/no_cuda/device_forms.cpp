@@ -61,7 +61,13 @@ TEST_CASE_TEMPLATE("column norms in device memory, without the product", Scalar,
 }
 
 TEST_CASE_TEMPLATE("sparse matrices in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(std::complex<double>)) {
-    on_both([] { check_sparse<Scalar>(); });
+    on_both([](const otimes::device_executor& gpu) {
+        check_sparse<Scalar>();
+        if (const auto* const launched = dynamic_cast<const launching_gpu*>(&gpu)) {
+            CHECK(launched->from_tiles > 4);
+            CHECK(launched->from_tiles_along > 1);
+        }
+    });
 }
 
 TEST_CASE_TEMPLATE("batches in device memory", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {

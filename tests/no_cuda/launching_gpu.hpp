@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include <otimes/plan/gpu_sparse.hpp>
+
 #include "../../backend/core/host_copy.hpp"
 #include "../../backend/core/launch_list.hpp"
 #include "cuda/pretended_gpu.hpp"
@@ -23,8 +25,10 @@ public:
         launch(make_plan_for(p, {}), b);
     }
     mutable int launches = 0;
-    mutable int by_blocks = 0;  ///< of them
-    bool all_kernels = false;   ///< else the generic ones alone; fused kernels are not pretended
+    mutable int by_blocks = 0;   ///< of them
+    mutable int from_tiles = 0;  ///< of sparse factors, from tiles along the memory and others
+    mutable int from_tiles_along = 0;
+    bool all_kernels = false;  ///< else the generic ones alone; fused kernels are not pretended
 
 private:
     using memory_reference = otimes::backend::memory_reference;
@@ -85,6 +89,8 @@ private:
             for (const otimes::backend::launch& l : some) {
                 ++launches;
                 by_blocks += l.sliced.blocks ? 1 : 0;
+                from_tiles += l.sparse.tiles && !l.sparse.along ? 1 : 0;
+                from_tiles_along += l.sparse.tiles && l.sparse.along ? 1 : 0;
                 switch (l.type) {
                     case otimes::dtype::f32: one<float>(m, l, slab); break;
                     case otimes::dtype::f64: one<double>(m, l, slab); break;
@@ -100,6 +106,9 @@ private:
         all(list.after, 0);
     }
 
+    static const std::int32_t* starts_of(memory& m, const otimes::backend::launch& l, std::int64_t slab) {
+        return m.at<std::int32_t>(l.factors[0], slab);
+    }
     template <class T>
     static void run_sparse(memory& m, const otimes::backend::launch& l, std::int64_t slab) {
         const otimes::backend::sparse_shape& s = l.sparse;
@@ -107,8 +116,17 @@ private:
         REQUIRE(s.outer_position <= static_cast<int>(s.free.size()));
         REQUIRE(s.lanes_log2 <= 5);
         REQUIRE(s.together >= 1);
-        REQUIRE(s.together <= otimes::backend::sparse_sums_together);
-        const auto* const starts = m.at<std::int32_t>(l.factors[0], slab);
+        const std::int64_t bytes = static_cast<std::int64_t>(sizeof(T));
+        if (s.tiles) {  // kernels/sparse_multiply.cuh
+            REQUIRE(s.inputs * s.together * bytes <= otimes::planning::sparse_tile_bytes);
+            REQUIRE((s.along ? s.together <= otimes::planning::sparse_sums_together : s.together * bytes >= 16));
+            REQUIRE((s.together & (s.together - 1)) == 0);
+        } else {
+            REQUIRE(s.together <= otimes::planning::sparse_sums_together);
+        }
+        for (std::int32_t k = starts_of(m, l, slab)[0]; k < starts_of(m, l, slab)[s.outputs]; ++k)
+            REQUIRE(m.at<std::int32_t>(l.factors[1], slab)[k] < s.inputs);
+        const auto* const starts = starts_of(m, l, slab);
         const auto* const inner = m.at<std::int32_t>(l.factors[1], slab);
         const T* const values = m.at<T>(l.factors[2], slab);
         std::int64_t count = 1;

@@ -297,7 +297,8 @@ void scale(const otimes::kernels::diagonal_arguments<double, double>& a) {
     for (long l = 0; l < a.lines; ++l) {
         for (long i = 0; i < a.count; ++i) {
             double& y = a.y[l * a.y_line_stride + i];
-            const double x = a.alpha * a.x[l * a.x_line_stride + i] * a.d[l * a.d_line_stride + i * a.d_stride];
+            const double x =
+                a.alpha * a.x[l * a.x_line_stride + i] * a.d[l % a.d_lines * a.d_line_stride + i * a.d_stride];
             y = a.beta == 0 ? x : x + a.beta * y;
         }
     }
@@ -352,7 +353,8 @@ work launch_of(const std::string& name, void** parameters) {
     if (name.find("diagonal_scale") != std::string::npos && doubles) {
         return launch_of<diagonal_arguments<double, double>>(parameters, scale);
     }
-    if (name.find("sparse_multiply") != std::string::npos && doubles) {
+    if ((name.find("sparse_multiply") != std::string::npos || name.find("sparse_tiles") != std::string::npos) &&
+        doubles) {
         return launch_of<sparse_multiply_arguments<double, double>>(parameters, multiply_sparse);
     }
     return nullptr;
@@ -720,7 +722,7 @@ CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* name) {
     const std::string text(name);
     if (!control.knows_all && text.find("generic_sliced_multiply") == std::string::npos &&
         text.find("scaled_copy") == std::string::npos && text.find("diagonal_scale") == std::string::npos &&
-        text.find("sparse_multiply") == std::string::npos) {
+        text.find("sparse_multiply") == std::string::npos && text.find("sparse_tiles") == std::string::npos) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *f = reinterpret_cast<CUfunction>(new function{text});

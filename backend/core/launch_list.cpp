@@ -407,8 +407,13 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         l.add = last && p.add;
         l.pass = pass_;
         generic(p.sweeps[i], in, last ? out : middle, l);
+        std::int64_t pieces = 1;  // of a sum, beside each other
         if (p.kernel == pass_kernel::gpu_blocked) {
             take_blocks(l);
+            pieces = l.sliced.blocks && p.tile.slices > 1 && l.sliced.p_extent % p.tile.slices == 0 &&
+                             l.sliced.free.size() < most_free_modes
+                         ? p.tile.slices
+                         : 1;
         } else if (p.kernel == pass_kernel::gpu_generic) {
             const std::int32_t threads = std::clamp(p.tile.slices, 1, 256);  // of a sum; the kernel's blocks have 256
             l.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
@@ -427,7 +432,14 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
             }
             l.y = spare[turn];
         }
-        list_->push_back(l);
+        if (pieces > 1) {
+            const auto [part, sum] = in_pieces(l, pieces, false);
+            list_->push_back(part);
+            take_blocks(list_->back());
+            list_->push_back(sum);
+        } else {
+            list_->push_back(l);
+        }
         from = l.y;
         turn = 1 - turn;
         in = middle;

@@ -653,6 +653,7 @@ TEST_CASE("launch lists of random products, for random GPUs of every capability"
 TEST_CASE("a factor that no block holds: a launch for each slice of the new index") {
     gpu_description small = h200();
     small.shared_bytes_per_block = 8192;  // a factor of 32 x 32 doubles alone
+    small.multiprocessors = 1;            // each launch leaves none idle
     for (const auto& chain : std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>{
              {{32, 32}}, {{32, 32}, {32, 32}}, {{24, 48}}, {{40, 32}, {3, 2}}, {{32, 32}, {5, 5}, {32, 32}}}) {
         int fused = 0;
@@ -723,6 +724,35 @@ TEST_CASE("long factors go by blocks, where their kernel can be compiled; what t
         const test_case t{40, {{300, 3}, {2, 2}}, row_major, row_major, 1, false, true, false};
         check<double>(t, {}, h200(), true);
         check<double>(test_case{70, {{90, 80}}, row_major, !row_major, 0, row_major, false, false}, {}, h200(), true);
+    }
+}
+
+TEST_CASE("long sums of few blocks: pieces beside each other, and the sum of these, as the plan says") {
+    for (const bool row_major : {false, true}) {
+        const launch_list list = launches_of(130, {{1024, 64}}, dtype::f64, row_major);
+        REQUIRE(list.slab.size() == 2);
+        const launch& pieces = list.slab[0];
+        const launch& sum = list.slab[1];
+        REQUIRE(pieces.sliced.blocks);
+        CHECK(pieces.sliced.batches == 1);
+        CHECK(pieces.sliced.p_extent * sum.sliced.p_extent == 1024);
+        CHECK(pieces.sliced.free.front().extent == sum.sliced.p_extent);
+        CHECK(sum.sliced.p_extent > 1);
+        CHECK(!sum.sliced.blocks);
+        CHECK(pieces.y == sum.x);
+        CHECK(list.scratch_bytes >= std::int64_t{8} * 130 * 64 * sum.sliced.p_extent);
+        // The interpreter of launches does what they say; Y is added to, and both ends have strides.
+        check<double>(test_case{130, {{1024, 64}}, row_major, true, 1, false, false, false}, {}, h200(), true);
+        check<double>(test_case{3, {{50, 50}, {1024, 64}}, row_major, false, 0, true, true, false}, {}, h200(), true);
+    }
+    // A plan that names pieces which are not equal, or none.
+    planner_test::program p = planner_test::rows_program(130, {planner_test::factor(1024, 64)}, dtype::f64);
+    for (tensor& t : p.tensors) t.space = t.binding >= 0 ? memory_space::device : memory_space::host;
+    plan made = make_plan(p, gpu_machine(h200()));
+    REQUIRE(made.passes.front().tile.slices > 1);
+    for (const int slices : {0, -4, 1, 3, 2048}) {
+        made.passes.front().tile.slices = slices;
+        CHECK(lower_to_launches(made, h200()).slab.size() == 1);
     }
 }
 

@@ -29,7 +29,7 @@ std::vector<DeviceMatrix<Scalar, Order>> on_device(const std::vector<matrix<Scal
     return dF;
 }
 
-enum class goes { anyhow, by_blocks, several_fibres_at_once };
+enum class goes { anyhow, by_blocks, in_pieces, several_fibres_at_once };
 
 // Assigned, added, with transposed factors, in place and from the left. how: the plan has such a kernel.
 template <class Scalar>
@@ -50,7 +50,10 @@ void check_products(const shapes& s, goes how) {
         if (how == goes::several_fibres_at_once) {
             CHECK(what.find("few_fibres_multiply") != std::string::npos);
         }
-        if (how == goes::by_blocks) {
+        if (how == goes::in_pieces) {
+            CHECK(plan.passes.front().tile.slices > 1);
+        }
+        if (how == goes::by_blocks || how == goes::in_pieces) {
             CHECK((what.find("blocked_multiply") != std::string::npos ||
                    (std::is_same_v<Scalar, float> && what.find("warpgroup_blocks") != std::string::npos)));
         }
@@ -82,6 +85,11 @@ TEST_CASE_TEMPLATE("factors that no tile holds go by blocks" * needs_gpu(), Scal
     check_products<Scalar>({3000, {360}, {296}}, goes::by_blocks);
     check_products<Scalar>({300, {150, 40}, {290, 40}}, goes::by_blocks);
     check_products<Scalar>({90, {5, 463, 7}, {5, 270, 7}}, goes::by_blocks);
+}
+
+TEST_CASE_TEMPLATE("blocks too few for a device sum in pieces" * needs_gpu(), Scalar, float, double) {
+    check_products<Scalar>({512, {512}, {512}}, goes::in_pieces);
+    check_products<Scalar>({130, {1536}, {200}}, goes::in_pieces);
 }
 
 TEST_CASE_TEMPLATE("factors that no block holds" * needs_gpu(), Scalar, float, double, std::complex<float>,

@@ -186,6 +186,42 @@ TEST_CASE("blocks: plans take them for long factors, beside tiles for others, an
     CHECK(plan_of(80000, {factor(32, 32)}, dtype::f32).passes[0].kernel == pass_kernel::gpu_trailing);
 }
 
+TEST_CASE("blocks: sums in equal pieces where whole ones are too few blocks for the device") {
+    using otimes::planning::blocks_in_pieces;
+    const auto way = [](const blocked_request& r) {
+        return otimes::planning::pieces_of_blocks(r, *blocked_kernel_for(r, h200()), h200());
+    };
+    for (const dtype type : {dtype::f32, dtype::f64}) {
+        const blocked_request few = request_of(type, 512, 512, 512);
+        const blocks_in_pieces in_pieces = way(few);
+        CHECK(in_pieces.pieces == 4);
+        CHECK(in_pieces.seconds < 0.9 * blocked_seconds(few, *blocked_kernel_for(few, h200()), h200()));
+        CHECK(way(request_of(type, 509, 512, 512)).pieces == 1);    // a prime
+        CHECK(way(request_of(type, 512, 512, 20000)).pieces == 1);  // blocks for all
+        CHECK(way(request_of(type, 96, 512, 512)).pieces == 1);     // a piece is 64 long at least
+        // A piece begins where whole accesses do, unless they are none anyway: 510 = 2 * 255 = 3 * 170.
+        blocked_request odd = request_of(type, 510, 512, 512);
+        CHECK(way(odd).pieces == (type == dtype::f32 ? 1 : 3));
+        odd.aligned = false;
+        CHECK(way(odd).pieces > 1);
+        // A block that is not full takes longer than a full one.
+        CHECK(way(request_of(type, 2048, 512, 127)).seconds > 1.3 * way(request_of(type, 2048, 512, 128)).seconds);
+    }
+    CHECK(way(request_of(dtype::f16, 512, 512, 512)).pieces == 1);  // would be rounded on the way
+
+    const plan one = plan_of(512, {factor(512, 512)}, dtype::f64);
+    REQUIRE(one.passes.size() == 1);
+    CHECK(one.passes[0].kernel == pass_kernel::gpu_blocked);
+    CHECK(one.passes[0].tile.slices == 4);
+    CHECK(otimes::explain(one).find("blocks of 128 fibres, sums in 4 pieces") != std::string::npos);
+    CHECK(otimes::plan_from_text(otimes::to_text(one)) == one);
+    options repeatable;
+    repeatable.deterministic = true;
+    for (const otimes::pass& p : plan_of(512, {factor(512, 512)}, dtype::f64, h200(), repeatable).passes) {
+        CHECK((p.kernel != pass_kernel::gpu_blocked || p.tile.slices == 1));
+    }
+}
+
 TEST_CASE("blocks: the products of tests/cuda/long_factors.cpp, of every type, in both orders") {
     struct product {
         std::int64_t rows;

@@ -234,7 +234,9 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
             return p.tile.slices > 1 ? std::to_string(p.tile.slices) + " threads a sum" +
                                            (p.tile.rows > 1 ? ", " + counted(p.tile.rows, "fibre") + " at once" : "")
                                      : "-";
-        case pass_kernel::gpu_blocked: return "blocks of 128 fibres";
+        case pass_kernel::gpu_blocked:
+            return p.tile.slices > 1 ? "blocks of 128 fibres, sums in " + std::to_string(p.tile.slices) + " pieces"
+                                     : "blocks of 128 fibres";
         case pass_kernel::gpu_trailing:
         case pass_kernel::gpu_outer: {
             const std::string what = p.kernel == pass_kernel::gpu_outer ? "runs of " + std::to_string(p.tile.run)

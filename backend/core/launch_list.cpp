@@ -433,7 +433,9 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
             l.y = spare[turn];
         }
         if (pieces > 1) {
-            const auto [part, sum] = in_pieces(l, pieces, false);
+            auto [part, sum] = in_pieces(l, pieces, false);
+            const std::int32_t threads = planning::threads_of_sum(type, pieces, count);
+            sum.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
             list_->push_back(part);
             take_blocks(list_->back());
             list_->push_back(sum);

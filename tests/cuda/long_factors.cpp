@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("factors that no tile holds go by blocks" * needs_gpu(), Scal
 
 TEST_CASE_TEMPLATE("blocks too few for a device sum in pieces" * needs_gpu(), Scalar, float, double) {
     check_products<Scalar>({512, {512}, {512}}, goes::in_pieces);
-    check_products<Scalar>({130, {1536}, {200}}, goes::in_pieces);
+    check_products<Scalar>({300, {1536}, {200}}, goes::in_pieces);
 }
 
 TEST_CASE_TEMPLATE("factors that no block holds" * needs_gpu(), Scalar, float, double, std::complex<float>,

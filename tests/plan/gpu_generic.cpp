@@ -95,6 +95,31 @@ TEST_CASE("few rows of a long factor: predicted within a factor of 1.5 of what a
         CHECK(us < 1.5 * m.us);
         CHECK(us > m.us / 1.5);
     }
+    struct of_shape {
+        dtype type;
+        std::int64_t p;
+        std::int64_t q;
+        std::int64_t fibres;
+        double us;  // with the launch (bench/results/few_rows_choices_h200.txt)
+    };
+    for (const of_shape& m :
+         {of_shape{dtype::f32, 2000, 1500, 2, 10.4}, of_shape{dtype::f64, 2000, 1500, 3, 15.7},
+          of_shape{dtype::f32, 2000, 1500, 12, 14.6}, of_shape{dtype::f64, 2000, 1500, 8, 21.8},
+          of_shape{dtype::f64, 3301, 501, 13, 33.3}, of_shape{dtype::f32, 2000, 2000, 50, 35.9},
+          of_shape{dtype::f32, 10000, 30, 30, 49.8}, of_shape{dtype::f64, 10000, 30, 30, 88.7},
+          of_shape{dtype::f32, 30, 10000, 30, 19.5}, of_shape{dtype::f64, 30, 10000, 30, 21.7},
+          of_shape{dtype::f32, 256, 256, 256, 6.4}, of_shape{dtype::f64, 256, 256, 256, 8.1},
+          of_shape{dtype::f32, 1000, 1000, 256, 45.0}, of_shape{dtype::f64, 4000, 100, 200, 39.8}}) {
+        CAPTURE(m.p);
+        CAPTURE(m.fibres);
+        otimes::sweep s;
+        s.p_extent = m.p;
+        s.q_extent = m.q;
+        const double us =
+            1e6 * (otimes::planning::few_fibres_seconds(m.type, s, m.fibres, h200()) + h200().launch_seconds);
+        CHECK(us < 1.6 * m.us);
+        CHECK(us > m.us / 1.5);
+    }
     using otimes::planning::fibres_at_once;
     CHECK(fibres_at_once(dtype::f32, 2) == 2);
     CHECK(fibres_at_once(dtype::f32, 5) == 8);

@@ -214,45 +214,4 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
     return best;
 }
 
-/// Sums in pieces of P, multiplied beside each other as those of several factors are, and added up by one more kernel.
-struct blocks_in_pieces {
-    std::int64_t pieces = 1;  ///< equal ones
-    double seconds = 0;       ///< of both kernels, without the first one's launch
-};
-
-/// The pieces that few blocks are predicted to be fastest in: while multiprocessors have none, a block's panels are what takes the time. Measured on an
-/// H200: 512 fibres by a factor of 512 17 us in float and 20 in double, 43 and 67 without pieces.
-/// @pre suits_blocks, one factor
-OTIMES_ON_DEMAND inline blocks_in_pieces pieces_of_blocks(const blocked_request& r, const blocked_kernel& whole,
-                                                          const gpu_description& gpu) noexcept {
-    constexpr std::int64_t most_pieces = 16;
-    constexpr std::int64_t least_piece = 64;
-    blocks_in_pieces best{1, blocked_seconds(r, whole, gpu)};
-    const std::int64_t bytes = element_bytes(r.type);
-    if (is_widened(r.type) || whole.blocks(r.q, r.fibres) >= gpu.multiprocessors) {
-        return best;  // pieces of 16-bit elements would be rounded before they are added
-    }
-    const double result = static_cast<double>(r.q * r.fibres * bytes);
-    const double partly_filled = r.fibres < whole.fibres() ? 1.7 : 1.0;  // measured: 50 fibres 1.5 to 1.95
-    for (std::int64_t pieces = 2; pieces <= (std::min)(most_pieces, r.p / least_piece); ++pieces) {
-        if (r.p % pieces != 0 || (r.aligned && r.p / pieces * bytes % 16 != 0)) {
-            continue;
-        }
-        blocked_request piece = r;
-        piece.batches = pieces;
-        piece.p = r.p / pieces;
-        const std::optional<blocked_kernel> kernel = blocked_kernel_for(piece, gpu);
-        if (!kernel) {
-            continue;
-        }
-        const double adding =
-            2e-6 + gpu.launch_seconds + static_cast<double>(pieces + 1) * result / known_rate(gpu.l2_bytes_per_second);
-        const double seconds = partly_filled * blocked_seconds(piece, *kernel, gpu) + adding;
-        if (seconds < 0.9 * best.seconds) {
-            best = {pieces, seconds};
-        }
-    }
-    return best;
-}
-
 }  // namespace otimes::planning

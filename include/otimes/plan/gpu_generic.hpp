@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_generic.hpp
 /// One mode without a tile (kernels/generic_sliced_multiply.cuh): an element of the result is a sum of its own, of one thread, or of several where
-/// there are few long ones; and where few fibres meet a long factor, those of several fibres by one thread (kernels/few_fibres.cuh).
+/// there are few long ones; where few fibres meet a long factor, those of several fibres by one thread (kernels/few_fibres.cuh); and the pieces of sums
+/// by blocks that are too few.
 #pragma once
 
 #include <algorithm>
@@ -38,9 +39,9 @@ OTIMES_ON_DEMAND inline double generic_seconds(dtype type, std::int64_t length, 
     return (std::max)(4.0 * seconds_memory, throughput + latency);
 }
 
-/// More fibres fill the blocks of gpu_blocks.hpp. Bytes of a factor below which sums one by one are as fast (365 x 365 of 24 fibres: 0.8 to 1.1 of their time).
-inline constexpr std::int64_t least_few_bytes = 2 * 1024 * 1024;
-inline constexpr std::int64_t most_few_fibres = 128;
+/// More fibres fill the blocks of gpu_blocks.hpp; factors of fewer bytes have a tile.
+inline constexpr std::int64_t least_few_bytes = 256 * 1024;
+inline constexpr std::int64_t most_few_fibres = 256;
 
 /// Fibres that share each entry of a long factor (kernels/few_fibres.cuh), at most. Measured on an H200: of 16 the sums take the registers that reading
 /// ahead needs.
@@ -64,7 +65,8 @@ inline constexpr std::int32_t threads_of_few = 16;
 inline constexpr std::int32_t columns_of_few = 2;
 
 /// Seconds without the launch. Measured on an H200: 5 us from a block's start to its end, and the factor once for each group of fibres from L2
-/// at 0.6 of its rate, and no less than once from memory, at 0.45, where it does not stay in L2.
+/// at 0.6 of its rate, and no less than once from memory, at 0.45, where it does not stay in L2; and no less than a block takes for its part of the
+/// factor, an entry of b bytes for r fibres in 0.044 + (0.0045 + 0.0029 r) b nanoseconds.
 OTIMES_ON_DEMAND inline double few_fibres_seconds(dtype type, const sweep& s, std::int64_t fibres,
                                                   const gpu_description& gpu) noexcept {
     const double groups = std::ceil(static_cast<double>(fibres) / fibres_at_once(type, fibres));
@@ -72,7 +74,57 @@ OTIMES_ON_DEMAND inline double few_fibres_seconds(dtype type, const sweep& s, st
         static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * static_cast<double>(element_bytes(type));
     const bool stays = bytes <= 0.5 * static_cast<double>(gpu.l2_bytes);
     const double far = stays ? 0.0 : bytes / (0.45 * known_rate(gpu.memory_bytes_per_second));
-    return 5e-6 + (std::max)(far, groups * bytes / (0.6 * known_rate(gpu.l2_bytes_per_second)));
+    const double together = columns_of_few * 256.0 / threads_of_few;  // new indices of a block
+    const double blocks_of_q = std::ceil(static_cast<double>(s.q_extent) / together);
+    const auto entry_bytes = static_cast<double>(element_bytes(type));
+    const double of_entry = 0.044e-9 + (0.0045e-9 + 0.0029e-9 * fibres_at_once(type, fibres)) * entry_bytes;
+    const double of_block = static_cast<double>(s.p_extent) * together * of_entry;
+    const double turns = std::ceil(groups * blocks_of_q / (2.0 * (std::max)(1, gpu.multiprocessors)));
+    return 5e-6 * turns + (std::max)({far, groups * bytes / (0.6 * known_rate(gpu.l2_bytes_per_second)), of_block});
+}
+
+/// Sums in pieces of P, multiplied beside each other as those of several factors are, and added up by one more kernel.
+struct blocks_in_pieces {
+    std::int64_t pieces = 1;  ///< equal ones
+    double seconds = 0;       ///< of both kernels, without the first one's launch
+};
+
+/// The pieces that few blocks are predicted to be fastest in: while multiprocessors have none, a block's panels are what takes the time. Measured on an
+/// H200: 512 fibres by a factor of 512 17 us in float and 20 in double, 43 and 67 without pieces.
+/// @pre suits_blocks, one factor
+OTIMES_ON_DEMAND inline blocks_in_pieces pieces_of_blocks(const blocked_request& r, const blocked_kernel& whole,
+                                                          const gpu_description& gpu) noexcept {
+    constexpr std::int64_t most_pieces = 128;
+    constexpr std::int64_t least_piece = 64;
+    blocks_in_pieces best{1, blocked_seconds(r, whole, gpu)};
+    const std::int64_t bytes = element_bytes(r.type);
+    const std::int64_t blocks = whole.blocks(r.q, r.fibres);
+    if (is_widened(r.type) || blocks >= gpu.multiprocessors) {
+        return best;  // pieces of 16-bit elements would be rounded before they are added
+    }
+    const double result = static_cast<double>(r.q * r.fibres * bytes);
+    const double partly_filled = r.fibres < whole.fibres() ? 1.7 : 1.0;  // measured: 50 fibres 1.5 to 1.95
+    const std::int64_t most = (std::min)({most_pieces, r.p / least_piece, 4 * gpu.multiprocessors / blocks});
+    for (std::int64_t pieces = 2; pieces <= most; ++pieces) {
+        if (r.p % pieces != 0 || (r.aligned && r.p / pieces * bytes % 16 != 0)) {
+            continue;
+        }
+        blocked_request piece = r;
+        piece.batches = pieces;
+        piece.p = r.p / pieces;
+        const std::optional<blocked_kernel> kernel = blocked_kernel_for(piece, gpu);
+        if (!kernel) {
+            continue;
+        }
+        const std::int32_t threads = threads_of_sum(r.type, pieces, r.q * r.fibres);  // of the sum of pieces
+        const double adding = 2e-6 + gpu.launch_seconds + 45e-9 * static_cast<double>(pieces) / threads +
+                              static_cast<double>(pieces + 1) * result / known_rate(gpu.l2_bytes_per_second);
+        const double seconds = partly_filled * blocked_seconds(piece, *kernel, gpu) + adding;
+        if (seconds < 0.9 * best.seconds) {
+            best = {pieces, seconds};
+        }
+    }
+    return best;
 }
 
 }  // namespace otimes::planning

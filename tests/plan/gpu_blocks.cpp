@@ -199,6 +199,14 @@ TEST_CASE("blocks: sums in equal pieces where whole ones are too few blocks for 
         CHECK(way(request_of(type, 509, 512, 512)).pieces == 1);    // a prime
         CHECK(way(request_of(type, 512, 512, 20000)).pieces == 1);  // blocks for all
         CHECK(way(request_of(type, 96, 512, 512)).pieces == 1);     // a piece is 64 long at least
+        // On a device of ten times as many multiprocessors 16 MiB bound what the pieces' sums take.
+        gpu_description large = h200();
+        large.multiprocessors *= 10;
+        const blocked_request wide = request_of(type, 4000, 900, 900);
+        const std::int64_t pieces =
+            otimes::planning::pieces_of_blocks(wide, *blocked_kernel_for(wide, large), large).pieces;
+        CHECK(pieces > 1);
+        CHECK(pieces * 900 * 900 * otimes::element_bytes(type) <= 16 << 20);
         // A piece begins where whole accesses do, unless they are none anyway: 510 = 2 * 255 = 3 * 170.
         blocked_request odd = request_of(type, 510, 512, 512);
         CHECK(way(odd).pieces == (type == dtype::f32 ? 1 : 3));

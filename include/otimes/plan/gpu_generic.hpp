@@ -96,6 +96,7 @@ OTIMES_ON_DEMAND inline blocks_in_pieces pieces_of_blocks(const blocked_request&
                                                           const gpu_description& gpu) noexcept {
     constexpr std::int64_t most_pieces = 128;
     constexpr std::int64_t least_piece = 64;
+    constexpr double most_bytes = 16.0 * 1024 * 1024;  // of the pieces' sums, which lie beside the workspace
     blocks_in_pieces best{1, blocked_seconds(r, whole, gpu)};
     const std::int64_t bytes = element_bytes(r.type);
     const std::int64_t blocks = whole.blocks(r.q, r.fibres);
@@ -105,7 +106,7 @@ OTIMES_ON_DEMAND inline blocks_in_pieces pieces_of_blocks(const blocked_request&
     const double result = static_cast<double>(r.q * r.fibres * bytes);
     const double partly_filled = r.fibres < whole.fibres() ? 1.7 : 1.0;  // measured: 50 fibres 1.5 to 1.95
     const std::int64_t most = (std::min)({most_pieces, r.p / least_piece, 4 * gpu.multiprocessors / blocks});
-    for (std::int64_t pieces = 2; pieces <= most; ++pieces) {
+    for (std::int64_t pieces = 2; pieces <= most && static_cast<double>(pieces) * result <= most_bytes; ++pieces) {
         if (r.p % pieces != 0 || (r.aligned && r.p / pieces * bytes % 16 != 0)) {
             continue;
         }

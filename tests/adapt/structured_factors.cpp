@@ -355,6 +355,40 @@ TEST_CASE("sparse vectors are factors") {
     CHECK(kron(s.transpose(), B).toDenseMatrix() == kron(column.transpose(), B).toDenseMatrix());
 }
 
+TEST_CASE("long permutations move single vectors from either side, wherever these lie") {
+    constexpr Index n = 97 * 101;
+    const auto P = otimes::stride_permutation(n, 101);
+    const auto K = kron(P);
+    const vector_d v = random<vector_d>(n, 1, 9), before = random<vector_d>(n, 1, 10);
+    vector_d to(n), from(n);  // P v, and P^T v
+    for (Index i = 0; i < n; ++i) {
+        to(P.indices()(i)) = v(i);
+        from(i) = v(P.indices()(i));
+    }
+    vector_d y = vector_d::Constant(n, std::numeric_limits<double>::quiet_NaN());
+    y = K * v;
+    CHECK(y == to);
+    y.setConstant(std::numeric_limits<double>::quiet_NaN());
+    y.transpose() = v.transpose() * K;
+    CHECK(y == from);
+    y.setConstant(std::numeric_limits<double>::quiet_NaN());
+    y = K.transpose() * v;
+    CHECK(y == from);
+    y = before;
+    y += K.transpose() * v;
+    CHECK(y == vector_d(before + from));
+    y = before;
+    y -= 2 * (K * v);
+    CHECK(y == vector_d(before - 2 * to));
+    matrix_d gaps = matrix_d::Constant(3, n, -1);
+    gaps.row(1).transpose() = K.transpose() * v;
+    CHECK(gaps.row(1).transpose() == from);
+    CHECK((gaps.row(0).array() == -1 && gaps.row(2).array() == -1).all());
+    const matrix_d rows = v.transpose().replicate(3, 1);
+    const matrix_d moved = rows * kron(P);
+    CHECK(moved == matrix_d(from.transpose().replicate(3, 1)));
+}
+
 TEST_CASE("temporary diagonal, sparse and permutation matrices are owned, lvalues followed") {
     vector_d d = random<vector_d>(6, 1, 3);
     Eigen::SparseMatrix<double> S(6, 6);

@@ -460,3 +460,63 @@ TEST_CASE_TEMPLATE("cpu: products of several structured factors", Scalar, float,
         }
     }
 }
+
+TEST_CASE_TEMPLATE("cpu: gathers of long fibres, in whatever order they are taken", Scalar, float, double,
+                   std::complex<double>) {
+    std::mt19937 bits(3);
+    const auto check = [&bits](std::int64_t inputs, const std::vector<std::int64_t>& list) {
+        std::vector<Scalar> x;
+        for (std::int64_t i = 0; i < inputs; ++i) {
+            x.push_back(draw<Scalar>(bits));
+        }
+        const auto count = static_cast<std::int64_t>(list.size());
+        const std::vector<std::int32_t> narrow(list.begin(), list.end());
+        const Scalar poison(std::numeric_limits<real_of<Scalar>>::quiet_NaN());
+        std::vector<Scalar> wide_y(list.size() + 1, poison);
+        std::vector<Scalar> narrow_y(list.size() + 1, poison);
+        cpu_detail::gather_run(list.data(), count, wide_y.data(), x.data());
+        cpu_detail::gather_run(narrow.data(), count, narrow_y.data(), x.data());
+        std::int64_t wrong = 0;
+        for (std::size_t j = 0; j < list.size(); ++j) {
+            const Scalar& want = x[static_cast<std::size_t>(list[j])];
+            wrong += wide_y[j] == want && narrow_y[j] == want ? 0 : 1;
+        }
+        CHECK(wrong == 0);
+        CHECK(wide_y.back() != wide_y.back());  // nothing behind it
+        CHECK(narrow_y.back() != narrow_y.back());
+    };
+    // The transpose of rows x cols, and a part of it from anywhere on.
+    using shape = std::array<std::int64_t, 2>;
+    for (const shape& one : {shape{96, 80}, shape{80, 97}, shape{16, 400}, shape{4000, 3}, shape{3, 4000},
+                             shape{101, 41}, shape{8, 512}, shape{17, 241}}) {
+        const std::int64_t rows = one[0];
+        const std::int64_t cols = one[1];
+        CAPTURE(rows);
+        CAPTURE(cols);
+        std::vector<std::int64_t> list;
+        for (std::int64_t j = 0; j < rows * cols; ++j) {
+            list.push_back(j % rows * cols + j / rows);
+        }
+        check(rows * cols, list);
+        list.erase(list.begin(), list.begin() + 37);
+        check(rows * cols, list);
+        list.resize(4100, 5);
+        check(rows * cols, list);
+    }
+    // Others: one that looks like it at its beginning, one with repetitions, one backwards.
+    std::vector<std::int64_t> looks_like{0, 200, 400};
+    while (looks_like.size() < 9000) {
+        looks_like.push_back(looks_like.size() == 50 ? 1 : static_cast<std::int64_t>(bits()) % 5000);
+    }
+    check(5000, looks_like);
+    std::vector<std::int64_t> repeats;
+    for (std::int64_t j = 0; j < 9000; ++j) {
+        repeats.push_back(j * 64 % 4096);
+    }
+    check(4096, repeats);
+    std::vector<std::int64_t> backwards;
+    for (std::int64_t j = 0; j < 9000; ++j) {
+        backwards.push_back(8999 - j);
+    }
+    check(9000, backwards);
+}

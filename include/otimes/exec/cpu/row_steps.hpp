@@ -79,7 +79,8 @@ class row_program {
 public:
     /// False where rows are not the way for this program; nothing has been written then.
     /// @param most_elements of intermediates
-    bool prepare(const program& source, const bindings& b, std::int64_t most_elements) {
+    /// @param threads that are to have rows
+    bool prepare(const program& source, const bindings& b, std::int64_t most_elements, std::int64_t threads) {
         source_ = &source;
         bound_ = &b;
         for (const tensor& t : source.tensors) {
@@ -109,7 +110,8 @@ public:
             return false;
         }
         rows_ = from_front_ ? modes.front().extent : modes.back().extent;
-        if (rows_ < 1) {
+        // Where threads have no row each, products one after the other are what they can share; and a single step has nothing to stay in cache for.
+        if (rows_ < (std::max)(std::int64_t{1}, threads) || (rows_ == 1 && source.steps.size() == 1)) {
             return false;
         }
         reductions_ = 0;
@@ -168,8 +170,6 @@ public:
         }
         return true;
     }
-
-    [[nodiscard]] std::int64_t count() const noexcept { return rows_; }
 
     void run(std::ptrdiff_t threads) {
         const auto reals = static_cast<std::size_t>((scratch_elements_ + width + fibre_elements_) * components + width);
@@ -529,7 +529,7 @@ private:
     }
     [[nodiscard]] moved_indices moved_by(const job& j) const noexcept {
         const bool gather = j.step->kind == step_kind::gather;
-        return {indices_.data() + j.packed, gather ? j.q_extent : j.p_extent, gather};
+        return {indices_.data() + j.packed, nullptr, gather ? j.q_extent : j.p_extent, gather};
     }
     /// [P, inner] to [Q, inner]
     void work_on_fibres(const job& j, const Scalar* x, Scalar* y) const noexcept {
@@ -732,8 +732,8 @@ bool run_by_rows(const program& source, const bindings& b, std::int32_t threads,
     }
     detail::kept_or_own<row_program<Scalar>, row_program<Scalar>> prepared;
     row_program<Scalar>& rows = *prepared;
-    // All threads together keep the limit. Where they do not, or have no row each, products one after the other are what they can share.
-    if (!rows.prepare(source, b, most_elements / threads) || rows.count() < threads) {
+    // All threads together keep the limit.
+    if (!rows.prepare(source, b, most_elements / threads, threads)) {
         return false;
     }
     rows.run(threads);

@@ -65,7 +65,7 @@ void move_elements(std::vector<loop_index>& nest, std::int64_t threads, const mo
                    moved_indices mine = moved;
                    Scalar* to = y + start[0];
                    if (ranges) {
-                       mine = {moved.index + start[2], share.front().extent, true};
+                       mine = moved.part(start[2], share.front().extent);
                        to += start[2] * to_stride;
                        share = share.subspan(1);
                    }
@@ -233,13 +233,21 @@ bool run_step_loops(const program& source, const step& s, const reference_loops:
     if (moves) {
         const std::uint16_t bytes = source.at(s.factor).scalar_bytes;
         const bool gather = s.kind == step_kind::gather;
+        const std::int64_t count = gather ? to_mode.extent : from_mode.extent;
+        moved_indices moved{nullptr, nullptr, count, gather};
         kept_vector<std::int64_t, step> kept_index;
-        std::vector<std::int64_t>& index = *kept_index;
-        index.resize(static_cast<std::size_t>(gather ? to_mode.extent : from_mode.extent));
-        for (std::size_t j = 0; j < index.size(); ++j) {
-            index[j] = reference_loops::index_at(factor, bytes, static_cast<std::int64_t>(j));
+        if (factor.modes[0].stride != 1 && count > 1) {
+            std::vector<std::int64_t>& index = *kept_index;
+            index.resize(static_cast<std::size_t>(count));
+            for (std::size_t j = 0; j < index.size(); ++j) {
+                index[j] = reference_loops::index_at(factor, bytes, static_cast<std::int64_t>(j));
+            }
+            moved.wide = index.data();
+        } else if (bytes == 4) {
+            moved.narrow = static_cast<const std::int32_t*>(factor.data);
+        } else {
+            moved.wide = static_cast<const std::int64_t*>(factor.data);
         }
-        const moved_indices moved{index.data(), static_cast<std::int64_t>(index.size()), gather};
         move_elements(nest, threads, moved, y, x, to_mode.stride, from_mode.stride, s.add, alpha);
         return true;
     }

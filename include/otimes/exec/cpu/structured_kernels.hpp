@@ -18,6 +18,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -209,12 +210,56 @@ OTIMES_INLINE Real rounded(Real product) noexcept {
 
 /// Which index goes where: entry j of a gather takes what entry index[j] of x holds, a scatter gives entry j of x to entry index[j].
 struct moved_indices {
-    const std::int64_t* index;
+    const std::int64_t* wide;    ///< the list; nullptr: it is `narrow`
+    const std::int32_t* narrow;  ///< as permutation matrices store it
     std::int64_t count;
     bool gather;
-    [[nodiscard]] std::int64_t to(std::int64_t j) const noexcept { return gather ? j : index[j]; }
-    [[nodiscard]] std::int64_t from(std::int64_t j) const noexcept { return gather ? index[j] : j; }
+    [[nodiscard]] std::int64_t index(std::int64_t j) const noexcept { return wide != nullptr ? wide[j] : narrow[j]; }
+    [[nodiscard]] std::int64_t to(std::int64_t j) const noexcept { return gather ? j : index(j); }
+    [[nodiscard]] std::int64_t from(std::int64_t j) const noexcept { return gather ? index(j) : j; }
+    /// Entries [first, first + length) of a gather.
+    [[nodiscard]] moved_indices part(std::int64_t first, std::int64_t length) const noexcept {
+        return {wide != nullptr ? wide + first : nullptr, wide != nullptr ? nullptr : narrow + first, length, gather};
+    }
 };
+
+/// y[j] = x[index[j]]. A list that walks through x in long steps, as a stride permutation does, comes back to the neighbour of its first index after
+/// `period` entries; then as many periods as a line of the caches has elements go together. Of any other list that is just another order.
+template <class Scalar, class Index>
+void gather_run(const Index* index, std::int64_t count, Scalar* y, const Scalar* x) noexcept {
+    constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(Scalar));
+    constexpr std::int64_t long_step = 2 * line;
+    constexpr std::int64_t least_count = 4096;  // less lies in the first-level cache in any order
+    std::int64_t period = 0;
+    if (count >= least_count && std::abs(std::int64_t{index[1]} - index[0]) >= long_step) {
+        for (std::int64_t j = line; j <= count / line && period == 0; ++j) {
+            period = index[j] - index[0] == 1 ? j : 0;
+        }
+    }
+    std::int64_t done = 0;
+    for (; period > 0 && done + line * period <= count; done += line * period) {
+        for (std::int64_t first = 0; first < period; first += line) {
+            const std::int64_t some = (std::min)(line, period - first);
+            for (std::int64_t k = 0; k < line; ++k) {
+                const std::int64_t at = done + k * period + first;
+                for (std::int64_t j = at; j < at + some; ++j) {
+                    y[j] = x[index[j]];
+                }
+            }
+        }
+    }
+    for (; done < count; ++done) {
+        y[done] = x[index[done]];
+    }
+}
+
+/// y[index[j]] = x[j], one after the other: of two that go to one place the later one stays.
+template <class Scalar, class Index>
+void scatter_run(const Index* index, std::int64_t count, Scalar* y, const Scalar* x) noexcept {
+    for (std::int64_t j = 0; j < count; ++j) {
+        y[index[j]] = x[j];
+    }
+}
 
 /// y[to(j), l] (+)= alpha * x[from(j), l] for lanes side by side in memory, in registers.
 template <class Scalar, bool Copies>
@@ -280,16 +325,17 @@ void move_block(const moved_indices& moved, Scalar* to, std::int64_t to_stride, 
             if (copies && to_stride == 1 && from_stride == 1) {
                 Scalar* const y = to + l * to_lane;
                 const Scalar* const x = from + l * from_lane;
-                const std::int64_t* const index = moved.index;
-                const std::int64_t count = moved.count;
-                if (moved.gather) {
-                    for (std::int64_t j = 0; j < count; ++j) {
-                        y[j] = x[index[j]];
+                const auto run = [&](const auto* index) {
+                    if (moved.gather) {
+                        gather_run(index, moved.count, y, x);
+                    } else {
+                        scatter_run(index, moved.count, y, x);
                     }
+                };
+                if (moved.wide != nullptr) {
+                    run(moved.wide);
                 } else {
-                    for (std::int64_t j = 0; j < count; ++j) {
-                        y[index[j]] = x[j];
-                    }
+                    run(moved.narrow);
                 }
                 continue;
             }

@@ -303,7 +303,7 @@ void lowering_to_launches::lower_sparse(const step& s, launch l) {
     shape.along = !any_neighbours && shape.x_inner == 1;
     const std::int64_t fibres = of_all_slabs(shape.turn.extent * others);
     const std::int64_t tile =
-        any_neighbours || shape.along
+        allow_fused_ && (any_neighbours || shape.along)
             ? planning::sparse_tile_turns({shape.inputs, factor.stored, shape.turn.extent, others, fibres, shape.along},
                                           l.type, gpu_)
             : 0;

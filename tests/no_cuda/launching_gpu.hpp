@@ -3,6 +3,7 @@
 // done by loops that follow their contracts (kernels/generic_sliced_multiply.cuh, dot_product.cuh).
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -73,8 +74,15 @@ private:
 
     void launch(const otimes::plan& p, const otimes::bindings& b) const {
         if (p.passes.empty()) return;
+        using otimes::backend::lower_to_launches;
+        const otimes::backend::launch_list with_all = lower_to_launches(p, target().gpus.front(), true);
+        const auto has_no_loop = [](const otimes::backend::launch& l) {
+            return l.kind == otimes::backend::launch_kind::fused || l.sliced.blocks || l.sliced.fibres > 1;
+        };
+        const bool pretended = all_kernels || (!std::ranges::any_of(with_all.slab, has_no_loop) &&
+                                               !std::ranges::any_of(with_all.rest, has_no_loop));
         const otimes::backend::launch_list list =
-            otimes::backend::lower_to_launches(p, target().gpus.front(), all_kernels);
+            pretended ? with_all : lower_to_launches(p, target().gpus.front(), false);
         memory m{list, b, std::vector<std::byte>(static_cast<std::size_t>(list.workspace_bytes) + 64, std::byte{0xff}),
                  std::vector<std::byte>(static_cast<std::size_t>(list.scratch_bytes) + 64, std::byte{0xff})};
         for (const otimes::backend::staged_factor& f : list.staged) {

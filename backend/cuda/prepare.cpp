@@ -93,8 +93,9 @@ bool waits_for_earlier_launches(const kernel_request& request, CUfunction functi
     const bool waits = request.file == "fused_trailing.cuh" || request.file == "fused_outer.cuh" ||
                        request.file == "fused_terms.cuh" || request.file == "fused_scattered.cuh" ||
                        request.file == "generic_sliced_multiply.cuh" || request.file == "blocked_multiply.cuh" ||
-                       request.file == "warpgroup_blocks.cuh" || request.file == "few_fibres.cuh" ||
-                       request.file == "dot_product.cuh" || request.file == "sparse_multiply.cuh";
+                       request.file == "warpgroup_blocks.cuh" || request.file == "staying_factor.cuh" ||
+                       request.file == "few_fibres.cuh" || request.file == "dot_product.cuh" ||
+                       request.file == "sparse_multiply.cuh";
     return waits && may_launch_early(function);
 }
 

@@ -29,7 +29,7 @@ std::vector<DeviceMatrix<Scalar, Order>> on_device(const std::vector<matrix<Scal
     return dF;
 }
 
-enum class goes { anyhow, by_blocks, in_pieces, several_fibres_at_once };
+enum class goes { anyhow, by_blocks, staying, in_pieces, several_fibres_at_once };
 
 // Assigned, added, with transposed factors, in place and from the left. how: the plan has such a kernel.
 template <class Scalar>
@@ -55,7 +55,12 @@ void check_products(const shapes& s, goes how) {
         }
         if (how == goes::by_blocks || how == goes::in_pieces) {
             CHECK((what.find("blocked_multiply") != std::string::npos ||
-                   (std::is_same_v<Scalar, float> && what.find("warpgroup_blocks") != std::string::npos)));
+                   (std::is_same_v<Scalar, float> && (what.find("warpgroup_blocks") != std::string::npos ||
+                                                      what.find("staying_factor") != std::string::npos))));
+        }
+        if (how == goes::staying) {  // where there is a warpgroup's unit
+            CHECK((what.find("staying_factor") != std::string::npos) ==
+                  otimes::gpu().target().gpus.front().has_warpgroup_mma);
         }
         dY = dX * kron(dF);
         CHECK(agrees(dY.to_host(), want, s));
@@ -85,6 +90,16 @@ TEST_CASE_TEMPLATE("factors that no tile holds go by blocks" * needs_gpu(), Scal
     check_products<Scalar>({3000, {360}, {296}}, goes::by_blocks);
     check_products<Scalar>({300, {150, 40}, {290, 40}}, goes::by_blocks);
     check_products<Scalar>({90, {5, 463, 7}, {5, 270, 7}}, goes::by_blocks);
+}
+
+// More tiles than multiprocessors; rows that go by 16 bytes, and that begin anywhere; more new indices than a block has; the last tile partly there.
+TEST_CASE("factors of floats that stay on chip" * needs_gpu()) {
+    check_products<float>({40000, {100}, {100}}, goes::staying);
+    check_products<float>({40003, {101}, {77}}, goes::staying);
+    check_products<float>({50001, {72}, {157}}, goes::staying);
+    check_products<float>({500, {100, 96}, {100, 96}}, goes::staying);
+    check_products<float>({301, {9, 88, 13}, {9, 93, 13}}, goes::anyhow);
+    check_products<float>({300, {66, 130}, {90, 67}}, goes::anyhow);
 }
 
 TEST_CASE_TEMPLATE("blocks too few for a device sum in pieces" * needs_gpu(), Scalar, float, double) {

@@ -9,6 +9,7 @@
 #include "kernels/oracle.hpp"
 
 #include <blocked_multiply.cuh>
+#include <staying_factor.cuh>
 #include <warpgroup_blocks.cuh>
 
 #include <otimes/plan/gpu_blocks.hpp>
@@ -151,6 +152,30 @@ void check_warpgroups(const blocked_problem& c, double most, int seed) {
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 
+template <bool Single, bool XAlongP, int Steps, int NewIndices>
+void run_staying(const blocked_case<float>& test, const blocked_problem& c) {
+    using shape = staying_factor_shape<Single, XAlongP, Steps, NewIndices>;
+    gridDim.x = unsigned(c.grid);
+    host_device::backwards = c.backwards;
+    host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { staying_factor<shape>(test.a); });
+}
+
+template <bool Single, int Steps, int NewIndices>
+void check_staying(const blocked_problem& c, double most, int seed) {
+    CAPTURE(c.p);
+    CAPTURE(c.q);
+    CAPTURE(c.f1);
+    CAPTURE(c.gap);
+    CAPTURE(c.x_along_p);
+    CAPTURE(c.f_along_p);
+    CAPTURE(NewIndices);
+    REQUIRE((c.p + 7) / 8 == Steps);
+    blocked_case<float> test(c, seed);
+    c.x_along_p ? run_staying<Single, true, Steps, NewIndices>(test, c)
+                : run_staying<Single, false, Steps, NewIndices>(test, c);
+    CHECK(relative_distance(widened(test.y), test.want) <= most);
+}
+
 // What the planner says of a block is what the kernel has.
 template <class Storage, bool Unit, int Warps>
 void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
@@ -182,6 +207,25 @@ void check_warpgroup_extents() {
     CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
 
+template <bool Single, int Steps, int NewIndices>
+void check_staying_extents() {
+    using shape = staying_factor_shape<Single, true, Steps, NewIndices>;
+    using other = staying_factor_shape<Single, false, Steps, NewIndices>;
+    otimes::planning::blocked_kernel k;
+    k.type = otimes::dtype::f32;
+    k.arithmetic = Single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
+    k.together = NewIndices;
+    k.staying_steps = Steps;
+    CHECK(k.threads() == shape::threads);
+    CHECK(k.fibres() == shape::fibres);
+    CHECK(k.new_indices() == shape::new_indices);
+    CHECK(k.depth() == shape::depth);
+    CHECK(k.staying_panels() == shape::panels);
+    CHECK(k.shared_bytes() == std::max(shape::shared_bytes, other::shared_bytes));
+    CHECK(shape::long_panels * shape::panel_steps + (shape::panels - shape::long_panels) * (shape::panel_steps - 1) ==
+          Steps);
+}
+
 }  // namespace
 
 TEST_CASE("a long factor by blocks: the planner knows the blocks") {
@@ -198,6 +242,10 @@ TEST_CASE("a long factor by blocks: the planner knows the blocks") {
     check_warpgroup_extents<false, 128>();
     check_warpgroup_extents<true, 72>();
     check_warpgroup_extents<false, 32>();
+    check_staying_extents<false, 13, 104>();
+    check_staying_extents<true, 16, 128>();
+    check_staying_extents<false, 5, 40>();
+    check_staying_extents<false, 27, 72>();
 }
 
 TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a block") {
@@ -305,6 +353,56 @@ TEST_CASE(
         CHECK(std::isnan(special.y[std::size_t(c.q + q)]));
         const float large = 0.5f * special.x[81] * special.f[std::size_t(c.q + q)];
         CHECK(std::abs(special.y[std::size_t(2 * c.q + q)] - large) <= 1e-5f * std::abs(large));
+    }
+}
+
+TEST_CASE("a factor that stays on chip: edges, gaps, all layouts, panels of two lengths through several tiles") {
+    int seed = 1;
+    for (const bool x_along_p : {true, false})
+        for (const bool f_along_p : {true, false}) {
+            // 16-byte accesses, panels of 3, 3 and 3 steps; 16-byte rows of which the last piece is cut; odd rows, added to what is there.
+            for (const blocked_problem& c :
+                 {blocked_problem{72, 68, 52, 9}, blocked_problem{66, 136, 100, 6},
+                  blocked_problem{70, 33, 41, 15, 1, true, false, false, true, true, 1, 1}}) {
+                blocked_problem now = c;
+                now.x_along_p = x_along_p;
+                now.f_along_p = f_along_p;
+                check_staying<false, 9, 72>(now, tolerance<float>, ++seed);
+                check_staying<false, 9, 104>(now, tolerance<float>, ++seed);
+            }
+            // A factor for each index: a block goes from one to the next. Panels of 3 and 2 steps, of 4 and 3, added to what is there.
+            blocked_problem own{37, 33, 9, 40, 2, x_along_p, f_along_p, true, false, false, 1};
+            check_staying<false, 5, 40>(own, tolerance<float>, ++seed);
+            check_staying<true, 5, 64>(own, 1e-3, ++seed);
+            own = {52, 64, 24, 20, 3, x_along_p, f_along_p, true, true, true, 4, 1};
+            check_staying<false, 7, 48>(own, tolerance<float>, ++seed);
+            own.gap = 0;
+            check_staying<false, 7, 96>(own, tolerance<float>, ++seed);
+        }
+}
+
+TEST_CASE(
+    "a factor that stays on chip: more blocks than tiles; infinite, NaN and large floats as multiply-adds give them") {
+    blocked_problem c{40, 36, 300, 2};
+    c.grid = 7;
+    check_staying<false, 5, 40>(c, tolerance<float>, 3);
+    for (const bool x_along_p : {true, false}) {
+        c.x_along_p = x_along_p;
+        c.f1 = 32;
+        blocked_case<float> special(c, 6);
+        const index row = x_along_p ? c.p : c.f1, x_f1 = x_along_p ? row : 1, x_p = x_along_p ? 1 : row,
+                    y_f1 = x_along_p ? c.q : 1, y_q = x_along_p ? 1 : c.f1;
+        constexpr float infinity = std::numeric_limits<float>::infinity();
+        special.x[std::size_t(3 * x_p)] = infinity;
+        special.x[std::size_t(x_f1 + 1 * x_p)] = std::numeric_limits<float>::quiet_NaN();
+        special.x[std::size_t(10 * x_f1 + 1 * x_p)] = std::numeric_limits<float>::max();
+        x_along_p ? run_staying<false, true, 5, 40>(special, c) : run_staying<false, false, 5, 40>(special, c);
+        for (index q = 0; q < c.q; ++q) {
+            CHECK(special.y[std::size_t(q * y_q)] == (special.f[std::size_t(3 * c.q + q)] > 0 ? infinity : -infinity));
+            CHECK(std::isnan(special.y[std::size_t(y_f1 + q * y_q)]));
+            const float large = 0.5f * std::numeric_limits<float>::max() * special.f[std::size_t(c.q + q)];
+            CHECK(std::abs(special.y[std::size_t(10 * y_f1 + q * y_q)] - large) <= 1e-5f * std::abs(large));
+        }
     }
 }
 

@@ -121,7 +121,7 @@ TEST_CASE(
     "on a GPU a square pass between two others works in their buffer; one that changes its extents, or cannot, takes "
     "another") {
     const auto passes_of = [](const std::vector<planner_test::mode_spec>& factors) {
-        otimes::program p = rows_program(2, factors, dtype::f32);
+        otimes::program p = rows_program(2, factors, dtype::f64);
         for (otimes::tensor& t : p.tensors) {
             t.space = otimes::memory_space::device;
         }

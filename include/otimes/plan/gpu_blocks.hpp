@@ -2,7 +2,7 @@
 /// @file gpu_blocks.hpp
 /// Long factors, of which no tile holds all: which kernel multiplies one mode by one, and how long that takes. A block of kernels/blocked_multiply.cuh
 /// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16; for floats, where there is a warpgroup's unit, one of
-/// kernels/warpgroup_blocks.cuh 128 x 32 to 128, in panels of 32.
+/// kernels/warpgroup_blocks.cuh 128 x 32 to 128, in panels of 32, or, of a factor that stays in shared memory, one of kernels/staying_factor.cuh.
 #pragma once
 
 #include <algorithm>
@@ -53,8 +53,10 @@ struct blocked_request {
     std::int64_t fibres = 1;
     std::int64_t batches = 1;
     bool may_use_unit = true;
-    bool single = false;  ///< floats: single TF32 products
-    bool aligned = true;  ///< X and F can be read by 16 bytes
+    bool single = false;     ///< floats: single TF32 products
+    bool aligned = true;     ///< X and F can be read by 16 bytes
+    bool x_aligned = true;   ///< X can
+    bool x_along_p = false;  ///< X's values of one fibre are neighbours in memory
 };
 
 /// An instantiation of the kernel.
@@ -64,6 +66,8 @@ struct blocked_kernel {
     dtype type = dtype::f64;
     std::int32_t together =
         0;  ///< by the warpgroup's unit, so many new indices a block: a multiple of 8, 32 to 128; 0: not
+    std::int32_t staying_steps =
+        0;  ///< by that unit: steps of eight of P, which all stay in shared memory; 0: panels pass
 
     [[nodiscard]] constexpr bool unit() const noexcept { return arithmetic != sweep_kernel::fibre; }
     /// New indices of a warp.
@@ -76,7 +80,13 @@ struct blocked_kernel {
         return together != 0 ? together : warps_of_q * warp_q();
     }
     /// Values of p in a panel.
-    [[nodiscard]] constexpr std::int32_t depth() const noexcept { return together != 0 ? 32 : 16; }
+    [[nodiscard]] constexpr std::int32_t depth() const noexcept {
+        return staying_steps != 0 ? 8 * ((staying_steps + staying_panels() - 1) / staying_panels())
+               : together != 0    ? 32
+                                  : 16;
+    }
+    /// Panels of a factor that stays: steps dealt out evenly, at most four each.
+    [[nodiscard]] constexpr std::int32_t staying_panels() const noexcept { return (staying_steps + 3) / 4; }
     /// Bytes of an element on chip.
     [[nodiscard]] constexpr std::int32_t scalar_bytes() const noexcept {
         return is_widened(type) ? 4 : static_cast<std::int32_t>(element_bytes(type));
@@ -90,10 +100,14 @@ struct blocked_kernel {
         return 32 * fibres() / warp_fibres * warps_of_q;
     }
     /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both; by the warpgroup's unit where those of
-    /// four tiles begin, four panels of both, and two of F, split.
+    /// four tiles begin, four panels of both, and two of F, split; of a factor that stays all of it, split, and four panels of X.
     [[nodiscard]] constexpr std::int64_t shared_bytes() const noexcept {
+        const std::int64_t parts = arithmetic == sweep_kernel::mma_split ? 2 : 1;
+        if (staying_steps != 0) {
+            const std::int64_t begins = std::int64_t{32} * 4 * 8;  // of eight warps
+            return 4 * (16 * fibres()) + begins + 4 * (parts * 8 * staying_steps * together + 4 * 40 * fibres());
+        }
         if (together != 0) {
-            const std::int64_t parts = arithmetic == sweep_kernel::mma_split ? 2 : 1;
             const std::int64_t brought = std::int64_t{32} * (fibres() + 8) + std::int64_t{36} * together;
             return 4 * (16 * fibres() + 32) + 4 * (4 * brought + 2 * parts * 32 * together);
         }
@@ -112,6 +126,12 @@ struct blocked_kernel {
 /// may hold several modes, or several terms of a sum.
 inline constexpr std::int64_t least_blocked_extent = 24;
 inline constexpr std::int64_t least_longer_extent = 48;
+
+/// True where the factor of kernels/staying_factor.cuh may stay in shared memory: two panels at least, no more steps of eight than fit with 32 new
+/// indices, and no shorter than tiles were measured to be slower (on an H200 tiles are 1.1 times as fast at 50 and 52, floats).
+OTIMES_ON_DEMAND inline bool may_stay(const blocked_request& r) noexcept {
+    return r.p > 32 && r.p <= 640 && (std::max)(r.p, r.q) > 52;
+}
 
 /// True where the kernel can be had and has enough to do.
 OTIMES_ON_DEMAND inline bool suits_blocks(const blocked_request& r, const gpu_description& gpu) noexcept {
@@ -147,11 +167,25 @@ OTIMES_ON_DEMAND inline double together_seconds(const blocked_request& r, const 
     return turns * (static_cast<double>(panels) + panels_at_ends) * flops_of_panel / rate;
 }
 
+/// Seconds of the kernel whose factor stays, without its launch. Measured on an H200 (bench/results/staying_factor_h200.txt): a tile of 128 fibres takes
+/// 1.5 us, 0.55 for each panel and 1.25 ns for each step and new index; 1.6 times that where X, or rows of Y, begin anywhere; and 5 us whenever a block
+/// splits its part of the factor. Single products save 0.3 of what the steps take, which is guessed.
+OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const blocked_kernel& k,
+                                               const gpu_description& gpu) noexcept {
+    const double of_steps = (k.arithmetic == sweep_kernel::mma_tf32 ? 0.7 : 1.0) * k.staying_steps * k.together;
+    const bool wide = r.x_aligned && (!r.x_along_p || r.q % 4 == 0);
+    const double tile = (wide ? 1.0 : 1.6) * (1.5e-6 + 0.55e-6 * k.staying_panels() + 1.25e-9 * of_steps);
+    const std::int64_t at_once = (std::max)(1, gpu.multiprocessors);
+    const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
+    const double parts = static_cast<double>(r.batches * k.blocks(r.q, 1)) / static_cast<double>(at_once);
+    return static_cast<double>((tiles + at_once - 1) / at_once) * tile + 5e-6 * (std::max)(1.0, parts);
+}
+
 /// Seconds of the kernel without its launch, where many blocks are under way. Beginning and ending a tile take as long as so many panels.
 OTIMES_ON_DEMAND inline double seconds_of_many_blocks(const blocked_request& r, const blocked_kernel& k,
                                                       const gpu_description& gpu) noexcept {
     if (k.together != 0) {
-        return together_seconds(r, k, gpu);
+        return k.staying_steps != 0 ? staying_seconds(r, k, gpu) : together_seconds(r, k, gpu);
     }
     const double panels_at_ends = r.aligned ? 4 : 10;
     const std::int64_t depth = k.depth();
@@ -204,10 +238,17 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
         for (std::int64_t shares = (r.q + 127) / 128; shares <= (r.q + 31) / 32; ++shares) {
             const std::int64_t share = ((r.q + shares - 1) / shares + 7) / 8 * 8;
             k.together = static_cast<std::int32_t>((std::max)(share, std::int64_t{32}));
-            const double seconds = seconds_of_many_blocks(r, k, gpu);
-            if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
-                least = seconds;
-                best = k;
+            const std::int64_t steps = (r.p + 7) / 8;
+            for (const bool stays : {false, true}) {
+                if (stays && !may_stay(r)) {
+                    continue;
+                }
+                k.staying_steps = stays ? static_cast<std::int32_t>(steps) : 0;
+                const double seconds = seconds_of_many_blocks(r, k, gpu);
+                if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
+                    least = seconds;
+                    best = k;
+                }
             }
         }
     }

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: MIT
+// Contract: that of warpgroup_blocks, for factors that stay on chip: with ceil(P / 8) = Shape::steps
+//   Y[b, f, q] = alpha * sum_p X[b, f, p] * F[b, p, q] + beta * Y[b, f, q]
+// where b runs over the first batch_count free modes and f ("fibre") over the others. A block of two warpgroups computes 128 fibres x
+// Shape::new_indices of one b at a time. Its tiles follow each other along f, so that it splits its part of F once for many of them, to where the unit
+// reads it. Each warp brings its own 16 fibres of X, a few steps of eight at a time (a panel), by asynchronous copies, and splits them in registers: no
+// warp waits for another but for those of its warpgroup and where F changes, so that one warpgroup splits or stores while the other multiplies. A
+// tile is stored while the first panel of the next one is multiplied.
+//
+// The steps of a fibre are dealt out evenly: 13 are panels of 4, 3, 3 and 3. The unit sums a panel; what leaves it is added in float.
+// XAlongP: as for blocked_multiply. Lane t of a warp has in each step p = 2 t and 2 t + 1, which are rows t and t + 4 of the unit's product; else
+// p = t and t + 4. F is laid out alike.
+//
+// Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; code for sm_90a.
+// Called by: the GPU executor, for factors of some 40 to 128.
+#pragma once
+#include "warpgroup_blocks.cuh"
+
+namespace otimes::kernels {
+
+template <bool Single, bool XAlongP, int Steps, int NewIndices>
+struct staying_factor_shape {
+    using storage = float;
+    using scalar = float;
+    static constexpr bool single = Single;  // one TF32 product for each product of floats
+    static constexpr bool x_along_p = XAlongP, f_along_p = false, copies = true;
+    static constexpr int vector = 4, warpgroups = 2, threads = 128 * warpgroups, warps = threads / 32;
+    static constexpr int warp_fibres = 16, fibres = warp_fibres * warps, new_indices = NewIndices;
+    static_assert(NewIndices % 8 == 0 && NewIndices >= 32 && NewIndices <= 128);
+    // Panels: the first long_panels have panel_steps steps, the others one less.
+    static constexpr int steps = Steps, panels = (Steps + 3) / 4, panel_steps = (Steps + panels - 1) / panels;
+    static constexpr int long_panels = Steps - panels * (panel_steps - 1), depth = 8 * panel_steps;
+    static_assert(panels >= 2, "a tile has two panels at least: tiles_known");
+    // Panels of a warp in shared memory, and tiles of which it knows where they begin: one is stored while panels of the third behind it are brought.
+    static constexpr int stages = 4, tiles_known = 4;
+    // Along p rows so long that the lanes of a fragment meet in no bank, with room for a piece more: rows that begin anywhere are brought by the whole
+    // pieces of 16 bytes that hold them. Else, of each four rows, the halves of two are exchanged.
+    static constexpr int x_pitch = XAlongP ? 40 : warp_fibres;
+    static_assert(depth + vector <= 40 && 40 % 32 == 8);
+    static constexpr int x_count = XAlongP ? warp_fibres * x_pitch : depth * x_pitch;           // of a warp's panel
+    static constexpr int f_part = 8 * Steps * NewIndices, f_count = (Single ? 1 : 2) * f_part;  // high, then low
+
+    // Where a tile begins, and how much of it exists.
+    struct tile_begin {
+        index_t x, f, y;        // in elements
+        int rows, new_indices;  // rows: of this warp's fibres
+    };
+    static constexpr int places_bytes = warps * tiles_known * 2 * warp_fibres * 8,
+                         begins_bytes = warps * tiles_known * int(sizeof(tile_begin));
+    static constexpr int shared_bytes = places_bytes + begins_bytes + 4 * (f_count + warps * stages * x_count);
+
+    __host__ __device__ static constexpr int x_at(int fibre, int p) {
+        return XAlongP ? fibre * x_pitch + p : p * x_pitch + (fibre ^ (p & 2) * 4);
+    }
+    // The fibre of a warp that is row r of its product: a lane has the rows g and g + 8.
+    __host__ __device__ static constexpr int fibre_of_row(int r) { return XAlongP ? r : r % 8 * 2 + r / 8; }
+    // The new index in column c: of two neighbours of eight columns a lane has four new indices that are neighbours.
+    __host__ __device__ static constexpr int new_index_of(int c) {
+        return c / 16 * 16 + 16 <= NewIndices ? c / 16 * 16 + c % 8 / 2 * 4 + c / 8 % 2 * 2 + c % 2 : c;
+    }
+    // The value of p in row r of half `half` of a step.
+    __host__ __device__ static constexpr int p_of(int step, int half, int r) {
+        return 8 * step + (XAlongP ? 2 * r + half : 4 * half + r);
+    }
+};
+
+// The tiles of a block follow each other along the fibres, then the new indices, then the batches. part_of: which part of F a tile has.
+template <class Shape>
+__device__ __forceinline__ blocked_tile tile_along_fibres(const blocked_arguments<float, float>& all,
+                                                          const blocked_tiles& tiles, index_t number,
+                                                          index_t& part_of) {
+    part_of = number / tiles.of_fibres;
+    const index_t of_fibres = number - part_of * tiles.of_fibres, batch = part_of / tiles.of_q;
+    // The same tile as blocked_multiply numbers it.
+    return tile_at<Shape>(all, tiles,
+                          (batch * tiles.of_fibres + of_fibres) * tiles.of_q + part_of - batch * tiles.of_q);
+}
+
+// From the last multiple of 16 bytes to p.
+__device__ __forceinline__ int elements_before(const float* p) {
+    return int(reinterpret_cast<unsigned long long>(p) / 4 % 4);
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::threads)
+    staying_factor(const __grid_constant__ blocked_arguments<float, float> all) {
+    const sliced_multiply_arguments<float, float>& arguments = all.sliced;
+    using tile_begin = typename Shape::tile_begin;
+    after_earlier_launches();
+    OTIMES_DYNAMIC_SHARED(shared_bytes);
+    constexpr int T = Shape::threads, N = Shape::new_indices, V = Shape::vector, depth = Shape::depth;
+    constexpr int rows_of_warp = Shape::warp_fibres, lane_steps = Shape::panel_steps;
+    const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
+    // (tiles_known, X or Y, fibre) and (tiles_known), of this warp
+    index_t* const sPlaces = reinterpret_cast<index_t*>(shared_bytes) + warp * Shape::tiles_known * 2 * rows_of_warp;
+    tile_begin* const sBegins =
+        reinterpret_cast<tile_begin*>(shared_bytes + Shape::places_bytes) + warp * Shape::tiles_known;
+    // (high or low, step, q / 8, half, q % 8, 4)
+    float* const sOperand = reinterpret_cast<float*>(shared_bytes + Shape::places_bytes + Shape::begins_bytes);
+    // (stages, fibre and p), of this warp
+    float* const sBrought = sOperand + Shape::f_count + warp * Shape::stages * Shape::x_count;
+
+    const index_t P = arguments.p_extent;
+    const blocked_tiles tiles = tiles_of<Shape>(all);
+    const blocked_widths wide = widths_of<Shape>(all);
+    // Y goes by 16 bytes along q, or by two fibres.
+    bool y_wide = Shape::x_along_p ? wide.y_pairs && aligned_to(arguments.y, 16)
+                                   : aligned_to(arguments.y, 8) && arguments.y_q_stride % 2 == 0;
+    for (int i = 0; i < arguments.free_count; ++i) {
+        const bool pairs = !Shape::x_along_p && i + 1 == arguments.free_count && i >= all.batch_count;
+        y_wide = y_wide && (pairs ? arguments.y_stride[i] == 1 && arguments.free_extent[i] % 2 == 0
+                                  : arguments.y_stride[i] % (Shape::x_along_p ? 4 : 2) == 0);
+    }
+    // Neighbouring tiles, as many as other blocks have, or one more.
+    const index_t first_tile = tiles.count * blockIdx.x / gridDim.x,
+                  own_tiles = tiles.count * (blockIdx.x + index_t(1)) / gridDim.x - first_tile;
+    if (own_tiles < 1) return;
+
+    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. A thread takes four values of p of one new index.
+    const auto split_f = [&](const tile_begin& begin) {
+        const float* const gF = arguments.f + begin.f;
+        constexpr int pieces = Shape::f_part / 4;
+#pragma unroll 4
+        for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
+            const int c = piece % N, q = Shape::new_index_of(c), quad = piece / N, step = quad / 2, half = quad % 2;
+            unsigned rHigh[4], rLow[4];  // (row)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const int p = Shape::p_of(step, half, r);
+                const float value =
+                    p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride] : 0.f;
+                if constexpr (Shape::single) {
+                    rHigh[r] = nearest_tf32(value);
+                } else {
+                    const split_float parts = split_factor<Shape::panel_steps>(value);
+                    rHigh[r] = parts.high;
+                    rLow[r] = parts.low;
+                }
+            }
+            float* const to = sOperand + step * 8 * N + c / 8 * 64 + half * 32 + c % 8 * 4;
+            *reinterpret_cast<uint4*>(to) = make_uint4(rHigh[0], rHigh[1], rHigh[2], rHigh[3]);
+            if constexpr (!Shape::single)
+                *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
+        }
+        fence_for_unit();
+    };
+
+    // The next panel to be brought, of this block's tile next_tile. Wide pieces of X go from gX on: four rows of fibres eight lanes each, or eight values
+    // of p four lanes each; single elements from the places of their fibres.
+    index_t next_tile = 0, next_part = -1, next_fibre = 0;  // next_fibre: the tile's first one
+    int next_panel = 0, next_p = 0, next_rows = 0;
+    constexpr int pieces_a_lane = Shape::x_along_p ? rows_of_warp / 4 : 1;
+    const float* gX[pieces_a_lane];
+    const float* gTile = arguments.x;
+    const auto begin_next_tile = [&] {
+        const int slot = int(next_tile % Shape::tiles_known);
+        next_fibre += Shape::fibres;
+        tile_begin begin;
+        if (next_part < 0 || next_fibre >= tiles.fibres) {
+            const blocked_tile tile = tile_along_fibres<Shape>(all, tiles, first_tile + next_tile, next_part);
+            next_fibre = tile.first_fibre;
+            begin = {tile.x, tile.f, tile.y, 0, tile.q_left};
+        } else
+            begin = sBegins[(slot + Shape::tiles_known - 1) % Shape::tiles_known];
+        const index_t left = tiles.fibres - next_fibre - warp * rows_of_warp;
+        next_rows = left < 0 ? 0 : left < rows_of_warp ? int(left) : rows_of_warp;
+        begin.rows = next_rows;
+        gTile = arguments.x + begin.x;
+        if (lane == 0) sBegins[slot] = begin;
+        // Lanes 0..15: where the fibres begin in X, the others: in Y. Behind the last fibre there is the tile's first one.
+        const int j = lane % rows_of_warp;
+        const bool in_y = lane >= rows_of_warp;
+        index_t rest = next_fibre + (j < next_rows ? warp * rows_of_warp + j : 0), place = 0;
+        for (int i = arguments.free_count - 1; i >= all.batch_count; --i) {
+            const index_t extent = arguments.free_extent[i];
+            const index_t above = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
+            place += (rest - above * extent) * (in_y ? arguments.y_stride[i] : arguments.x_stride[i]);
+            rest = above;
+        }
+        sPlaces[slot * 2 * rows_of_warp + lane] = place;
+        __syncwarp();
+        const index_t* const sPlace = sPlaces + slot * 2 * rows_of_warp;
+#pragma unroll
+        for (int k = 0; k < pieces_a_lane; ++k)
+            gX[k] = Shape::x_along_p ? gTile + sPlace[lane / 8 + 4 * k] + V * (lane % 8)
+                                     : gTile + sPlace[V * (lane % 4)] + lane / 4 * arguments.x_p_stride;
+        next_p = 0;
+    };
+    const index_t x_eight_p = 8 * arguments.x_p_stride;
+    const auto bring_next = [&](float* sX) {
+        if (next_tile < own_tiles) {
+            if (next_panel == 0) begin_next_tile();
+            const int panel_steps = next_panel < Shape::long_panels ? Shape::panel_steps : Shape::panel_steps - 1;
+            const int p_exist = int(P) - next_p, p_left = p_exist < 8 * panel_steps ? p_exist : 8 * panel_steps;
+            if (wide.x) {
+                const auto bring_by = [&](auto whole) {
+                    constexpr bool Whole = decltype(whole)::value != 0;
+                    if constexpr (Shape::x_along_p) {
+                        const int p = V * (lane % 8);
+                        if (p >= 8 * panel_steps) return;
+                        float* const to = sX + Shape::x_at(lane / 8, p);
+#pragma unroll
+                        for (int k = 0; k < pieces_a_lane; ++k) {
+                            const int left = Whole ? V : lane / 8 + 4 * k < next_rows ? p_left - p : 0;
+                            bring_piece<Shape, V, Whole>(to + Shape::x_at(4 * k, 0), left > 0 ? gX[k] : gTile, left);
+                        }
+                    } else {
+                        const int fibre = V * (lane % 4);
+                        float* const to = sX + Shape::x_at(fibre, lane / 4);
+                        const float* from = gX[0];
+#pragma unroll
+                        for (int k = 0; k < lane_steps; ++k) {
+                            if (k == lane_steps - 1 && k >= panel_steps) break;
+                            const int left = Whole ? V : lane / 4 + 8 * k < p_left ? next_rows - fibre : 0;
+                            bring_piece<Shape, V, Whole>(to + Shape::x_at(0, 8 * k), left > 0 ? from : gTile, left);
+                            from += x_eight_p;
+                        }
+                    }
+                };
+                if (__any_sync(0xffffffffu, next_rows < rows_of_warp || p_left < 8 * panel_steps))
+                    bring_by(constant<0>{});
+                else
+                    bring_by(constant<1>{});
+                if constexpr (Shape::x_along_p) {
+#pragma unroll
+                    for (int k = 0; k < pieces_a_lane; ++k) gX[k] += 8 * panel_steps;
+                } else
+                    gX[0] += panel_steps * x_eight_p;
+            } else {
+                const index_t* const sPlace = sPlaces + int(next_tile % Shape::tiles_known) * 2 * rows_of_warp;
+                if constexpr (Shape::x_along_p) {
+                    constexpr int pieces_of_row = depth / V + 1, pieces = rows_of_warp * pieces_of_row;
+#pragma unroll
+                    for (int k = 0; k < (pieces + 31) / 32; ++k) {
+                        const int number = lane + 32 * k, row = number / pieces_of_row, piece = number % pieces_of_row;
+                        if (pieces % 32 != 0 && number >= pieces) break;
+                        const float* const from = gTile + sPlace[row] + next_p;
+                        const int before = elements_before(from), left = before + p_left - V * piece;
+                        const bool exists = row < next_rows && left > 0;
+                        bring_piece<Shape, V, false>(
+                            sX + Shape::x_at(row, V * piece),
+                            exists ? from - before + V * piece : gTile - elements_before(gTile), exists ? left : 0);
+                    }
+                } else {  // lanes are fibres in two halves
+                    const int p = lane / rows_of_warp, fibre = lane % rows_of_warp;
+                    const float* const from = gTile + sPlace[fibre] + next_p * arguments.x_p_stride;
+#pragma unroll 4
+                    for (int at = p; at < depth; at += 2) {
+                        const bool exists = fibre < next_rows && at < p_left;
+                        bring_piece<Shape, 1, false>(sX + Shape::x_at(fibre, at),
+                                                     exists ? from + at * arguments.x_p_stride : gTile, exists ? 1 : 0);
+                    }
+                }
+            }
+            next_p += 8 * panel_steps;
+            if (++next_panel == Shape::panels) {
+                next_panel = 0;
+                ++next_tile;
+            }
+        }
+        commit_copies();
+    };
+    // A panel as the unit takes it.
+    unsigned rHigh[lane_steps][4], rLow[Shape::single ? 1 : lane_steps][4];  // (step, fragment)
+    // The unit reads them until here.
+    const auto keep_operands = [&] {
+#pragma unroll
+        for (int s = 0; s < lane_steps; ++s) keep_registers(rHigh[s]);
+        if constexpr (!Shape::single)
+#pragma unroll
+            for (int s = 0; s < lane_steps; ++s) keep_registers(rLow[s]);
+    };
+
+    // slot: of the tile.
+    const auto split_x = [&](const float* sX, int slot) {
+        const int g = lane / 4, t = lane % 4;
+        const float* const sLane = sX + (Shape::x_along_p ? Shape::x_at(g, 2 * t) : Shape::x_at(2 * g, t));
+        float rX[lane_steps][4];  // (step, fragment)
+        if (!Shape::x_along_p || wide.x) {
+#pragma unroll
+            for (int s = 0; s < lane_steps; ++s)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    // Along p two values of row g or g + 8, else both rows of one value.
+                    const float2 two = *reinterpret_cast<const float2*>(
+                        sLane + (Shape::x_along_p ? Shape::x_at(8 * h, 8 * s) : Shape::x_at(0, 8 * s + 4 * h)));
+                    rX[s][Shape::x_along_p ? h : 2 * h] = two.x;
+                    rX[s][Shape::x_along_p ? h + 2 : 2 * h + 1] = two.y;
+                }
+        } else
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const index_t place = sPlaces[slot * 2 * rows_of_warp + g + 8 * h];
+                const float* const from =
+                    sLane + Shape::x_at(8 * h, 0) + elements_before(arguments.x + sBegins[slot].x + place);
+#pragma unroll
+                for (int s = 0; s < lane_steps; ++s) {
+                    rX[s][h] = from[8 * s];
+                    rX[s][h + 2] = from[8 * s + 1];
+                }
+            }
+#pragma unroll
+        for (int s = 0; s < lane_steps; ++s) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                if constexpr (Shape::single)
+                    rHigh[s][e] = nearest_tf32(rX[s][e]);
+                else {
+                    const split_float parts = split(rX[s][e]);
+                    rHigh[s][e] = parts.high;
+                    rLow[s][e] = parts.low;
+                }
+            }
+        }
+    };
+
+    float *sNext = sBrought, *sRead = sBrought, *sUsed = sBrought;  // stages to be brought, to be read, read last
+    const auto further = [&](float*& stage) {
+        stage += Shape::x_count;
+        if (stage == sBrought + Shape::stages * Shape::x_count) stage = sBrought;
+    };
+#pragma unroll 1
+    for (int k = 0; k < Shape::stages - 1; ++k) {
+        bring_next(sNext);
+        further(sNext);
+    }
+
+    constexpr int held = N / 2;
+    float rC[held], rD[held];  // as the unit leaves them: of this tile, of a panel
+    // Multiplies a panel of Count steps, the first of them `step`.
+    const auto start = [&](int step, auto count) {
+        constexpr int Count = decltype(count)::value;
+        const unsigned long long high = right_operand(sOperand) + step * (8 * N / 4);
+        [[maybe_unused]] constexpr int next = 8 * N / 4, low = Shape::f_part / 4;  // of the operands, in 16 bytes
+        warpgroup_begin();
+        if constexpr (!Shape::single) {  // the small terms first
+            warpgroup_multiply<N, true>(rD, rLow[0], high);
+            warpgroup_multiply<N, false>(rD, rHigh[0], high + low);
+#pragma unroll
+            for (int s = 1; s < Count; ++s) {
+                warpgroup_multiply<N, false>(rD, rLow[s], high + s * next);
+                warpgroup_multiply<N, false>(rD, rHigh[s], high + low + s * next);
+            }
+            warpgroup_multiply<N, false>(rD, rHigh[0], high);
+        } else
+            warpgroup_multiply<N, true>(rD, rHigh[0], high);
+#pragma unroll
+        for (int s = 1; s < Count; ++s) warpgroup_multiply<N, false>(rD, rHigh[s], high + s * next);
+        warpgroup_commit();
+    };
+    // An operand was infinite, NaN or too large to split: as warpgroup_sums.
+    const auto repeat_what_is_not_finite = [&](const tile_begin& begin, const index_t* sXPlace) {
+        if constexpr (!Shape::single) {
+            float zero = 0.f;
+#pragma unroll
+            for (int c = 0; c < held; ++c) zero += rC[c] * 0.f;
+            if (!__any_sync(0xffffffffu, !(zero == 0.f))) return;
+            float rAgain[held];  // as rC
+#pragma unroll 1
+            for (int c = 0; c < held; ++c) {
+                const int fibre = Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)),
+                          q = Shape::new_index_of(c / 4 * 8 + lane % 4 * 2 + c % 2);
+                float sum = 0.f;
+                if (fibre < begin.rows && q < begin.new_indices) {
+                    const float* const x = arguments.x + begin.x + sXPlace[fibre];
+                    const float* const f = arguments.f + begin.f + q * arguments.f_q_stride;
+#pragma unroll 1
+                    for (index_t p = 0; p < P; ++p) sum += x[p * arguments.x_p_stride] * f[p * arguments.f_p_stride];
+                }
+                rAgain[c] = sum;
+            }
+#pragma unroll
+            for (int c = 0; c < held; ++c) rC[c] = rAgain[c];
+        }
+    };
+    // Count neighbours in Y, of which `left` exist; wide: all at once where all do.
+    const auto put = [&](float* to, index_t stride, auto count, const auto& value, int left, bool wide_store,
+                         bool adds) {
+        constexpr int Count = decltype(count)::value;
+        using word = packet<4 * Count>;
+        if (wide_store && left >= Count) {
+            alignas(16) float rY[Count];  // (neighbour)
+            if (adds) *reinterpret_cast<word*>(rY) = *reinterpret_cast<const word*>(to);
+#pragma unroll
+            for (int e = 0; e < Count; ++e)
+                rY[e] = adds ? arguments.alpha * value(e) + arguments.beta * rY[e] : arguments.alpha * value(e);
+            *reinterpret_cast<word*>(to) = *reinterpret_cast<const word*>(rY);
+        } else
+#pragma unroll
+            for (int e = 0; e < Count; ++e) {
+                if (e < left)
+                    *to = adds ? arguments.alpha * value(e) + arguments.beta * *to : arguments.alpha * value(e);
+                to += stride;
+            }
+    };
+    // Rows of Y that go by 16 bytes. (Stride and what is added are asked for at each piece: stores that follow each other faster were measured to take
+    // longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
+    const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace) {
+        const int g = lane / 4, t = lane % 4;
+        const index_t stride = arguments.y_q_stride;
+        const bool adds = !is_zero(arguments.beta);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            if (g + 8 * h >= begin.rows) continue;
+            float* const gRow = arguments.y + begin.y + sYPlace[g + 8 * h];
+#pragma unroll
+            for (int m = 0; m < N / 16; ++m)
+                put(
+                    gRow + (16 * m + 4 * t) * stride, stride, constant<4>{},
+                    [&](int e) { return rC[8 * m + e / 2 * 4 + 2 * h + e % 2]; }, begin.new_indices - (16 * m + 4 * t),
+                    true, adds);
+            if constexpr (N % 16 != 0)
+                put(
+                    gRow + (N - 8 + 2 * t) * stride, stride, constant<2>{},
+                    [&](int e) { return rC[held - 4 + 2 * h + e]; }, begin.new_indices - (N - 8 + 2 * t), true, adds);
+        }
+    };
+    // Other rows of Y, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
+    const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, float* sRows) {
+        constexpr int pitch = N + (48 - N % 32) % 32;  // 16 words beyond a multiple of 32
+        static_assert(!Shape::x_along_p || 4 * pitch <= Shape::x_count);
+        const int t = lane % 4;
+        const bool adds = !is_zero(arguments.beta);
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll 1
+            for (int part = 0; part < 2; ++part) {
+                const int first = 8 * h + 4 * part;
+                if (first >= begin.rows) return;
+                __syncwarp();
+                if (lane / 16 == part) {
+                    float* const s = sRows + lane / 4 % 4 * pitch;
+#pragma unroll
+                    for (int m = 0; m < N / 16; ++m) {
+                        const auto value = [&](int e) {
+                            return arguments.alpha * rC[8 * m + e / 2 * 4 + 2 * h + e % 2];
+                        };
+                        *reinterpret_cast<float4*>(s + 16 * m + 4 * t) =
+                            make_float4(value(0), value(1), value(2), value(3));
+                    }
+                    if constexpr (N % 16 != 0)
+                        *reinterpret_cast<float2*>(s + N - 8 + 2 * t) = make_float2(
+                            arguments.alpha * rC[held - 4 + 2 * h], arguments.alpha * rC[held - 4 + 2 * h + 1]);
+                }
+                __syncwarp();
+#pragma unroll
+                for (int row = 0; row < 4; ++row) {
+                    if (first + row >= begin.rows) break;
+                    float* const gRow = arguments.y + begin.y + sYPlace[first + row];
+#pragma unroll
+                    for (int k = 0; k < (N + 31) / 32; ++k) {
+                        const int q = lane + 32 * k;
+                        if (q >= begin.new_indices) break;
+                        float* const to = gRow + q * arguments.y_q_stride;
+                        const float value = sRows[row * pitch + q];
+                        *to = adds ? value + arguments.beta * *to : value;
+                    }
+                }
+            }
+    };
+    // Columns of Y, of two fibres each.
+    const auto store_columns = [&](const tile_begin& begin, const index_t* sYPlace, auto pairs, auto adding) {
+        constexpr bool Pairs = decltype(pairs)::value != 0, Adds = decltype(adding)::value != 0;
+        const int g = lane / 4, t = lane % 4, rows = begin.rows - 2 * g;
+        if (rows <= 0) return;
+        const index_t here = sYPlace[2 * g],
+                      next = Pairs      ? 1
+                             : rows > 1 ? sYPlace[2 * g + 1] - here
+                                        : 0,
+                      stride = arguments.y_q_stride;
+#pragma unroll
+        for (int c = 0; c < held; c += 4) {
+            constexpr int paired = N / 16 * 8;  // of those held, in columns of which a lane has four neighbours
+            const int first = (c < paired ? 4 * t + c / 4 % 2 * 2 : 2 * t) + c / 8 * 16;
+            float* to = arguments.y + begin.y + here + first * stride;
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                if (first + e < begin.new_indices)
+                    put(
+                        to, next, constant<2>{}, [&](int k) { return rC[c + 2 * k + e]; }, rows, Pairs, Adds);
+                to += stride;
+            }
+        }
+    };
+    const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] float* sRows) {
+        if constexpr (Shape::x_along_p)
+            y_wide ? store_rows(begin, sYPlace) : store_rows_staged(begin, sYPlace, sRows);
+        else {
+            const bool adds = !is_zero(arguments.beta);
+            if (y_wide)
+                adds ? store_columns(begin, sYPlace, constant<1>{}, constant<1>{})
+                     : store_columns(begin, sYPlace, constant<1>{}, constant<0>{});
+            else
+                adds ? store_columns(begin, sYPlace, constant<0>{}, constant<1>{})
+                     : store_columns(begin, sYPlace, constant<0>{}, constant<0>{});
+        }
+    };
+    index_t staying = -1;  // what of F is in shared memory
+    int staying_indices = 0;
+#pragma unroll 1
+    for (index_t tile = 0; tile < own_tiles; ++tile) {
+        const int slot = int(tile % Shape::tiles_known);
+        {
+            const tile_begin begin = sBegins[slot];
+            if (begin.f != staying || begin.new_indices != staying_indices) {
+                staying = begin.f;
+                staying_indices = begin.new_indices;
+                __syncthreads();
+                split_f(begin);
+                __syncthreads();
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < held; ++c) rC[c] = 0.f;
+        int step = 0;
+#pragma unroll 1
+        for (int panel = 0; panel < Shape::panels; ++panel) {
+            wait_for_copies<Shape::stages - 2>();
+            __syncwarp();
+            sUsed = sRead;
+            split_x(sRead, slot);
+            further(sRead);
+            keep_registers(rD);
+            keep_operands();
+            if (Shape::long_panels == Shape::panels || panel < Shape::long_panels) {
+                start(step, constant<lane_steps>{});
+                step += lane_steps;
+            } else {
+                start(step, constant<lane_steps - 1>{});
+                step += lane_steps - 1;
+            }
+            // Meanwhile one more panel is set off, to where the last one was.
+            bring_next(sNext);
+            further(sNext);
+            warpgroup_wait<0>();
+            keep_registers(rD);
+            keep_operands();
+#pragma unroll
+            for (int c = 0; c < held; ++c) rC[c] += rD[c];
+        }
+        const tile_begin begin = sBegins[slot];
+        if (begin.rows > 0) {
+            const index_t* const sXPlace = sPlaces + slot * 2 * rows_of_warp;
+            repeat_what_is_not_finite(begin, sXPlace);
+            store(begin, sXPlace + rows_of_warp, sUsed);
+        }
+    }
+    wait_for_copies<0>();
+}
+
+}  // namespace otimes::kernels

@@ -57,6 +57,45 @@ TEST_CASE_TEMPLATE("Cholesky decompositions at the ends of the range", Scalar,
     }
 }
 
+TEST_CASE_TEMPLATE("Cholesky decompositions solve with one product, or two where one would leave a large residual",
+                   Scalar, OTIMES_ONE_OF(float, double, std::complex<double>)) {
+    using real = real_of<Scalar>;
+    const real epsilon = std::numeric_limits<real>::epsilon();
+    const auto b = random<matrix<Scalar>>(30, 2, 3);
+    const auto residual = [&b](const matrix<Scalar>& k, const matrix<Scalar>& x) {
+        return (k * x - b).norm() / (k.norm() * x.norm());
+    };
+    const auto A = positive<Scalar>(5, 1), B = positive<Scalar>(6, 2);
+    const otimes::kron_llt<Scalar> well(kron(A, B));
+    CHECK(!well.solves_by_triangles());
+    CHECK(residual(kron(A, B).toDenseMatrix(), well.solve(b)) < 10 * epsilon);
+    // Kernels of points that lie close together: singular but for what is added to the diagonal.
+    const auto kernel = [](Index n, real jitter) {
+        matrix<Scalar> k(n, n);
+        for (Index i = 0; i < n; ++i) {
+            for (Index j = 0; j < n; ++j) {
+                const real d = real(i - j) / real(4 * n);
+                k(i, j) = std::exp(-d * d);
+            }
+            k(i, i) += jitter;
+        }
+        return k;
+    };
+    const real jitter = 100 * epsilon;
+    const auto K = kron(kernel(5, jitter), kernel(6, jitter));
+    const otimes::kron_llt<Scalar> ill(K);
+    CHECK(ill.solves_by_triangles());
+    CHECK(residual(K.toDenseMatrix(), ill.solve(b)) < 100 * epsilon);
+    // The inverse of the smallest numbers is infinite, that of their roots is not. (Eigen's roots of subnormal floats are zeros.)
+    if constexpr (!std::is_same_v<real, float>) {
+        const real tiny = std::numeric_limits<real>::denorm_min() * 64;
+        const vector<Scalar> d = vector<Scalar>::Constant(5, Scalar(tiny));
+        const otimes::kron_llt<Scalar> small(kron(d.asDiagonal(), B));
+        CHECK(small.solves_by_triangles());
+        CHECK(evaluated(small.solve(b * Scalar(tiny))).allFinite());
+    }
+}
+
 /// S.solve of a sum leaves roundings, and knows its determinant; the oracle is the matrix.
 template <class Scalar, class Sum>
 void check_solve(const Sum& S, double tolerance = 1e-14) {

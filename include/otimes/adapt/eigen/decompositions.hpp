@@ -169,6 +169,25 @@ private:
     mutable std::vector<entry> kept_;
 };
 
+namespace eigen {
+
+/// How much roundings of K^-1 B grow where K's factor F, of inverse G, multiplies them: max_j |diag(norms of F's columns) G e_j|.
+template <class Scalar>
+detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const dense_matrix<Scalar>& inverse) {
+    return (f.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
+}
+
+/// True where a product with the inverses of K's factors leaves a larger residual than a solve: K has a large condition number (rcond: an estimate of
+/// its reciprocal), and makes the roundings of K^-1 B large. Independent roundings of the products with the inverses G come back through K as at most
+/// prod_k amplification_of(F_k, G_k) of them, relative to |B| <= |K| |X|; up to 16 the residual stayed below 3 roundings of |K| |X| in float, where LU
+/// of the whole K left up to 4 (docs/algebra/solving.md).
+template <class Real>
+bool loses_digits(Real rcond, Real amplification) noexcept {
+    return rcond < Real(100) * std::sqrt(std::numeric_limits<Real>::epsilon()) && !(amplification <= Real(16));
+}
+
+}  // namespace eigen
+
 /// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
 /// then costs one application of K, and two more where refines().
 template <class ScalarType>
@@ -209,13 +228,8 @@ public:
     /// An estimate of the reciprocal of the condition number: the product of the factors'.
     [[nodiscard]] RealScalar rcond() const noexcept { return rcond_; }
     /// Whether solve() takes a step of refinement: where K has a large condition number and makes the roundings of K^-1 B
-    /// large. Independent roundings of the products with the inverses G come back through K as at most
-    /// prod_k max_j |diag(norms of F_k's columns) G_k e_j| of them, relative to |B| <= |K| |X|; up to 16 the residual stayed
-    /// below 3 roundings of |K| |X| in float, where LU of the whole K left up to 4 (docs/algebra/solving.md).
-    [[nodiscard]] bool refines() const noexcept {
-        return rcond_ < RealScalar(100) * std::sqrt(std::numeric_limits<RealScalar>::epsilon()) &&
-               !(amplification_ <= RealScalar(16));
-    }
+    /// large, eigen::loses_digits.
+    [[nodiscard]] bool refines() const noexcept { return eigen::loses_digits(rcond_, amplification_); }
 
     /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where refines() a step of
     /// refinement makes the residual as small as that of an LU solve (Higham, Accuracy and Stability of Numerical Algorithms,
@@ -278,8 +292,7 @@ private:
         }
         rcond_ *= rcond;
         const eigen::dense_matrix<Scalar> inverse = lu.inverse();
-        amplification_ *=
-            (scaled.matrix.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
+        amplification_ *= eigen::amplification_of<Scalar>(scaled.matrix, inverse);
         return eigen::owned_factor<Scalar>(inverse * scaled.power(-1));
     }
 
@@ -302,7 +315,11 @@ public:
         using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
         kron_node<Scalar> lower;
+        kron_node<Scalar> inverse_lower;
         kron_node<Scalar> inverse;
+        real rcond(1);
+        real amplification(1);  // as in kron_lu
+        bool finite = true;     // the inverses of tiny factors may not be, where those of their triangles are
         eigen::for_each_factor(k, "Cholesky decomposition", [&](const eigen::factor_reader<Scalar>& f) {
             const auto require = [&](bool definite) {
                 if (!definite || !(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
@@ -313,8 +330,9 @@ public:
             };
             if (f.form() == eigen::factor_form::identity) {
                 require(true);
-                lower.append(leaf::identity(f.rows()));
-                inverse.append(leaf::identity(f.rows()));
+                for (kron_node<Scalar>* const node : {&lower, &inverse_lower, &inverse}) {
+                    node->append(leaf::identity(f.rows()));
+                }
             } else if (f.form() == eigen::factor_form::permutation) {
                 require(false);  // there is a 0 on the diagonal
             } else if (f.form() == eigen::factor_form::diagonal) {
@@ -322,7 +340,11 @@ public:
                 require(d.size() == 0 || (d.minCoeff() > real(0) && f.diagonal() == d.template cast<Scalar>()));
                 const eigen::dense_vector<Scalar> roots = d.cwiseSqrt().template cast<Scalar>();
                 lower.append(eigen::owned_diagonal<Scalar>(roots));
-                inverse.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse()));
+                inverse_lower.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse()));
+                const eigen::dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
+                finite = finite && inverted.allFinite();
+                inverse.append(eigen::owned_diagonal<Scalar>(inverted));
+                rcond = d.size() > 0 ? rcond * (d.minCoeff() / d.maxCoeff()) : rcond;
             } else {
                 // Over an even power of two: Eigen divides by complex numbers through their squares.
                 eigen::scaled_matrix<Scalar> scaled(f.finite().template triangularView<Eigen::Lower>());
@@ -337,18 +359,30 @@ public:
                 const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(scaled.matrix);
                 require(llt.info() == Eigen::Success);
                 const eigen::dense_matrix<Scalar> l = llt.matrixL();
-                inverse.append(
-                    eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(
-                                                    eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols())) *
-                                                power(-half)));
+                const eigen::dense_matrix<Scalar> one = eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols());
+                const eigen::dense_matrix<Scalar> inverted = llt.solve(one);
+                if (l.rows() > 0) {
+                    rcond *= llt.rcond();
+                    amplification *= eigen::amplification_of<Scalar>(
+                        eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()), inverted);
+                }
+                inverse_lower.append(
+                    eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(one) * power(-half)));
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
+                const eigen::dense_matrix<Scalar> unscaled = inverted * power(-half) * power(-half);
+                finite = finite && unscaled.allFinite();
+                inverse.append(eigen::owned_factor<Scalar>(unscaled));
             }
         });
         const Scalar root(std::sqrt(std::real(alpha)));
         lower.set_alpha(root);
-        inverse.set_alpha(Scalar(1) / root);
+        inverse_lower.set_alpha(Scalar(1) / root);
+        inverse.set_alpha(Scalar(1) / alpha);
         lower_ = kron_expr<Scalar>(std::move(lower));
-        inverse_lower_ = kron_expr<Scalar>(std::move(inverse));
+        inverse_lower_ = kron_expr<Scalar>(std::move(inverse_lower));
+        inverse_ = kron_expr<Scalar>(std::move(inverse));
+        by_triangles_ =
+            !finite || !std::isfinite(std::real(Scalar(1) / alpha)) || eigen::loses_digits(rcond, amplification);
     }
     /// L, lower triangular.
     [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
@@ -368,13 +402,20 @@ public:
         }
         return result + 2 * n * std::log(std::abs(lower_.node().alpha()));
     }
-    /// X with K X = B: two applications. @throws shape_error
+    /// Whether solve() applies the inverses of L and of L^H, two chains, where that of K would leave a larger residual (eigen::loses_digits) or is not
+    /// finite.
+    [[nodiscard]] bool solves_by_triangles() const noexcept { return by_triangles_; }
+    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain, or two where solves_by_triangles(). @throws shape_error
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
-        const result_type right = b.template cast<scalar>();
-        result_type half = inverse_lower_ * right;
+        eigen::require_rows(lower_, b.rows(), b.cols());
+        if (!by_triangles_) {
+            result_type x = inverse_ * b.derived();
+            return x;
+        }
+        const result_type half = inverse_lower_ * b.derived();
         result_type x = inverse_lower_.adjoint() * half;
         return x;
     }
@@ -382,7 +423,11 @@ public:
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
-        const auto half = apply_inverse(lower_, inverse_lower_, false, kept_lower_, b);
+        eigen::require_rows(lower_, b.rows(), b.cols());
+        if (!by_triangles_) {
+            return apply_inverse(inverse_, inverse_, false, kept_, b);
+        }
+        const auto half = apply_inverse(lower_, inverse_lower_, false, kept_, b);
         const kron_expr<Scalar> upper = inverse_lower_.adjoint();
         return apply_inverse(upper, upper, false, kept_upper_, half);
     }
@@ -390,7 +435,9 @@ public:
 private:
     kron_expr<Scalar> lower_;
     kron_expr<Scalar> inverse_lower_;
-    device_copies kept_lower_;
+    kron_expr<Scalar> inverse_;
+    bool by_triangles_ = false;
+    device_copies kept_;
     device_copies kept_upper_;
 };
 

@@ -376,54 +376,63 @@ struct rectangle<Shape, true> {
             for (int c = 0; c < held; ++c) rC[c / 16][c / 4 % 4][c % 4] = rAgain[c];
         }
     }
-    // Pairs: two new indices are stored at once.
+    // pairs: two new indices are stored at once. What Y holds is read before anything is stored: loads between stores would be waited for one by one.
     template <class Arguments>
     __device__ __forceinline__ void store(const Arguments& arguments, storage* gY, const index_t* sYPlace,
-                                          int warp_fibre, int warp_q, int lane, int rows, int columns,
-                                          bool pairs) const {
+                                          int warp_fibre, int warp_q, int lane, int rows, int columns, bool pairs) {
         const int g = lane / 4, t = lane % 4;
-        const bool adds = !is_zero(arguments.beta);
+        // visit(Y, the two sums, how many of them exist)
+        const auto for_each_pair = [&](const auto& visit) {
 #pragma unroll
-        for (int m = 0; m < products; ++m)
+            for (int m = 0; m < products; ++m)
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = 16 * m + g + 8 * h;
-                if (row >= rows) continue;
-                storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
+                for (int h = 0; h < 2; ++h) {
+                    const int row = 16 * m + g + 8 * h;
+                    if (row >= rows) continue;
+                    storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
 #pragma unroll
-                for (int n = 0; n < 4; ++n) {
-                    const int q = 8 * n + 2 * t;
-                    if (q >= columns) continue;
-                    storage* const to = gRow + q * arguments.y_q_stride;
-                    scalar rY[2];  // (new index)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e) rY[e] = arguments.alpha * rC[m][n][2 * h + e];
-                    if (pairs && q + 1 < columns) {
-                        union pair {
-                            packet<2 * int(sizeof(storage))> bits;
-                            storage element[2];
-                            __device__ __forceinline__ pair() {}
-                        };
-                        pair out;
-                        if (adds) {
-                            out.bits = *reinterpret_cast<const packet<2 * int(sizeof(storage))>*>(to);
-#pragma unroll
-                            for (int e = 0; e < 2; ++e) rY[e] += arguments.beta * widen<scalar>(out.element[e]);
-                        }
-#pragma unroll
-                        for (int e = 0; e < 2; ++e) out.element[e] = narrow<storage>(rY[e]);
-                        *reinterpret_cast<packet<2 * int(sizeof(storage))>*>(to) = out.bits;
-                    } else
-#pragma unroll
-                        for (int e = 0; e < 2; ++e)
-                            if (q + e < columns) {
-                                storage* const one = to + e * arguments.y_q_stride;
-                                if (adds) rY[e] += arguments.beta * widen<scalar>(*one);
-                                *one = narrow<storage>(rY[e]);
-                            }
+                    for (int n = 0; n < 4; ++n) {
+                        const int q = 8 * n + 2 * t;
+                        if (q < columns) visit(gRow + q * arguments.y_q_stride, rC[m][n] + 2 * h, columns - q);
+                    }
                 }
-            }
+        };
+        const bool adds = !is_zero(arguments.beta);
+        if (adds)
+            for_each_pair([&](const storage* from, scalar* rSums, int left) {
+                if (pairs && left > 1) {
+                    pair in;
+                    in.bits = *reinterpret_cast<const packet<2 * int(sizeof(storage))>*>(from);
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        rSums[e] = arguments.alpha * rSums[e] + arguments.beta * widen<scalar>(in.element[e]);
+                } else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (e < left)
+                            rSums[e] = arguments.alpha * rSums[e] +
+                                       arguments.beta * widen<scalar>(from[e * arguments.y_q_stride]);
+            });
+        const scalar scale = adds ? scalar(1) : arguments.alpha;
+        for_each_pair([&](storage* to, const scalar* rSums, int left) {
+            if (pairs && left > 1) {
+                pair out;
+#pragma unroll
+                for (int e = 0; e < 2; ++e) out.element[e] = narrow<storage>(scale * rSums[e]);
+                *reinterpret_cast<packet<2 * int(sizeof(storage))>*>(to) = out.bits;
+            } else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (e < left) to[e * arguments.y_q_stride] = narrow<storage>(scale * rSums[e]);
+        });
     }
+
+private:
+    union pair {
+        packet<2 * int(sizeof(storage))> bits;
+        storage element[2];
+        __device__ __forceinline__ pair() {}
+    };
 };
 
 // By multiply-adds: lane (r, c) of 8 x 4 holds the fibres r, r + 8, .. at the new indices c, c + 4, ..
@@ -467,24 +476,29 @@ struct rectangle<Shape, false> {
     template <class Arguments>
     __device__ __forceinline__ void repeat_what_is_not_finite(const Arguments&, const storage*, const storage*,
                                                               const index_t*, int, int, int, int, int) {}
+    // As by the unit.
     template <class Arguments>
     __device__ __forceinline__ void store(const Arguments& arguments, storage* gY, const index_t* sYPlace,
-                                          int warp_fibre, int warp_q, int lane, int rows, int columns, bool) const {
-        const bool adds = !is_zero(arguments.beta);
+                                          int warp_fibre, int warp_q, int lane, int rows, int columns, bool) {
+        const auto for_each = [&](const auto& visit) {  // visit(Y, the sum)
 #pragma unroll
-        for (int i = 0; i < Shape::lane_rows; ++i) {
-            const int row = lane / 4 + 8 * i;
-            if (row >= rows) continue;
-            storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
+            for (int i = 0; i < Shape::lane_rows; ++i) {
+                const int row = lane / 4 + 8 * i;
+                if (row >= rows) continue;
+                storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
 #pragma unroll
-            for (int j = 0; j < Shape::lane_columns; ++j) {
-                const int q = lane % 4 + 4 * j;
-                if (q >= columns) continue;
-                scalar value = arguments.alpha * rC[i][j];
-                if (adds) value += arguments.beta * widen<scalar>(gRow[q * arguments.y_q_stride]);
-                gRow[q * arguments.y_q_stride] = narrow<storage>(value);
+                for (int j = 0; j < Shape::lane_columns; ++j) {
+                    const int q = lane % 4 + 4 * j;
+                    if (q < columns) visit(gRow + q * arguments.y_q_stride, rC[i][j]);
+                }
             }
-        }
+        };
+        const bool adds = !is_zero(arguments.beta);
+        if (adds)
+            for_each([&](const storage* from, scalar& sum) {
+                sum = arguments.alpha * sum + arguments.beta * widen<scalar>(*from);
+            });
+        for_each([&](storage* to, const scalar& sum) { *to = narrow<storage>(adds ? sum : arguments.alpha * sum); });
     }
 };
 

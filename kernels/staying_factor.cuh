@@ -327,6 +327,8 @@ __global__ void __launch_bounds__(Shape::threads)
 
     constexpr int held = N / 2;
     float rC[held], rD[held];  // as the unit leaves them: of this tile, of a panel
+#pragma unroll
+    for (int c = 0; c < held; ++c) rC[c] = rD[c] = 0.f;
     // Multiplies a panel of Count steps, the first of them `step`.
     const auto start = [&](int step, auto count) {
         constexpr int Count = decltype(count)::value;
@@ -373,60 +375,93 @@ __global__ void __launch_bounds__(Shape::threads)
             for (int c = 0; c < held; ++c) rC[c] = rAgain[c];
         }
     };
-    // Count neighbours in Y, of which `left` exist; wide: all at once where all do.
-    const auto put = [&](float* to, index_t stride, auto count, const auto& value, int left, bool wide_store,
-                         bool adds) {
+    // What Y holds is added before anything is stored, as in blocked_multiply.
+    const bool adds = !is_zero(arguments.beta);
+    const float scale = adds ? 1.f : arguments.alpha;
+    // Count neighbours of Y, of which `left` exist; wide: all at once where all do.
+    const auto add = [&](const float* from, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
         constexpr int Count = decltype(count)::value;
-        using word = packet<4 * Count>;
-        if (wide_store && left >= Count) {
-            alignas(16) float rY[Count];  // (neighbour)
-            if (adds) *reinterpret_cast<word*>(rY) = *reinterpret_cast<const word*>(to);
+        alignas(16) float rY[Count];  // (neighbour)
+        if (wide_access && left >= Count)
+            *reinterpret_cast<packet<4 * Count>*>(rY) = *reinterpret_cast<const packet<4 * Count>*>(from);
+        else
 #pragma unroll
-            for (int e = 0; e < Count; ++e)
-                rY[e] = adds ? arguments.alpha * value(e) + arguments.beta * rY[e] : arguments.alpha * value(e);
-            *reinterpret_cast<word*>(to) = *reinterpret_cast<const word*>(rY);
+            for (int e = 0; e < Count; ++e) rY[e] = e < left ? from[e * stride] : 0.f;
+#pragma unroll
+        for (int e = 0; e < Count; ++e) sum(e) = arguments.alpha * sum(e) + arguments.beta * rY[e];
+    };
+    const auto put = [&](float* to, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
+        constexpr int Count = decltype(count)::value;
+        if (wide_access && left >= Count) {
+            alignas(16) float rY[Count];  // (neighbour)
+#pragma unroll
+            for (int e = 0; e < Count; ++e) rY[e] = scale * sum(e);
+            *reinterpret_cast<packet<4 * Count>*>(to) = *reinterpret_cast<const packet<4 * Count>*>(rY);
         } else
 #pragma unroll
             for (int e = 0; e < Count; ++e) {
-                if (e < left)
-                    *to = adds ? arguments.alpha * value(e) + arguments.beta * *to : arguments.alpha * value(e);
+                if (e < left) *to = scale * sum(e);
                 to += stride;
             }
     };
-    // Rows of Y that go by 16 bytes. (Stride and what is added are asked for at each piece: stores that follow each other faster were measured to take
-    // longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
-    const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace) {
+    // Rows of Y that go by 16 bytes. visit(Y, count, sum(e), left): the pieces of this lane. (The stride is asked for at each piece: stores that follow
+    // each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
+    const auto for_each_piece_of_rows = [&](const tile_begin& begin, const index_t* sYPlace, const auto& visit) {
         const int g = lane / 4, t = lane % 4;
         const index_t stride = arguments.y_q_stride;
-        const bool adds = !is_zero(arguments.beta);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             if (g + 8 * h >= begin.rows) continue;
             float* const gRow = arguments.y + begin.y + sYPlace[g + 8 * h];
 #pragma unroll
             for (int m = 0; m < N / 16; ++m)
-                put(
-                    gRow + (16 * m + 4 * t) * stride, stride, constant<4>{},
-                    [&](int e) { return rC[8 * m + e / 2 * 4 + 2 * h + e % 2]; }, begin.new_indices - (16 * m + 4 * t),
-                    true, adds);
+                visit(
+                    gRow + (16 * m + 4 * t) * stride, constant<4>{},
+                    [&](int e) -> float& { return rC[8 * m + e / 2 * 4 + 2 * h + e % 2]; },
+                    begin.new_indices - (16 * m + 4 * t));
             if constexpr (N % 16 != 0)
-                put(
-                    gRow + (N - 8 + 2 * t) * stride, stride, constant<2>{},
-                    [&](int e) { return rC[held - 4 + 2 * h + e]; }, begin.new_indices - (N - 8 + 2 * t), true, adds);
+                visit(
+                    gRow + (N - 8 + 2 * t) * stride, constant<2>{},
+                    [&](int e) -> float& { return rC[held - 4 + 2 * h + e]; }, begin.new_indices - (N - 8 + 2 * t));
         }
+    };
+    const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace) {
+        const index_t stride = arguments.y_q_stride;
+        if (adds)
+            for_each_piece_of_rows(begin, sYPlace, [&](const float* from, auto count, const auto& sum, int left) {
+                add(from, stride, count, sum, left, true);
+            });
+        for_each_piece_of_rows(begin, sYPlace, [&](float* to, auto count, const auto& sum, int left) {
+            put(to, stride, count, sum, left, true);
+        });
     };
     // Other rows of Y, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
     const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, float* sRows) {
-        constexpr int pitch = N + (48 - N % 32) % 32;  // 16 words beyond a multiple of 32
+        constexpr int pitch = N + (48 - N % 32) % 32,
+                      accesses = (N + 31) / 32;  // pitch: 16 words beyond a multiple of 32
         static_assert(!Shape::x_along_p || 4 * pitch <= Shape::x_count);
         const int t = lane % 4;
-        const bool adds = !is_zero(arguments.beta);
 #pragma unroll
         for (int h = 0; h < 2; ++h)
 #pragma unroll 1
             for (int part = 0; part < 2; ++part) {
                 const int first = 8 * h + 4 * part;
                 if (first >= begin.rows) return;
+                // visit(element of Y, its row of the four, its new index, access)
+                const auto for_each = [&](const auto& visit) {
+#pragma unroll
+                    for (int row = 0; row < 4; ++row) {
+                        if (first + row >= begin.rows) break;
+                        float* const gRow = arguments.y + begin.y + sYPlace[first + row];
+#pragma unroll
+                        for (int k = 0; k < accesses; ++k) {
+                            const int q = lane + 32 * k;
+                            if (q < begin.new_indices)
+                                visit(gRow + q * arguments.y_q_stride, row, q, row * accesses + k);
+                        }
+                    }
+                };
+                if (adds) for_each([&](const float* from, int, int, int access) { rD[access] = *from; });
                 __syncwarp();
                 if (lane / 16 == part) {
                     float* const s = sRows + lane / 4 % 4 * pitch;
@@ -443,24 +478,15 @@ __global__ void __launch_bounds__(Shape::threads)
                             arguments.alpha * rC[held - 4 + 2 * h], arguments.alpha * rC[held - 4 + 2 * h + 1]);
                 }
                 __syncwarp();
-#pragma unroll
-                for (int row = 0; row < 4; ++row) {
-                    if (first + row >= begin.rows) break;
-                    float* const gRow = arguments.y + begin.y + sYPlace[first + row];
-#pragma unroll
-                    for (int k = 0; k < (N + 31) / 32; ++k) {
-                        const int q = lane + 32 * k;
-                        if (q >= begin.new_indices) break;
-                        float* const to = gRow + q * arguments.y_q_stride;
-                        const float value = sRows[row * pitch + q];
-                        *to = adds ? value + arguments.beta * *to : value;
-                    }
-                }
+                for_each([&](float* to, int row, int q, int access) {
+                    const float value = sRows[row * pitch + q];
+                    *to = adds ? value + arguments.beta * rD[access] : value;
+                });
             }
     };
     // Columns of Y, of two fibres each.
-    const auto store_columns = [&](const tile_begin& begin, const index_t* sYPlace, auto pairs, auto adding) {
-        constexpr bool Pairs = decltype(pairs)::value != 0, Adds = decltype(adding)::value != 0;
+    const auto store_columns = [&](const tile_begin& begin, const index_t* sYPlace, auto pairs) {
+        constexpr bool Pairs = decltype(pairs)::value != 0;
         const int g = lane / 4, t = lane % 4, rows = begin.rows - 2 * g;
         if (rows <= 0) return;
         const index_t here = sYPlace[2 * g],
@@ -468,31 +494,32 @@ __global__ void __launch_bounds__(Shape::threads)
                              : rows > 1 ? sYPlace[2 * g + 1] - here
                                         : 0,
                       stride = arguments.y_q_stride;
+        // visit(Y, sum(fibre of two))
+        const auto for_each = [&](const auto& visit) {
 #pragma unroll
-        for (int c = 0; c < held; c += 4) {
-            constexpr int paired = N / 16 * 8;  // of those held, in columns of which a lane has four neighbours
-            const int first = (c < paired ? 4 * t + c / 4 % 2 * 2 : 2 * t) + c / 8 * 16;
-            float* to = arguments.y + begin.y + here + first * stride;
+            for (int c = 0; c < held; c += 4) {
+                constexpr int paired = N / 16 * 8;  // of those held, in columns of which a lane has four neighbours
+                const int first = (c < paired ? 4 * t + c / 4 % 2 * 2 : 2 * t) + c / 8 * 16;
+                float* to = arguments.y + begin.y + here + first * stride;
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                if (first + e < begin.new_indices)
-                    put(
-                        to, next, constant<2>{}, [&](int k) { return rC[c + 2 * k + e]; }, rows, Pairs, Adds);
-                to += stride;
+                for (int e = 0; e < 2; ++e) {
+                    if (first + e < begin.new_indices) visit(to, [&](int k) -> float& { return rC[c + 2 * k + e]; });
+                    to += stride;
+                }
             }
-        }
+        };
+        if (adds)
+            for_each([&](const float* from, const auto& sum) { add(from, next, constant<2>{}, sum, rows, Pairs); });
+        for_each([&](float* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
     const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] float* sRows) {
         if constexpr (Shape::x_along_p)
             y_wide ? store_rows(begin, sYPlace) : store_rows_staged(begin, sYPlace, sRows);
         else {
-            const bool adds = !is_zero(arguments.beta);
             if (y_wide)
-                adds ? store_columns(begin, sYPlace, constant<1>{}, constant<1>{})
-                     : store_columns(begin, sYPlace, constant<1>{}, constant<0>{});
+                store_columns(begin, sYPlace, constant<1>{});
             else
-                adds ? store_columns(begin, sYPlace, constant<0>{}, constant<1>{})
-                     : store_columns(begin, sYPlace, constant<0>{}, constant<0>{});
+                store_columns(begin, sYPlace, constant<0>{});
         }
     };
     index_t staying = -1;  // what of F is in shared memory

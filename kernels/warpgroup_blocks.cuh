@@ -105,39 +105,47 @@ struct warpgroup_sums {
             for (int c = 0; c < held; ++c) rC[c] = rAgain[c];
         }
     }
-    // Pairs: two new indices are stored at once.
+    // pairs: two new indices are stored at once. What Y holds is read before anything is stored, as in blocked_multiply.
     template <class Arguments, class Begin>
     __device__ __forceinline__ void store(const Arguments& arguments, const Begin& begin, const index_t* sYPlace,
-                                          int lane, int rows, bool pairs) const {
-        const bool adds = !is_zero(arguments.beta);
+                                          int lane, int rows, bool pairs) {
+        // visit(Y, the two sums, how many of them exist)
+        const auto for_each_pair = [&](const auto& visit) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int row = lane / 4 + 8 * h, t = lane % 4;
-            if (row >= rows) continue;
-            float* const gRow = begin.y + sYPlace[row];
+            for (int h = 0; h < 2; ++h) {
+                const int row = lane / 4 + 8 * h, t = lane % 4;
+                if (row >= rows) continue;
+                float* const gRow = begin.y + sYPlace[row];
 #pragma unroll
-            for (int n = 0; n < held / 4; ++n) {
-                const int q = 8 * n + 2 * t;
-                if (q >= begin.new_indices) continue;
-                float* const to = gRow + q * arguments.y_q_stride;
-                float2 value =
-                    make_float2(arguments.alpha * rC[4 * n + 2 * h], arguments.alpha * rC[4 * n + 2 * h + 1]);
-                if (pairs && q + 1 < begin.new_indices) {
-                    if (adds) {
-                        const float2 before = *reinterpret_cast<const float2*>(to);
-                        value.x += arguments.beta * before.x;
-                        value.y += arguments.beta * before.y;
-                    }
-                    *reinterpret_cast<float2*>(to) = value;
-                } else {
-                    *to = adds ? value.x + arguments.beta * *to : value.x;
-                    if (q + 1 < begin.new_indices) {
-                        float* const next = to + arguments.y_q_stride;
-                        *next = adds ? value.y + arguments.beta * *next : value.y;
-                    }
+                for (int n = 0; n < held / 4; ++n) {
+                    const int q = 8 * n + 2 * t;
+                    if (q < begin.new_indices)
+                        visit(gRow + q * arguments.y_q_stride, rC + 4 * n + 2 * h, begin.new_indices - q);
                 }
             }
-        }
+        };
+        const bool adds = !is_zero(arguments.beta);
+        if (adds)
+            for_each_pair([&](const float* from, float* rSums, int left) {
+                if (pairs && left > 1) {
+                    const float2 before = *reinterpret_cast<const float2*>(from);
+                    rSums[0] = arguments.alpha * rSums[0] + arguments.beta * before.x;
+                    rSums[1] = arguments.alpha * rSums[1] + arguments.beta * before.y;
+                } else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (e < left)
+                            rSums[e] = arguments.alpha * rSums[e] + arguments.beta * from[e * arguments.y_q_stride];
+            });
+        const float scale = adds ? 1.f : arguments.alpha;
+        for_each_pair([&](float* to, const float* rSums, int left) {
+            if (pairs && left > 1)
+                *reinterpret_cast<float2*>(to) = make_float2(scale * rSums[0], scale * rSums[1]);
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (e < left) to[e * arguments.y_q_stride] = scale * rSums[e];
+        });
     }
 };
 

@@ -4,15 +4,14 @@
 // where b runs over the first batch_count free modes and f ("fibre") over the others. A block of two warpgroups computes 128 fibres x
 // Shape::new_indices of one b at a time. Its tiles follow each other along f, so that it splits its part of F once for many of them, to where the unit
 // reads it. Each warp brings its own 16 fibres of X, a few steps of eight at a time (a panel), by asynchronous copies, and splits them in registers: no
-// warp waits for another but for those of its warpgroup and where F changes, so that one warpgroup splits or stores while the other multiplies. A
-// tile is stored while the first panel of the next one is multiplied.
+// warp waits for another but for those of its warpgroup and where F changes, so that one warpgroup splits or stores while the other multiplies.
 //
 // The steps of a fibre are dealt out evenly: 13 are panels of 4, 3, 3 and 3. The unit sums a panel; what leaves it is added in float.
 // XAlongP: as for blocked_multiply. Lane t of a warp has in each step p = 2 t and 2 t + 1, which are rows t and t + 4 of the unit's product; else
 // p = t and t + 4. F is laid out alike.
 //
 // Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; code for sm_90a.
-// Called by: the GPU executor, for factors of some 40 to 128.
+// Called by: the GPU executor, for factors of floats whose longer extent is 53 to some 250.
 #pragma once
 #include "warpgroup_blocks.cuh"
 
@@ -31,7 +30,7 @@ struct staying_factor_shape {
     static constexpr int steps = Steps, panels = (Steps + 3) / 4, panel_steps = (Steps + panels - 1) / panels;
     static constexpr int long_panels = Steps - panels * (panel_steps - 1), depth = 8 * panel_steps;
     static_assert(panels >= 2, "a tile has two panels at least: tiles_known");
-    // Panels of a warp in shared memory, and tiles of which it knows where they begin: one is stored while panels of the third behind it are brought.
+    // Panels of a warp in shared memory, and tiles of which it knows where they begin: of one that is not stored yet to the second behind it.
     static constexpr int stages = 4, tiles_known = 4;
     // Along p rows so long that the lanes of a fragment meet in no bank, with room for a piece more: rows that begin anywhere are brought by the whole
     // pieces of 16 bytes that hold them. Else, of each four rows, the halves of two are exchanged.
@@ -103,13 +102,14 @@ __global__ void __launch_bounds__(Shape::threads)
     const index_t P = arguments.p_extent;
     const blocked_tiles tiles = tiles_of<Shape>(all);
     const blocked_widths wide = widths_of<Shape>(all);
-    // Y goes by 16 bytes along q, or by two fibres.
-    bool y_wide = Shape::x_along_p ? wide.y_pairs && aligned_to(arguments.y, 16)
-                                   : aligned_to(arguments.y, 8) && arguments.y_q_stride % 2 == 0;
+    // Y goes by 16 bytes along q, or, of fibres that are neighbours in X, by two of them.
+    const bool y_along_q = arguments.y_q_stride == 1, y_by_pairs = !Shape::x_along_p && !y_along_q;
+    bool y_wide = y_along_q ? aligned_to(arguments.y, 16)
+                            : y_by_pairs && aligned_to(arguments.y, 8) && arguments.y_q_stride % 2 == 0;
     for (int i = 0; i < arguments.free_count; ++i) {
-        const bool pairs = !Shape::x_along_p && i + 1 == arguments.free_count && i >= all.batch_count;
+        const bool pairs = y_by_pairs && i + 1 == arguments.free_count && i >= all.batch_count;
         y_wide = y_wide && (pairs ? arguments.y_stride[i] == 1 && arguments.free_extent[i] % 2 == 0
-                                  : arguments.y_stride[i] % (Shape::x_along_p ? 4 : 2) == 0);
+                                  : arguments.y_stride[i] % (y_along_q ? 4 : 2) == 0);
     }
     // Neighbouring tiles, as many as other blocks have, or one more.
     const index_t first_tile = tiles.count * blockIdx.x / gridDim.x,
@@ -404,15 +404,16 @@ __global__ void __launch_bounds__(Shape::threads)
                 to += stride;
             }
     };
-    // Rows of Y that go by 16 bytes. visit(Y, count, sum(e), left): the pieces of this lane. (The stride is asked for at each piece: stores that follow
+    // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The stride is asked for at each piece: stores that follow
     // each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
     const auto for_each_piece_of_rows = [&](const tile_begin& begin, const index_t* sYPlace, const auto& visit) {
         const int g = lane / 4, t = lane % 4;
         const index_t stride = arguments.y_q_stride;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            if (g + 8 * h >= begin.rows) continue;
-            float* const gRow = arguments.y + begin.y + sYPlace[g + 8 * h];
+            const int fibre = Shape::fibre_of_row(g + 8 * h);
+            if (fibre >= begin.rows) continue;
+            float* const gRow = arguments.y + begin.y + sYPlace[fibre];
 #pragma unroll
             for (int m = 0; m < N / 16; ++m)
                 visit(
@@ -425,17 +426,18 @@ __global__ void __launch_bounds__(Shape::threads)
                     [&](int e) -> float& { return rC[held - 4 + 2 * h + e]; }, begin.new_indices - (N - 8 + 2 * t));
         }
     };
-    const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace) {
+    const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace, auto wide_pieces) {
+        constexpr bool Wide = decltype(wide_pieces)::value != 0;
         const index_t stride = arguments.y_q_stride;
         if (adds)
             for_each_piece_of_rows(begin, sYPlace, [&](const float* from, auto count, const auto& sum, int left) {
-                add(from, stride, count, sum, left, true);
+                add(from, stride, count, sum, left, Wide);
             });
         for_each_piece_of_rows(begin, sYPlace, [&](float* to, auto count, const auto& sum, int left) {
-            put(to, stride, count, sum, left, true);
+            put(to, stride, count, sum, left, Wide);
         });
     };
-    // Other rows of Y, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
+    // Rows of Y that begin anywhere, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
     const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, float* sRows) {
         constexpr int pitch = N + (48 - N % 32) % 32,
                       accesses = (N + 31) / 32;  // pitch: 16 words beyond a multiple of 32
@@ -513,10 +515,17 @@ __global__ void __launch_bounds__(Shape::threads)
         for_each([&](float* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
     const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] float* sRows) {
-        if constexpr (Shape::x_along_p)
-            y_wide ? store_rows(begin, sYPlace) : store_rows_staged(begin, sYPlace, sRows);
-        else {
-            if (y_wide)
+        if (y_along_q && y_wide)
+            store_rows(begin, sYPlace, constant<1>{});
+        else if constexpr (Shape::x_along_p) {
+            if (y_along_q)
+                store_rows_staged(begin, sYPlace, sRows);
+            else
+                store_rows(begin, sYPlace, constant<0>{});
+        } else {
+            if (y_along_q)
+                store_rows(begin, sYPlace, constant<0>{});
+            else if (y_wide)
                 store_columns(begin, sYPlace, constant<1>{});
             else
                 store_columns(begin, sYPlace, constant<0>{});

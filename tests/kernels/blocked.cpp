@@ -31,6 +31,7 @@ struct blocked_problem {
     bool x_along_p = true, f_along_p = false, own_factors = false, adds = false, backwards = false;
     index gap = 0;
     int grid = 2;
+    bool turned = false;  // Y's rows are X's columns
 };
 
 template <class Storage>
@@ -41,11 +42,12 @@ struct blocked_case {
     std::vector<wide> want;
 
     explicit blocked_case(const blocked_problem& c, int seed) {
-        const index row_x = (c.x_along_p ? c.p : c.f1) + c.gap, row_y = (c.x_along_p ? c.q : c.f1) + c.gap;
+        const bool y_along_q = c.x_along_p != c.turned;
+        const index row_x = (c.x_along_p ? c.p : c.f1) + c.gap, row_y = (y_along_q ? c.q : c.f1) + c.gap;
         const index x_f1 = c.x_along_p ? row_x : 1, x_p = c.x_along_p ? 1 : row_x,
                     x_f2 = row_x * (c.x_along_p ? c.f1 : c.p), x_b = x_f2 * c.f2;
-        const index y_f1 = c.x_along_p ? row_y : 1, y_q = c.x_along_p ? 1 : row_y,
-                    y_f2 = row_y * (c.x_along_p ? c.f1 : c.q), y_b = y_f2 * c.f2;
+        const index y_f1 = y_along_q ? row_y : 1, y_q = y_along_q ? 1 : row_y, y_f2 = row_y * (y_along_q ? c.f1 : c.q),
+                    y_b = y_f2 * c.f2;
         const index row_f = (c.f_along_p ? c.p : c.q) + c.gap, f_p = c.f_along_p ? 1 : row_f,
                     f_q = c.f_along_p ? row_f : 1, f_b = row_f * (c.f_along_p ? c.q : c.p);
         support::random_stream stream(seed);
@@ -378,6 +380,12 @@ TEST_CASE("a factor that stays on chip: edges, gaps, all layouts, panels of two 
             check_staying<false, 7, 48>(own, tolerance<float>, ++seed);
             own.gap = 0;
             check_staying<false, 7, 96>(own, tolerance<float>, ++seed);
+            own.turned = true;
+            check_staying<false, 7, 72>(own, tolerance<float>, ++seed);
+            own.adds = false;
+            check_staying<false, 7, 72>(own, tolerance<float>, ++seed);
+            check_warpgroups<false, 64>(own, tolerance<float>, ++seed);
+            check_blocked<float, true, false, 2>(own, tolerance<float>, ++seed);
         }
 }
 

@@ -333,47 +333,17 @@ __global__ void __launch_bounds__(Shape::threads)
     const auto start = [&](int step, auto count) {
         constexpr int Count = decltype(count)::value;
         const unsigned long long high = right_operand(sOperand) + step * (8 * N / 4);
-        [[maybe_unused]] constexpr int next = 8 * N / 4, low = Shape::f_part / 4;  // of the operands, in 16 bytes
+        constexpr int next = 8 * N / 4, low = Shape::f_part / 4;  // of the operands, in 16 bytes
         warpgroup_begin();
-        if constexpr (!Shape::single) {  // the small terms first
-            warpgroup_multiply<N, true>(rD, rLow[0], high);
-            warpgroup_multiply<N, false>(rD, rHigh[0], high + low);
-#pragma unroll
-            for (int s = 1; s < Count; ++s) {
-                warpgroup_multiply<N, false>(rD, rLow[s], high + s * next);
-                warpgroup_multiply<N, false>(rD, rHigh[s], high + low + s * next);
-            }
-            warpgroup_multiply<N, false>(rD, rHigh[0], high);
-        } else
-            warpgroup_multiply<N, true>(rD, rHigh[0], high);
-#pragma unroll
-        for (int s = 1; s < Count; ++s) warpgroup_multiply<N, false>(rD, rHigh[s], high + s * next);
+        multiply_panel<N, Shape::single, Count>(rD, rHigh, rLow, high, next, low);
         warpgroup_commit();
     };
-    // An operand was infinite, NaN or too large to split: as warpgroup_sums.
     const auto repeat_what_is_not_finite = [&](const tile_begin& begin, const index_t* sXPlace) {
-        if constexpr (!Shape::single) {
-            float zero = 0.f;
-#pragma unroll
-            for (int c = 0; c < held; ++c) zero += rC[c] * 0.f;
-            if (!__any_sync(0xffffffffu, !(zero == 0.f))) return;
-            float rAgain[held];  // as rC
-#pragma unroll 1
-            for (int c = 0; c < held; ++c) {
-                const int fibre = Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)),
-                          q = Shape::new_index_of(c / 4 * 8 + lane % 4 * 2 + c % 2);
-                float sum = 0.f;
-                if (fibre < begin.rows && q < begin.new_indices) {
-                    const float* const x = arguments.x + begin.x + sXPlace[fibre];
-                    const float* const f = arguments.f + begin.f + q * arguments.f_q_stride;
-#pragma unroll 1
-                    for (index_t p = 0; p < P; ++p) sum += x[p * arguments.x_p_stride] * f[p * arguments.f_p_stride];
-                }
-                rAgain[c] = sum;
-            }
-#pragma unroll
-            for (int c = 0; c < held; ++c) rC[c] = rAgain[c];
-        }
+        if constexpr (!Shape::single)
+            repeat_sums_that_are_not_finite(
+                rC, arguments, arguments.x + begin.x, arguments.f + begin.f, sXPlace, begin.rows, begin.new_indices,
+                [&](int c) { return Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)); },
+                [&](int c) { return Shape::new_index_of(c / 4 * 8 + lane % 4 * 2 + c % 2); });
     };
     // What Y holds is added before anything is stored, as in blocked_multiply.
     const bool adds = !is_zero(arguments.beta);

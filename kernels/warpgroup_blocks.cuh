@@ -64,6 +64,58 @@ struct warpgroup_blocks_shape {
     }
 };
 
+// rD = a panel's products, of Count steps: X in registers (step, fragment), split, times F, whose steps stand `next` and whose low parts `low` behind
+// `operand`, counted in 16 bytes. Asynchronous, as warpgroup_multiply.
+template <int N, bool Single, int Count, int Steps, int LowSteps>
+__device__ __forceinline__ void multiply_panel(float (&rD)[N / 2], const unsigned (&rHigh)[Steps][4],
+                                               const unsigned (&rLow)[LowSteps][4], unsigned long long operand,
+                                               int next, int low) {
+    if constexpr (!Single) {  // the small terms first
+        warpgroup_multiply<N, true>(rD, rLow[0], operand);
+        warpgroup_multiply<N, false>(rD, rHigh[0], operand + low);
+#pragma unroll
+        for (int s = 1; s < Count; ++s) {
+            warpgroup_multiply<N, false>(rD, rLow[s], operand + s * next);
+            warpgroup_multiply<N, false>(rD, rHigh[s], operand + low + s * next);
+        }
+        warpgroup_multiply<N, false>(rD, rHigh[0], operand);
+    } else
+        warpgroup_multiply<N, true>(rD, rHigh[0], operand);
+#pragma unroll
+    for (int s = 1; s < Count; ++s) warpgroup_multiply<N, false>(rD, rHigh[s], operand + s * next);
+}
+
+// Sums rC of which one is not finite, because an operand was infinite, NaN or too large to split, once more by multiply-adds. Sum c is of fibre
+// fibre_of(c), of `rows` from sXPlace on, and new index new_index_of(c), of `new_indices`. Rolled, through a local array: rare, and the registers of
+// the usual path stay free.
+template <int Held, class Arguments, class FibreOf, class NewIndexOf>
+__device__ __forceinline__ void repeat_sums_that_are_not_finite(float (&rC)[Held], const Arguments& arguments,
+                                                                const float* gX, const float* gF,
+                                                                const index_t* sXPlace, int rows, int new_indices,
+                                                                const FibreOf& fibre_of,
+                                                                const NewIndexOf& new_index_of) {
+    float zero = 0.f;
+#pragma unroll
+    for (int c = 0; c < Held; ++c) zero += rC[c] * 0.f;
+    if (!__any_sync(0xffffffffu, !(zero == 0.f))) return;
+    float rAgain[Held];  // as rC
+#pragma unroll 1
+    for (int c = 0; c < Held; ++c) {
+        const int fibre = fibre_of(c), q = new_index_of(c);
+        float sum = 0.f;
+        if (fibre < rows && q < new_indices) {
+            const float* const x = gX + sXPlace[fibre];
+            const float* const f = gF + q * arguments.f_q_stride;
+#pragma unroll 1
+            for (index_t p = 0; p < arguments.p_extent; ++p)
+                sum += x[p * arguments.x_p_stride] * f[p * arguments.f_p_stride];
+        }
+        rAgain[c] = sum;
+    }
+#pragma unroll
+    for (int c = 0; c < Held; ++c) rC[c] = rAgain[c];
+}
+
 // Sums of 64 fibres x new_indices of a warpgroup: of each 8 new indices a lane holds, with g = lane / 4 and t = lane % 4, the fibres g and g + 8 of its
 // warp's 16 at 2t and 2t + 1.
 template <class Shape>
@@ -78,32 +130,13 @@ struct warpgroup_sums {
     static __device__ __forceinline__ int fibre_of(int c, int lane) { return lane / 4 + 8 * (c % 4 / 2); }
     static __device__ __forceinline__ int new_index_of(int c, int lane) { return c / 4 * 8 + lane % 4 * 2 + c % 2; }
 
-    // An operand was infinite, NaN or too large to split. Rolled, through a local array: rare, and the registers of the usual path stay free.
     template <class Arguments, class Begin>
     __device__ __forceinline__ void repeat_what_is_not_finite(const Arguments& arguments, const Begin& begin,
                                                               const index_t* sXPlace, int lane, int rows) {
-        if constexpr (!Shape::single) {
-            float zero = 0.f;
-#pragma unroll
-            for (int c = 0; c < held; ++c) zero += rC[c] * 0.f;
-            if (!__any_sync(0xffffffffu, !(zero == 0.f))) return;
-            float rAgain[held];  // as rC
-#pragma unroll 1
-            for (int c = 0; c < held; ++c) {
-                const int fibre = fibre_of(c, lane), q = new_index_of(c, lane);
-                float sum = 0.f;
-                if (fibre < rows && q < begin.new_indices) {
-                    const float* const x = begin.x + sXPlace[fibre];
-                    const float* const f = begin.f + q * arguments.f_q_stride;
-#pragma unroll 1
-                    for (index_t p = 0; p < arguments.p_extent; ++p)
-                        sum += x[p * arguments.x_p_stride] * f[p * arguments.f_p_stride];
-                }
-                rAgain[c] = sum;
-            }
-#pragma unroll
-            for (int c = 0; c < held; ++c) rC[c] = rAgain[c];
-        }
+        if constexpr (!Shape::single)
+            repeat_sums_that_are_not_finite(
+                rC, arguments, begin.x, begin.f, sXPlace, rows, begin.new_indices,
+                [lane](int c) { return fibre_of(c, lane); }, [lane](int c) { return new_index_of(c, lane); });
     }
     // pairs: two new indices are stored at once. What Y holds is read before anything is stored, as in blocked_multiply.
     template <class Arguments, class Begin>
@@ -355,19 +388,7 @@ __global__ void __launch_bounds__(Shape::threads)
         keep_registers(rD);
         a.keep();
         warpgroup_begin();
-        if constexpr (!Shape::single) {  // the small terms first
-            warpgroup_multiply<N, true>(rD, a.low[0], high);
-            warpgroup_multiply<N, false>(rD, a.high[0], high + low);
-#pragma unroll
-            for (int s = 1; s < Shape::steps; ++s) {
-                warpgroup_multiply<N, false>(rD, a.low[s], high + s * step);
-                warpgroup_multiply<N, false>(rD, a.high[s], high + low + s * step);
-            }
-            warpgroup_multiply<N, false>(rD, a.high[0], high);
-        } else
-            warpgroup_multiply<N, true>(rD, a.high[0], high);
-#pragma unroll
-        for (int s = 1; s < Shape::steps; ++s) warpgroup_multiply<N, false>(rD, a.high[s], high + s * step);
+        multiply_panel<N, Shape::single, Shape::steps>(rD, a.high, a.low, high, step, low);
         warpgroup_commit();
         // Behind the last panel these are of nothing, and not used.
         read_x(rX[1 - now], sRead);

@@ -374,8 +374,8 @@ __global__ void __launch_bounds__(Shape::threads)
                 to += stride;
             }
     };
-    // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The stride is asked for at each piece: stores that follow
-    // each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
+    // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The
+    // stride is asked for at each piece: stores that follow each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
     const auto for_each_piece_of_rows = [&](const tile_begin& begin, const index_t* sYPlace, const auto& visit) {
         const int g = lane / 4, t = lane % 4;
         const index_t stride = arguments.y_q_stride;
@@ -409,8 +409,8 @@ __global__ void __launch_bounds__(Shape::threads)
     };
     // Rows of Y that begin anywhere, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
     const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, float* sRows) {
-        constexpr int pitch = N + (48 - N % 32) % 32,
-                      accesses = (N + 31) / 32;  // pitch: 16 words beyond a multiple of 32
+        constexpr int pitch = N + (48 - N % 32) % 32;  // 16 words beyond a multiple of 32
+        constexpr int accesses = (N + 31) / 32;        // of a lane for a row
         static_assert(!Shape::x_along_p || 4 * pitch <= Shape::x_count);
         const int t = lane % 4;
 #pragma unroll

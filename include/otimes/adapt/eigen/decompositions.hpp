@@ -379,10 +379,9 @@ public:
         inverse_lower.set_alpha(Scalar(1) / root);
         inverse.set_alpha(Scalar(1) / alpha);
         lower_ = kron_expr<Scalar>(std::move(lower));
-        inverse_lower_ = kron_expr<Scalar>(std::move(inverse_lower));
-        inverse_ = kron_expr<Scalar>(std::move(inverse));
         by_triangles_ =
             !finite || !std::isfinite(std::real(Scalar(1) / alpha)) || eigen::loses_digits(rcond, amplification);
+        inverse_ = kron_expr<Scalar>(std::move(by_triangles_ ? inverse_lower : inverse));
     }
     /// L, lower triangular.
     [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
@@ -415,8 +414,8 @@ public:
             result_type x = inverse_ * b.derived();
             return x;
         }
-        const result_type half = inverse_lower_ * b.derived();
-        result_type x = inverse_lower_.adjoint() * half;
+        const result_type half = inverse_ * b.derived();
+        result_type x = inverse_.adjoint() * half;
         return x;
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix.
@@ -427,16 +426,15 @@ public:
         if (!by_triangles_) {
             return apply_inverse(inverse_, inverse_, false, kept_, b);
         }
-        const auto half = apply_inverse(lower_, inverse_lower_, false, kept_, b);
-        const kron_expr<Scalar> upper = inverse_lower_.adjoint();
+        const auto half = apply_inverse(lower_, inverse_, false, kept_, b);
+        const kron_expr<Scalar> upper = inverse_.adjoint();
         return apply_inverse(upper, upper, false, kept_upper_, half);
     }
 
 private:
     kron_expr<Scalar> lower_;
-    kron_expr<Scalar> inverse_lower_;
-    kron_expr<Scalar> inverse_;
     bool by_triangles_ = false;
+    kron_expr<Scalar> inverse_;  ///< of L where by_triangles_, else of K
     device_copies kept_;
     device_copies kept_upper_;
 };

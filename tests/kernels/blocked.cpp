@@ -274,6 +274,8 @@ TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a b
             check_blocked<c128, false, false, 2>(odd, tolerance<c128>, ++seed);
             check_blocked<otimes::kernels::half, true, true, 2>(odd, 1e-3, ++seed);
             check_blocked<otimes::kernels::bfloat16, false, false, 2>(odd, 8e-3, ++seed);
+            odd.adds = true;
+            check_blocked<otimes::kernels::half, true, true, 2>(odd, 1e-3, ++seed);
         }
 }
 

@@ -207,7 +207,8 @@ public:
         std::string passes;
         for (const otimes::pass& one : plan.passes)
             passes += (passes.empty() ? "" : " | ") +
-                      std::string(one.tile.trips.empty()                         ? "generic"
+                      std::string(one.kernel == otimes::pass_kernel::gpu_blocked ? "blocks"
+                                  : one.tile.trips.empty()                       ? "generic"
                                   : one.kernel == otimes::pass_kernel::gpu_outer ? "O "
                                                                                  : "T ") +
                       (one.tile.trips.empty()

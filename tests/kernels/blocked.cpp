@@ -194,34 +194,32 @@ void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
     CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
 
+template <class Shape>
+otimes::planning::blocked_kernel by_warpgroups(int staying_steps) {
+    otimes::planning::blocked_kernel k;
+    k.type = otimes::dtype::f32;
+    k.arithmetic = Shape::single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
+    k.together = Shape::new_indices;
+    k.staying_steps = staying_steps;
+    CHECK(k.threads() == Shape::threads);
+    CHECK(k.fibres() == Shape::fibres);
+    CHECK(k.new_indices() == Shape::new_indices);
+    CHECK(k.depth() == Shape::depth);
+    return k;
+}
+
 template <bool Single, int NewIndices>
 void check_warpgroup_extents() {
     using shape = warpgroup_blocks_shape<Single, true, false, NewIndices>;
     using other = warpgroup_blocks_shape<Single, false, true, NewIndices>;
-    otimes::planning::blocked_kernel k;
-    k.type = otimes::dtype::f32;
-    k.arithmetic = Single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
-    k.together = NewIndices;
-    CHECK(k.threads() == shape::threads);
-    CHECK(k.fibres() == shape::fibres);
-    CHECK(k.new_indices() == shape::new_indices);
-    CHECK(k.depth() == shape::depth);
-    CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
+    CHECK(by_warpgroups<shape>(0).shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
 
 template <bool Single, int Steps, int NewIndices>
 void check_staying_extents() {
     using shape = staying_factor_shape<Single, true, Steps, NewIndices>;
     using other = staying_factor_shape<Single, false, Steps, NewIndices>;
-    otimes::planning::blocked_kernel k;
-    k.type = otimes::dtype::f32;
-    k.arithmetic = Single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
-    k.together = NewIndices;
-    k.staying_steps = Steps;
-    CHECK(k.threads() == shape::threads);
-    CHECK(k.fibres() == shape::fibres);
-    CHECK(k.new_indices() == shape::new_indices);
-    CHECK(k.depth() == shape::depth);
+    const otimes::planning::blocked_kernel k = by_warpgroups<shape>(Steps);
     CHECK(k.staying_panels() == shape::panels);
     CHECK(k.shared_bytes() == std::max(shape::shared_bytes, other::shared_bytes));
     CHECK(shape::long_panels * shape::panel_steps + (shape::panels - shape::long_panels) * (shape::panel_steps - 1) ==

@@ -2,42 +2,51 @@
 // Contract: that of warpgroup_blocks, for factors that stay on chip: with ceil(P / 8) = Shape::steps
 //   Y[b, f, q] = alpha * sum_p X[b, f, p] * F[b, p, q] + beta * Y[b, f, q]
 // where b runs over the first batch_count free modes and f ("fibre") over the others. A block of two warpgroups computes 128 fibres x
-// Shape::new_indices of one b at a time. Its tiles follow each other along f, so that it splits its part of F once for many of them, to where the unit
-// reads it. Each warp brings its own 16 fibres of X, a few steps of eight at a time (a panel), by asynchronous copies, and splits them in registers: no
-// warp waits for another but for those of its warpgroup and where F changes, so that one warpgroup splits or stores while the other multiplies.
+// Shape::new_indices of one b at a time. Its tiles follow each other along f, so that it brings (of floats: splits) its part of F once for many of them,
+// to where the unit reads it. Each warp brings its own 16 fibres of X, a few steps of eight at a time (a panel), by asynchronous copies, and takes (of
+// floats: splits) them to registers: no warp waits for another but, of floats, for those of its warpgroup and where F changes, so that one splits or
+// stores while another multiplies.
 //
-// The steps of a fibre are dealt out evenly: 13 are panels of 4, 3, 3 and 3. The unit sums a panel; what leaves it is added in float.
+// The steps of a fibre are dealt out evenly: 13 are of floats panels of 4, 3, 3 and 3, of doubles six of 2 and one of 1. Floats: the warpgroup's unit
+// sums a panel; what leaves it is added in float. Doubles: each warp's own unit (matrix_unit.cuh) sums all steps.
 // XAlongP: as for blocked_multiply. Lane t of a warp has in each step p = 2 t and 2 t + 1, which are rows t and t + 4 of the unit's product; else
 // p = t and t + 4. F is laid out alike.
 //
-// Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; code for sm_90a.
-// Called by: the GPU executor, for factors of floats whose longer extent is 53 to some 250.
+// Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; floats: code for sm_90a; doubles: compute capability 9.0.
+// Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 150 (doubles).
 #pragma once
 #include "warpgroup_blocks.cuh"
 
 namespace otimes::kernels {
 
-template <bool Single, bool XAlongP, int Steps, int NewIndices>
+template <class Scalar, bool Single, bool XAlongP, int Steps, int NewIndices>
 struct staying_factor_shape {
-    using storage = float;
-    using scalar = float;
+    using storage = Scalar;
+    using scalar = Scalar;
+    static constexpr bool doubles = is_same<Scalar, double>;
+    static_assert(doubles || is_same<Scalar, float>, "the unit: float or double");
     static constexpr bool single = Single;  // one TF32 product for each product of floats
+    static constexpr bool splits = !Single && !doubles;
     static constexpr bool x_along_p = XAlongP, f_along_p = false, copies = true;
-    static constexpr int vector = 4, warpgroups = 2, threads = 128 * warpgroups, warps = threads / 32;
+    static constexpr int vector = 16 / int(sizeof(scalar)), warpgroups = 2, threads = 128 * warpgroups;
+    static constexpr int warps = threads / 32;
     static constexpr int warp_fibres = 16, fibres = warp_fibres * warps, new_indices = NewIndices;
     static_assert(NewIndices % 8 == 0 && NewIndices >= 32 && NewIndices <= 128);
     // Panels: the first long_panels have panel_steps steps, the others one less.
-    static constexpr int steps = Steps, panels = (Steps + 3) / 4, panel_steps = (Steps + panels - 1) / panels;
+    static constexpr int steps = Steps, most_steps = doubles ? 3 : 4, panels = (Steps + most_steps - 1) / most_steps;
+    static constexpr int panel_steps = (Steps + panels - 1) / panels;
     static constexpr int long_panels = Steps - panels * (panel_steps - 1), depth = 8 * panel_steps;
     static_assert(panels >= 2, "a tile has two panels at least: tiles_known");
     // Panels of a warp in shared memory, and tiles of which it knows where they begin: of one that is not stored yet to the second behind it.
-    static constexpr int stages = 4, tiles_known = 4;
-    // Along p rows so long that the lanes of a fragment meet in no bank, with room for a piece more: rows that begin anywhere are brought by the whole
-    // pieces of 16 bytes that hold them. Else, of each four rows, the halves of two are exchanged.
-    static constexpr int x_pitch = XAlongP ? 40 : warp_fibres;
-    static_assert(depth + vector <= 40 && 40 % 32 == 8);
+    static constexpr int stages = doubles ? 3 : 4, tiles_known = 4;
+    // Along p rows so long that the lanes of a fragment meet in no bank; of floats with room for a piece more: rows that begin anywhere are brought by
+    // the whole pieces of 16 bytes that hold them. Else, of each four rows, the halves of two are exchanged, or of doubles, the quarters of all.
+    static constexpr int x_pitch = !XAlongP ? warp_fibres : doubles ? 24 : 40;
+    static_assert(doubles ? depth <= 24 && 24 % 16 == 8 : depth + vector <= 40 && 40 % 32 == 8);
+    // Rows along p are brought by so many lanes each.
+    static constexpr int x_lanes = doubles ? 4 : 8;
     static constexpr int x_count = XAlongP ? warp_fibres * x_pitch : depth * x_pitch;           // of a warp's panel
-    static constexpr int f_part = 8 * Steps * NewIndices, f_count = (Single ? 1 : 2) * f_part;  // high, then low
+    static constexpr int f_part = 8 * Steps * NewIndices, f_count = (splits ? 2 : 1) * f_part;  // high, then low
 
     // Where a tile begins, and how much of it exists.
     struct tile_begin {
@@ -46,17 +55,23 @@ struct staying_factor_shape {
     };
     static constexpr int places_bytes = warps * tiles_known * 2 * warp_fibres * 8,
                          begins_bytes = warps * tiles_known * int(sizeof(tile_begin));
-    static constexpr int shared_bytes = places_bytes + begins_bytes + 4 * (f_count + warps * stages * x_count);
+    static constexpr int shared_bytes =
+        places_bytes + begins_bytes + int(sizeof(scalar)) * (f_count + warps * stages * x_count);
 
     __host__ __device__ static constexpr int x_at(int fibre, int p) {
-        return XAlongP ? fibre * x_pitch + p : p * x_pitch + (fibre ^ (p & 2) * 4);
+        if (XAlongP) return fibre * x_pitch + p;
+        return p * x_pitch + (fibre ^ (doubles ? (p & 3) * 4 : (p & 2) * 4));
     }
     // The fibre of a warp that is row r of its product: a lane has the rows g and g + 8.
     __host__ __device__ static constexpr int fibre_of_row(int r) { return XAlongP ? r : r % 8 * 2 + r / 8; }
-    // The new index in column c: of two neighbours of eight columns a lane has four new indices that are neighbours.
-    __host__ __device__ static constexpr int new_index_of(int c) {
-        return c / 16 * 16 + 16 <= NewIndices ? c / 16 * 16 + c % 8 / 2 * 4 + c / 8 % 2 * 2 + c % 2 : c;
+    // The new indices of a lane go to Y by pieces of 16 bytes. Of the eight columns `eight` lane t has the two from here on: of floats, of two neighbours
+    // of eight columns, four new indices that are neighbours.
+    __host__ __device__ static constexpr int new_indices_from(int eight, int t) {
+        return !doubles && eight / 2 * 16 + 16 <= NewIndices ? eight / 2 * 16 + 4 * t + eight % 2 * 2
+                                                             : eight * 8 + 2 * t;
     }
+    // The new index in column c.
+    __host__ __device__ static constexpr int new_index_of(int c) { return new_indices_from(c / 8, c % 8 / 2) + c % 2; }
     // The value of p in row r of half `half` of a step.
     __host__ __device__ static constexpr int p_of(int step, int half, int r) {
         return 8 * step + (XAlongP ? 2 * r + half : 4 * half + r);
@@ -65,9 +80,9 @@ struct staying_factor_shape {
 
 // The tiles of a block follow each other along the fibres, then the new indices, then the batches. part_of: which part of F a tile has.
 template <class Shape>
-__device__ __forceinline__ blocked_tile tile_along_fibres(const blocked_arguments<float, float>& all,
-                                                          const blocked_tiles& tiles, index_t number,
-                                                          index_t& part_of) {
+__device__ __forceinline__ blocked_tile
+tile_along_fibres(const blocked_arguments<typename Shape::scalar, typename Shape::scalar>& all,
+                  const blocked_tiles& tiles, index_t number, index_t& part_of) {
     part_of = number / tiles.of_fibres;
     const index_t of_fibres = number - part_of * tiles.of_fibres, batch = part_of / tiles.of_q;
     // The same tile as blocked_multiply numbers it.
@@ -82,8 +97,9 @@ __device__ __forceinline__ int elements_before(const float* p) {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads)
-    staying_factor(const __grid_constant__ blocked_arguments<float, float> all) {
-    const sliced_multiply_arguments<float, float>& arguments = all.sliced;
+    staying_factor(const __grid_constant__ blocked_arguments<typename Shape::scalar, typename Shape::scalar> all) {
+    using scalar = typename Shape::scalar;
+    const sliced_multiply_arguments<scalar, scalar>& arguments = all.sliced;
     using tile_begin = typename Shape::tile_begin;
     after_earlier_launches();
     OTIMES_DYNAMIC_SHARED(shared_bytes);
@@ -94,64 +110,76 @@ __global__ void __launch_bounds__(Shape::threads)
     index_t* const sPlaces = reinterpret_cast<index_t*>(shared_bytes) + warp * Shape::tiles_known * 2 * rows_of_warp;
     tile_begin* const sBegins =
         reinterpret_cast<tile_begin*>(shared_bytes + Shape::places_bytes) + warp * Shape::tiles_known;
-    // (high or low, step, q / 8, half, q % 8, 4)
-    float* const sOperand = reinterpret_cast<float*>(shared_bytes + Shape::places_bytes + Shape::begins_bytes);
+    // floats: (high or low, step, q / 8, half, q % 8, 4), doubles: (step, q, 4, half)
+    scalar* const sOperand = reinterpret_cast<scalar*>(shared_bytes + Shape::places_bytes + Shape::begins_bytes);
     // (stages, fibre and p), of this warp
-    float* const sBrought = sOperand + Shape::f_count + warp * Shape::stages * Shape::x_count;
+    scalar* const sBrought = sOperand + Shape::f_count + warp * Shape::stages * Shape::x_count;
 
     const index_t P = arguments.p_extent;
     const blocked_tiles tiles = tiles_of<Shape>(all);
     const blocked_widths wide = widths_of<Shape>(all);
     // Y goes by 16 bytes along q, or, of fibres that are neighbours in X, by two of them.
     const bool y_along_q = arguments.y_q_stride == 1, y_by_pairs = !Shape::x_along_p && !y_along_q;
-    bool y_wide = y_along_q ? aligned_to(arguments.y, 16)
-                            : y_by_pairs && aligned_to(arguments.y, 8) && arguments.y_q_stride % 2 == 0;
+    bool y_wide = y_along_q
+                      ? aligned_to(arguments.y, 16) && !(Shape::doubles && arguments.q_extent % 2 != 0)
+                      : y_by_pairs && aligned_to(arguments.y, 2 * int(sizeof(scalar))) && arguments.y_q_stride % 2 == 0;
     for (int i = 0; i < arguments.free_count; ++i) {
         const bool pairs = y_by_pairs && i + 1 == arguments.free_count && i >= all.batch_count;
         y_wide = y_wide && (pairs ? arguments.y_stride[i] == 1 && arguments.free_extent[i] % 2 == 0
-                                  : arguments.y_stride[i] % (y_along_q ? 4 : 2) == 0);
+                                  : arguments.y_stride[i] % (y_along_q ? V : 2) == 0);
     }
     // Neighbouring tiles, as many as other blocks have, or one more.
     const index_t first_tile = tiles.count * blockIdx.x / gridDim.x,
                   own_tiles = tiles.count * (blockIdx.x + index_t(1)) / gridDim.x - first_tile;
     if (own_tiles < 1) return;
 
-    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. A thread takes four values of p of one new index.
+    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. A thread takes of one new index four values of p (floats),
+    // or the two that a lane reads at once.
     const auto split_f = [&](const tile_begin& begin) {
-        const float* const gF = arguments.f + begin.f;
-        constexpr int pieces = Shape::f_part / 4;
+        const scalar* const gF = arguments.f + begin.f;
+        const auto value_of = [&](int p, int q) {
+            return p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride] : scalar(0);
+        };
+        constexpr int values = Shape::doubles ? 2 : 4, pieces = Shape::f_part / values;
 #pragma unroll 4
         for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
-            const int c = piece % N, q = Shape::new_index_of(c), quad = piece / N, step = quad / 2, half = quad % 2;
-            unsigned rHigh[4], rLow[4];  // (row)
+            const int c = piece % N, q = Shape::new_index_of(c);
+            if constexpr (Shape::doubles) {
+                const int t = piece / N % 4, step = piece / N / 4;
+                *reinterpret_cast<double2*>(sOperand + step * 8 * N + c * 8 + 2 * t) =
+                    make_double2(value_of(Shape::p_of(step, 0, t), q), value_of(Shape::p_of(step, 1, t), q));
+            } else {
+                const int quad = piece / N, step = quad / 2, half = quad % 2;
+                unsigned rHigh[4], rLow[4];  // (row)
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                const int p = Shape::p_of(step, half, r);
-                const float value =
-                    p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride] : 0.f;
-                if constexpr (Shape::single) {
-                    rHigh[r] = nearest_tf32(value);
-                } else {
-                    const split_float parts = split_factor<Shape::panel_steps>(value);
-                    rHigh[r] = parts.high;
-                    rLow[r] = parts.low;
+                for (int r = 0; r < 4; ++r) {
+                    const float value = value_of(Shape::p_of(step, half, r), q);
+                    if constexpr (Shape::single) {
+                        rHigh[r] = nearest_tf32(value);
+                    } else {
+                        const split_float parts = split_factor<Shape::panel_steps>(value);
+                        rHigh[r] = parts.high;
+                        rLow[r] = parts.low;
+                    }
                 }
+                float* const to = sOperand + step * 8 * N + c / 8 * 64 + half * 32 + c % 8 * 4;
+                *reinterpret_cast<uint4*>(to) = make_uint4(rHigh[0], rHigh[1], rHigh[2], rHigh[3]);
+                if constexpr (Shape::splits)
+                    *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
             }
-            float* const to = sOperand + step * 8 * N + c / 8 * 64 + half * 32 + c % 8 * 4;
-            *reinterpret_cast<uint4*>(to) = make_uint4(rHigh[0], rHigh[1], rHigh[2], rHigh[3]);
-            if constexpr (!Shape::single)
-                *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
         }
-        fence_for_unit();
+        if constexpr (!Shape::doubles) fence_for_unit();
     };
 
-    // The next panel to be brought, of this block's tile next_tile. Wide pieces of X go from gX on: four rows of fibres eight lanes each, or eight values
-    // of p four lanes each; single elements from the places of their fibres.
+    // The next panel to be brought, of this block's tile next_tile. Wide pieces of X go from gX on: four rows of fibres eight lanes each (doubles: eight
+    // of four), or eight values of p four lanes each (four of eight); single elements from the places of their fibres.
     index_t next_tile = 0, next_part = -1, next_fibre = 0;  // next_fibre: the tile's first one
     int next_panel = 0, next_p = 0, next_rows = 0;
-    constexpr int pieces_a_lane = Shape::x_along_p ? rows_of_warp / 4 : 1;
-    const float* gX[pieces_a_lane];
-    const float* gTile = arguments.x;
+    constexpr int rows_at_once = 32 / Shape::x_lanes, row_at_once = V * Shape::x_lanes;
+    constexpr int pieces_a_lane = Shape::x_along_p ? rows_of_warp / rows_at_once : 1;
+    constexpr int lanes_of_p = rows_of_warp / V, p_at_once = 32 / lanes_of_p;
+    const scalar* gX[pieces_a_lane];
+    const scalar* gTile = arguments.x;
     const auto begin_next_tile = [&] {
         const int slot = int(next_tile % Shape::tiles_known);
         next_fibre += Shape::fibres;
@@ -182,12 +210,13 @@ __global__ void __launch_bounds__(Shape::threads)
         const index_t* const sPlace = sPlaces + slot * 2 * rows_of_warp;
 #pragma unroll
         for (int k = 0; k < pieces_a_lane; ++k)
-            gX[k] = Shape::x_along_p ? gTile + sPlace[lane / 8 + 4 * k] + V * (lane % 8)
-                                     : gTile + sPlace[V * (lane % 4)] + lane / 4 * arguments.x_p_stride;
+            gX[k] = Shape::x_along_p
+                        ? gTile + sPlace[lane / Shape::x_lanes + rows_at_once * k] + V * (lane % Shape::x_lanes)
+                        : gTile + sPlace[V * (lane % lanes_of_p)] + lane / lanes_of_p * arguments.x_p_stride;
         next_p = 0;
     };
-    const index_t x_eight_p = 8 * arguments.x_p_stride;
-    const auto bring_next = [&](float* sX) {
+    const index_t x_step = p_at_once * arguments.x_p_stride;
+    const auto bring_next = [&](scalar* sX) {
         if (next_tile < own_tiles) {
             if (next_panel == 0) begin_next_tile();
             const int panel_steps = next_panel < Shape::long_panels ? Shape::panel_steps : Shape::panel_steps - 1;
@@ -196,24 +225,31 @@ __global__ void __launch_bounds__(Shape::threads)
                 const auto bring_by = [&](auto whole) {
                     constexpr bool Whole = decltype(whole)::value != 0;
                     if constexpr (Shape::x_along_p) {
-                        const int p = V * (lane % 8);
-                        if (p >= 8 * panel_steps) return;
-                        float* const to = sX + Shape::x_at(lane / 8, p);
+                        const int row = lane / Shape::x_lanes, p = V * (lane % Shape::x_lanes);
+                        scalar* const to = sX + Shape::x_at(row, p);
 #pragma unroll
-                        for (int k = 0; k < pieces_a_lane; ++k) {
-                            const int left = Whole ? V : lane / 8 + 4 * k < next_rows ? p_left - p : 0;
-                            bring_piece<Shape, V, Whole>(to + Shape::x_at(4 * k, 0), left > 0 ? gX[k] : gTile, left);
+                        for (int first = 0; first < depth; first += row_at_once) {
+                            if (first + (row_at_once > 8 ? p : 0) >= 8 * panel_steps) break;
+#pragma unroll
+                            for (int k = 0; k < pieces_a_lane; ++k) {
+                                const int left = Whole                                ? V
+                                                 : row + rows_at_once * k < next_rows ? p_left - p - first
+                                                                                      : 0;
+                                bring_piece<Shape, V, Whole>(to + Shape::x_at(rows_at_once * k, first),
+                                                             left > 0 ? gX[k] + first : gTile, left);
+                            }
                         }
                     } else {
-                        const int fibre = V * (lane % 4);
-                        float* const to = sX + Shape::x_at(fibre, lane / 4);
-                        const float* from = gX[0];
+                        const int fibre = V * (lane % lanes_of_p), p = lane / lanes_of_p;
+                        scalar* const to = sX + Shape::x_at(fibre, p);
+                        const scalar* from = gX[0];
 #pragma unroll
-                        for (int k = 0; k < lane_steps; ++k) {
-                            if (k == lane_steps - 1 && k >= panel_steps) break;
-                            const int left = Whole ? V : lane / 4 + 8 * k < p_left ? next_rows - fibre : 0;
-                            bring_piece<Shape, V, Whole>(to + Shape::x_at(0, 8 * k), left > 0 ? from : gTile, left);
-                            from += x_eight_p;
+                        for (int k = 0; k < depth / p_at_once; ++k) {
+                            const int first = k * p_at_once;
+                            if (first >= depth - 8 && first >= 8 * panel_steps) break;
+                            const int left = Whole ? V : p + first < p_left ? next_rows - fibre : 0;
+                            bring_piece<Shape, V, Whole>(to + Shape::x_at(0, first), left > 0 ? from : gTile, left);
+                            from += x_step;
                         }
                     }
                 };
@@ -225,10 +261,22 @@ __global__ void __launch_bounds__(Shape::threads)
 #pragma unroll
                     for (int k = 0; k < pieces_a_lane; ++k) gX[k] += 8 * panel_steps;
                 } else
-                    gX[0] += panel_steps * x_eight_p;
+                    gX[0] += 8 / p_at_once * panel_steps * x_step;
             } else {
                 const index_t* const sPlace = sPlaces + int(next_tile % Shape::tiles_known) * 2 * rows_of_warp;
-                if constexpr (Shape::x_along_p) {
+                if constexpr (Shape::x_along_p && Shape::doubles) {  // four rows of fibres eight lanes each
+#pragma unroll
+                    for (int k = 0; k < rows_of_warp / 4; ++k) {
+                        const int row = lane / 8 + 4 * k;
+                        const scalar* const from = gTile + sPlace[row] + next_p;
+#pragma unroll
+                        for (int p = lane % 8; p < depth; p += 8) {
+                            const bool exists = row < next_rows && p < p_left;
+                            bring_piece<Shape, 1, false>(sX + Shape::x_at(row, p), exists ? from + p : gTile,
+                                                         exists ? 1 : 0);
+                        }
+                    }
+                } else if constexpr (Shape::x_along_p) {
                     constexpr int pieces_of_row = depth / V + 1, pieces = rows_of_warp * pieces_of_row;
 #pragma unroll
                     for (int k = 0; k < (pieces + 31) / 32; ++k) {
@@ -243,7 +291,7 @@ __global__ void __launch_bounds__(Shape::threads)
                     }
                 } else {  // lanes are fibres in two halves
                     const int p = lane / rows_of_warp, fibre = lane % rows_of_warp;
-                    const float* const from = gTile + sPlace[fibre] + next_p * arguments.x_p_stride;
+                    const scalar* const from = gTile + sPlace[fibre] + next_p * arguments.x_p_stride;
 #pragma unroll 4
                     for (int at = p; at < depth; at += 2) {
                         const bool exists = fibre < next_rows && at < p_left;
@@ -260,62 +308,72 @@ __global__ void __launch_bounds__(Shape::threads)
         }
         commit_copies();
     };
-    // A panel as the unit takes it.
-    unsigned rHigh[lane_steps][4], rLow[Shape::single ? 1 : lane_steps][4];  // (step, fragment)
-    // The unit reads them until here.
+    // Of a panel: fragments as they were brought, (step, fragment), and of floats as the unit takes them.
+    scalar rX[lane_steps][4];
+    unsigned rHigh[Shape::doubles ? 1 : lane_steps][4], rLow[Shape::splits ? lane_steps : 1][4];
+    // The warpgroup's unit reads them until here.
     const auto keep_operands = [&] {
+        if constexpr (!Shape::doubles) {
 #pragma unroll
-        for (int s = 0; s < lane_steps; ++s) keep_registers(rHigh[s]);
-        if constexpr (!Shape::single)
+            for (int s = 0; s < lane_steps; ++s) keep_registers(rHigh[s]);
+        }
+        if constexpr (Shape::splits) {
 #pragma unroll
             for (int s = 0; s < lane_steps; ++s) keep_registers(rLow[s]);
+        }
     };
-
     // slot: of the tile.
-    const auto split_x = [&](const float* sX, int slot) {
+    const auto take_x = [&](const scalar* sX, int slot) {
+        using pair = packet<2 * int(sizeof(scalar))>;
         const int g = lane / 4, t = lane % 4;
-        const float* const sLane = sX + (Shape::x_along_p ? Shape::x_at(g, 2 * t) : Shape::x_at(2 * g, t));
-        float rX[lane_steps][4];  // (step, fragment)
-        if (!Shape::x_along_p || wide.x) {
+        if (Shape::doubles || !Shape::x_along_p || wide.x) {
 #pragma unroll
             for (int s = 0; s < lane_steps; ++s)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     // Along p two values of row g or g + 8, else both rows of one value.
-                    const float2 two = *reinterpret_cast<const float2*>(
-                        sLane + (Shape::x_along_p ? Shape::x_at(8 * h, 8 * s) : Shape::x_at(0, 8 * s + 4 * h)));
-                    rX[s][Shape::x_along_p ? h : 2 * h] = two.x;
-                    rX[s][Shape::x_along_p ? h + 2 : 2 * h + 1] = two.y;
+                    alignas(sizeof(pair)) scalar rTwo[2];
+                    *reinterpret_cast<pair*>(rTwo) =
+                        *reinterpret_cast<const pair*>(sX + (Shape::x_along_p ? Shape::x_at(g + 8 * h, 8 * s + 2 * t)
+                                                                              : Shape::x_at(2 * g, 8 * s + 4 * h + t)));
+                    rX[s][Shape::x_along_p ? h : 2 * h] = rTwo[0];
+                    rX[s][Shape::x_along_p ? h + 2 : 2 * h + 1] = rTwo[1];
                 }
-        } else
+            return;
+        }
+        if constexpr (!Shape::doubles) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const index_t place = sPlaces[slot * 2 * rows_of_warp + g + 8 * h];
                 const float* const from =
-                    sLane + Shape::x_at(8 * h, 0) + elements_before(arguments.x + sBegins[slot].x + place);
+                    sX + Shape::x_at(g + 8 * h, 2 * t) + elements_before(arguments.x + sBegins[slot].x + place);
 #pragma unroll
                 for (int s = 0; s < lane_steps; ++s) {
                     rX[s][h] = from[8 * s];
                     rX[s][h + 2] = from[8 * s + 1];
                 }
             }
+        }
+    };
+    const auto split_x = [&] {
+        if constexpr (!Shape::doubles) {
 #pragma unroll
-        for (int s = 0; s < lane_steps; ++s) {
+            for (int s = 0; s < lane_steps; ++s)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                if constexpr (Shape::single)
-                    rHigh[s][e] = nearest_tf32(rX[s][e]);
-                else {
-                    const split_float parts = split(rX[s][e]);
-                    rHigh[s][e] = parts.high;
-                    rLow[s][e] = parts.low;
+                for (int e = 0; e < 4; ++e) {
+                    if constexpr (Shape::single)
+                        rHigh[s][e] = nearest_tf32(rX[s][e]);
+                    else {
+                        const split_float parts = split(rX[s][e]);
+                        rHigh[s][e] = parts.high;
+                        rLow[s][e] = parts.low;
+                    }
                 }
-            }
         }
     };
 
-    float *sNext = sBrought, *sRead = sBrought, *sUsed = sBrought;  // stages to be brought, to be read, read last
-    const auto further = [&](float*& stage) {
+    scalar *sNext = sBrought, *sRead = sBrought, *sUsed = sBrought;  // stages to be brought, to be read, read last
+    const auto further = [&](scalar*& stage) {
         stage += Shape::x_count;
         if (stage == sBrought + Shape::stages * Shape::x_count) stage = sBrought;
     };
@@ -326,10 +384,24 @@ __global__ void __launch_bounds__(Shape::threads)
     }
 
     constexpr int held = N / 2;
-    float rC[held], rD[held];  // as the unit leaves them: of this tile, of a panel
+    // As the unit leaves them: of this tile, of a panel (doubles: what store_rows_staged reads of Y).
+    scalar rC[held], rD[held];
 #pragma unroll
-    for (int c = 0; c < held; ++c) rC[c] = rD[c] = 0.f;
-    // Multiplies a panel of Count steps, the first of them `step`.
+    for (int c = 0; c < held; ++c) rC[c] = rD[c] = scalar(0);
+    // Doubles: adds a panel of Count steps, the first of them `step`.
+    const auto add_panel = [&](int step, auto count) {
+        if constexpr (Shape::doubles) {
+            const double* const sLane = sOperand + step * (8 * N) + 2 * lane;
+#pragma unroll
+            for (int s = 0; s < decltype(count)::value; ++s)
+#pragma unroll
+                for (int eight = 0; eight < N / 8; ++eight) {
+                    const double2 f = *reinterpret_cast<const double2*>(sLane + s * (8 * N) + 64 * eight);
+                    multiply_add_double(*reinterpret_cast<double(*)[4]>(rC + 4 * eight), rX[s], f.x, f.y);
+                }
+        }
+    };
+    // Floats: multiplies a panel of Count steps, the first of them `step`.
     const auto start = [&](int step, auto count) {
         constexpr int Count = decltype(count)::value;
         const unsigned long long high = right_operand(sOperand) + step * (8 * N / 4);
@@ -339,7 +411,7 @@ __global__ void __launch_bounds__(Shape::threads)
         warpgroup_commit();
     };
     const auto repeat_what_is_not_finite = [&](const tile_begin& begin, const index_t* sXPlace) {
-        if constexpr (!Shape::single)
+        if constexpr (Shape::splits)
             repeat_sums_that_are_not_finite(
                 rC, arguments, arguments.x + begin.x, arguments.f + begin.f, sXPlace, begin.rows, begin.new_indices,
                 [&](int c) { return Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)); },
@@ -347,27 +419,30 @@ __global__ void __launch_bounds__(Shape::threads)
     };
     // What Y holds is added before anything is stored, as in blocked_multiply.
     const bool adds = !is_zero(arguments.beta);
-    const float scale = adds ? 1.f : arguments.alpha;
-    // Count neighbours of Y, of which `left` exist; wide: all at once where all do.
-    const auto add = [&](const float* from, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
+    const scalar scale = adds ? scalar(1) : arguments.alpha;
+    // Count neighbours of Y, of which `left` exist; wide: all at once where all do. (Doubles that are wide exist by pairs.)
+    const auto exists = [](int left, auto count) { return Shape::doubles ? left > 0 : left >= decltype(count)::value; };
+    const auto add = [&](const scalar* from, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
         constexpr int Count = decltype(count)::value;
-        alignas(16) float rY[Count];  // (neighbour)
-        if (wide_access && left >= Count)
-            *reinterpret_cast<packet<4 * Count>*>(rY) = *reinterpret_cast<const packet<4 * Count>*>(from);
+        using piece = packet<Count* int(sizeof(scalar))>;
+        alignas(16) scalar rY[Count];  // (neighbour)
+        if (wide_access && exists(left, count))
+            *reinterpret_cast<piece*>(rY) = *reinterpret_cast<const piece*>(from);
         else
 #pragma unroll
-            for (int e = 0; e < Count; ++e) rY[e] = e < left ? from[e * stride] : 0.f;
+            for (int e = 0; e < Count; ++e) rY[e] = e < left ? from[e * stride] : scalar(0);
 #pragma unroll
         for (int e = 0; e < Count; ++e) sum(e) = arguments.alpha * sum(e) + arguments.beta * rY[e];
     };
-    const auto put = [&](float* to, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
+    const auto put = [&](scalar* to, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
         constexpr int Count = decltype(count)::value;
-        if (wide_access && left >= Count) {
-            alignas(16) float rY[Count];  // (neighbour)
+        using piece = packet<Count* int(sizeof(scalar))>;
+        if (wide_access && exists(left, count)) {
+            alignas(16) scalar rY[Count];  // (neighbour)
 #pragma unroll
             for (int e = 0; e < Count; ++e) rY[e] = scale * sum(e);
-            *reinterpret_cast<packet<4 * Count>*>(to) = *reinterpret_cast<const packet<4 * Count>*>(rY);
-        } else
+            *reinterpret_cast<piece*>(to) = *reinterpret_cast<const piece*>(rY);
+        } else if (!(wide_access && Shape::doubles))
 #pragma unroll
             for (int e = 0; e < Count; ++e) {
                 if (e < left) *to = scale * sum(e);
@@ -375,56 +450,64 @@ __global__ void __launch_bounds__(Shape::threads)
             }
     };
     // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The
-    // stride is asked for at each piece: stores that follow each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at 100 x 100.)
-    const auto for_each_piece_of_rows = [&](const tile_begin& begin, const index_t* sYPlace, const auto& visit) {
+    // stride of floats is asked for at each piece: stores that follow each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at
+    // 100 x 100.)
+    const auto for_each_piece_of_rows = [&](const tile_begin& begin, const index_t* sYPlace, index_t stride,
+                                            const auto& visit) {
         const int g = lane / 4, t = lane % 4;
-        const index_t stride = arguments.y_q_stride;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int fibre = Shape::fibre_of_row(g + 8 * h);
             if (fibre >= begin.rows) continue;
-            float* const gRow = arguments.y + begin.y + sYPlace[fibre];
+            scalar* const gRow = arguments.y + begin.y + sYPlace[fibre];
+            constexpr int whole = Shape::doubles ? 0 : N / 16;  // sixteen columns of which a lane has four neighbours
 #pragma unroll
-            for (int m = 0; m < N / 16; ++m)
+            for (int m = 0; m < whole; ++m)
                 visit(
                     gRow + (16 * m + 4 * t) * stride, constant<4>{},
-                    [&](int e) -> float& { return rC[8 * m + e / 2 * 4 + 2 * h + e % 2]; },
+                    [&](int e) -> scalar& { return rC[8 * m + e / 2 * 4 + 2 * h + e % 2]; },
                     begin.new_indices - (16 * m + 4 * t));
-            if constexpr (N % 16 != 0)
+#pragma unroll
+            for (int m = 2 * whole; m < N / 8; ++m)
                 visit(
-                    gRow + (N - 8 + 2 * t) * stride, constant<2>{},
-                    [&](int e) -> float& { return rC[held - 4 + 2 * h + e]; }, begin.new_indices - (N - 8 + 2 * t));
+                    gRow + (8 * m + 2 * t) * stride, constant<2>{},
+                    [&](int e) -> scalar& { return rC[4 * m + 2 * h + e]; }, begin.new_indices - (8 * m + 2 * t));
         }
     };
     const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace, auto wide_pieces) {
         constexpr bool Wide = decltype(wide_pieces)::value != 0;
-        const index_t stride = arguments.y_q_stride;
+        const index_t stride = Wide && Shape::doubles ? 1 : arguments.y_q_stride;
         if (adds)
-            for_each_piece_of_rows(begin, sYPlace, [&](const float* from, auto count, const auto& sum, int left) {
-                add(from, stride, count, sum, left, Wide);
-            });
-        for_each_piece_of_rows(begin, sYPlace, [&](float* to, auto count, const auto& sum, int left) {
+            for_each_piece_of_rows(begin, sYPlace, stride,
+                                   [&](const scalar* from, auto count, const auto& sum, int left) {
+                                       add(from, stride, count, sum, left, Wide);
+                                   });
+        for_each_piece_of_rows(begin, sYPlace, stride, [&](scalar* to, auto count, const auto& sum, int left) {
             put(to, stride, count, sum, left, Wide);
         });
     };
-    // Rows of Y that begin anywhere, four at a time through what the last panel has left in shared memory, so that a warp's stores lie together.
-    const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, float* sRows) {
-        constexpr int pitch = N + (48 - N % 32) % 32;  // 16 words beyond a multiple of 32
-        constexpr int accesses = (N + 31) / 32;        // of a lane for a row
-        static_assert(!Shape::x_along_p || 4 * pitch <= Shape::x_count);
+    // Rows of Y that begin anywhere, four at a time (doubles: two) through what the last panel has left in shared memory, so that a warp's stores lie
+    // together.
+    const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, scalar* sRows) {
+        constexpr int rows = Shape::doubles ? 2 : 4;
+        // Half of all banks beyond a multiple of them, where there is room: pieces of two rows meet in no bank.
+        constexpr int wanted = N + (12 * V - N % (8 * V)) % (8 * V);
+        constexpr int pitch = rows * wanted <= Shape::x_count ? wanted : N;
+        constexpr int accesses = (N + 31) / 32;  // of a lane for a row
+        static_assert(!Shape::x_along_p || rows * pitch <= Shape::x_count);
         const int t = lane % 4;
 #pragma unroll
         for (int h = 0; h < 2; ++h)
 #pragma unroll 1
-            for (int part = 0; part < 2; ++part) {
-                const int first = 8 * h + 4 * part;
+            for (int part = 0; part < 8 / rows; ++part) {
+                const int first = 8 * h + rows * part;
                 if (first >= begin.rows) return;
-                // visit(element of Y, its row of the four, its new index, access)
+                // visit(element of Y, its row of these, its new index, access)
                 const auto for_each = [&](const auto& visit) {
 #pragma unroll
-                    for (int row = 0; row < 4; ++row) {
+                    for (int row = 0; row < rows; ++row) {
                         if (first + row >= begin.rows) break;
-                        float* const gRow = arguments.y + begin.y + sYPlace[first + row];
+                        scalar* const gRow = arguments.y + begin.y + sYPlace[first + row];
 #pragma unroll
                         for (int k = 0; k < accesses; ++k) {
                             const int q = lane + 32 * k;
@@ -433,25 +516,27 @@ __global__ void __launch_bounds__(Shape::threads)
                         }
                     }
                 };
-                if (adds) for_each([&](const float* from, int, int, int access) { rD[access] = *from; });
+                if (adds) for_each([&](const scalar* from, int, int, int access) { rD[access] = *from; });
                 __syncwarp();
-                if (lane / 16 == part) {
-                    float* const s = sRows + lane / 4 % 4 * pitch;
+                if (lane / (4 * rows) == part) {
+                    scalar* const s = sRows + lane / 4 % rows * pitch;
+                    const auto stage = [&](auto count, int at, int c) {
+                        constexpr int Count = decltype(count)::value;
+                        using piece = packet<Count* int(sizeof(scalar))>;
+                        alignas(16) scalar rY[Count];  // (neighbour)
 #pragma unroll
-                    for (int m = 0; m < N / 16; ++m) {
-                        const auto value = [&](int e) {
-                            return arguments.alpha * rC[8 * m + e / 2 * 4 + 2 * h + e % 2];
-                        };
-                        *reinterpret_cast<float4*>(s + 16 * m + 4 * t) =
-                            make_float4(value(0), value(1), value(2), value(3));
-                    }
-                    if constexpr (N % 16 != 0)
-                        *reinterpret_cast<float2*>(s + N - 8 + 2 * t) = make_float2(
-                            arguments.alpha * rC[held - 4 + 2 * h], arguments.alpha * rC[held - 4 + 2 * h + 1]);
+                        for (int e = 0; e < Count; ++e) rY[e] = arguments.alpha * rC[c + e / 2 * 4 + 2 * h + e % 2];
+                        *reinterpret_cast<piece*>(s + at) = *reinterpret_cast<const piece*>(rY);
+                    };
+                    constexpr int whole = Shape::doubles ? 0 : N / 16;
+#pragma unroll
+                    for (int m = 0; m < whole; ++m) stage(constant<4>{}, 16 * m + 4 * t, 8 * m);
+#pragma unroll
+                    for (int m = 2 * whole; m < N / 8; ++m) stage(constant<2>{}, 8 * m + 2 * t, 4 * m);
                 }
                 __syncwarp();
-                for_each([&](float* to, int row, int q, int access) {
-                    const float value = sRows[row * pitch + q];
+                for_each([&](scalar* to, int row, int q, int access) {
+                    const scalar value = sRows[row * pitch + q];
                     *to = adds ? value + arguments.beta * rD[access] : value;
                 });
             }
@@ -470,21 +555,20 @@ __global__ void __launch_bounds__(Shape::threads)
         const auto for_each = [&](const auto& visit) {
 #pragma unroll
             for (int c = 0; c < held; c += 4) {
-                constexpr int paired = N / 16 * 8;  // of those held, in columns of which a lane has four neighbours
-                const int first = (c < paired ? 4 * t + c / 4 % 2 * 2 : 2 * t) + c / 8 * 16;
-                float* to = arguments.y + begin.y + here + first * stride;
+                const int first = Shape::new_indices_from(c / 4, t);
+                scalar* to = arguments.y + begin.y + here + first * stride;
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
-                    if (first + e < begin.new_indices) visit(to, [&](int k) -> float& { return rC[c + 2 * k + e]; });
+                    if (first + e < begin.new_indices) visit(to, [&](int k) -> scalar& { return rC[c + 2 * k + e]; });
                     to += stride;
                 }
             }
         };
         if (adds)
-            for_each([&](const float* from, const auto& sum) { add(from, next, constant<2>{}, sum, rows, Pairs); });
-        for_each([&](float* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
+            for_each([&](const scalar* from, const auto& sum) { add(from, next, constant<2>{}, sum, rows, Pairs); });
+        for_each([&](scalar* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
-    const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] float* sRows) {
+    const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] scalar* sRows) {
         if (y_along_q && y_wide)
             store_rows(begin, sYPlace, constant<1>{});
         else if constexpr (Shape::x_along_p) {
@@ -517,32 +601,46 @@ __global__ void __launch_bounds__(Shape::threads)
             }
         }
 #pragma unroll
-        for (int c = 0; c < held; ++c) rC[c] = 0.f;
+        for (int c = 0; c < held; ++c) rC[c] = scalar(0);
         int step = 0;
+        // visit(steps of a panel)
+        const auto with_steps_of = [&](int panel, const auto& visit) {
+            if (Shape::long_panels == Shape::panels || panel < Shape::long_panels)
+                visit(constant<lane_steps>{});
+            else
+                visit(constant<lane_steps - 1>{});
+        };
 #pragma unroll 1
         for (int panel = 0; panel < Shape::panels; ++panel) {
             wait_for_copies<Shape::stages - 2>();
             __syncwarp();
             sUsed = sRead;
-            split_x(sRead, slot);
+            take_x(sRead, slot);
             further(sRead);
-            keep_registers(rD);
-            keep_operands();
-            if (Shape::long_panels == Shape::panels || panel < Shape::long_panels) {
-                start(step, constant<lane_steps>{});
-                step += lane_steps;
-            } else {
-                start(step, constant<lane_steps - 1>{});
-                step += lane_steps - 1;
-            }
             // Meanwhile one more panel is set off, to where the last one was.
-            bring_next(sNext);
-            further(sNext);
-            warpgroup_wait<0>();
-            keep_registers(rD);
-            keep_operands();
+            if constexpr (Shape::doubles) {
+                bring_next(sNext);
+                further(sNext);
+                with_steps_of(panel, [&](auto count) {
+                    add_panel(step, count);
+                    step += decltype(count)::value;
+                });
+            } else {
+                split_x();
+                keep_registers(rD);
+                keep_operands();
+                with_steps_of(panel, [&](auto count) {
+                    start(step, count);
+                    step += decltype(count)::value;
+                });
+                bring_next(sNext);
+                further(sNext);
+                warpgroup_wait<0>();
+                keep_registers(rD);
+                keep_operands();
 #pragma unroll
-            for (int c = 0; c < held; ++c) rC[c] += rD[c];
+                for (int c = 0; c < held; ++c) rC[c] += rD[c];
+            }
         }
         const tile_begin begin = sBegins[slot];
         if (begin.rows > 0) {

@@ -39,8 +39,10 @@ inline kernel_request blocked_request(const planning::blocked_kernel& k, const s
     if (k.together != 0) {
         const std::string single = k.arithmetic == sweep_kernel::mma_tf32 ? "true" : "false";
         if (k.staying_steps != 0) {
-            const std::string shape = "otimes::kernels::staying_factor_shape<" + single + flag(x_along_p) + "," +
-                                      std::to_string(k.staying_steps) + "," + std::to_string(k.together) + ">";
+            const std::string scalar = k.type == dtype::f64 ? "double" : "float";
+            const std::string shape = "otimes::kernels::staying_factor_shape<" + scalar + "," + single +
+                                      flag(x_along_p) + "," + std::to_string(k.staying_steps) + "," +
+                                      std::to_string(k.together) + ">";
             return {"staying_factor.cuh", "otimes::kernels::staying_factor<" + shape + ">", shape + "::shared_bytes"};
         }
         const std::string shape = "otimes::kernels::warpgroup_blocks_shape<" + single + flag(x_along_p) +

@@ -154,15 +154,15 @@ void check_warpgroups(const blocked_problem& c, double most, int seed) {
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 
-template <bool Single, bool XAlongP, int Steps, int NewIndices>
-void run_staying(const blocked_case<float>& test, const blocked_problem& c) {
-    using shape = staying_factor_shape<Single, XAlongP, Steps, NewIndices>;
+template <class Scalar, bool Single, bool XAlongP, int Steps, int NewIndices>
+void run_staying(const blocked_case<Scalar>& test, const blocked_problem& c) {
+    using shape = staying_factor_shape<Scalar, Single, XAlongP, Steps, NewIndices>;
     gridDim.x = unsigned(c.grid);
     host_device::backwards = c.backwards;
     host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { staying_factor<shape>(test.a); });
 }
 
-template <bool Single, int Steps, int NewIndices>
+template <class Scalar, bool Single, int Steps, int NewIndices>
 void check_staying(const blocked_problem& c, double most, int seed) {
     CAPTURE(c.p);
     CAPTURE(c.q);
@@ -172,9 +172,9 @@ void check_staying(const blocked_problem& c, double most, int seed) {
     CAPTURE(c.f_along_p);
     CAPTURE(NewIndices);
     REQUIRE((c.p + 7) / 8 == Steps);
-    blocked_case<float> test(c, seed);
-    c.x_along_p ? run_staying<Single, true, Steps, NewIndices>(test, c)
-                : run_staying<Single, false, Steps, NewIndices>(test, c);
+    blocked_case<Scalar> test(c, seed);
+    c.x_along_p ? run_staying<Scalar, Single, true, Steps, NewIndices>(test, c)
+                : run_staying<Scalar, Single, false, Steps, NewIndices>(test, c);
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 
@@ -196,9 +196,12 @@ void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
 
 template <class Shape>
 otimes::planning::blocked_kernel by_warpgroups(int staying_steps) {
+    constexpr bool doubles = std::is_same_v<typename Shape::scalar, double>;
     otimes::planning::blocked_kernel k;
-    k.type = otimes::dtype::f32;
-    k.arithmetic = Shape::single ? otimes::sweep_kernel::mma_tf32 : otimes::sweep_kernel::mma_split;
+    k.type = doubles ? otimes::dtype::f64 : otimes::dtype::f32;
+    k.arithmetic = doubles         ? otimes::sweep_kernel::mma_f64
+                   : Shape::single ? otimes::sweep_kernel::mma_tf32
+                                   : otimes::sweep_kernel::mma_split;
     k.together = Shape::new_indices;
     k.staying_steps = staying_steps;
     CHECK(k.threads() == Shape::threads);
@@ -215,10 +218,10 @@ void check_warpgroup_extents() {
     CHECK(by_warpgroups<shape>(0).shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
 
-template <bool Single, int Steps, int NewIndices>
+template <class Scalar, bool Single, int Steps, int NewIndices>
 void check_staying_extents() {
-    using shape = staying_factor_shape<Single, true, Steps, NewIndices>;
-    using other = staying_factor_shape<Single, false, Steps, NewIndices>;
+    using shape = staying_factor_shape<Scalar, Single, true, Steps, NewIndices>;
+    using other = staying_factor_shape<Scalar, Single, false, Steps, NewIndices>;
     const otimes::planning::blocked_kernel k = by_warpgroups<shape>(Steps);
     CHECK(k.staying_panels() == shape::panels);
     CHECK(k.shared_bytes() == std::max(shape::shared_bytes, other::shared_bytes));
@@ -242,10 +245,13 @@ TEST_CASE("a long factor by blocks: the planner knows the blocks") {
     check_warpgroup_extents<false, 128>();
     check_warpgroup_extents<true, 72>();
     check_warpgroup_extents<false, 32>();
-    check_staying_extents<false, 13, 104>();
-    check_staying_extents<true, 16, 128>();
-    check_staying_extents<false, 5, 40>();
-    check_staying_extents<false, 27, 72>();
+    check_staying_extents<float, false, 13, 104>();
+    check_staying_extents<float, true, 16, 128>();
+    check_staying_extents<float, false, 5, 40>();
+    check_staying_extents<float, false, 27, 72>();
+    check_staying_extents<double, false, 13, 104>();
+    check_staying_extents<double, false, 5, 32>();
+    check_staying_extents<double, false, 16, 128>();
 }
 
 TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a block") {
@@ -369,21 +375,28 @@ TEST_CASE("a factor that stays on chip: edges, gaps, all layouts, panels of two 
                 blocked_problem now = c;
                 now.x_along_p = x_along_p;
                 now.f_along_p = f_along_p;
-                check_staying<false, 9, 72>(now, tolerance<float>, ++seed);
-                check_staying<false, 9, 104>(now, tolerance<float>, ++seed);
+                check_staying<float, false, 9, 72>(now, tolerance<float>, ++seed);
+                check_staying<float, false, 9, 104>(now, tolerance<float>, ++seed);
+                check_staying<double, false, 9, 72>(now, tolerance<double>, ++seed);
+                check_staying<double, false, 9, 104>(now, tolerance<double>, ++seed);
             }
             // A factor for each index: a block goes from one to the next. Panels of 3 and 2 steps, of 4 and 3, added to what is there.
             blocked_problem own{37, 33, 9, 40, 2, x_along_p, f_along_p, true, false, false, 1};
-            check_staying<false, 5, 40>(own, tolerance<float>, ++seed);
-            check_staying<true, 5, 64>(own, 1e-3, ++seed);
+            check_staying<float, false, 5, 40>(own, tolerance<float>, ++seed);
+            check_staying<double, false, 5, 40>(own, tolerance<double>, ++seed);
+            check_staying<float, true, 5, 64>(own, 1e-3, ++seed);
             own = {52, 64, 24, 20, 3, x_along_p, f_along_p, true, true, true, 4, 1};
-            check_staying<false, 7, 48>(own, tolerance<float>, ++seed);
+            check_staying<float, false, 7, 48>(own, tolerance<float>, ++seed);
+            check_staying<double, false, 7, 48>(own, tolerance<double>, ++seed);
             own.gap = 0;
-            check_staying<false, 7, 96>(own, tolerance<float>, ++seed);
+            check_staying<float, false, 7, 96>(own, tolerance<float>, ++seed);
+            check_staying<double, false, 7, 32>(own, tolerance<double>, ++seed);
             own.turned = true;
-            check_staying<false, 7, 72>(own, tolerance<float>, ++seed);
+            check_staying<float, false, 7, 72>(own, tolerance<float>, ++seed);
+            check_staying<double, false, 7, 72>(own, tolerance<double>, ++seed);
             own.adds = false;
-            check_staying<false, 7, 72>(own, tolerance<float>, ++seed);
+            check_staying<float, false, 7, 72>(own, tolerance<float>, ++seed);
+            check_staying<double, false, 7, 72>(own, tolerance<double>, ++seed);
             check_warpgroups<false, 64>(own, tolerance<float>, ++seed);
             check_blocked<float, true, false, 2>(own, tolerance<float>, ++seed);
         }
@@ -393,7 +406,8 @@ TEST_CASE(
     "a factor that stays on chip: more blocks than tiles; infinite, NaN and large floats as multiply-adds give them") {
     blocked_problem c{40, 36, 300, 2};
     c.grid = 7;
-    check_staying<false, 5, 40>(c, tolerance<float>, 3);
+    check_staying<float, false, 5, 40>(c, tolerance<float>, 3);
+    check_staying<double, false, 5, 40>(c, tolerance<double>, 3);
     for (const bool x_along_p : {true, false}) {
         c.x_along_p = x_along_p;
         c.f1 = 32;
@@ -404,7 +418,8 @@ TEST_CASE(
         special.x[std::size_t(3 * x_p)] = infinity;
         special.x[std::size_t(x_f1 + 1 * x_p)] = std::numeric_limits<float>::quiet_NaN();
         special.x[std::size_t(10 * x_f1 + 1 * x_p)] = std::numeric_limits<float>::max();
-        x_along_p ? run_staying<false, true, 5, 40>(special, c) : run_staying<false, false, 5, 40>(special, c);
+        x_along_p ? run_staying<float, false, true, 5, 40>(special, c)
+                  : run_staying<float, false, false, 5, 40>(special, c);
         for (index q = 0; q < c.q; ++q) {
             CHECK(special.y[std::size_t(q * y_q)] == (special.f[std::size_t(3 * c.q + q)] > 0 ? infinity : -infinity));
             CHECK(std::isnan(special.y[std::size_t(y_f1 + q * y_q)]));

@@ -104,7 +104,7 @@ TEST_CASE("blocks: as wide as Q wants, narrow where there are few") {
     CHECK(together(512, 1 << 20) == 128);
     CHECK(together(600, 1 << 20) == 120);
     CHECK(together(512, 200) <= 64);
-    CHECK(blocked_kernel_for(request_of(dtype::f64, 300, 300, 1 << 20), h200()).value().together == 0);
+    CHECK(blocked_kernel_for(request_of(dtype::f64, 600, 600, 1 << 20), h200()).value().together == 0);
     CHECK(blocked_kernel_for(request_of(dtype::f16, 300, 300, 1 << 20), h200()).value().together == 0);
     // Monotone: more work is never predicted to take less.
     double last = 0;
@@ -148,17 +148,35 @@ TEST_CASE("blocks: factors that stay on chip, where they have room and enough to
     CHECK(blocked_kernel_for(request_of(dtype::f32, 100, 100, 1 << 20), otimes::gpu_of_capability(100))
               .value()
               .staying_steps == 0);
-    CHECK(blocked_kernel_for(request_of(dtype::f64, 100, 100, 1 << 20), h200()).value().staying_steps == 0);
+    // Doubles by the unit that every warp has: as they are, so that longer ones have room.
+    const auto of_doubles = [](std::int64_t p, std::int64_t q, std::int64_t fibres, int capability = 90) {
+        return blocked_kernel_for(request_of(dtype::f64, p, q, fibres), otimes::gpu_of_capability(capability)).value();
+    };
+    CHECK(of_doubles(100, 100, 1 << 20).staying_steps == 13);
+    CHECK(of_doubles(100, 100, 1 << 20).together == 104);
+    CHECK(of_doubles(100, 100, 1 << 20).staying_panels() == 5);
+    CHECK(of_doubles(40, 60, 1 << 20).staying_steps == 5);
+    CHECK(of_doubles(30, 60, 1 << 20).staying_steps == 0);        // tiles are 1.15 times as fast between other modes
+    CHECK(of_doubles(52, 52, 1 << 20).staying_steps == 0);        // tiles hold such modes
+    CHECK(of_doubles(600, 600, 1 << 20).staying_steps == 0);      // no room
+    CHECK(of_doubles(128, 128, 7808).staying_steps == 0);         // fewer tiles than multiprocessors
+    CHECK(of_doubles(100, 100, 1 << 20, 80).staying_steps == 0);  // no such unit
+    blocked_request rows = request_of(dtype::f64, 65, 65, 1 << 20);
+    rows.x_along_p = true;
+    rows.aligned = rows.x_aligned = false;
+    CHECK(blocked_kernel_for(rows, h200()).value().staying_steps == 0);
+    rows.x_along_p = false;
+    CHECK(blocked_kernel_for(rows, h200()).value().staying_steps == 9);
     gpu_description small = h200();
     small.shared_bytes_per_block = 160 * 1024;
     CHECK(blocked_kernel_for(request_of(dtype::f32, 100, 100, 1 << 20), small).value().shared_bytes() <= 160 * 1024);
     // Measured on an H200 (bench/results/staying_factor_h200.txt), milliseconds: within a quarter; rows or columns, X or rows of Y by single elements.
-    const auto near = [](std::int64_t p, std::int64_t q, std::int64_t fibres, bool rows, bool x_aligned,
-                         double measured) {
-        blocked_request r = request_of(dtype::f32, p, q, fibres);
-        r.x_along_p = rows;
+    const auto near = [](std::int64_t p, std::int64_t q, std::int64_t fibres, bool along_p, bool x_aligned,
+                         double measured, dtype type = dtype::f32) {
+        blocked_request r = request_of(type, p, q, fibres);
+        r.x_along_p = along_p;
         r.x_aligned = x_aligned;
-        r.aligned = x_aligned && q % 4 == 0;
+        r.aligned = x_aligned && q % (16 / otimes::element_bytes(type)) == 0;
         const blocked_kernel k = blocked_kernel_for(r, h200()).value();
         CHECK(k.staying_steps == (p + 7) / 8);
         const double ms = 1e3 * blocked_seconds(r, k, h200());
@@ -178,6 +196,16 @@ TEST_CASE("blocks: factors that stay on chip, where they have room and enough to
     near(200, 200, 250000, true, true, 0.297);
     near(100, 100, 40000, true, true, 0.0247);
     near(40, 100, 300000, true, true, 0.0779);
+    near(100, 100, 500000, true, true, 0.285, dtype::f64);
+    near(100, 100, 160000, false, true, 0.105, dtype::f64);
+    near(128, 128, 400000, false, true, 0.331, dtype::f64);
+    near(72, 72, 700000, false, true, 0.263, dtype::f64);
+    near(101, 101, 480000, true, false, 0.394, dtype::f64);
+    near(101, 101, 480480, false, false, 0.447, dtype::f64);
+    near(150, 150, 300000, false, true, 0.350, dtype::f64);
+    near(200, 200, 200000, true, true, 0.376, dtype::f64);
+    near(256, 256, 160000, true, true, 0.447, dtype::f64);
+    near(40, 100, 200000, true, true, 0.0807, dtype::f64);
 }
 
 TEST_CASE("blocks: plans take them for long factors, beside tiles for others, and say so") {

@@ -64,10 +64,10 @@ struct blocked_kernel {
     sweep_kernel arithmetic = sweep_kernel::fibre;  ///< fibre: multiply-adds
     std::int32_t warps_of_q = 2;                    ///< a block computes warps_of_q * warp_q() new indices
     dtype type = dtype::f64;
-    std::int32_t together =
-        0;  ///< by the warpgroup's unit, so many new indices a block: a multiple of 8, 32 to 128; 0: not
-    std::int32_t staying_steps =
-        0;  ///< by that unit: steps of eight of P, which all stay in shared memory; 0: panels pass
+    /// So many new indices a block, by the warpgroup's unit or of a factor that stays: a multiple of 8, 32 to 128; 0: by warps of their own.
+    std::int32_t together = 0;
+    /// Steps of eight of P, which all stay in shared memory; 0: panels pass.
+    std::int32_t staying_steps = 0;
 
     [[nodiscard]] constexpr bool unit() const noexcept { return arithmetic != sweep_kernel::fibre; }
     /// New indices of a warp.
@@ -85,8 +85,10 @@ struct blocked_kernel {
                : together != 0    ? 32
                                   : 16;
     }
-    /// Panels of a factor that stays: steps dealt out evenly, at most four each.
-    [[nodiscard]] constexpr std::int32_t staying_panels() const noexcept { return (staying_steps + 3) / 4; }
+    /// Panels of a factor that stays: steps dealt out evenly, of floats at most four each, of doubles three.
+    [[nodiscard]] constexpr std::int32_t staying_panels() const noexcept {
+        return type == dtype::f64 ? (staying_steps + 2) / 3 : (staying_steps + 3) / 4;
+    }
     /// Bytes of an element on chip.
     [[nodiscard]] constexpr std::int32_t scalar_bytes() const noexcept {
         return is_widened(type) ? 4 : static_cast<std::int32_t>(element_bytes(type));
@@ -100,12 +102,14 @@ struct blocked_kernel {
         return 32 * fibres() / warp_fibres * warps_of_q;
     }
     /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both; by the warpgroup's unit where those of
-    /// four tiles begin, four panels of both, and two of F, split; of a factor that stays all of it, split, and four panels of X.
+    /// four tiles begin, four panels of both, and two of F, split; of a factor that stays all of it, split, and four panels of X (doubles: as it is,
+    /// and three).
     [[nodiscard]] constexpr std::int64_t shared_bytes() const noexcept {
         const std::int64_t parts = arithmetic == sweep_kernel::mma_split ? 2 : 1;
         if (staying_steps != 0) {
             const std::int64_t begins = std::int64_t{32} * 4 * 8;  // of eight warps
-            return 4 * (16 * fibres()) + begins + 4 * (parts * 8 * staying_steps * together + 4 * 40 * fibres());
+            const std::int64_t brought = (type == dtype::f64 ? 3 * 24 : 4 * 40) * std::int64_t{fibres()};
+            return 4 * (16 * fibres()) + begins + scalar_bytes() * (parts * 8 * staying_steps * together + brought);
         }
         if (together != 0) {
             const std::int64_t brought = std::int64_t{32} * (fibres() + 8) + std::int64_t{36} * together;
@@ -128,9 +132,11 @@ inline constexpr std::int64_t least_blocked_extent = 24;
 inline constexpr std::int64_t least_longer_extent = 48;
 
 /// True where the factor of kernels/staying_factor.cuh may stay in shared memory: two panels at least, no more steps of eight than fit with 32 new
-/// indices, and no shorter than tiles were measured to be slower (on an H200 tiles are 1.1 times as fast at 50 and 52, floats).
+/// indices, and no shorter than tiles were measured to be slower (on an H200 tiles are 1.1 times as fast at 50 and 52, and for rows of doubles that
+/// begin anywhere up to 65).
 OTIMES_ON_DEMAND inline bool may_stay(const blocked_request& r) noexcept {
-    return r.p > 32 && r.p <= 640 && (std::max)(r.p, r.q) > 52;
+    const bool anywhere = r.type == dtype::f64 && r.x_along_p && !r.x_aligned;
+    return r.p > 32 && r.p <= 640 && (std::max)(r.p, r.q) > (anywhere ? 65 : 52);
 }
 
 /// True where the kernel can be had and has enough to do.
@@ -168,17 +174,24 @@ OTIMES_ON_DEMAND inline double together_seconds(const blocked_request& r, const 
 }
 
 /// Seconds of the kernel whose factor stays, without its launch. Measured on an H200 (bench/results/staying_factor_h200.txt): a tile of 128 fibres takes
-/// 1.5 us, 0.55 for each panel and 1.25 ns for each step and new index; 1.6 times that where X, or rows of Y, begin anywhere; and 5 us whenever a block
-/// splits its part of the factor. Single products save 0.3 of what the steps take, which is guessed.
+/// of floats 1.5 us, 0.55 for each panel and 1.25 ns for each step and new index, of doubles 2.6 us and its products at 0.85 of the peak; 1.6 times that
+/// where X, or rows of Y, begin anywhere; and whenever a block brings its part of the factor 5 us, of doubles 3.5 and 2.5 ns for each step and new
+/// index. Single products save 0.3 of what the steps take, which is guessed.
 OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const blocked_kernel& k,
                                                const gpu_description& gpu) noexcept {
-    const double of_steps = (k.arithmetic == sweep_kernel::mma_tf32 ? 0.7 : 1.0) * k.staying_steps * k.together;
-    const bool wide = r.x_aligned && (!r.x_along_p || r.q % 4 == 0);
-    const double tile = (wide ? 1.0 : 1.6) * (1.5e-6 + 0.55e-6 * k.staying_panels() + 1.25e-9 * of_steps);
+    const bool doubles = r.type == dtype::f64;
     const std::int64_t at_once = (std::max)(1, gpu.multiprocessors);
+    const double of_steps = static_cast<double>(k.staying_steps) * k.together;
+    const double rate = 0.85 * peak_of(k.arithmetic, r.type, gpu) / static_cast<double>(at_once);
+    const double whole_tile = doubles ? 2.6e-6 + 2.0 * k.fibres() * 8 * of_steps / rate
+                                      : 1.5e-6 + 0.55e-6 * k.staying_panels() +
+                                            1.25e-9 * (k.arithmetic == sweep_kernel::mma_tf32 ? 0.7 : 1.0) * of_steps;
+    const bool wide = r.x_aligned && (!r.x_along_p || r.q % (16 / element_bytes(r.type)) == 0);
+    const double tile = (wide ? 1.0 : 1.6) * whole_tile;
     const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
     const double parts = static_cast<double>(r.batches * k.blocks(r.q, 1)) / static_cast<double>(at_once);
-    return static_cast<double>((tiles + at_once - 1) / at_once) * tile + 5e-6 * (std::max)(1.0, parts);
+    return static_cast<double>((tiles + at_once - 1) / at_once) * tile +
+           (doubles ? 3.5e-6 + 2.5e-9 * of_steps : 5e-6) * (std::max)(1.0, parts);
 }
 
 /// Seconds of the kernel without its launch, where many blocks are under way. Beginning and ending a tile take as long as so many panels.
@@ -233,14 +246,14 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
             best = k;
         }
     }
-    if (r.type == dtype::f32 && k.unit() && gpu.has_warpgroup_mma) {
+    if (k.unit() && (r.type == dtype::f64 || (r.type == dtype::f32 && gpu.has_warpgroup_mma))) {
         // Q in even shares, as wide as there are and narrower, so that few fibres are many blocks.
         for (std::int64_t shares = (r.q + 127) / 128; shares <= (r.q + 31) / 32; ++shares) {
             const std::int64_t share = ((r.q + shares - 1) / shares + 7) / 8 * 8;
             k.together = static_cast<std::int32_t>((std::max)(share, std::int64_t{32}));
             const std::int64_t steps = (r.p + 7) / 8;
             for (const bool stays : {false, true}) {
-                if (stays && !may_stay(r)) {
+                if (stays ? !may_stay(r) : r.type == dtype::f64) {
                     continue;
                 }
                 k.staying_steps = stays ? static_cast<std::int32_t>(steps) : 0;

@@ -7,13 +7,16 @@
 // floats: splits) them to registers: no warp waits for another but, of floats, for those of its warpgroup and where F changes, so that one splits or
 // stores while another multiplies.
 //
-// The steps of a fibre are dealt out evenly: 13 are of floats panels of 4, 3, 3 and 3, of doubles six of 2 and one of 1. Floats: the warpgroup's unit
+// The steps of a fibre are dealt out evenly: 13 are of floats panels of 4, 3, 3 and 3, of doubles 3, 3, 3, 2 and 2. Floats: the warpgroup's unit
 // sums a panel; what leaves it is added in float. Doubles: each warp's own unit (matrix_unit.cuh) sums all steps.
 // XAlongP: as for blocked_multiply. Lane t of a warp has in each step p = 2 t and 2 t + 1, which are rows t and t + 4 of the unit's product; else
 // p = t and t + 4. F is laid out alike.
 //
+// Y may be X where p_extent = q_extent <= Shape::new_indices and all strides are equal: a warp reads its fibres, which no other reads, before it
+// stores them.
+//
 // Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; floats: code for sm_90a; doubles: compute capability 9.0.
-// Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 150 (doubles).
+// Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 400 (doubles).
 #pragma once
 #include "warpgroup_blocks.cuh"
 
@@ -646,6 +649,7 @@ __global__ void __launch_bounds__(Shape::threads)
         if (begin.rows > 0) {
             const index_t* const sXPlace = sPlaces + slot * 2 * rows_of_warp;
             repeat_what_is_not_finite(begin, sXPlace);
+            if constexpr (Shape::splits) __syncwarp();  // Y may be X, of which a lane may have read once more
             store(begin, sXPlace + rows_of_warp, sUsed);
         }
     }

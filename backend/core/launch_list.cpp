@@ -385,8 +385,17 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         }
     }
     // One mode at a time; an intermediate keeps the modes' order, without gaps. What is written where it is read, and
-    // nothing else in between, goes through an intermediate too.
-    const bool in_place = p.sweeps.size() == 1 && p.in == p.out;
+    // nothing else in between, goes through an intermediate too, but by a kernel that may store there.
+    bool in_place = p.sweeps.size() == 1 && p.in == p.out;
+    bool by_one_kernel = false;
+    if (in_place && p.kernel == pass_kernel::gpu_blocked && !p.add && std::ranges::equal(in, out)) {
+        launch l;
+        l.type = type;
+        generic(p.sweeps.front(), in, out, l);
+        take_blocks(l, slabs_cut::nothing, true);
+        by_one_kernel = l.sliced.blocks.has_value();
+        in_place = !by_one_kernel;
+    }
     memory_reference spare[2];
     std::int64_t spare_bytes[2] = {0, 0};
     int turn = 0;
@@ -409,7 +418,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         generic(p.sweeps[i], in, last ? out : middle, l);
         std::int64_t pieces = 1;  // of a sum, beside each other
         if (p.kernel == pass_kernel::gpu_blocked) {
-            take_blocks(l);
+            take_blocks(l, slabs_cut::nothing, by_one_kernel);
             pieces = l.sliced.blocks && p.tile.slices > 1 && l.sliced.p_extent % p.tile.slices == 0 &&
                              l.sliced.free.size() < most_free_modes
                          ? p.tile.slices
@@ -490,7 +499,7 @@ void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent
     order_free_modes(l.sliced);
 }
 
-void lowering_to_launches::take_blocks(launch& l, slabs_cut cut) const {
+void lowering_to_launches::take_blocks(launch& l, slabs_cut cut, bool in_place) const {
     if (!allow_fused_) {
         return;
     }
@@ -511,7 +520,7 @@ void lowering_to_launches::take_blocks(launch& l, slabs_cut cut) const {
     if (!planning::suits_blocks(request, gpu_)) {
         return;
     }
-    s.blocks = planning::blocked_kernel_for(request, gpu_);
+    s.blocks = in_place ? planning::in_place_kernel_for(request, gpu_) : planning::blocked_kernel_for(request, gpu_);
     if (!s.blocks) {
         return;
     }

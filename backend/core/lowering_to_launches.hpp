@@ -30,6 +30,7 @@ struct placed_factor {
 struct pass_extent {
     std::int64_t extent = 1;
     std::int64_t stride = 0;
+    friend bool operator==(const pass_extent&, const pass_extent&) = default;
 };
 
 inline dtype real_of(dtype type) { return type == dtype::c64 ? dtype::f32 : type == dtype::c128 ? dtype::f64 : type; }
@@ -119,7 +120,8 @@ private:
     dtype type_of(const pass& p) const;
     void lower_pass(const pass& p, std::int64_t slab);
     /// Makes a sliced launch go by blocks where that kernel suits it. @param cut of what all slabs' number decides, so that slabs change no bit
-    void take_blocks(launch& l, slabs_cut cut = slabs_cut::nothing) const;
+    /// @param in_place the kernel must be one that may store where it reads
+    void take_blocks(launch& l, slabs_cut cut = slabs_cut::nothing, bool in_place = false) const;
     void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
     /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
     bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);

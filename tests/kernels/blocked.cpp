@@ -402,6 +402,64 @@ TEST_CASE("a factor that stays on chip: edges, gaps, all layouts, panels of two 
         }
 }
 
+// Two panels and several tiles a block; more than a warp's fibres; what lies between the rows stays.
+template <class Scalar>
+void check_in_place(blocked_problem c, int seed) {
+    CAPTURE(c.x_along_p);
+    CAPTURE(c.gap);
+    CAPTURE(c.backwards);
+    blocked_case<Scalar> test(c, seed);
+    test.a.sliced.y = test.x.data();
+    c.x_along_p ? run_staying<Scalar, false, true, 7, 56>(test, c) : run_staying<Scalar, false, false, 7, 56>(test, c);
+    const index row = (c.x_along_p ? c.p : c.f1) + c.gap;
+    std::vector<wide> got, want;
+    for (std::size_t i = 0; i < test.x.size(); ++i) {
+        if (index(i) % row < row - c.gap) {
+            got.push_back(widen(test.x[i]));
+            want.push_back(test.want[i]);
+        } else {
+            CHECK(widen(test.x[i]) != widen(test.x[i]));
+        }
+    }
+    CHECK(relative_distance(got, want) <= tolerance<Scalar>);
+}
+
+// A fibre that is multiplied once more, because it holds a float too large to split, is not stored before all of it is read.
+void check_in_place_once_more(blocked_problem c, int seed) {
+    blocked_case<float> apart(c, seed);
+    apart.x[0] = std::numeric_limits<float>::max();
+    blocked_case<float> test = apart;
+    test.a.sliced.x = test.a.sliced.y = test.x.data();
+    test.a.sliced.f = test.f.data();
+    apart.a.sliced.y = apart.y.data();
+    for (blocked_case<float>* const one : {&apart, &test})
+        c.x_along_p ? run_staying<float, false, true, 7, 56>(*one, c)
+                    : run_staying<float, false, false, 7, 56>(*one, c);
+    CHECK(test.x == apart.y);
+}
+
+TEST_CASE("a factor that stays on chip: Y where X was") {
+    int seed = 40;
+    for (const bool x_along_p : {true, false})
+        for (const bool backwards : {false, true}) {
+            blocked_problem c{52, 52, 20, 1, 1, x_along_p};
+            c.backwards = backwards;
+            check_in_place_once_more(c, ++seed);
+        }
+    for (const bool x_along_p : {true, false})
+        for (const index gap : {0, 1})
+            for (const bool backwards : {false, true}) {
+                blocked_problem c{52, 52, 100, 3, 1, x_along_p};
+                c.gap = gap;
+                c.backwards = backwards;
+                check_in_place<float>(c, ++seed);
+                check_in_place<double>(c, ++seed);
+                c = {53, 53, 33, 9, 2, x_along_p, false, true, false, backwards, gap, 3};
+                check_in_place<float>(c, ++seed);
+                check_in_place<double>(c, ++seed);
+            }
+}
+
 TEST_CASE(
     "a factor that stays on chip: more blocks than tiles; infinite, NaN and large floats as multiply-adds give them") {
     blocked_problem c{40, 36, 300, 2};

@@ -198,6 +198,7 @@ private:
         const T* f = l.factors.empty() ? nullptr : m.at<T>(l.factors.front(), slab);
         std::int64_t count = 1;
         for (const auto& free : s.free) count *= free.extent;
+        std::vector<T> sums(static_cast<std::size_t>(s.q_extent));  // of a fibre, which Y may replace
         for (std::int64_t i = 0; i < count; ++i) {
             std::int64_t rest = i, ox = 0, of = 0, oy = 0;
             for (std::size_t k = s.free.size(); k-- > 0;) {
@@ -208,12 +209,14 @@ private:
                 oy += digit * s.free[k].y;
             }
             for (std::int64_t q = 0; q < s.q_extent; ++q) {
-                T sum(0);
+                T& sum = sums[static_cast<std::size_t>(q)] = T(0);
                 for (std::int64_t p = 0; p < s.p_extent; ++p)
                     sum += conjugate(x[ox + p * s.x_p], s.conjugate_x) *
                            conjugate(f[of + p * s.f_p + q * s.f_q], s.conjugate_f);
+            }
+            for (std::int64_t q = 0; q < s.q_extent; ++q) {
                 T& to = y[oy + q * s.y_q];
-                to = m.scalar<T>(l.scalar) * sum + (l.add ? to : T(0));
+                to = m.scalar<T>(l.scalar) * sums[static_cast<std::size_t>(q)] + (l.add ? to : T(0));
             }
         }
     }

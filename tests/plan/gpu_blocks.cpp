@@ -217,7 +217,45 @@ TEST_CASE("blocks: plans take them for long factors, beside tiles for others, an
     CHECK(otimes::explain(one).find("blocks of 128 fibres") != std::string::npos);
     CHECK(otimes::plan_from_text(otimes::to_text(one)) == one);
 
-    // Blocks do not work in place: what lies between two of them has a buffer, although Y could hold it.
+    // Square factors that stay whole work where they read: what lies between lies in Y.
+    for (const dtype type : {dtype::f32, dtype::f64}) {
+        for (const bool column_major : {false, true}) {
+            const plan cube =
+                plan_of(10, {factor(100, 100), factor(100, 100), factor(100, 100)}, type, h200(), {}, column_major);
+            REQUIRE(cube.passes.size() == 3);
+            for (std::size_t at : {0, 1, 2}) {
+                CHECK(cube.passes[at].kernel == pass_kernel::gpu_blocked);
+                CHECK(cube.passes[at].out == cube.passes[2].out);
+            }
+            CHECK(cube.passes[2].in == cube.passes[2].out);
+            CHECK(cube.buffer_elements.empty());
+        }
+    }
+    // In front of a factor that makes Y longer they work in one buffer.
+    const plan grows = plan_of(1, {factor(96, 128), factor(100, 100), factor(100, 100), factor(100, 100)}, dtype::f64);
+    REQUIRE(grows.passes.size() == 4);
+    CHECK(grows.passes[0].out <= -2);
+    for (std::size_t at : {1, 2}) {
+        CHECK(grows.passes[at].kernel == pass_kernel::gpu_blocked);
+        CHECK(grows.passes[at].in == grows.passes[0].out);
+        CHECK(grows.passes[at].out == grows.passes[0].out);
+    }
+    CHECK(grows.buffer_elements.size() == 1);
+    blocked_request whole = request_of(dtype::f64, 100, 100, 1 << 20);
+    CHECK(otimes::planning::in_place_kernel_for(whole, h200()) == blocked_kernel_for(whole, h200()));
+    whole.q = 104;
+    CHECK(!otimes::planning::in_place_kernel_for(whole, h200()));
+    whole.p = whole.q = 136;  // two parts of Q: the second reads what the first has replaced
+    CHECK(!otimes::planning::in_place_kernel_for(whole, h200()));
+    whole.p = whole.q = 100;
+    CHECK(!otimes::planning::in_place_kernel_for(whole, otimes::gpu_of_capability(80)));
+    whole.type = dtype::f32;
+    CHECK(!otimes::planning::in_place_kernel_for(whole, otimes::gpu_of_capability(100)));
+    gpu_description narrow = h200();
+    narrow.shared_bytes_per_block = 160 * 1024;
+    CHECK(!otimes::planning::in_place_kernel_for(whole, narrow));
+
+    // Other blocks do not: what lies between two of them has a buffer, although Y could hold it.
     const plan two = plan_of(40, {factor(359, 359), factor(401, 401)}, dtype::f64);
     REQUIRE(two.passes.size() == 2);
     for (const otimes::pass& p : two.passes) {

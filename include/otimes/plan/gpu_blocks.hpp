@@ -225,9 +225,8 @@ OTIMES_ON_DEMAND inline double blocked_seconds(const blocked_request& r, const b
     return (std::max)(seconds_of_many_blocks(r, k, gpu), 7e-6 + 0.6e-6 * panels);
 }
 
-/// The arithmetic that the device has for a type, and as many new indices a block as are fastest; nothing where no block has room. @pre suits_blocks
-OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const blocked_request& r,
-                                                                         const gpu_description& gpu) noexcept {
+/// The arithmetic that the device has for a type.
+OTIMES_ON_DEMAND inline blocked_kernel arithmetic_for(const blocked_request& r, const gpu_description& gpu) noexcept {
     blocked_kernel k;
     k.type = r.type;
     if (r.may_use_unit && has_unit(gpu, r.type)) {
@@ -236,6 +235,35 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
                        : is_widened(r.type) || r.single ? sweep_kernel::mma_tf32
                                                         : sweep_kernel::mma_split;
     }
+    return k;
+}
+
+/// True where the device has the unit that multiplies by factors that stay (and, of floats, by those that pass).
+OTIMES_ON_DEMAND inline bool multiplies_together(const blocked_kernel& k, const gpu_description& gpu) noexcept {
+    return k.unit() && (k.type == dtype::f64 || (k.type == dtype::f32 && gpu.has_warpgroup_mma));
+}
+
+/// New indices of a block where `shares` have Q evenly.
+constexpr std::int32_t even_share(std::int64_t q, std::int64_t shares) noexcept {
+    return static_cast<std::int32_t>((std::max)(((q + shares - 1) / shares + 7) / 8 * 8, std::int64_t{32}));
+}
+
+/// The kernel that may store where it reads, where strides are equal: of a square factor that stays whole, so that a warp reads its fibres, which no
+/// other reads, before it stores them. Nothing where there is none. @pre suits_blocks
+OTIMES_ON_DEMAND inline std::optional<blocked_kernel> in_place_kernel_for(const blocked_request& r,
+                                                                          const gpu_description& gpu) noexcept {
+    blocked_kernel k = arithmetic_for(r, gpu);
+    k.together = even_share(r.q, 1);
+    k.staying_steps = static_cast<std::int32_t>((r.p + 7) / 8);
+    const bool is_one = r.p == r.q && r.q <= 128 && may_stay(r) && multiplies_together(k, gpu) &&
+                        k.shared_bytes() <= gpu.shared_bytes_per_block;
+    return is_one ? std::optional(k) : std::nullopt;
+}
+
+/// As many new indices a block as are fastest; nothing where no block has room. @pre suits_blocks
+OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const blocked_request& r,
+                                                                         const gpu_description& gpu) noexcept {
+    blocked_kernel k = arithmetic_for(r, gpu);
     std::optional<blocked_kernel> best;
     double least = std::numeric_limits<double>::infinity();
     for (const std::int32_t warps : {2, 3, 1}) {  // the best first, where they are equal
@@ -246,11 +274,11 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
             best = k;
         }
     }
-    if (k.unit() && (r.type == dtype::f64 || (r.type == dtype::f32 && gpu.has_warpgroup_mma))) {
+    k = arithmetic_for(r, gpu);
+    if (multiplies_together(k, gpu)) {
         // Q in even shares, as wide as there are and narrower, so that few fibres are many blocks.
         for (std::int64_t shares = (r.q + 127) / 128; shares <= (r.q + 31) / 32; ++shares) {
-            const std::int64_t share = ((r.q + shares - 1) / shares + 7) / 8 * 8;
-            k.together = static_cast<std::int32_t>((std::max)(share, std::int64_t{32}));
+            k.together = even_share(r.q, shares);
             const std::int64_t steps = (r.p + 7) / 8;
             for (const bool stays : {false, true}) {
                 if (stays ? !may_stay(r) : r.type == dtype::f64) {

@@ -67,7 +67,7 @@ public:
         return true;
     }
 
-    /// The pass of groups [begin, end). In place only fused: elsewhere the prediction is infinite.
+    /// The pass of groups [begin, end). In place fused, or by blocks that may store where they read: elsewhere the prediction is infinite.
     OTIMES_COLD void evaluate(std::size_t begin, std::size_t end, const gpu_tile* forced, pass& p) {
         const std::size_t count = setting_.groups.size();
         const auto strides_of = [&](std::size_t done, strides& to) {
@@ -82,9 +82,23 @@ public:
         strides_of(end, out_);
         outline_pass(setting_, begin, end, in_, out_, p);
         choose_gpu_kernel(setting_, gpu_, begin > 0, end < count, forced, p);
-        if (lies_in_y(begin) && (p.kernel == pass_kernel::gpu_generic || p.kernel == pass_kernel::gpu_blocked)) {
+        if (lies_in_y(begin) && p.kernel == pass_kernel::gpu_generic) {
             p.predicted_seconds = std::numeric_limits<double>::infinity();
         }
+    }
+    /// May the pass store where it reads, and be as fast? Tiles may: each one's place is its own, before and after.
+    [[nodiscard]] bool works_in_place(const pass& p) const {
+        if (p.kernel != pass_kernel::gpu_blocked) {
+            return p.kernel != pass_kernel::gpu_generic;
+        }
+        double elements = 1;
+        for (const pass_mode& m : p.modes) {
+            elements *= static_cast<double>(m.extent_in);
+        }
+        const blocked_request request =
+            blocked_request_of(gpu_, setting_.source->type, elements, static_cast<double>(setting_.slab.count), p);
+        const std::optional<blocked_kernel> in_place = in_place_kernel_of(request, *gpu_.gpu, p);
+        return in_place && in_place == blocked_kernel_for(request, *gpu_.gpu);
     }
 
     /// Ends of the passes of the cheapest partition into contiguous passes, and its seconds.
@@ -180,11 +194,10 @@ public:
         }
         return sum;
     }
-    /// True of a pass between two others whose result may take the place of what it reads: every tile's place is its own, before and after.
+    /// True of a pass between two others whose result may take the place of what it reads.
     [[nodiscard]] bool replaces_input(std::size_t at) const {
         const pass& p = passes_[at];
-        return at > 0 && at + 1 < ends_.size() && p.kernel != pass_kernel::gpu_generic &&
-               p.kernel != pass_kernel::gpu_blocked && p.tile.slices == 1 &&
+        return at > 0 && at + 1 < ends_.size() && planner_->works_in_place(p) && p.tile.slices == 1 &&
                std::ranges::all_of(p.modes, [](const pass_mode& m) { return m.stride_in == m.stride_out; }) &&
                std::ranges::all_of(p.sweeps, [](const sweep& s) { return s.p_extent == s.q_extent; });
     }

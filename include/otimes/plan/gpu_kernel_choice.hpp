@@ -130,12 +130,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void give_up_tile(dtype type, double element
     p.predicted_seconds = predicted_seconds;
 }
 
-/// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has. A tile that was measured stays,
-/// unless the factor may stay on chip and a seventh is gained.
-OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting, dtype type, double elements_in,
-                                                     double slabs, double seconds_memory, bool measured, pass& p) {
-    const gpu_description& gpu = *setting.gpu;
-    sweep& s = p.sweeps.front();
+/// A pass of one mode, of which each slab has an equal share.
+OTIMES_ON_DEMAND inline blocked_request blocked_request_of(const gpu_setting& setting, dtype type, double elements_in,
+                                                           double slabs, const pass& p) {
+    const sweep& s = p.sweeps.front();
     blocked_request request;
     request.type = type;
     request.p = s.p_extent;
@@ -143,10 +141,6 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting,
     request.fibres = static_cast<std::int64_t>(elements_in / static_cast<double>(s.p_extent) / slabs);
     request.may_use_unit = is_widened(type) || type == dtype::f32 ? setting.unit_f32 : setting.unit_f64;
     request.single = setting.single;
-    // Tiles of shorter modes of several chains may share a launch (kernels/fused_sum.cuh).
-    if (!suits_blocks(request, gpu) || (!setting.alone && (std::max)(s.p_extent, s.q_extent) <= 64)) {
-        return;
-    }
     const std::int64_t vector = 16 / element_bytes(type);
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
         const pass_mode& m = p.modes[k];
@@ -155,12 +149,36 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting,
         request.x_along_p = request.x_along_p || (static_cast<std::int32_t>(k) == s.mode && m.stride_in == 1);
     }
     request.aligned = request.x_aligned && request.q % vector == 0;
-    const std::optional<blocked_kernel> kernel = blocked_kernel_for(request, gpu);
+    return request;
+}
+
+/// The kernel by blocks of a pass that stores where it reads; nothing where none may.
+OTIMES_ON_DEMAND inline std::optional<blocked_kernel> in_place_kernel_of(const blocked_request& request,
+                                                                         const gpu_description& gpu, const pass& p) {
+    const bool same_places =
+        std::ranges::all_of(p.modes, [](const pass_mode& m) { return m.stride_in == m.stride_out; });
+    return same_places ? in_place_kernel_for(request, gpu) : std::nullopt;
+}
+
+/// Makes a pass of one mode go by blocks of a long factor, where that is predicted to be faster than what it has. A tile that was measured stays,
+/// unless the factor may stay on chip and a seventh is gained. in_place: only by blocks that may store where they read.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_blocks(const gpu_setting& setting, dtype type, double elements_in,
+                                                     double slabs, double seconds_memory, bool measured, bool in_place,
+                                                     pass& p) {
+    const gpu_description& gpu = *setting.gpu;
+    sweep& s = p.sweeps.front();
+    const blocked_request request = blocked_request_of(setting, type, elements_in, slabs, p);
+    // Tiles of shorter modes of several chains may share a launch (kernels/fused_sum.cuh).
+    if (!suits_blocks(request, gpu) || (!setting.alone && (std::max)(s.p_extent, s.q_extent) <= 64)) {
+        return;
+    }
+    const std::optional<blocked_kernel> kernel =
+        in_place ? in_place_kernel_of(request, gpu, p) : blocked_kernel_for(request, gpu);
     if (!kernel || (measured && kernel->staying_steps == 0)) {
         return;
     }
     const double peak = peak_of(kernel->arithmetic, type, gpu);
-    const blocks_in_pieces way = setting.one_order || slabs > 1
+    const blocks_in_pieces way = setting.one_order || slabs > 1 || in_place
                                      ? blocks_in_pieces{1, blocked_seconds(request, *kernel, gpu)}
                                      : pieces_of_blocks(request, *kernel, gpu);
     const double seconds = slabs * ((std::max)(way.seconds, seconds_memory / slabs) + gpu.launch_seconds);
@@ -411,15 +429,15 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         }
     }
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
-    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip &&
-        !(inner_in && setting.through_y)) {
-        if (!setting.one_order && forced == nullptr && copies == 0) {
+    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip) {
+        const bool in_place = inner_in && setting.through_y;
+        if (!setting.one_order && forced == nullptr && copies == 0 && !in_place) {
             if (setting.alone && p.kernel != pass_kernel::gpu_generic) {
                 take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
             }
             take_few_fibres(setting, type, elements_in, slabs, seconds_memory, p);
         }
-        take_blocks(setting, type, elements_in, slabs, seconds_memory, copies > 0, p);
+        take_blocks(setting, type, elements_in, slabs, seconds_memory, copies > 0, in_place, p);
     }
 }
 

@@ -241,7 +241,7 @@ private:
         } else if (made.count() > 1 && std::ranges::any_of(groups, [](const factor_group& g) {
                        return (std::min)(g.p_extent, g.q_extent) >= least_blocked_extent;
                    })) {
-            // Blocks do not work in Y: what lies between the passes in a buffer may pay for itself.
+            // Not all blocks work in Y: what lies between the passes in a buffer may pay for itself.
             const double in_y = made.seconds();
             if (!made.make(slab, false, false, nullptr) || made.seconds() >= in_y || !has_room_for(c, made)) {
                 made.make(slab, true, false, nullptr);

@@ -905,6 +905,10 @@ TEST_CASE("intermediates of square passes lie in Y, fused and one mode at a time
                       nullptr, &in_place);
     }
     CHECK(in_place == 2);
+    // Where no kernel can be had, by the generic one, which may not.
+    check<double>({20, {{56, 56}, {56, 56}, {56, 56}}, true, false, 0, false, false, false}, {}, h200(), false, nullptr,
+                  &in_place);
+    CHECK(in_place == 2);
 }
 
 TEST_CASE("small tensors share a tile where their number allows it; slabs of any size stay right") {

@@ -27,6 +27,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -411,23 +412,24 @@ TEST_CASE("kernels by blocks compile: what each architecture has, with the share
         }
     }
     CHECK(jobs.size() >= 8);
-    // Factors that stay on chip, along p and between other modes; 128 with all registers that a thread can have.
+    // Factors that stay on chip, along p and between other modes; 128 with all registers that a thread can have. Doubles on a newer device, too.
     for (const auto& [p, q] : {std::pair{100, 100}, std::pair{128, 128}, std::pair{40, 65}}) {
-        for (const auto& [type, types] :
-             {std::pair{dtype::f32, "float, float"}, std::pair{dtype::f64, "double, double"}}) {
+        for (const auto& [type, types, capability] :
+             {std::tuple{dtype::f32, "float, float", 90}, std::tuple{dtype::f64, "double, double", 90},
+              std::tuple{dtype::f64, "double, double", 100}}) {
             for (const bool along : {true, false}) {
                 otimes::planning::blocked_request wanted;
                 wanted.type = type;
                 wanted.p = p;
                 wanted.q = q;
                 wanted.fibres = 1 << 20;
-                const auto kernel = blocked_kernel_for(wanted, otimes::gpu_of_capability(90));
+                const auto kernel = blocked_kernel_for(wanted, otimes::gpu_of_capability(capability));
                 REQUIRE(kernel);
                 CHECK(kernel->staying_steps == (p + 7) / 8);
                 kernel_request r = blocked_request(*kernel, types, along, false);
                 CHECK(r.file == "staying_factor.cuh");
                 r.value += " / int(" + r.value + " <= " + std::to_string(kernel->shared_bytes()) + ")";
-                jobs.push_back({r, compiler.architecture_for(90), {}});
+                jobs.push_back({r, compiler.architecture_for(capability), {}});
             }
         }
     }

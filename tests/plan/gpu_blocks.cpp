@@ -161,6 +161,8 @@ TEST_CASE("blocks: factors that stay on chip, where they have room and enough to
     CHECK(of_doubles(600, 600, 1 << 20).staying_steps == 0);      // no room
     CHECK(of_doubles(128, 128, 7808).staying_steps == 0);         // fewer tiles than multiprocessors
     CHECK(of_doubles(100, 100, 1 << 20, 80).staying_steps == 0);  // no such unit
+    // X, longer than L2, would be read for each of ten parts of Q: 0.438 ms for 0.402 by blocks.
+    CHECK(of_doubles(400, 400, 48000).staying_steps == 0);
     blocked_request rows = request_of(dtype::f64, 65, 65, 1 << 20);
     rows.x_along_p = true;
     rows.aligned = rows.x_aligned = false;

@@ -176,7 +176,7 @@ OTIMES_ON_DEMAND inline double together_seconds(const blocked_request& r, const 
 /// Seconds of the kernel whose factor stays, without its launch. Measured on an H200 (bench/results/staying_factor_h200.txt): a tile of 128 fibres takes
 /// of floats 1.5 us, 0.55 for each panel and 1.25 ns for each step and new index, of doubles 2.6 us and its products at 0.85 of the peak; 1.6 times that
 /// where X, or rows of Y, begin anywhere; and whenever a block brings its part of the factor 5 us, of doubles 3.5 and 2.5 ns for each step and new
-/// index. Single products save 0.3 of what the steps take, which is guessed.
+/// index. Single products save 0.3 of what the steps take, which is guessed. What the L2 cache does not hold of X is read for each part of Q.
 OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const blocked_kernel& k,
                                                const gpu_description& gpu) noexcept {
     const bool doubles = r.type == dtype::f64;
@@ -190,7 +190,11 @@ OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const b
     const double tile = (wide ? 1.0 : 1.6) * whole_tile;
     const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
     const double parts = static_cast<double>(r.batches * k.blocks(r.q, 1)) / static_cast<double>(at_once);
-    return static_cast<double>((tiles + at_once - 1) / at_once) * tile +
+    const double bytes_x = static_cast<double>(element_bytes(r.type)) * static_cast<double>(r.batches * r.fibres * r.p);
+    const double reads = bytes_x > static_cast<double>(gpu.l2_bytes) ? static_cast<double>(k.blocks(r.q, 1)) : 1;
+    const double bytes = bytes_x * (reads + static_cast<double>(r.q) / static_cast<double>(r.p));
+    return (std::max)(static_cast<double>((tiles + at_once - 1) / at_once) * tile,
+                      bytes / known_rate(gpu.memory_bytes_per_second)) +
            (doubles ? 3.5e-6 + 2.5e-9 * of_steps : 5e-6) * (std::max)(1.0, parts);
 }
 

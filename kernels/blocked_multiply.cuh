@@ -4,9 +4,10 @@
 // where b runs over the first batch_count free modes and f ("fibre") over the others, in which F does not differ. A block computes Shape::fibres x
 // Shape::new_indices of one b; of X and F it has Shape::depth values of p in shared memory, and the next ones on their way.
 //
-// A warp computes 64 x 32 (doubles 32 x 32) by the matrix unit (Unit), in products of 16 x 8 x 8 (matrix_unit.cuh), or the lanes' own
-// rectangles by multiply-adds. Sums are in order of p; by the unit eight p at a time, floats to float's accuracy unless Single. A sum of floats
-// that is not finite is computed once more by multiply-adds, which say which it is.
+// A warp computes 64 x 32 (doubles 32 x 32, in blocks of 128 new indices 64 x 32) by the matrix unit (Unit), in products of 16 x 8 x 8 (matrix_unit.cuh), or
+// the lanes' own rectangles by multiply-adds. Sums are in order of p; by the unit eight p at a time, floats to float's accuracy unless Single. A sum of
+// floats that is not finite is computed once more by multiply-adds, which say which it is. Doubles by the unit (ahead): what a step of eight p multiplies is
+// read a step before, and copies are set off between the products; WarpsOfQ = 1 to 4, others 1 to 3.
 //
 // XAlongP: X's values of one fibre are neighbours in memory (x_p_stride = 1), else those of one p; FAlongP: F's of one q, else of one p. That says
 // how threads share the loads and how shared memory is laid out; any strides are right.
@@ -33,15 +34,18 @@ struct blocked_shape {
     static constexpr bool exact = !copies;                         // 16-bit elements are TF32 numbers
     static_assert(!Unit || is_same<scalar, float> || is_same<scalar, double>, "the unit: float or double");
     static_assert(!Single || (Unit && is_same<scalar, float>), "single products: of floats by the unit");
+    // Doubles by the unit: fragments are read a step ahead of the products, between which a thread sets off its copies of a panel that is needed later.
+    static constexpr bool ahead = Unit && words == 2;
     // A warp's rectangle: by the unit products of 16 x 8; else of a lane lane_rows x lane_columns, the lanes as 8 x 4.
-    static constexpr int products = words == 1 ? 4 : 2;  // of 16 fibres
+    static constexpr int products = words == 1 || (ahead && WarpsOfQ == 4) ? 4 : 2;  // of 16 fibres
     static constexpr int lane_rows = words == 4 ? 4 : 8, lane_columns = words == 1 ? 8 : 4;
     static constexpr int warp_fibres = Unit ? 16 * products : 8 * lane_rows, warp_q = Unit ? 32 : 4 * lane_columns;
     static constexpr int warps_of_fibres = 128 / warp_fibres > 4 ? 4 : 128 / warp_fibres, warps_of_q = WarpsOfQ;
-    static constexpr int fibres = warps_of_fibres * warp_fibres, new_indices = warps_of_q * warp_q, depth = 16;
+    static constexpr int fibres = warps_of_fibres * warp_fibres, new_indices = warps_of_q * warp_q;
+    static constexpr int depth = ahead && WarpsOfQ > 1 ? 32 : 16;
     static constexpr int threads = 32 * warps_of_fibres * warps_of_q, stages = 3;
-    // Registers: 168 a thread for floats by the unit, 128 for doubles, and what the compiler likes for multiply-adds.
-    static constexpr int wanted_threads = !Unit ? threads : words == 1 ? 384 : 512;
+    // Registers: 168 a thread for floats by the unit, up to 255 for doubles, and what the compiler likes for multiply-adds.
+    static constexpr int wanted_threads = !Unit ? threads : words == 1 ? 384 : 256;
     static constexpr int blocks_per_multiprocessor = wanted_threads / threads < 1 ? 1 : wanted_threads / threads;
     // Rows of shared memory so long that the lanes of a fragment meet in no bank (float: 8 or 4 words beyond a multiple of 32).
     static constexpr int along_p_pitch = depth + 4, pad = words == 1 ? 8 : 4;
@@ -328,24 +332,37 @@ struct rectangle<Shape, true> {
                                     for (int e = 0; e < 4; ++e) rC[m + i % 2][n + i / 2][e] += rD[i][e];
                             }
                     }
-            } else {
-                double rB[4][2];  // (8 new indices, p)
-#pragma unroll
-                for (int n = 0; n < 4; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e) rB[n][e] = sFLane[Shape::f_at(k + 4 * e, 8 * n)];
-#pragma unroll
-                for (int m = 0; m < products; ++m)
-                    if (Whole || 16 * m < rows) {
-                        double rA[4];  // (fragment)
-#pragma unroll
-                        for (int e = 0; e < 4; ++e) rA[e] = sXLane[Shape::x_at(16 * m + 8 * (e % 2), k + 4 * (e / 2))];
-#pragma unroll
-                        for (int n = 0; n < 4; ++n)
-                            if (Whole || 8 * n < columns) multiply_add_double(rC[m][n], rA, rB[n][0], rB[n][1]);
-                    }
             }
         }
+    }
+    // Doubles: what a lane multiplies of eight values of p.
+    struct fragments {
+        double a[products][4], b[4][2];  // (16 fibres, fragment), (8 new indices, p)
+    };
+    static __device__ __forceinline__ void read(fragments& r, const scalar* sX, const scalar* sF, int k, int warp_fibre,
+                                                int warp_q, int lane) {
+        const int g = lane / 4, t = lane % 4;
+        const scalar* const sXLane = sX + Shape::x_at(warp_fibre + g, k + t);
+        const scalar* const sFLane = sF + Shape::f_at(k + t, warp_q + g);
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) r.b[n][e] = sFLane[Shape::f_at(4 * e, 8 * n)];
+#pragma unroll
+        for (int m = 0; m < products; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) r.a[m][e] = sXLane[Shape::x_at(16 * m + 8 * (e % 2), 4 * (e / 2))];
+    }
+    // between(i): what is done behind product i.
+    template <class Between>
+    __device__ __forceinline__ void multiply(const fragments& r, const Between& between) {
+#pragma unroll
+        for (int m = 0; m < products; ++m)
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                multiply_add_double(rC[m][n], r.a[m], r.b[n][0], r.b[n][1]);
+                between(4 * m + n);
+            }
     }
     // Floats: an operand was infinite, NaN or too large to split. Rolled, through a local array: rare, and the registers of the usual path stay free.
     template <class Arguments>
@@ -502,6 +519,116 @@ struct rectangle<Shape, false> {
     }
 };
 
+// A thread's pieces of 16 bytes of Outer x Inner elements, of which Inner neighbour each other in memory: piece i has row first + i * rows from
+// element `inner` on.
+template <class Shape, int Outer, int Inner>
+struct pieces_of_thread {
+    static constexpr int of_row = Inner / Shape::vector, rows = Shape::threads / of_row;
+    static constexpr int count = (Outer + rows - 1) / rows;
+    static_assert(Shape::threads % of_row == 0);
+    int first = int(threadIdx.x) / of_row, inner = int(threadIdx.x) % of_row * Shape::vector;
+
+    __device__ __forceinline__ bool has(int i) const { return Outer % rows == 0 || first + i * rows < Outer; }
+};
+
+// All panels of a tile for a warp that has a part of it: sums += X * F. bring(panel): all threads set off the copies of a panel, after the products of a
+// step; panels that are whole along p are set off piece by piece between the products instead, where 16-byte accesses allow. What does not exist of
+// their fibres and new indices is the tile's first one once more: those sums are not stored.
+template <class Shape, class Bring>
+__device__ __forceinline__ void multiply_ahead(
+    rectangle<Shape>& sums, const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all,
+    const blocked_tile& tile, const blocked_widths& wide, typename Shape::scalar* sStages, const index_t* sXPlace,
+    int panels, int warp_fibre, int warp_q, int lane, const Bring& bring) {
+    using scalar = typename Shape::scalar;
+    const auto& arguments = all.sliced;
+    constexpr int stage_count = Shape::x_count + Shape::f_count, depth = Shape::depth, V = Shape::vector,
+                  copied_ahead = Shape::stages - 1;
+    using x_pieces =
+        pieces_of_thread<Shape, Shape::x_along_p ? Shape::fibres : depth, Shape::x_along_p ? depth : Shape::fibres>;
+    using f_pieces = pieces_of_thread<Shape, Shape::f_along_p ? Shape::new_indices : depth,
+                                      Shape::f_along_p ? depth : Shape::new_indices>;
+    // Behind how many products of all steps but the last pieces are set off.
+    constexpr int places = (depth / 8 - 1) * rectangle<Shape>::products * 4, pieces = x_pieces::count + f_pieces::count;
+    const x_pieces x_own;
+    const f_pieces f_own;
+    scalar* const sXOwn =
+        sStages + (Shape::x_along_p ? Shape::x_at(x_own.first, x_own.inner) : Shape::x_at(x_own.inner, x_own.first));
+    scalar* const sFOwn =
+        sStages + Shape::x_count +
+        (Shape::f_along_p ? Shape::f_at(f_own.inner, f_own.first) : Shape::f_at(f_own.first, f_own.inner));
+    // Where the panel that is set off next begins for this thread: along p the tile's first fibre or new index, else its own.
+    const scalar* gX =
+        arguments.x + tile.x + copied_ahead * depth * arguments.x_p_stride +
+        (Shape::x_along_p ? index_t(x_own.inner) : sXPlace[x_own.inner] + x_own.first * arguments.x_p_stride);
+    const scalar* gF =
+        arguments.f + tile.f + copied_ahead * depth * arguments.f_p_stride +
+        (Shape::f_along_p ? index_t(f_own.inner)
+                          : (f_own.inner < tile.q_left ? f_own.inner : 0) + f_own.first * arguments.f_p_stride);
+    const bool by_pieces = wide.x && wide.f && (Shape::f_along_p || tile.q_left % V == 0);
+
+    typename rectangle<Shape>::fragments rNow, rNext;
+    wait_for_copies<copied_ahead - 1>();
+    __syncthreads();
+    sums.read(rNow, sStages, sStages + Shape::x_count, 0, warp_fibre, warp_q, lane);
+    int stage = 0;
+#pragma unroll 1
+    for (int panel = 0; panel < panels; ++panel) {
+        const scalar* const sX = sStages + stage * stage_count;
+        const int far_stage = (stage == 0 ? Shape::stages : stage) - 1;
+        stage = stage + 1 == Shape::stages ? 0 : stage + 1;
+        const scalar* const sXNext = sStages + stage * stage_count;
+        const int far = panel + copied_ahead;
+        const auto multiply = [&](auto piece_by_piece) {
+            constexpr bool Pieces = decltype(piece_by_piece)::value != 0;
+            const scalar *gXPiece = gX, *gFPiece = gF;
+            if constexpr (Shape::f_along_p) gFPiece += f_own.first * arguments.f_q_stride;
+            const auto set_off = [&](int piece) {
+                if (piece < x_pieces::count) {
+                    scalar* const to = sXOwn + far_stage * stage_count + piece * x_pieces::rows * Shape::x_pitch;
+                    const int row = x_own.first + piece * x_pieces::rows;
+                    if (!x_own.has(piece)) return;
+                    copy_async<16>(to, Shape::x_along_p ? gX + sXPlace[row] : gXPiece);
+                    gXPiece += x_pieces::rows * arguments.x_p_stride;
+                } else {
+                    const int own = piece - x_pieces::count, row = f_own.first + own * f_pieces::rows;
+                    if (!f_own.has(own)) return;
+                    copy_async<16>(sFOwn + far_stage * stage_count + own * f_pieces::rows * Shape::f_pitch,
+                                   Shape::f_along_p && row >= tile.q_left ? gF : gFPiece);
+                    gFPiece += f_pieces::rows * (Shape::f_along_p ? arguments.f_q_stride : arguments.f_p_stride);
+                }
+            };
+#pragma unroll
+            for (int k = 0; k < depth; k += 8) {
+                if (k + 8 < depth)
+                    sums.read(rNext, sX, sX + Shape::x_count, k + 8, warp_fibre, warp_q, lane);
+                else {
+                    wait_for_copies<copied_ahead - 1>();
+                    __syncthreads();  // the next panel is there, and nobody reads this one any more
+                    sums.read(rNext, sXNext, sXNext + Shape::x_count, 0, warp_fibre, warp_q, lane);
+                }
+                sums.multiply(rNow, [&](int product) {
+                    const int place = k / 8 * rectangle<Shape>::products * 4 + product;
+                    if (!Pieces || place >= places) return;
+#pragma unroll
+                    for (int i = 0; i < (pieces + places - 1) / places; ++i) {
+                        const int piece = (place * pieces + places - 1) / places + i;
+                        if (piece * places < (place + 1) * pieces) set_off(piece);
+                    }
+                });
+                if (!Pieces && k == 0 && far < panels) bring(far);
+                if (k + 16 == depth) commit_copies();
+                rNow = rNext;
+            }
+        };
+        if (by_pieces && index_t(far + 1) * depth <= arguments.p_extent)
+            multiply(constant<1>{});
+        else
+            multiply(constant<0>{});
+        gX += depth * arguments.x_p_stride;
+        gF += depth * arguments.f_p_stride;
+    }
+}
+
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocessor)
     blocked_multiply(const __grid_constant__ blocked_arguments<typename Shape::storage, typename Shape::scalar> all) {
@@ -576,21 +703,37 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
         const bool whole = rows >= Shape::warp_fibres && columns >= Shape::warp_q;
         rectangle<Shape> sums;
         sums.clear();
+        if constexpr (Shape::ahead) {
+            if (rows > 0 && columns > 0)
+                multiply_ahead<Shape>(sums, all, tile, wide, sStages, sXPlace, panels, warp_fibre, warp_q, lane, bring);
+            else {  // brings its part, and waits as often
+                wait_for_copies<Shape::stages - 2>();
+                __syncthreads();
 #pragma unroll 1
-        for (int panel = 0; panel < panels; ++panel) {
-            wait_for_copies<Shape::stages - 2>();
-            __syncthreads();
-            if (panel + Shape::stages - 1 < panels) bring(panel + Shape::stages - 1);
-            commit_copies();
-            const scalar* const sX = sStages + panel % Shape::stages * stage_count;
-            const index_t p_left = P - index_t(panel) * Shape::depth;
-            if (whole && p_left >= Shape::depth)
-                sums.template add<true>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns, Shape::depth,
-                                        arguments.conjugate_x, arguments.conjugate_f);
-            else if (rows > 0 && columns > 0)
-                sums.template add<false>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns,
-                                         p_left < Shape::depth ? int(p_left) : Shape::depth, arguments.conjugate_x,
-                                         arguments.conjugate_f);
+                for (int panel = 0; panel < panels; ++panel) {
+                    if (panel + Shape::stages - 1 < panels) bring(panel + Shape::stages - 1);
+                    commit_copies();
+                    wait_for_copies<Shape::stages - 2>();
+                    __syncthreads();
+                }
+            }
+        } else {
+#pragma unroll 1
+            for (int panel = 0; panel < panels; ++panel) {
+                wait_for_copies<Shape::stages - 2>();
+                __syncthreads();
+                if (panel + Shape::stages - 1 < panels) bring(panel + Shape::stages - 1);
+                commit_copies();
+                const scalar* const sX = sStages + panel % Shape::stages * stage_count;
+                const index_t p_left = P - index_t(panel) * Shape::depth;
+                if (whole && p_left >= Shape::depth)
+                    sums.template add<true>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns,
+                                            Shape::depth, arguments.conjugate_x, arguments.conjugate_f);
+                else if (rows > 0 && columns > 0)
+                    sums.template add<false>(sX, sX + Shape::x_count, warp_fibre, warp_q, lane, rows, columns,
+                                             p_left < Shape::depth ? int(p_left) : Shape::depth, arguments.conjugate_x,
+                                             arguments.conjugate_f);
+            }
         }
         wait_for_copies<0>();
         if (rows > 0 && columns > 0) {

@@ -59,6 +59,11 @@ struct blocked_case {
             if (index(i) % row_x >= row_x - c.gap) x[i] = nothing;
         for (std::size_t i = 0; i < f.size(); ++i)
             if (index(i) % row_f >= row_f - c.gap) f[i] = nothing;
+        // Behind the last row there is nothing at all.
+        x.resize(x.size() - std::size_t(c.gap));
+        x.shrink_to_fit();
+        f.resize(f.size() - std::size_t(c.gap));
+        f.shrink_to_fit();
         y = random_values<Storage>(stream, y_b * c.b);
         auto& s = a.sliced;
         s.x = x.data();
@@ -190,6 +195,7 @@ void check_extents(otimes::dtype type, otimes::sweep_kernel arithmetic) {
     CHECK(k.threads() == shape::threads);
     CHECK(k.fibres() == shape::fibres);
     CHECK(k.warp_q() * Warps == shape::new_indices);
+    CHECK(k.depth() == shape::depth);
     using other = blocked_shape<Storage, typename computing<Storage>::type, Unit, shape::single, false, true, Warps>;
     CHECK(k.shared_bytes() >= std::max(shape::shared_bytes, other::shared_bytes));
 }
@@ -237,6 +243,9 @@ TEST_CASE("a long factor by blocks: the planner knows the blocks") {
     check_extents<float, true, 2>(dtype::f32, sweep_kernel::mma_split);
     check_extents<float, false, 3>(dtype::f32, sweep_kernel::fibre);
     check_extents<double, true, 1>(dtype::f64, sweep_kernel::mma_f64);
+    check_extents<double, true, 2>(dtype::f64, sweep_kernel::mma_f64);
+    check_extents<double, true, 3>(dtype::f64, sweep_kernel::mma_f64);
+    check_extents<double, true, 4>(dtype::f64, sweep_kernel::mma_f64);
     check_extents<double, false, 2>(dtype::f64, sweep_kernel::fibre);
     check_extents<c64, false, 3>(dtype::c64, sweep_kernel::fibre);
     check_extents<c128, false, 2>(dtype::c128, sweep_kernel::fibre);
@@ -280,6 +289,26 @@ TEST_CASE("a long factor by blocks: edges, gaps, both layouts, several tiles a b
             check_blocked<otimes::kernels::bfloat16, false, false, 2>(odd, 8e-3, ++seed);
             odd.adds = true;
             check_blocked<otimes::kernels::half, true, true, 2>(odd, 1e-3, ++seed);
+        }
+}
+
+TEST_CASE("a long factor of doubles by blocks: panels set off piece by piece between the products, of all widths") {
+    int seed = 1;
+    for (const bool x_along_p : {true, false})
+        for (const bool f_along_p : {true, false}) {
+            // Whole panels and a part of one, tiles that end within a warp's part or leave a warp none, more tiles than blocks; Q odd and rows padded, so
+            // that a piece would reach beyond them; single elements.
+            for (const blocked_problem& c : {blocked_problem{200, 140, 66, 3},
+                                             blocked_problem{192, 33, 130, 1, 2, true, false, true, true, true, 1, 1},
+                                             blocked_problem{129, 70, 9, 5, 1, true, false, false, false, false, 1}}) {
+                blocked_problem now = c;
+                now.x_along_p = x_along_p;
+                now.f_along_p = f_along_p;
+                check_blocked<double, true, false, 1>(now, tolerance<double>, ++seed);
+                check_blocked<double, true, false, 2>(now, tolerance<double>, ++seed);
+                check_blocked<double, true, false, 3>(now, tolerance<double>, ++seed);
+                check_blocked<double, true, false, 4>(now, tolerance<double>, ++seed);
+            }
         }
 }
 

@@ -412,6 +412,25 @@ TEST_CASE("kernels by blocks compile: what each architecture has, with the share
         }
     }
     CHECK(jobs.size() >= 8);
+    // Doubles ahead, of each width, all layouts.
+    for (const auto& [q, fibres, warps] :
+         {std::tuple{1000, 30000, 4}, std::tuple{96, 30000, 3}, std::tuple{1000, 1000, 2}, std::tuple{30, 30000, 1}}) {
+        otimes::planning::blocked_request wanted;
+        wanted.p = 1000;
+        wanted.q = q;
+        wanted.fibres = fibres;
+        const auto kernel = blocked_kernel_for(wanted, otimes::gpu_of_capability(90));
+        REQUIRE(kernel);
+        CHECK(kernel->warps_of_q == warps);
+        for (const bool x_along : {true, false}) {
+            for (const bool f_along : {true, false}) {
+                kernel_request r = blocked_request(*kernel, "double, double", x_along, f_along);
+                CHECK(r.file == "blocked_multiply.cuh");
+                r.value += " / int(" + r.value + " <= " + std::to_string(kernel->shared_bytes()) + ")";
+                jobs.push_back({r, compiler.architecture_for(90), {}});
+            }
+        }
+    }
     // Factors that stay on chip, along p and between other modes; 128 with all registers that a thread can have. Doubles on a newer device, too.
     for (const auto& [p, q] : {std::pair{100, 100}, std::pair{128, 128}, std::pair{40, 65}}) {
         for (const auto& [type, types, capability] :

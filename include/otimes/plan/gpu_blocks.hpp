@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_blocks.hpp
 /// Long factors, of which no tile holds all: which kernel multiplies one mode by one, and how long that takes. A block of kernels/blocked_multiply.cuh
-/// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16; for floats, where there is a warpgroup's unit, one of
+/// computes 128 fibres x 16 to 128 new indices and goes through P in panels of 16 or 32; for floats, where there is a warpgroup's unit, one of
 /// kernels/warpgroup_blocks.cuh 128 x 32 to 128, in panels of 32, or, of a factor that stays in shared memory, one of kernels/staying_factor.cuh.
 #pragma once
 
@@ -70,6 +70,8 @@ struct blocked_kernel {
     std::int32_t staying_steps = 0;
 
     [[nodiscard]] constexpr bool unit() const noexcept { return arithmetic != sweep_kernel::fibre; }
+    /// Doubles by the unit, panels passing: fragments are read ahead of the products, so that one block fills a multiprocessor.
+    [[nodiscard]] constexpr bool ahead() const noexcept { return arithmetic == sweep_kernel::mma_f64 && together == 0; }
     /// New indices of a warp.
     [[nodiscard]] constexpr std::int32_t warp_q() const noexcept {
         return unit() || type == dtype::f32 || is_widened(type) ? 32 : 16;
@@ -82,8 +84,8 @@ struct blocked_kernel {
     /// Values of p in a panel.
     [[nodiscard]] constexpr std::int32_t depth() const noexcept {
         return staying_steps != 0 ? 8 * ((staying_steps + staying_panels() - 1) / staying_panels())
-               : together != 0    ? 32
-                                  : 16;
+               : together != 0 || (ahead() && warps_of_q > 1) ? 32
+                                                              : 16;
     }
     /// Panels of a factor that stays: steps dealt out evenly, of floats at most four each, of doubles three.
     [[nodiscard]] constexpr std::int32_t staying_panels() const noexcept {
@@ -98,7 +100,8 @@ struct blocked_kernel {
         if (together != 0) {
             return 256;
         }
-        const std::int32_t warp_fibres = unit() ? (scalar_bytes() == 4 ? 64 : 32) : scalar_bytes() == 16 ? 32 : 64;
+        const bool wide = unit() ? scalar_bytes() == 4 || warps_of_q == 4 : scalar_bytes() != 16;
+        const std::int32_t warp_fibres = wide ? 64 : 32;
         return 32 * fibres() / warp_fibres * warps_of_q;
     }
     /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both; by the warpgroup's unit where those of
@@ -116,7 +119,7 @@ struct blocked_kernel {
             return 4 * (16 * fibres() + 32) + 4 * (4 * brought + 2 * parts * 32 * together);
         }
         constexpr std::int64_t stages = 3;
-        constexpr std::int64_t pitch = 20;
+        const std::int64_t pitch = depth() + 4;
         return 16 * fibres() + stages * pitch * (fibres() + std::int64_t{warps_of_q} * warp_q()) * scalar_bytes();
     }
     /// Blocks of one factor's product.
@@ -146,12 +149,11 @@ OTIMES_ON_DEMAND inline bool suits_blocks(const blocked_request& r, const gpu_de
 }
 
 /// Share of the arithmetic's peak that a long sum of aligned operands reaches, and what is left of it where they are not: measured on an H200
-/// (docs/notebook/gpu.md) but for single products, which are guessed.
+/// (docs/notebook/gpu.md) but for single products, which are guessed; of doubles by the unit ahead_seconds.
 OTIMES_ON_DEMAND inline double blocked_share(sweep_kernel arithmetic, bool aligned) noexcept {
-    const double share = arithmetic == sweep_kernel::mma_f64     ? 0.62
-                         : arithmetic == sweep_kernel::mma_split ? 0.46
-                         : arithmetic == sweep_kernel::mma_tf32  ? 0.25
-                                                                 : 0.48;
+    const double share = arithmetic == sweep_kernel::mma_split  ? 0.46
+                         : arithmetic == sweep_kernel::mma_tf32 ? 0.25
+                                                                : 0.48;
     return aligned ? share : 0.85 * share;
 }
 
@@ -198,11 +200,33 @@ OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const b
            (doubles ? 3.5e-6 + 2.5e-9 * of_steps : 5e-6) * (std::max)(1.0, parts);
 }
 
+/// Seconds of doubles by the unit while panels pass, without the launch. Measured on an H200 (bench/results/doubles_ahead_h200.txt): a multiprocessor
+/// has one block (of one warp's new indices two), whose panels take 0.74 to 0.94 of the peak, the more the wider it is; its begin and end take as long
+/// as three more (of three warps 2.3, narrow ones 3.8); where X or F begin anywhere, 1.3 times that, 1.55 along p. A narrow block that is alone takes 0.8 of the time.
+OTIMES_ON_DEMAND inline double ahead_seconds(const blocked_request& r, const blocked_kernel& k,
+                                             const gpu_description& gpu) noexcept {
+    const std::int64_t multiprocessors = (std::max)(1, gpu.multiprocessors);
+    const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
+    const bool narrow = k.warps_of_q == 1;
+    const std::int64_t at_once = multiprocessors * (narrow ? 2 : 1);
+    const double share = narrow ? 0.74 : k.warps_of_q == 2 ? 0.86 : k.warps_of_q == 3 ? 0.92 : 0.94;
+    const double rate = share * peak_of(k.arithmetic, r.type, gpu) / static_cast<double>(at_once);
+    const double panels_at_ends = narrow ? 3.8 : k.warps_of_q == 3 ? 2.3 : 2.9;
+    const double panels = static_cast<double>((r.p + k.depth() - 1) / k.depth()) + panels_at_ends;
+    const double tile = panels * 2.0 * k.fibres() * k.new_indices() * k.depth() / rate;
+    const double turns = static_cast<double>((tiles + at_once - 1) / at_once);
+    const double anywhere = r.aligned ? 1 : r.x_along_p ? 1.55 : 1.3;
+    return (narrow && tiles <= multiprocessors ? 0.8 : 1.0) * anywhere * turns * tile;
+}
+
 /// Seconds of the kernel without its launch, where many blocks are under way. Beginning and ending a tile take as long as so many panels.
 OTIMES_ON_DEMAND inline double seconds_of_many_blocks(const blocked_request& r, const blocked_kernel& k,
                                                       const gpu_description& gpu) noexcept {
     if (k.together != 0) {
         return k.staying_steps != 0 ? staying_seconds(r, k, gpu) : together_seconds(r, k, gpu);
+    }
+    if (k.ahead()) {
+        return ahead_seconds(r, k, gpu);
     }
     const double panels_at_ends = r.aligned ? 4 : 10;
     const std::int64_t depth = k.depth();
@@ -270,7 +294,10 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
     blocked_kernel k = arithmetic_for(r, gpu);
     std::optional<blocked_kernel> best;
     double least = std::numeric_limits<double>::infinity();
-    for (const std::int32_t warps : {2, 3, 1}) {  // the best first, where they are equal
+    for (const std::int32_t warps : {4, 2, 3, 1}) {  // the best first, where they are equal
+        if (warps == 4 && !k.ahead()) {
+            continue;
+        }
         k.warps_of_q = warps;
         const double seconds = seconds_of_many_blocks(r, k, gpu);
         if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
@@ -290,7 +317,9 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
                 }
                 k.staying_steps = stays ? static_cast<std::int32_t>(steps) : 0;
                 const double seconds = seconds_of_many_blocks(r, k, gpu);
-                if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
+                // What stays whole may be multiplied in place (in_place_kernel_for).
+                const double as_good = stays && r.type == dtype::f64 && r.p == r.q && k.together >= r.q ? 1.03 : 0.98;
+                if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < as_good * least) {
                     least = seconds;
                     best = k;
                 }

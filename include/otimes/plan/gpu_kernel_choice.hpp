@@ -386,7 +386,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     const double far = known_rate(gpu.memory_bytes_per_second);
     const double near = setting.in_l2 ? known_rate(gpu.l2_bytes_per_second) : far;
     const double reads = is_sliced_by_launches(p.tile) ? p.tile.slices : 1;  // of the input
-    const double seconds_memory = reads * bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far) +
+    // X and Y once, as kernels without a tile have them; what a tile has of them, which may be launched slice by slice.
+    const double memory_once = bytes_in / (inner_in ? near : far) + bytes_out / (inner_out ? near : far);
+    const double seconds_memory = memory_once + (reads - 1) * bytes_in / (inner_in ? near : far) +
                                   (p.tile.pieces - 1) * bytes_out / known_rate(gpu.l2_bytes_per_second);
     p.flops = 0;
     saturating_add(p.flops, flops);
@@ -433,11 +435,11 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         const bool in_place = inner_in && setting.through_y;
         if (!setting.one_order && forced == nullptr && copies == 0 && !in_place) {
             if (setting.alone && p.kernel != pass_kernel::gpu_generic) {
-                take_sums(setting, type, elements_in, elements_out, slabs, seconds_memory, p);
+                take_sums(setting, type, elements_in, elements_out, slabs, memory_once, p);
             }
-            take_few_fibres(setting, type, elements_in, slabs, seconds_memory, p);
+            take_few_fibres(setting, type, elements_in, slabs, memory_once, p);
         }
-        take_blocks(setting, type, elements_in, slabs, seconds_memory, copies > 0, in_place, p);
+        take_blocks(setting, type, elements_in, slabs, memory_once, copies > 0, in_place, p);
     }
 }
 

@@ -4,10 +4,10 @@
 // where b runs over the first batch_count free modes and f ("fibre") over the others, in which F does not differ. A block computes Shape::fibres x
 // Shape::new_indices of one b; of X and F it has Shape::depth values of p in shared memory, and the next ones on their way.
 //
-// A warp computes 64 x 32 (doubles 32 x 32, in blocks of 128 new indices 64 x 32) by the matrix unit (Unit), in products of 16 x 8 x 8 (matrix_unit.cuh), or
-// the lanes' own rectangles by multiply-adds. Sums are in order of p; by the unit eight p at a time, floats to float's accuracy unless Single. A sum of
-// floats that is not finite is computed once more by multiply-adds, which say which it is. Doubles by the unit (ahead): what a step of eight p multiplies is
-// read a step before, and copies are set off between the products; WarpsOfQ = 1 to 4, others 1 to 3.
+// A warp computes 64 x 32 (doubles 32 x 32) by the matrix unit (Unit), in products of 16 x 8 x 8 (matrix_unit.cuh), or the lanes' own
+// rectangles by multiply-adds. Sums are in order of p; by the unit eight p at a time, floats to float's accuracy unless Single. A sum of floats
+// that is not finite is computed once more by multiply-adds, which say which it is. Doubles by the unit: what a step of eight p multiplies is read during
+// the step before it, and copies are set off between the products.
 //
 // XAlongP: X's values of one fibre are neighbours in memory (x_p_stride = 1), else those of one p; FAlongP: F's of one q, else of one p. That says
 // how threads share the loads and how shared memory is laid out; any strides are right.
@@ -37,7 +37,7 @@ struct blocked_shape {
     // Doubles by the unit: fragments are read a step ahead of the products, between which a thread sets off its copies of a panel that is needed later.
     static constexpr bool ahead = Unit && words == 2;
     // A warp's rectangle: by the unit products of 16 x 8; else of a lane lane_rows x lane_columns, the lanes as 8 x 4.
-    static constexpr int products = words == 1 || (ahead && WarpsOfQ == 4) ? 4 : 2;  // of 16 fibres
+    static constexpr int products = words == 1 ? 4 : 2;  // of 16 fibres
     static constexpr int lane_rows = words == 4 ? 4 : 8, lane_columns = words == 1 ? 8 : 4;
     static constexpr int warp_fibres = Unit ? 16 * products : 8 * lane_rows, warp_q = Unit ? 32 : 4 * lane_columns;
     static constexpr int warps_of_fibres = 128 / warp_fibres > 4 ? 4 : 128 / warp_fibres, warps_of_q = WarpsOfQ;
@@ -519,36 +519,35 @@ struct rectangle<Shape, false> {
     }
 };
 
-// A thread's pieces of 16 bytes of Outer x Inner elements, of which Inner neighbour each other in memory: piece i has row first + i * rows from
-// element `inner` on.
-template <class Shape, int Outer, int Inner>
+// A thread's pieces of Width neighbours of Outer x Inner elements: piece i is of row first + i * rows, from element `inner` on.
+template <class Shape, int Outer, int Inner, int Width>
 struct pieces_of_thread {
-    static constexpr int of_row = Inner / Shape::vector, rows = Shape::threads / of_row;
+    static constexpr int of_row = Inner / Width, rows = Shape::threads / of_row;
     static constexpr int count = (Outer + rows - 1) / rows;
     static_assert(Shape::threads % of_row == 0);
-    int first = int(threadIdx.x) / of_row, inner = int(threadIdx.x) % of_row * Shape::vector;
+    int first = int(threadIdx.x) / of_row, inner = int(threadIdx.x) % of_row * Width;
 
     __device__ __forceinline__ bool has(int i) const { return Outer % rows == 0 || first + i * rows < Outer; }
 };
 
-// All panels of a tile for a warp that has a part of it: sums += X * F. bring(panel): all threads set off the copies of a panel, after the products of a
-// step; panels that are whole along p are set off piece by piece between the products instead, where 16-byte accesses allow. What does not exist of
-// their fibres and new indices is the tile's first one once more: those sums are not stored.
-template <class Shape, class Bring>
+// All panels of a tile for a warp that has a part of it: sums += X * F. What each step multiplies is read during the step before it, also across the
+// barrier behind each panel; and between the products of all steps but the last a thread sets off its copies, Width elements each, of the panel
+// Shape::stages - 1 further on. The first panels are on their way.
+template <class Shape, int Width>
 __device__ __forceinline__ void multiply_ahead(
     rectangle<Shape>& sums, const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all,
-    const blocked_tile& tile, const blocked_widths& wide, typename Shape::scalar* sStages, const index_t* sXPlace,
-    int panels, int warp_fibre, int warp_q, int lane, const Bring& bring) {
+    const blocked_tile& tile, typename Shape::scalar* sStages, const index_t* sXPlace, int panels, int warp_fibre,
+    int warp_q, int lane) {
     using scalar = typename Shape::scalar;
     const auto& arguments = all.sliced;
-    constexpr int stage_count = Shape::x_count + Shape::f_count, depth = Shape::depth, V = Shape::vector,
+    constexpr int stage_count = Shape::x_count + Shape::f_count, depth = Shape::depth, bytes = int(sizeof(scalar)),
                   copied_ahead = Shape::stages - 1;
-    using x_pieces =
-        pieces_of_thread<Shape, Shape::x_along_p ? Shape::fibres : depth, Shape::x_along_p ? depth : Shape::fibres>;
+    using x_pieces = pieces_of_thread<Shape, Shape::x_along_p ? Shape::fibres : depth,
+                                      Shape::x_along_p ? depth : Shape::fibres, Width>;
     using f_pieces = pieces_of_thread<Shape, Shape::f_along_p ? Shape::new_indices : depth,
-                                      Shape::f_along_p ? depth : Shape::new_indices>;
-    // Behind how many products of all steps but the last pieces are set off.
-    constexpr int places = (depth / 8 - 1) * rectangle<Shape>::products * 4, pieces = x_pieces::count + f_pieces::count;
+                                      Shape::f_along_p ? depth : Shape::new_indices, Width>;
+    constexpr int steps = depth / 8, products = 4 * rectangle<Shape>::products;
+    constexpr int places = (steps - 1) * products, pieces = x_pieces::count + f_pieces::count;
     const x_pieces x_own;
     const f_pieces f_own;
     scalar* const sXOwn =
@@ -556,20 +555,27 @@ __device__ __forceinline__ void multiply_ahead(
     scalar* const sFOwn =
         sStages + Shape::x_count +
         (Shape::f_along_p ? Shape::f_at(f_own.inner, f_own.first) : Shape::f_at(f_own.first, f_own.inner));
-    // Where the panel that is set off next begins for this thread: along p the tile's first fibre or new index, else its own.
-    const scalar* gX =
-        arguments.x + tile.x + copied_ahead * depth * arguments.x_p_stride +
-        (Shape::x_along_p ? index_t(x_own.inner) : sXPlace[x_own.inner] + x_own.first * arguments.x_p_stride);
-    const scalar* gF =
-        arguments.f + tile.f + copied_ahead * depth * arguments.f_p_stride +
-        (Shape::f_along_p ? index_t(f_own.inner)
-                          : (f_own.inner < tile.q_left ? f_own.inner : 0) + f_own.first * arguments.f_p_stride);
-    const bool by_pieces = wide.x && wide.f && (Shape::f_along_p || tile.q_left % V == 0);
+    // Where the panel that is set off next has this thread's first pieces; along p of X without the fibre's place.
+    index_t p_left = arguments.p_extent - copied_ahead * depth;
+    const scalar* gX = arguments.x + tile.x + copied_ahead * depth * arguments.x_p_stride +
+                       (Shape::x_along_p ? x_own.inner * arguments.x_p_stride
+                                         : sXPlace[x_own.inner] + x_own.first * arguments.x_p_stride);
+    const scalar* gF = arguments.f + tile.f + copied_ahead * depth * arguments.f_p_stride +
+                       (Shape::f_along_p ? f_own.inner * arguments.f_p_stride + f_own.first * arguments.f_q_stride
+                                         : f_own.inner * arguments.f_q_stride + f_own.first * arguments.f_p_stride);
+    const index_t x_step = x_pieces::rows * arguments.x_p_stride,
+                  f_step = f_pieces::rows * (Shape::f_along_p ? arguments.f_q_stride : arguments.f_p_stride);
+    // From behind a panel's last piece to the next panel's first.
+    const index_t x_further =
+                      (depth - (Shape::x_along_p ? 0 : x_pieces::count * x_pieces::rows)) * arguments.x_p_stride,
+                  f_further = Shape::f_along_p ? depth * arguments.f_p_stride - f_pieces::count * f_step
+                                               : (depth - f_pieces::count * f_pieces::rows) * arguments.f_p_stride;
+    const auto bytes_of = [](int n) { return n >= Width ? Width * bytes : n > 0 ? n * bytes : 0; };
 
-    typename rectangle<Shape>::fragments rNow, rNext;
+    typename rectangle<Shape>::fragments r[2];  // (this step or the next)
     wait_for_copies<copied_ahead - 1>();
     __syncthreads();
-    sums.read(rNow, sStages, sStages + Shape::x_count, 0, warp_fibre, warp_q, lane);
+    sums.read(r[0], sStages, sStages + Shape::x_count, 0, warp_fibre, warp_q, lane);
     int stage = 0;
 #pragma unroll 1
     for (int panel = 0; panel < panels; ++panel) {
@@ -577,55 +583,55 @@ __device__ __forceinline__ void multiply_ahead(
         const int far_stage = (stage == 0 ? Shape::stages : stage) - 1;
         stage = stage + 1 == Shape::stages ? 0 : stage + 1;
         const scalar* const sXNext = sStages + stage * stage_count;
-        const int far = panel + copied_ahead;
-        const auto multiply = [&](auto piece_by_piece) {
-            constexpr bool Pieces = decltype(piece_by_piece)::value != 0;
-            const scalar *gXPiece = gX, *gFPiece = gF;
-            if constexpr (Shape::f_along_p) gFPiece += f_own.first * arguments.f_q_stride;
-            const auto set_off = [&](int piece) {
-                if (piece < x_pieces::count) {
-                    scalar* const to = sXOwn + far_stage * stage_count + piece * x_pieces::rows * Shape::x_pitch;
-                    const int row = x_own.first + piece * x_pieces::rows;
-                    if (!x_own.has(piece)) return;
-                    copy_async<16>(to, Shape::x_along_p ? gX + sXPlace[row] : gXPiece);
-                    gXPiece += x_pieces::rows * arguments.x_p_stride;
-                } else {
-                    const int own = piece - x_pieces::count, row = f_own.first + own * f_pieces::rows;
-                    if (!f_own.has(own)) return;
-                    copy_async<16>(sFOwn + far_stage * stage_count + own * f_pieces::rows * Shape::f_pitch,
-                                   Shape::f_along_p && row >= tile.q_left ? gF : gFPiece);
-                    gFPiece += f_pieces::rows * (Shape::f_along_p ? arguments.f_q_stride : arguments.f_p_stride);
+        const int left = p_left < depth ? int(p_left) : depth;
+        const int x_bytes = Shape::x_along_p ? bytes_of(left - x_own.inner) : Width * bytes,
+                  f_bytes = bytes_of((Shape::f_along_p ? left : tile.q_left) - f_own.inner);
+        const auto set_off = [&](int piece) {
+            if (piece < x_pieces::count) {
+                const int row = x_own.first + piece * x_pieces::rows;
+                if (x_own.has(piece))
+                    copy_async_or_zero<Width * bytes>(
+                        sXOwn + far_stage * stage_count + piece * x_pieces::rows * Shape::x_pitch,
+                        Shape::x_along_p ? gX + sXPlace[row] : gX, Shape::x_along_p || row < left ? x_bytes : 0);
+                if (!Shape::x_along_p) {
+                    gX += x_step;
+                    keep_stepping(gX);
                 }
-            };
-#pragma unroll
-            for (int k = 0; k < depth; k += 8) {
-                if (k + 8 < depth)
-                    sums.read(rNext, sX, sX + Shape::x_count, k + 8, warp_fibre, warp_q, lane);
-                else {
-                    wait_for_copies<copied_ahead - 1>();
-                    __syncthreads();  // the next panel is there, and nobody reads this one any more
-                    sums.read(rNext, sXNext, sXNext + Shape::x_count, 0, warp_fibre, warp_q, lane);
-                }
-                sums.multiply(rNow, [&](int product) {
-                    const int place = k / 8 * rectangle<Shape>::products * 4 + product;
-                    if (!Pieces || place >= places) return;
-#pragma unroll
-                    for (int i = 0; i < (pieces + places - 1) / places; ++i) {
-                        const int piece = (place * pieces + places - 1) / places + i;
-                        if (piece * places < (place + 1) * pieces) set_off(piece);
-                    }
-                });
-                if (!Pieces && k == 0 && far < panels) bring(far);
-                if (k + 16 == depth) commit_copies();
-                rNow = rNext;
+            } else {
+                const int own = piece - x_pieces::count, row = f_own.first + own * f_pieces::rows;
+                if (f_own.has(own))
+                    copy_async_or_zero<Width * bytes>(
+                        sFOwn + far_stage * stage_count + own * f_pieces::rows * Shape::f_pitch, gF,
+                        row < (Shape::f_along_p ? tile.q_left : left) ? f_bytes : 0);
+                gF += f_step;
+                keep_stepping(gF);
             }
         };
-        if (by_pieces && index_t(far + 1) * depth <= arguments.p_extent)
-            multiply(constant<1>{});
-        else
-            multiply(constant<0>{});
-        gX += depth * arguments.x_p_stride;
-        gF += depth * arguments.f_p_stride;
+        const auto step = [&](auto number) {
+            constexpr int n = decltype(number)::value;
+            constexpr bool last = n + 1 == steps;
+            if constexpr (last) {
+                wait_for_copies<copied_ahead - 1>();
+                __syncthreads();  // the next panel is there, and nobody reads this one any more
+            }
+            const scalar* const sThen = last ? sXNext : sX;
+            sums.read(r[1 - n % 2], sThen, sThen + Shape::x_count, last ? 0 : 8 * (n + 1), warp_fibre, warp_q, lane);
+            sums.multiply(r[n % 2], [&](int product) {
+                const int place = n * products + product;
+                if (place >= places) return;
+#pragma unroll
+                for (int i = 0; i < (pieces + places - 1) / places; ++i) {
+                    const int piece = (place * pieces + places - 1) / places + i;
+                    if (piece * places < (place + 1) * pieces) set_off(piece);
+                }
+            });
+            if constexpr (n + 2 == steps) commit_copies();
+        };
+        static_assert(steps % 2 == 0, "a panel's first step finds its fragments in r[0]");
+        for_constants<0, steps>(step);
+        p_left -= depth;
+        gX += x_further;
+        gF += f_further;
     }
 }
 
@@ -644,7 +650,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
 
     const index_t P = arguments.p_extent;
     const blocked_tiles tiles = tiles_of<Shape>(all);
-    const blocked_widths wide = widths_of<Shape>(all);
+    blocked_widths wide = widths_of<Shape>(all);
+    if (Shape::ahead) wide.x = wide.f = wide.x && wide.f;  // all threads share the pieces of both alike
     const int panels = int((P + Shape::depth - 1) / Shape::depth);
 
     const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
@@ -704,9 +711,12 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
         rectangle<Shape> sums;
         sums.clear();
         if constexpr (Shape::ahead) {
-            if (rows > 0 && columns > 0)
-                multiply_ahead<Shape>(sums, all, tile, wide, sStages, sXPlace, panels, warp_fibre, warp_q, lane, bring);
-            else {  // brings its part, and waits as often
+            if (rows > 0 && columns > 0) {
+                if (wide.x)
+                    multiply_ahead<Shape, V>(sums, all, tile, sStages, sXPlace, panels, warp_fibre, warp_q, lane);
+                else
+                    multiply_ahead<Shape, 1>(sums, all, tile, sStages, sXPlace, panels, warp_fibre, warp_q, lane);
+            } else {  // brings its part, and waits as often
                 wait_for_copies<Shape::stages - 2>();
                 __syncthreads();
 #pragma unroll 1

@@ -70,6 +70,12 @@ __device__ __forceinline__ void prefetch_line(const void* pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
+// An address that goes on from step to step: the compiler must not make each step's own from the first one's, which takes registers for all distances.
+template <class T>
+__device__ __forceinline__ void keep_stepping(T*& pointer) {
+    asm volatile("" : "+l"(pointer));
+}
+
 #endif
 
 // The thread's number in its block of Threads, by way of its warp: the compiler would read the special register again wherever

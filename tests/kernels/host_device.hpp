@@ -411,6 +411,8 @@ namespace otimes::kernels {
 
 // device_language.cuh
 inline void prefetch_line(const void*) {}
+template <class T>
+void keep_stepping(T*&) {}
 
 // async_copy.cuh
 template <int Size>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_blocks.hpp
 /// Long factors, of which no tile holds all: which kernel multiplies one mode by one, and how long that takes. A block of kernels/blocked_multiply.cuh
-/// computes 128 fibres x 16 to 128 new indices and goes through P in panels of 16 or 32; for floats, where there is a warpgroup's unit, one of
+/// computes 128 fibres x 16 to 96 new indices and goes through P in panels of 16 or 32; for floats, where there is a warpgroup's unit, one of
 /// kernels/warpgroup_blocks.cuh 128 x 32 to 128, in panels of 32, or, of a factor that stays in shared memory, one of kernels/staying_factor.cuh.
 #pragma once
 
@@ -100,8 +100,7 @@ struct blocked_kernel {
         if (together != 0) {
             return 256;
         }
-        const bool wide = unit() ? scalar_bytes() == 4 || warps_of_q == 4 : scalar_bytes() != 16;
-        const std::int32_t warp_fibres = wide ? 64 : 32;
+        const std::int32_t warp_fibres = unit() ? (scalar_bytes() == 4 ? 64 : 32) : scalar_bytes() == 16 ? 32 : 64;
         return 32 * fibres() / warp_fibres * warps_of_q;
     }
     /// Bytes of shared memory, whatever the layouts of X and F: where the fibres begin, and three panels of both; by the warpgroup's unit where those of
@@ -201,22 +200,25 @@ OTIMES_ON_DEMAND inline double staying_seconds(const blocked_request& r, const b
 }
 
 /// Seconds of doubles by the unit while panels pass, without the launch. Measured on an H200 (bench/results/doubles_ahead_h200.txt): a multiprocessor
-/// has one block (of one warp's new indices two), whose panels take 0.74 to 0.94 of the peak, the more the wider it is; its begin and end take as long
-/// as three more (of three warps 2.3, narrow ones 3.8); where X or F begin anywhere, 1.3 times that, 1.55 along p. A narrow block that is alone takes 0.8 of the time.
+/// has one block (of one warp's new indices two), whose panels take 0.70, 0.93 and 0.89 of the peak with one to three warps; its begin and end take as
+/// long as three more; where X or F begin anywhere, 1.3 times that, 1.4 along p. A narrow block that is alone takes 0.75 of the time.
 OTIMES_ON_DEMAND inline double ahead_seconds(const blocked_request& r, const blocked_kernel& k,
                                              const gpu_description& gpu) noexcept {
+    constexpr double panels_at_ends = 2.9;
     const std::int64_t multiprocessors = (std::max)(1, gpu.multiprocessors);
     const std::int64_t tiles = r.batches * k.blocks(r.q, r.fibres);
     const bool narrow = k.warps_of_q == 1;
     const std::int64_t at_once = multiprocessors * (narrow ? 2 : 1);
-    const double share = narrow ? 0.74 : k.warps_of_q == 2 ? 0.86 : k.warps_of_q == 3 ? 0.92 : 0.94;
+    const double share = narrow ? 0.70 : k.warps_of_q == 2 ? 0.93 : 0.89;
     const double rate = share * peak_of(k.arithmetic, r.type, gpu) / static_cast<double>(at_once);
-    const double panels_at_ends = narrow ? 3.8 : k.warps_of_q == 3 ? 2.3 : 2.9;
     const double panels = static_cast<double>((r.p + k.depth() - 1) / k.depth()) + panels_at_ends;
     const double tile = panels * 2.0 * k.fibres() * k.new_indices() * k.depth() / rate;
     const double turns = static_cast<double>((tiles + at_once - 1) / at_once);
-    const double anywhere = r.aligned ? 1 : r.x_along_p ? 1.55 : 1.3;
-    return (narrow && tiles <= multiprocessors ? 0.8 : 1.0) * anywhere * turns * tile;
+    const double anywhere = r.aligned ? 1 : r.x_along_p ? 1.4 : 1.3;
+    const double bytes = static_cast<double>(element_bytes(r.type)) * static_cast<double>(r.batches * r.fibres) *
+                         static_cast<double>(r.p + r.q);
+    return (std::max)((narrow && tiles <= multiprocessors ? 0.75 : 1.0) * anywhere * turns * tile,
+                      bytes / known_rate(gpu.memory_bytes_per_second));
 }
 
 /// Seconds of the kernel without its launch, where many blocks are under way. Beginning and ending a tile take as long as so many panels.
@@ -294,10 +296,7 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
     blocked_kernel k = arithmetic_for(r, gpu);
     std::optional<blocked_kernel> best;
     double least = std::numeric_limits<double>::infinity();
-    for (const std::int32_t warps : {4, 2, 3, 1}) {  // the best first, where they are equal
-        if (warps == 4 && !k.ahead()) {
-            continue;
-        }
+    for (const std::int32_t warps : {2, 3, 1}) {  // the best first, where they are equal
         k.warps_of_q = warps;
         const double seconds = seconds_of_many_blocks(r, k, gpu);
         if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < 0.98 * least) {
@@ -317,8 +316,9 @@ OTIMES_ON_DEMAND inline std::optional<blocked_kernel> blocked_kernel_for(const b
                 }
                 k.staying_steps = stays ? static_cast<std::int32_t>(steps) : 0;
                 const double seconds = seconds_of_many_blocks(r, k, gpu);
-                // What stays whole may be multiplied in place (in_place_kernel_for).
-                const double as_good = stays && r.type == dtype::f64 && r.p == r.q && k.together >= r.q ? 1.03 : 0.98;
+                // What stays whole may be multiplied in place (in_place_kernel_for), which saves a buffer.
+                const bool in_place = stays && r.type == dtype::f64 && r.p == r.q && k.together >= r.q;
+                const double as_good = in_place ? 1.1 : 0.98;
                 if (k.shared_bytes() <= gpu.shared_bytes_per_block && seconds < as_good * least) {
                     least = seconds;
                     best = k;

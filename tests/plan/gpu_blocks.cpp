@@ -162,17 +162,17 @@ TEST_CASE("blocks: doubles ahead, of the width that fits Q and fills the device,
         CHECK(ms > measured / 1.2);
         CHECK(ms < measured * 1.2);
     };
-    near(512, 512, 60000, true, true, 0.611);
+    near(512, 512, 60000, true, true, 0.600);
     near(512, 512, 61440, false, true, 0.630);
-    near(1000, 1000, 1000, true, true, 0.0420);
-    near(1000, 1000, 1000, false, true, 0.0424);
-    near(1000, 1000, 30000, true, true, 1.133);
-    near(1000, 96, 30000, true, true, 0.132);
-    near(1000, 200, 30000, true, true, 0.309);
+    near(1000, 1000, 1000, true, true, 0.0418);
+    near(1000, 1000, 1000, false, true, 0.0432);
+    near(1000, 1000, 30000, true, true, 1.112);
+    near(1000, 96, 30000, true, true, 0.130);
+    near(1000, 200, 30000, true, true, 0.313);
     near(256, 256, 100000, true, true, 0.290);
-    near(400, 400, 64000, true, true, 0.452);
-    near(501, 501, 50000, true, false, 0.703);
-    near(1001, 1001, 1001, false, false, 0.0545);
+    near(400, 400, 64000, true, true, 0.447);
+    near(501, 501, 50000, true, false, 0.704);
+    near(1001, 1001, 1001, false, false, 0.0540);
 }
 
 TEST_CASE("blocks: factors that stay on chip, where they have room and enough to do, at the predicted time") {

@@ -12,21 +12,29 @@
 // XAlongP: X's values of one fibre are neighbours in memory (x_p_stride = 1), else those of one p; FAlongP: F's of one q, else of one p. That says
 // how threads share the loads and how shared memory is laid out; any strides are right.
 //
+// Ending: instead of being stored, products are multiplied by what stands in Y, or squared, and summed: sums[block] = alpha * sum, or |alpha|^2 * sum, and
+// zeros for what the grid has fewer blocks than sum_count; no more blocks than tiles. Y is only read, of a norm not even that, and there is no beta.
+//
 // Requires: f_stride = 0 for free modes from batch_count on; extents >= 0; strides any, also negative; 1-D grid of any size; Shape::threads threads;
 //   Shape::shared_bytes dynamic shared memory. beta = 0: Y is not read.
 // Alignment: that of the scalar; 16-byte accesses where bases and strides allow. Aliasing: Y overlaps neither X nor F.
 // Called by: the GPU executor, for long factors that no tile holds.
 #pragma once
 #include "async_copy.cuh"
+#include "endings.cuh"
 #include "generic_sliced_multiply.cuh"
 #include "matrix_unit.cuh"
 
 namespace otimes::kernels {
 
-template <class Storage, class Accumulator, bool Unit, bool Single, bool XAlongP, bool FAlongP, int WarpsOfQ>
+template <class Storage, class Accumulator, bool Unit, bool Single, bool XAlongP, bool FAlongP, int WarpsOfQ,
+          int Ending = ends_stored>
 struct blocked_shape {
     using storage = Storage;
     using scalar = Accumulator;
+    static constexpr int ending = Ending;
+    static constexpr bool sums_up = Ending != ends_stored;
+    static_assert(!sums_up || is_same<Storage, Accumulator>, "sums: of types that are stored as they are computed in");
     static constexpr bool unit = Unit, x_along_p = XAlongP, f_along_p = FAlongP;
     static constexpr bool single = Single;  // one TF32 product for each product of floats, or of 16-bit elements
     static constexpr int words = int(sizeof(scalar) / 4), vector = 16 / int(sizeof(storage));
@@ -66,6 +74,10 @@ template <class Storage, class Accumulator>
 struct blocked_arguments {
     sliced_multiply_arguments<Storage, Accumulator> sliced;  // q_position is not used
     int batch_count;
+    // Where products are summed up: places of the blocks' sums, how many, and whether Y is conjugated.
+    void* sums;
+    unsigned sum_count;
+    bool conjugate_y;
 };
 
 // Width neighbouring elements -> shared memory, of which `left` exist; 0 for the others. Whole: all do.
@@ -443,6 +455,52 @@ struct rectangle<Shape, true> {
                     if (e < left) to[e * arguments.y_q_stride] = narrow<storage>(scale * rSums[e]);
         });
     }
+    // What would be stored, to a thread's sum.
+    template <class Arguments>
+    __device__ __forceinline__ void sum_up(const adder<scalar>& to, bool conjugate_y, const Arguments& arguments,
+                                           const storage* gY, const index_t* sYPlace, int warp_fibre, int warp_q,
+                                           int lane, int rows, int columns, bool pairs) const {
+        const int g = lane / 4, t = lane % 4;
+        constexpr int together = products / 2;  // of the 16 fibres whose elements of Y are read at once
+        const auto sum_up_by = [&](auto width) {
+            constexpr int Width = decltype(width)::value;
+            for_constants<0, products / together>([&](auto part) {
+                constexpr int first = decltype(part)::value * together;
+                scalar rV[together][2][4][2];  // (m, h, n, e)
+                if constexpr (Shape::ending != ends_in_norm) {
+#pragma unroll
+                    for (int m = 0; m < together; ++m)
+#pragma unroll
+                        for (int h = 0; h < 2; ++h) {
+                            const int row = index_or_first(16 * (first + m) + g + 8 * h, rows);
+                            const storage* const gRow = gY + sYPlace[warp_fibre + row] + warp_q * arguments.y_q_stride;
+#pragma unroll
+                            for (int n = 0; n < 4; ++n)
+#pragma unroll
+                                for (int e = 0; e < 2; e += Width)
+                                    read_neighbours<Width>(
+                                        rV[m][h][n] + e,
+                                        gRow + index_or_first(8 * n + 2 * t + e, columns) * arguments.y_q_stride);
+                        }
+                }
+#pragma unroll
+                for (int m = 0; m < together; ++m)
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+                        to.template add<8>([&](int i) {
+                            const int n = i / 2, e = i % 2, row = 16 * (first + m) + g + 8 * h, q = 8 * n + 2 * t + e;
+                            return row < rows && q < columns
+                                       ? term_of_sum<Shape::ending>([&] { return rV[m][h][n][e]; },
+                                                                    rC[first + m][n][2 * h + e], conjugate_y)
+                                       : scalar(0);
+                        });
+            });
+        };
+        if (Shape::words == 1 && pairs && columns % 2 == 0)  // of doubles the compiler would wait for each
+            sum_up_by(constant<2>{});
+        else
+            sum_up_by(constant<1>{});
+    }
 
 private:
     union pair {
@@ -516,6 +574,28 @@ struct rectangle<Shape, false> {
                 sum = arguments.alpha * sum + arguments.beta * widen<scalar>(*from);
             });
         for_each([&](storage* to, const scalar& sum) { *to = narrow<storage>(adds ? sum : arguments.alpha * sum); });
+    }
+    template <class Arguments>
+    __device__ __forceinline__ void sum_up(const adder<scalar>& to, bool conjugate_y, const Arguments& arguments,
+                                           const storage* gY, const index_t* sYPlace, int warp_fibre, int warp_q,
+                                           int lane, int rows, int columns, bool) const {
+#pragma unroll
+        for (int i = 0; i < Shape::lane_rows; ++i) {
+            const int row = lane / 4 + 8 * i;
+            scalar rV[Shape::lane_columns];  // (j)
+            if constexpr (Shape::ending != ends_in_norm) {
+                const storage* const gRow =
+                    gY + sYPlace[warp_fibre + index_or_first(row, rows)] + warp_q * arguments.y_q_stride;
+#pragma unroll
+                for (int j = 0; j < Shape::lane_columns; ++j)
+                    read_neighbours<1>(rV + j, gRow + index_or_first(lane % 4 + 4 * j, columns) * arguments.y_q_stride);
+            }
+            to.template add<Shape::lane_columns>([&](int j) {
+                return row < rows && lane % 4 + 4 * j < columns
+                           ? term_of_sum<Shape::ending>([&] { return rV[j]; }, rC[i][j], conjugate_y)
+                           : scalar(0);
+            });
+        }
     }
 };
 
@@ -635,6 +715,31 @@ __device__ __forceinline__ void multiply_ahead(
     }
 }
 
+// What stands in Y of a tile, or a warp's part of it, begins to travel to the second-level cache: by Threads threads, of Fibres fibres that sYPlace
+// places, of which `rows` exist, at `columns` new indices. Of fibres that are neighbours sixteen share a line, or two.
+template <class Shape, int Threads, int Fibres>
+__device__ __forceinline__ void ask_for_y(const typename Shape::storage* gY, const index_t* sYPlace, index_t q_stride,
+                                          int thread, int rows, int columns) {
+    constexpr int line = 128 / int(sizeof(typename Shape::storage)), lines = Shape::new_indices / line + 2,
+                  groups = Fibres / 16;
+    const bool along_q = q_stride == 1;
+#pragma unroll 1
+    for (int i = thread; i < (along_q ? Fibres * lines : groups * columns); i += Threads) {
+        const int row = along_q ? i % Fibres : i % groups * 16, q = along_q ? i / Fibres * line : i / groups;
+        if (row < rows && q < columns + line)
+            prefetch_line(gY + sYPlace[row] + (q < columns ? q : columns - 1) * q_stride);
+    }
+}
+
+// The sums of all threads of a block -> its place. `shared` is free for it after a barrier.
+template <class Shape>
+__device__ __forceinline__ void store_sum_of_shape(
+    typename sum_type<typename Shape::scalar>::type value,
+    const blocked_arguments<typename Shape::storage, typename Shape::scalar>& all, void* shared) {
+    store_sum_of_block<Shape::threads, Shape::ending>(value, all.sliced.alpha, all.sums, all.sum_count,
+                                                      static_cast<decltype(value)*>(shared));
+}
+
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocessor)
     blocked_multiply(const __grid_constant__ blocked_arguments<typename Shape::storage, typename Shape::scalar> all) {
@@ -657,6 +762,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
     const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
     const int warp_fibre = warp % Shape::warps_of_fibres * Shape::warp_fibres,
               warp_q = warp / Shape::warps_of_fibres * Shape::warp_q;
+    own_sum<scalar, Shape::sums_up> own;
 
 #pragma unroll 1
     for (index_t number = blockIdx.x; number < tiles.count; number += gridDim.x) {
@@ -706,6 +812,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
             if (panel < panels) bring(panel);
             commit_copies();
         }
+        if constexpr (Shape::ending == ends_in_dot)
+            ask_for_y<Shape, Shape::threads, Shape::fibres>(gY, sYPlace, arguments.y_q_stride, int(threadIdx.x),
+                                                            fibres_left, q_left);
         const int rows = fibres_left - warp_fibre, columns = q_left - warp_q;
         const bool whole = rows >= Shape::warp_fibres && columns >= Shape::warp_q;
         rectangle<Shape> sums;
@@ -748,9 +857,14 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
         wait_for_copies<0>();
         if (rows > 0 && columns > 0) {
             sums.repeat_what_is_not_finite(arguments, gX, gF, sXPlace, warp_fibre, warp_q, lane, rows, columns);
-            sums.store(arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows, columns, wide.y_pairs);
+            if constexpr (Shape::sums_up)
+                sums.sum_up(own.adds(), all.conjugate_y, arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows,
+                            columns, wide.y_pairs);
+            else
+                sums.store(arguments, gY, sYPlace, warp_fibre, warp_q, lane, rows, columns, wide.y_pairs);
         }
     }
+    if constexpr (Shape::sums_up) store_sum_of_shape<Shape>(own.value, all, shared_bytes);
 }
 
 }  // namespace otimes::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What becomes of the products of a last trip (`ending` of mode_group.cuh): stored, with beta * Y or a matrix that stands elsewhere; multiplied
+// What becomes of the products of a last trip (`ending` of endings.cuh): stored, with beta * Y or a matrix that stands elsewhere; multiplied
 // by what stands in their place, or squared, and summed; multiplied by a diagonal and stored.
 #pragma once
 #include "tile_memory.cuh"
@@ -239,16 +239,6 @@ struct last_step_of<bfloat16, ends_stored, Addend, Together, Registers> {
     using type = narrowing<bfloat16>;
 };
 
-// The wide type in which sums are computed.
-template <class Scalar>
-struct sum_type {
-    using type = double;
-};
-template <class Real>
-struct sum_type<complex<Real>> {
-    using type = complex<double>;
-};
-
 // What stands beside K pieces of Count neighbouring products: V's elements, or D's.
 template <class Scalar, int K, int Count>
 struct beside {
@@ -334,27 +324,7 @@ struct word_type<Scalar, Count, false> {
 template <class Scalar, int Count>
 using word_of = typename word_type<Scalar, Count>::type;
 
-// alpha * product times the element of V that stands in its place, added to this thread's sum: up to four neighbours in Scalar, then in
-// the wide type. In memory nothing changes.
-template <class Scalar>
-struct adder {
-    using wide_type = typename sum_type<Scalar>::type;
-    static constexpr int words = int(sizeof(Scalar)) / 4;
-    wide_type* sum;
-    // `count` products, of which term(i) is one.
-    template <int Count, class Term>
-    __device__ __forceinline__ void add(const Term& term) const {
-        constexpr int narrow_terms = words == 1 ? 4 : is_same<Scalar, complex<float>> ? 2 : 1;
-#pragma unroll
-        for (int first = 0; first < Count; first += narrow_terms) {
-            Scalar few = term(first);
-#pragma unroll
-            for (int i = first + 1; i < first + narrow_terms && i < Count; ++i) few = few + term(i);
-            *sum += widen<wide_type>(few);
-        }
-    }
-};
-
+// alpha * product times the element of V that stands in its place, added to this thread's sum. In memory nothing changes.
 template <class Scalar, int Registers>
 struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, adder<Scalar> {
     using wide_type = typename sum_type<Scalar>::type;
@@ -367,10 +337,7 @@ struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, ad
         : adder<Scalar>{&sum_}, wide(wide_), conjugate(conjugate_) {}
 
     __device__ __forceinline__ Scalar times(Scalar v, Scalar value) const {
-        if constexpr (is_same<Scalar, float> || is_same<Scalar, double>)
-            return v * value;
-        else
-            return (conjugate ? otimes::kernels::conjugate(v) : v) * value;
+        return term_of_sum<ends_in_dot>([&] { return v; }, value, conjugate);
     }
     template <int K, int Count, class To>
     __device__ __forceinline__ bool whole(const To&, int left) const {
@@ -432,7 +399,9 @@ struct squaring : adder<Scalar> {
 
     __device__ __forceinline__ squaring(wide_type& sum_, bool wide_, bool) : adder<Scalar>{&sum_}, wide(wide_) {}
 
-    static __device__ __forceinline__ Scalar square(Scalar value) { return conjugate(value) * value; }
+    static __device__ __forceinline__ Scalar square(Scalar value) {
+        return term_of_sum<ends_in_norm>([] {}, value, false);
+    }
     __device__ __forceinline__ void store(Scalar*, Scalar value) const {
         this->template add<1>([&](int) { return square(value); });
     }
@@ -560,14 +529,6 @@ struct last_step_of<Scalar, ends_scaled_across, Addend, Together, Registers> {
     using type = scaling<Scalar, false, Registers>;
 };
 
-// The sum of one thread of a group that sums up; nothing in other groups.
-template <class Scalar, bool SumsUp>
-struct own_sum {};
-template <class Scalar>
-struct own_sum<Scalar, true> {
-    typename sum_type<Scalar>::type value{0.};
-};
-
 template <class Group>
 __device__ __forceinline__ typename Group::last_step last_step_for(
     const group_arguments<typename Group::storage>& arguments, bool y_wide,
@@ -581,37 +542,18 @@ __device__ __forceinline__ typename Group::last_step last_step_for(
         return type(arguments.alpha, arguments.beta, y_wide, arguments.c_offset);
 }
 
-// The sums of all threads, added by a tree, times alpha (or its square) -> the block's place. `shared` is free for it after a barrier.
+// The sums of all threads -> the block's place. `shared` is free for it after a barrier.
 template <class Group>
 __device__ __forceinline__ void store_sum(typename sum_type<typename Group::scalar>::type value,
                                           const group_arguments<typename Group::storage>& arguments, void* shared) {
-    using scalar = typename Group::scalar;
-    using wide = typename sum_type<scalar>::type;
-    constexpr int warps = Group::threads / 32;
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        if constexpr (is_same<wide, double>)
-            value += __shfl_down_sync(0xffffffffu, value, distance);
-        else
-            value += wide(__shfl_down_sync(0xffffffffu, value.re, distance),
-                          __shfl_down_sync(0xffffffffu, value.im, distance));
-    }
+    using wide = typename sum_type<typename Group::scalar>::type;
     wide* sSums = static_cast<wide*>(shared);
-    if constexpr (Group::shared_bytes < warps * int(sizeof(wide))) {
-        __shared__ __align__(16) unsigned char enough[warps * sizeof(wide)];
+    if constexpr (Group::shared_bytes < Group::threads / 32 * int(sizeof(wide))) {
+        __shared__ __align__(16) unsigned char enough[Group::threads / 32 * sizeof(wide)];
         sSums = reinterpret_cast<wide*>(enough);
     }
-    __syncthreads();
-    if (threadIdx.x % 32u == 0) sSums[threadIdx.x / 32u] = value;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    wide all = sSums[0];
-#pragma unroll 1
-    for (int w = 1; w < warps; ++w) all += sSums[w];
-    const wide alpha = widen<wide>(arguments.alpha);
-    wide* const gSums = static_cast<wide*>(arguments.sums_or_d);
-    gSums[blockIdx.x] = (Group::ending == ends_in_norm ? otimes::kernels::conjugate(alpha) * alpha : alpha) * all;
-    for (unsigned b = blockIdx.x + gridDim.x; b < arguments.divisor; b += gridDim.x) gSums[b] = wide(0.);
+    store_sum_of_block<Group::threads, Group::ending>(value, arguments.alpha, arguments.sums_or_d, arguments.divisor,
+                                                      sSums);
 }
 
 }  // namespace otimes::kernels

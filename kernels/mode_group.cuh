@@ -8,7 +8,7 @@
 // have a pair trip, or rotate, keep their elements close together and exchange the 16-byte pieces of each 128 bytes (swizzle_of() says how); in
 // all other groups strides are rounded up (stride() says how).
 #pragma once
-#include "scalars.cuh"
+#include "endings.cuh"
 
 namespace otimes::kernels {
 
@@ -44,18 +44,6 @@ struct trips {
             if (level >= first(i) && level < first(i) + modes(i)) return i;
         return -1;
     }
-};
-
-// What becomes of what the last trip computes: it is stored; multiplied by what stands where it would be stored and summed; squared and
-// summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored. Dot of pieces: the sum
-// over a row's pieces of what each adds to its image, so that no more than a piece is on chip.
-enum ending {
-    ends_stored = 0,
-    ends_in_dot = 1,
-    ends_in_norm = 2,
-    ends_scaled_along = 3,
-    ends_scaled_across = 4,
-    ends_in_dot_of_pieces = 5
 };
 
 template <class Scalar, int Ending, bool Addend, bool Together, int Registers>

@@ -15,6 +15,8 @@
 // Y may be X where p_extent = q_extent <= Shape::new_indices and all strides are equal: a warp reads its fibres, which no other reads, before it
 // stores them.
 //
+// Ending: as for blocked_multiply.
+//
 // Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; floats: code for sm_90a; doubles: compute capability 9.0.
 // Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 400 (doubles).
 #pragma once
@@ -22,10 +24,12 @@
 
 namespace otimes::kernels {
 
-template <class Scalar, bool Single, bool XAlongP, int Steps, int NewIndices>
+template <class Scalar, bool Single, bool XAlongP, int Steps, int NewIndices, int Ending = ends_stored>
 struct staying_factor_shape {
     using storage = Scalar;
     using scalar = Scalar;
+    static constexpr int ending = Ending;
+    static constexpr bool sums_up = Ending != ends_stored;
     static constexpr bool doubles = is_same<Scalar, double>;
     static_assert(doubles || is_same<Scalar, float>, "the unit: float or double");
     static constexpr bool single = Single;  // one TF32 product for each product of floats
@@ -281,6 +285,9 @@ __global__ void __launch_bounds__(Shape::threads)
                     }
                 } else if constexpr (Shape::x_along_p) {
                     constexpr int pieces_of_row = depth / V + 1, pieces = rows_of_warp * pieces_of_row;
+                    // Nothing may stand behind X: compute-sanitizer takes a copy of fewer bytes for one of all.
+                    const bool is_end =
+                        next_p + p_left == int(P) && next_fibre + warp * rows_of_warp + next_rows == tiles.fibres;
 #pragma unroll
                     for (int k = 0; k < (pieces + 31) / 32; ++k) {
                         const int number = lane + 32 * k, row = number / pieces_of_row, piece = number % pieces_of_row;
@@ -288,9 +295,16 @@ __global__ void __launch_bounds__(Shape::threads)
                         const float* const from = gTile + sPlace[row] + next_p;
                         const int before = elements_before(from), left = before + p_left - V * piece;
                         const bool exists = row < next_rows && left > 0;
-                        bring_piece<Shape, V, false>(
-                            sX + Shape::x_at(row, V * piece),
-                            exists ? from - before + V * piece : gTile - elements_before(gTile), exists ? left : 0);
+                        scalar* const to = sX + Shape::x_at(row, V * piece);
+                        if (is_end && exists && left < V && row == next_rows - 1) {
+#pragma unroll
+                            for (int e = 0; e < V; ++e)
+                                bring_piece<Shape, 1, false>(to + e, from - before + V * piece + (e < left ? e : 0),
+                                                             left - e);
+                        } else
+                            bring_piece<Shape, V, false>(
+                                to, exists ? from - before + V * piece : gTile - elements_before(gTile),
+                                exists ? left : 0);
                     }
                 } else {  // lanes are fibres in two halves
                     const int p = lane / rows_of_warp, fibre = lane % rows_of_warp;
@@ -386,6 +400,7 @@ __global__ void __launch_bounds__(Shape::threads)
         further(sNext);
     }
 
+    own_sum<scalar, Shape::sums_up> own;
     constexpr int held = N / 2;
     // As the unit leaves them: of this tile, of a panel (doubles: what store_rows_staged reads of Y).
     scalar rC[held], rD[held];
@@ -571,6 +586,69 @@ __global__ void __launch_bounds__(Shape::threads)
             for_each([&](const scalar* from, const auto& sum) { add(from, next, constant<2>{}, sum, rows, Pairs); });
         for_each([&](scalar* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
+    // What would be stored, to this thread's sum.
+    [[maybe_unused]] const auto sum_up = [&](const tile_begin& begin, const index_t* sYPlace) {
+        const int g = lane / 4, t = lane % 4, Q = begin.new_indices;
+        const auto row_of = [&](int c) { return Shape::fibre_of_row(g + c % 4 / 2 * 8); };           // of rC[c]
+        const auto new_index_of = [&](int c) { return Shape::new_indices_from(c / 4, t) + c % 2; };  // of rC[c]
+        const scalar* const gY = arguments.y + begin.y;
+        const scalar* const gRow[2] = {gY + sYPlace[index_or_first(row_of(0), begin.rows)],
+                                       gY + sYPlace[index_or_first(row_of(2), begin.rows)]};
+        const auto place_of = [&](int c) {
+            return gRow[c % 4 / 2] + index_or_first(new_index_of(c), Q) * arguments.y_q_stride;
+        };
+        constexpr int of_part = Shape::doubles ? 16 : held;  // sums whose elements of Y are read at once
+        // read(c, element(e)): where rC[c] is the first of some that stand together in Y, all of their elements.
+        const auto sum_up_by = [&](const auto& read) {
+#pragma unroll
+            for (int first = 0; first < held; first += of_part) {
+                scalar rV[of_part];  // as rC from `first` on
+                if constexpr (Shape::ending != ends_in_norm) {
+#pragma unroll
+                    for (int c = first; c < first + of_part; ++c)
+                        if (c < held) read(c, [&](int of) -> scalar& { return rV[of - first]; });
+                }
+                own.adds().template add<of_part>([&](int i) {
+                    const int c = first + i;
+                    return c < held && row_of(c) < begin.rows && new_index_of(c) < Q
+                               ? term_of_sum<Shape::ending>([&] { return rV[i]; }, rC[c < held ? c : 0], false)
+                               : scalar(0);
+                });
+                __syncwarp();  // no more is read until here
+            }
+        };
+        if constexpr (!Shape::
+                          doubles) {  // of which the compiler would wait for pairs sooner than for as many single ones
+            if (y_along_q && y_wide && Q % V == 0) {
+                sum_up_by([&](int c, const auto& element) {
+                    // Four neighbours are rC[c], rC[c + 1], rC[c + 4] and rC[c + 5].
+                    constexpr int of_four = N / 16 * 8;
+                    scalar rFew[4];
+                    if (c < of_four && c % 8 < 4 && c % 2 == 0) {
+                        read_neighbours<4>(rFew, place_of(c));
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) element(c + e / 2 * 4 + e % 2) = rFew[e];
+                    } else if (c >= of_four && c % 2 == 0) {
+                        read_neighbours<2>(rFew, place_of(c));
+#pragma unroll
+                        for (int e = 0; e < 2; ++e) element(c + e) = rFew[e];
+                    }
+                });
+                return;
+            }
+            if (!Shape::x_along_p && !y_along_q && y_wide) {
+                sum_up_by([&](int c, const auto& element) {
+                    if (c % 4 >= 2) return;
+                    scalar rFew[2];  // of two neighbouring fibres
+                    read_neighbours<2>(rFew, place_of(c));
+                    element(c) = rFew[0];
+                    element(c + 2) = rFew[1];
+                });
+                return;
+            }
+        }
+        sum_up_by([&](int c, const auto& element) { read_neighbours<1>(&element(c), place_of(c)); });
+    };
     const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] scalar* sRows) {
         if (y_along_q && y_wide)
             store_rows(begin, sYPlace, constant<1>{});
@@ -602,6 +680,9 @@ __global__ void __launch_bounds__(Shape::threads)
                 split_f(begin);
                 __syncthreads();
             }
+            if constexpr (Shape::ending == ends_in_dot)
+                ask_for_y<Shape, 32, rows_of_warp>(arguments.y + begin.y, sPlaces + (slot * 2 + 1) * rows_of_warp,
+                                                   arguments.y_q_stride, lane, begin.rows, begin.new_indices);
         }
 #pragma unroll
         for (int c = 0; c < held; ++c) rC[c] = scalar(0);
@@ -650,10 +731,14 @@ __global__ void __launch_bounds__(Shape::threads)
             const index_t* const sXPlace = sPlaces + slot * 2 * rows_of_warp;
             repeat_what_is_not_finite(begin, sXPlace);
             if constexpr (Shape::splits) __syncwarp();  // Y may be X, of which a lane may have read once more
-            store(begin, sXPlace + rows_of_warp, sUsed);
+            if constexpr (Shape::sums_up)
+                sum_up(begin, sXPlace + rows_of_warp);
+            else
+                store(begin, sXPlace + rows_of_warp, sUsed);
         }
     }
     wait_for_copies<0>();
+    if constexpr (Shape::sums_up) store_sum_of_shape<Shape>(own.value, all, shared_bytes);
 }
 
 }  // namespace otimes::kernels

@@ -12,6 +12,8 @@
 // XAlongP, FAlongP: as for blocked_multiply. With XAlongP lane t of a warp reads the four neighbours p = 4 t .. 4 t + 3 of each 16 at once, of which a
 // step of eight takes two; else a step takes eight neighbours. F is laid out alike.
 //
+// Ending: as for blocked_multiply.
+//
 // Requires: as blocked_multiply; code for sm_90a.
 // Called by: the GPU executor, for long factors that no tile holds.
 #pragma once
@@ -20,10 +22,12 @@
 
 namespace otimes::kernels {
 
-template <bool Single, bool XAlongP, bool FAlongP, int NewIndices>
+template <bool Single, bool XAlongP, bool FAlongP, int NewIndices, int Ending = ends_stored>
 struct warpgroup_blocks_shape {
     using storage = float;
     using scalar = float;
+    static constexpr int ending = Ending;
+    static constexpr bool sums_up = Ending != ends_stored;
     static constexpr bool single = Single;  // one TF32 product for each product of floats
     static constexpr bool x_along_p = XAlongP, f_along_p = FAlongP, copies = true;
     static constexpr int vector = 4, warpgroups = 2, threads = 128 * warpgroups, depth = 32, steps = depth / 8;
@@ -179,6 +183,40 @@ struct warpgroup_sums {
                 for (int e = 0; e < 2; ++e)
                     if (e < left) to[e * arguments.y_q_stride] = scale * rSums[e];
         });
+    }
+    // What would be stored, to a thread's sum.
+    template <class Arguments, class Begin>
+    __device__ __forceinline__ void sum_up(const adder<float>& to, const Arguments& arguments, const Begin& begin,
+                                           const index_t* sYPlace, int lane, int rows, bool pairs) const {
+        const int row = lane / 4, q = lane % 4 * 2;
+        // An address that comes from an argument is in global memory; of one in shared memory the compiler does not know.
+        const float* const gY = arguments.y + (begin.y - arguments.y);
+        const auto sum_up_by = [&](auto width) {
+            constexpr int Width = decltype(width)::value;
+            float rV[held];  // as rC
+            if constexpr (Shape::ending != ends_in_norm) {
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const float* const gRow = gY + sYPlace[index_or_first(row + 8 * h, rows)];
+#pragma unroll
+                    for (int n = 0; n < held / 4; ++n)
+#pragma unroll
+                        for (int e = 0; e < 2; e += Width)
+                            read_neighbours<Width>(
+                                rV + 4 * n + 2 * h + e,
+                                gRow + index_or_first(8 * n + q + e, begin.new_indices) * arguments.y_q_stride);
+                }
+            }
+            to.add<held>([&](int c) {
+                return fibre_of(c, lane) < rows && new_index_of(c, lane) < begin.new_indices
+                           ? term_of_sum<Shape::ending>([&] { return rV[c]; }, rC[c], false)
+                           : 0.f;
+            });
+        };
+        if (pairs && begin.new_indices % 2 == 0)
+            sum_up_by(constant<2>{});
+        else
+            sum_up_by(constant<1>{});
     }
 };
 
@@ -374,6 +412,7 @@ __global__ void __launch_bounds__(Shape::threads)
     further(sRead);
     __syncthreads();
 
+    own_sum<float, Shape::sums_up> own;
     warpgroup_sums<Shape> sums;
     sums.clear();
     float rD[N / 2];
@@ -396,7 +435,15 @@ __global__ void __launch_bounds__(Shape::threads)
         further(sRead);
         bring_next(sNext);
         further(sNext);
-        if (panel == 0) describe(tile + 2);
+        if (panel == 0) {
+            describe(tile + 2);
+            if constexpr (Shape::ending == ends_in_dot) {
+                const int slot = int(tile % Shape::tiles_known);
+                ask_for_y<Shape, T, Shape::fibres>(sBegins[slot].y, sPlaces + (slot * 2 + 1) * Shape::fibres,
+                                                   arguments.y_q_stride, int(threadIdx.x), sBegins[slot].fibres,
+                                                   sBegins[slot].new_indices);
+            }
+        }
         warpgroup_wait<0>();
         keep_registers(rD);
         a.keep();
@@ -409,7 +456,10 @@ __global__ void __launch_bounds__(Shape::threads)
             if (rows > 0) {
                 const index_t* const sXPlace = sPlaces + slot * 2 * Shape::fibres + warp_fibre;
                 sums.repeat_what_is_not_finite(arguments, begin, sXPlace, lane, rows);
-                sums.store(arguments, begin, sXPlace + Shape::fibres, lane, rows, wide.y_pairs);
+                if constexpr (Shape::sums_up)
+                    sums.sum_up(own.adds(), arguments, begin, sXPlace + Shape::fibres, lane, rows, wide.y_pairs);
+                else
+                    sums.store(arguments, begin, sXPlace + Shape::fibres, lane, rows, wide.y_pairs);
             }
             if (++tile == own_tiles) return false;
             panel = 0;
@@ -423,6 +473,7 @@ __global__ void __launch_bounds__(Shape::threads)
     while (multiply(constant<0>{}) && multiply(constant<1>{})) {
     }
     wait_for_copies<0>();
+    if constexpr (Shape::sums_up) store_sum_of_shape<Shape>(own.value, all, shared_bytes);
 }
 
 }  // namespace otimes::kernels

@@ -47,6 +47,9 @@ template <class Accumulator>
 struct blocked_arguments {
     sliced_arguments<Accumulator> sliced;
     int batch_count;
+    void* sums;
+    unsigned sum_count;
+    bool conjugate_y;
 };
 
 /// kernels/sparse_multiply.cuh

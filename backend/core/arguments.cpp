@@ -105,6 +105,11 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
         std::memset(static_cast<void*>(&with_batches), 0, sizeof(with_batches));
         with_batches.sliced = a;
         with_batches.batch_count = s.batches;
+        if (s.ending != gpu_ending::stored) {
+            with_batches.sum_count = static_cast<unsigned>(l.dot.blocks);
+            with_batches.conjugate_y = l.dot.conjugate_x;
+            block.addresses.push_back({offsetof(blocked_arguments<Accumulator>, sums), l.sums_or_diagonal});
+        }
         finish(block, with_batches);
     } else {
         finish(block, a);

@@ -324,10 +324,13 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         out.push_back({m.extent_out, m.stride_out});
     }
     const step* const reduction = reduction_of(p);
+    // By blocks, too, one kernel reduces what it would store, unless it was stored already.
+    const bool sums_by_blocks = allow_fused_ && reduction != nullptr && p.out != unstored_name_ &&
+                                p.kernel == pass_kernel::gpu_blocked && p.sweeps.size() == 1 && p.tile.slices <= 1;
     const bool fuses = allow_fused_ && !p.tile.trips.empty() && (reduction == nullptr || p.out != unstored_name_);
     memory_reference from = reference_to(p.in);
     memory_reference to = reduction == nullptr                      ? reference_to(p.out)
-                          : !fuses                                  ? stored_after_all(p.out)
+                          : !fuses && !sums_by_blocks               ? stored_after_all(p.out)
                           : reduction->variant == step_variant::dot ? reference_to(reduction->in)
                                                                     : memory_reference{};
     if (p.slab_mode >= 0 && slab > 0) {
@@ -358,6 +361,23 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         return;
     }
     memory_reference with;  // what a product that had to be stored is multiplied by
+    if (sums_by_blocks) {
+        launch l;
+        l.type = type;
+        l.x = from;
+        l.y = to;
+        l.scalar = p.scalar;
+        l.pass = pass_;
+        generic(p.sweeps.front(), in, out, l);
+        take_blocks(l);
+        if (l.sliced.blocks) {
+            end_in_sums(*reduction, l);
+            list_->push_back(std::move(l));
+            return;
+        }
+        with = std::exchange(to, stored_after_all(p.out));
+        to.slab_bytes = with.slab_bytes;
+    }
     if (fuses) {
         launch l;
         l.type = type;
@@ -602,6 +622,22 @@ void* sparse_array(const memory_reference& at, const void* operand) {
     return const_cast<void*>(at.where == memory_reference::place::sparse_starts  ? elements.starts
                              : at.where == memory_reference::place::sparse_inner ? elements.inner
                                                                                  : elements.values);
+}
+
+std::int64_t outputs_of(const sliced_shape& s) noexcept {
+    std::int64_t count = s.q_extent;
+    for (const free_mode& m : s.free) {
+        count *= m.extent;
+    }
+    return count;
+}
+
+std::int64_t blocked_tiles(const sliced_shape& s) noexcept {
+    std::int64_t batches = 1;
+    for (std::int32_t i = 0; i < s.batches; ++i) {
+        batches *= s.free[static_cast<std::size_t>(i)].extent;
+    }
+    return batches * s.blocks->blocks(s.q_extent, outputs_of(s) / s.q_extent / batches);
 }
 
 std::int64_t sparse_tile_count(const sparse_shape& s) noexcept {

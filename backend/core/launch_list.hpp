@@ -67,8 +67,15 @@ struct sliced_shape {
     /// By blocks, kernels/blocked_multiply.cuh, instead of element by element: then the first `batches` free modes are those in which F differs.
     std::optional<planning::blocked_kernel> blocks;
     std::int32_t batches = 0;
+    gpu_ending ending = gpu_ending::stored;  ///< of blocks: dot and squared_norm too
     friend bool operator==(const sliced_shape&, const sliced_shape&) = default;
 };
+
+/// Elements that a sliced launch writes; 0: nothing to do.
+std::int64_t outputs_of(const sliced_shape& s) noexcept;
+
+/// Tiles of a launch by blocks, of which a block has one or several. @pre s.blocks; it writes something
+std::int64_t blocked_tiles(const sliced_shape& s) noexcept;
 
 /// The place of a fused group's tiles: kernels/tile_memory.cuh.
 struct fused_shape {
@@ -139,7 +146,7 @@ struct launch {
     std::int32_t addend_scalar = -1;  ///< times this scalar
     memory_reference second;          ///< second input (groups of two) or output (of moves), laid out like the first
     std::vector<std::int32_t> more_scalars;  ///< alpha of the terms after the first; `factors` holds theirs too
-    /// Fused, by its ending. Sums: Y is what the product is multiplied by (of a norm any address), and this is where the sums of
+    /// Fused and by blocks, by the ending. Sums: Y is what the product is multiplied by (of a norm any address), and this is where the sums of
     /// `dot.blocks` blocks go, or of fewer, if the device holds fewer at once. Scaling: the vector.
     memory_reference sums_or_diagonal;
     std::int64_t divisor =

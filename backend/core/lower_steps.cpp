@@ -130,17 +130,18 @@ const step* lowering_to_launches::reduction_of(const pass& p) const {
 void lowering_to_launches::end_in_sums(const step& reduction, launch& l) {
     constexpr std::int64_t most_resident = 32;  // blocks of a multiprocessor, on any device
     const gpu_group& group = l.fused.group;
-    const bool norm = reduction.variant == step_variant::squared_norm;
+    const bool norm = reduction.variant == step_variant::squared_norm, fused = l.kind == launch_kind::fused;
     if (joined_.where == memory_reference::place::none) {  // the first slab: a shorter last one has fewer blocks
         const std::int64_t sharing = std::int64_t{group.tile.cluster} * group.tile.slices;
         const std::int64_t turn = std::max<std::int64_t>(1, gpu_.multiprocessors * most_resident / sharing) * sharing;
-        joined_blocks_ = std::min(l.fused.place.tiles(group) * sharing, turn);
+        const std::int64_t tiles = fused ? l.fused.place.tiles(group) : blocked_tiles(l.sliced);
+        joined_blocks_ = std::min(tiles * sharing, turn);
         joined_ = take_scratch(result_.slab_count * joined_blocks_ * std::int64_t{16});  // the widest accumulator
         joined_.slab_bytes = joined_blocks_ * (is_complex(l.type) ? 16 : 8);
     }
-    l.fused.group.ending = norm                    ? gpu_ending::squared_norm
-                           : group.tile.pieces > 1 ? gpu_ending::dot_of_pieces
-                                                   : gpu_ending::dot;
+    (fused ? l.fused.group.ending : l.sliced.ending) = norm                    ? gpu_ending::squared_norm
+                                                       : group.tile.pieces > 1 ? gpu_ending::dot_of_pieces
+                                                                               : gpu_ending::dot;
     l.sums_or_diagonal = joined_;
     l.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
     l.dot.conjugate_x = !norm && is_complex(l.type) && !plan_.source.at(reduction.in).conjugate;

@@ -90,7 +90,7 @@ private:
     void finish_sums(const pass& p);
     /// The reduction that a pass does instead of storing what the program never stores; nullptr: it stores.
     const step* reduction_of(const pass& p) const;
-    /// Makes a fused launch into what `reduction` reads one that sums up.
+    /// Makes a launch, fused or by blocks, into what `reduction` reads one that sums up.
     void end_in_sums(const step& reduction, launch& l);
     /// Memory for what the plan does not store, where its kernel cannot be had.
     memory_reference stored_after_all(std::int32_t name);

@@ -34,24 +34,25 @@ inline kernel_request few_fibres_request(const std::string& types, int fibres) {
 
 /// A kernel of long factors by blocks, of types as the kernels write them; along_p: whether the values of p are neighbours in X, and in F.
 inline kernel_request blocked_request(const planning::blocked_kernel& k, const std::string& types, bool x_along_p,
-                                      bool f_along_p) {
+                                      bool f_along_p, gpu_ending ending = gpu_ending::stored) {
     const auto flag = [](bool value) { return value ? ",true" : ",false"; };
+    const std::string end = ending == gpu_ending::stored ? ">" : "," + std::to_string(static_cast<int>(ending)) + ">";
     if (k.together != 0) {
         const std::string single = k.arithmetic == sweep_kernel::mma_tf32 ? "true" : "false";
         if (k.staying_steps != 0) {
             const std::string scalar = k.type == dtype::f64 ? "double" : "float";
             const std::string shape = "otimes::kernels::staying_factor_shape<" + scalar + "," + single +
                                       flag(x_along_p) + "," + std::to_string(k.staying_steps) + "," +
-                                      std::to_string(k.together) + ">";
+                                      std::to_string(k.together) + end;
             return {"staying_factor.cuh", "otimes::kernels::staying_factor<" + shape + ">", shape + "::shared_bytes"};
         }
         const std::string shape = "otimes::kernels::warpgroup_blocks_shape<" + single + flag(x_along_p) +
-                                  flag(f_along_p) + "," + std::to_string(k.together) + ">";
+                                  flag(f_along_p) + "," + std::to_string(k.together) + end;
         return {"warpgroup_blocks.cuh", "otimes::kernels::warpgroup_blocks<" + shape + ">", shape + "::shared_bytes"};
     }
     const std::string shape = "otimes::kernels::blocked_shape<" + types + flag(k.unit()) +
                               flag(k.arithmetic == sweep_kernel::mma_tf32) + flag(x_along_p) + flag(f_along_p) + "," +
-                              std::to_string(k.warps_of_q) + ">";
+                              std::to_string(k.warps_of_q) + end;
     return {"blocked_multiply.cuh", "otimes::kernels::blocked_multiply<" + shape + ">", shape + "::shared_bytes"};
 }
 

@@ -61,7 +61,8 @@ kernel_request request_of(const launch& l) {
     }
     if (l.kind == launch_kind::sliced) {
         if (l.sliced.blocks) {
-            return blocked_request(*l.sliced.blocks, types_of(l.type), l.sliced.x_p == 1, l.sliced.f_p == 1);
+            return blocked_request(*l.sliced.blocks, types_of(l.type), l.sliced.x_p == 1, l.sliced.f_p == 1,
+                                   l.sliced.ending);
         }
         if (l.sliced.fibres > 1) {
             return few_fibres_request(types_of(l.type), l.sliced.fibres);
@@ -158,24 +159,6 @@ std::vector<used_operand> operands_of(const prepared_plan& p) {
     return used;
 }
 
-/// Output elements of a sliced launch; 0: nothing to do.
-std::int64_t outputs_of(const sliced_shape& s) {
-    std::int64_t count = s.q_extent;
-    for (const free_mode& m : s.free) {
-        count *= m.extent;
-    }
-    return count;
-}
-
-/// Indices of a launch by blocks in which its factor differs.
-std::int64_t batches_of(const sliced_shape& s) {
-    std::int64_t count = 1;
-    for (std::int32_t i = 0; i < s.batches; ++i) {
-        count *= s.free[static_cast<std::size_t>(i)].extent;
-    }
-    return count;
-}
-
 /// Asks for the shared memory that a kernel says it needs.
 void take_shared_memory(const loaded_kernel& kernel, const kernel_request& request, const gpu_description& gpu,
                         prepared_launch& ready) {
@@ -235,14 +218,19 @@ struct block_counts {
     std::int64_t resident = 0;
 };
 
+/// Of the blocks that a device holds at once as many as there is room for sums, where they leave sums; `sharing` of them share a tile.
+std::int64_t with_room_for_sums(std::int64_t resident, gpu_ending ending, const launch& l, std::int64_t sharing) {
+    return planning::sums_up(ending)
+               ? std::max(std::min<std::int64_t>(resident, l.dot.blocks) / sharing, std::int64_t{1}) * sharing
+               : resident;
+}
+
 /// A long factor by blocks.
 block_counts size_blocked(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
                           const gpu_description& gpu, prepared_launch& ready) {
-    const planning::blocked_kernel& k = *l.sliced.blocks;
-    ready.threads = static_cast<unsigned>(k.threads());
-    const std::int64_t resident = take_room(kernel, request, gpu, ready);
-    const std::int64_t batches = batches_of(l.sliced);
-    return {batches * k.blocks(l.sliced.q_extent, outputs_of(l.sliced) / l.sliced.q_extent / batches), resident};
+    ready.threads = static_cast<unsigned>(l.sliced.blocks->threads());
+    const std::int64_t resident = with_room_for_sums(take_room(kernel, request, gpu, ready), l.sliced.ending, l, 1);
+    return {blocked_tiles(l.sliced), resident};
 }
 
 /// A long factor for few fibres.
@@ -271,10 +259,7 @@ block_counts size_fused(const launch& l, const kernel_request& request, const lo
     // some may come after the others; fewer blocks than slices would leave a part of Y unwritten.
     const std::int64_t slices = group.tile.slices;
     resident = std::max(resident - resident % slices, slices);
-    if (planning::sums_up(group.ending)) {
-        const std::int64_t sharing = slices * group.tile.cluster;  // as many blocks as there is room for sums
-        resident = std::max(std::min<std::int64_t>(resident, l.dot.blocks) / sharing, std::int64_t{1}) * sharing;
-    }
+    resident = with_room_for_sums(resident, group.ending, l, slices * group.tile.cluster);
     if (group.ending == gpu_ending::scaled_along) {
         resident = blocks_that_come_back(l, useful, resident);
     }

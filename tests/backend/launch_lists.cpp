@@ -67,17 +67,18 @@ public:
     int fused = 0;
     int sliced = 0;
     int in_place = 0;
-    int mode_sums = 0;   ///< modes of fused sums
-    int moves = 0;       ///< mode products of launches whose terms share factors
-    int outputs = 0;     ///< of these launches
-    int two_inputs = 0;  ///< launches that read two matrices
-    int summed = 0;      ///< fused launches of several terms
-    int added = 0;       ///< fused launches that read another matrix than Y
-    int reduced = 0;     ///< launches of reductions
-    int several = 0;     ///< fused launches whose tiles hold runs of several tensors
-    int scaled = 0;      ///< fused launches that multiply by a vector as they store
-    int ended = 0;       ///< fused launches that sum up and store nothing
-    int pieces = 0;      ///< of these those whose tiles are pieces of a row
+    int mode_sums = 0;     ///< modes of fused sums
+    int moves = 0;         ///< mode products of launches whose terms share factors
+    int outputs = 0;       ///< of these launches
+    int two_inputs = 0;    ///< launches that read two matrices
+    int summed = 0;        ///< fused launches of several terms
+    int added = 0;         ///< fused launches that read another matrix than Y
+    int reduced = 0;       ///< launches of reductions
+    int several = 0;       ///< fused launches whose tiles hold runs of several tensors
+    int scaled = 0;        ///< fused launches that multiply by a vector as they store
+    int ended = 0;         ///< fused launches that sum up and store nothing
+    int pieces = 0;        ///< of these those whose tiles are pieces of a row
+    int ended_blocks = 0;  ///< launches by blocks that sum up and store nothing
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -131,7 +132,23 @@ private:
         const Scalar* f = l.factors.empty() ? nullptr : at(l.factors.front(), slab);
         Scalar* y = at(l.y, slab);
         // In place only by the kernel that reads its fibres, all of each, before it stores them.
-        if (l.x == l.y && s.p_extent > 1) {
+        const bool dot = s.ending == gpu_ending::dot, norm = s.ending == gpu_ending::squared_norm;
+        REQUIRE((dot || norm || s.ending == gpu_ending::stored));
+        std::vector<double> of_blocks;
+        if (dot || norm) {
+            REQUIRE(s.blocks);
+            REQUIRE(!l.add);
+            const argument_block block = make_arguments(l);
+            blocked_arguments<Scalar> a;
+            REQUIRE(block.bytes.size() == sizeof(a));
+            std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+            REQUIRE(static_cast<int>(a.sum_count) == l.dot.blocks);
+            REQUIRE(l.dot.blocks > 0);
+            CHECK(std::ranges::count(block.addresses, l.sums_or_diagonal, &argument_block::hole::at) == 1);
+            of_blocks.assign(static_cast<std::size_t>(l.dot.blocks), 0.0);
+            ++ended_blocks;
+        }
+        if (l.x == l.y && s.p_extent > 1 && !norm) {
             REQUIRE(s.blocks);
             REQUIRE(s.blocks->staying_steps > 0);
             REQUIRE(s.blocks->together >= s.q_extent);
@@ -154,9 +171,16 @@ private:
                 Scalar& sum = sums[static_cast<std::size_t>(q)] = Scalar(0);
                 for (std::int64_t p = 0; p < s.p_extent; ++p) sum += x[ox + p * s.x_p] * f[of + p * s.f_p + q * s.f_q];
             }
-            for (std::int64_t q = 0; q < s.q_extent; ++q)
-                store(y[oy + q * s.y_q], alpha(l) * sums[static_cast<std::size_t>(q)], l.add);
+            for (std::int64_t q = 0; q < s.q_extent; ++q) {
+                const Scalar value = alpha(l) * sums[static_cast<std::size_t>(q)];
+                if (dot || norm)
+                    of_blocks[static_cast<std::size_t>(i) % of_blocks.size()] +=
+                        static_cast<double>(value) * static_cast<double>(norm ? value : y[oy + q * s.y_q]);
+                else
+                    store(y[oy + q * s.y_q], value, l.add);
+            }
         }
+        if (dot || norm) std::ranges::copy(of_blocks, at_sums(l.sums_or_diagonal, slab));
     }
     // kernels/sparse_multiply.cuh by its contract.
     void run_sparse(const launch& l, std::int64_t slab) {
@@ -1595,24 +1619,91 @@ TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up,
 
 namespace {
 
-// to = the dot product of `with` and a product that nothing else reads.
-void write_dot(const product_node<double>& node, const matrix_view& with, program& p, bindings& bound, double& to) {
+// to = the dot product of `with` and a product that nothing else reads, or that product's squared norm.
+void write_dot(const product_node<double>& node, const matrix_view& with, program& p, bindings& bound, double& to,
+               bool norm = false) {
     lowering<double> low(p, bound);
     low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
     const std::int32_t product = p.steps.back().out;
     p.tensors.back().role = tensor_role::temporary;
     p.tensors.back().binding = -1;
-    const std::int32_t in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
-    low.bind(with.data);
+    std::int32_t in = product;
+    if (!norm) {
+        in = low.describe_matrix(node, with, dtype::f64, tensor_role::input, true, false);
+        low.bind(with.data);
+    }
     const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
-    step s = program_writer::make_step(step_kind::reduce, in, product, out, -1);
-    s.variant = step_variant::dot;
+    step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : product, out, -1);
+    s.variant = norm ? step_variant::squared_norm : step_variant::dot;
     p.steps.push_back(s);
     for (tensor& t : p.tensors)
         if (t.binding >= 0) t.space = memory_space::device;
 }
 
 }  // namespace
+
+TEST_CASE("a product by blocks that is reduced is stored nowhere, in slabs and without") {
+    std::ptrdiff_t slabs = 0, stays = 0;
+    for (int bits = 0; bits < 8; ++bits) {
+        CAPTURE(bits);
+        const bool norm = (bits & 1) != 0, left = norm, cut = (bits & 2) != 0, long_one = (bits & 4) != 0;
+        // A row that no block holds; the last pass is that of the first factor.
+        const std::int64_t m = 5, pad = 3, a = long_one ? 304 : 96, b = long_one ? 96 : 304, inputs = a * b,
+                           outputs = inputs;
+        support::random_stream random(static_cast<std::uint64_t>(bits));
+        const auto fill = [&](std::int64_t count) {
+            std::vector<double> v(static_cast<std::size_t>(count));
+            for (double& e : v) e = random.signed_power_of_two();
+            return v;
+        };
+        const auto view = [&](const std::vector<double>& v, std::int64_t n) {
+            return left ? matrix_view{v.data(), n, m, 1, n + pad} : matrix_view{v.data(), m, n, n + pad, 1};
+        };
+        const std::vector<double> x = fill(m * (inputs + pad)), v = fill(m * (outputs + pad)), A = fill(a * a),
+                                  B = fill(b * b);
+        product_node<double> node;
+        node.x = leaf::borrowed(view(x, inputs));
+        node.x.set_space(memory_space::device);
+        for (leaf f : {leaf::borrowed({A.data(), a, a, 1, a}), leaf::borrowed({B.data(), b, b, b, 1})}) {
+            f.set_space(memory_space::device);
+            (left ? node.left : node.right).push_back(f);
+        }
+        (left ? node.has_left : node.has_right) = true;
+        node.alpha = 2;
+        double want = 0, result = 0;
+        program reference, given;
+        bindings bound, again;
+        write_dot(node, view(v, outputs), reference, bound, want, norm);
+        reference_run<double>(reference, bound);
+        write_dot(node, view(v, outputs), given, again, result, norm);
+        gpu_description gpu = h200();
+        gpu.cluster_blocks = 1;
+        gpu.multiprocessors = 2;  // so that a few rows are work enough
+        gpu.flops_f64_mma /= 66;
+        gpu.flops_f64 /= 66;
+        machine target;
+        target.gpus = {gpu};
+        options wishes;
+        wishes.placement = placement::gpu;
+        const std::int64_t factors = (a * a + b * b) * 8 + 256;
+        wishes.workspace_limit_bytes = factors + (cut ? m * outputs * 8 / 2 : m * outputs * 8);
+        const plan made = make_plan(given, target, wishes);
+        CHECK(made.workspace_bytes <= wishes.workspace_limit_bytes);
+        CHECK((made.slab_count > 1) == cut);
+        CHECK(plan_from_text(to_text(made)) == made);
+        const launch_list list = lower_to_launches(made, gpu, true);
+        interpreter<double> run(made, list, again, gpu);
+        run.run();
+        CHECK(result == want);  // powers of two: exact
+        slabs += !list.rest.empty() && run.ended_blocks > 1 ? 1 : 0;
+        stays += std::ranges::count_if(list.slab, [](const launch& l) {
+            return l.sliced.ending != gpu_ending::stored && l.sliced.blocks->staying_steps > 0;
+        });
+        CHECK(run.ended_blocks == static_cast<int>(list.slab_count));
+    }
+    CHECK(slabs > 0);
+    CHECK(stays > 0);
+}
 
 TEST_CASE("a dot product with rows that no block holds takes them in pieces, by one kernel and without memory") {
     int pieces = 0, clusters = 0;

@@ -432,13 +432,17 @@ void check_endings() {
     using wide = std::conditional_t<support::is_complex<Scalar>, std::complex<long double>, long double>;
     const double unit = static_cast<double>(std::numeric_limits<support::real_t<Scalar>>::epsilon());
     using shape_list = std::vector<std::array<std::int64_t, 3>>;  // n, factors, rows
-    const shape_list list = support::is_complex<Scalar> ? shape_list{{5, 3, 7}, {16, 2, 20}}
-                            : sizeof(Scalar) == 4
-                                ? shape_list{{8, 5, 3}, {16, 3, 9}, {32, 3, 4}, {64, 3, 6}, {3, 7, 5}, {128, 2, 1}}
-                                : shape_list{{8, 3, 37}, {16, 4, 5}, {32, 3, 4}, {64, 3, 6}, {15, 3, 13}, {128, 2, 1}};
+    shape_list list = support::is_complex<Scalar> ? shape_list{{5, 3, 7}, {16, 2, 20}}
+                      : sizeof(Scalar) == 4
+                          ? shape_list{{8, 5, 3}, {16, 3, 9}, {32, 3, 4}, {64, 3, 6}, {3, 7, 5}, {128, 2, 1}}
+                          : shape_list{{8, 3, 37}, {16, 4, 5}, {32, 3, 4}, {64, 3, 6}, {15, 3, 13}, {128, 2, 1}};
+    // By blocks: of factors that stay and of those that pass, even and odd, in slabs of which the last one is shorter.
+    const shape_list by_blocks{{100, 3, 9}, {101, 2, 301}, {300, 2, 90}, {257, 2, 70}};
+    list.insert(list.end(), by_blocks.begin(), by_blocks.end());
     for (const auto& [n, count, rows] : list) {
         CAPTURE(n);
         CAPTURE(count);
+        CAPTURE(rows);
         shapes s{rows, {}, {}};
         for (int k = 0; k < count; ++k) {
             s.p.push_back(n);

@@ -191,6 +191,33 @@ TEST_CASE("products that only a reduction reads: blocks where tiles are slower, 
                           {.workspace_limit_bytes = 33'949'184, .placement = otimes::placement::gpu});
     CHECK(slabs.slab_count > 1);
     CHECK(slabs.passes[0].tile.pieces == 1);
+
+    // By blocks the last pass reduces what it would store, and the one between works where it reads. In the memory for two rows and a half these are slabs
+    // of two rows, in that for three and a quarter of three.
+    const auto hundreds = dot_program(8, {factor(100, 100), factor(100, 100), factor(100, 100)}, dtype::f64);
+    const auto within = [](const otimes::program& p, std::int64_t limit) {
+        return otimes::make_plan(p, otimes::gpu_machine(otimes::h200()),
+                                 {.workspace_limit_bytes = limit, .placement = otimes::placement::gpu});
+    };
+    const auto is_reduced_by_blocks = [](const otimes::plan& p, std::int64_t buffers) {
+        REQUIRE(p.passes.size() >= 2);
+        const otimes::pass& last = p.passes[p.passes.size() - 2];
+        CHECK(last.kernel == otimes::pass_kernel::gpu_blocked);
+        CHECK(last.reason == "reduced where it would be stored");
+        CHECK(static_cast<std::int64_t>(p.buffer_elements.size()) == buffers);
+    };
+    for (const auto& [limit, rows] : {std::pair{20'500'000, 2}, {26'500'000, 3}, {65'000'000, 8}}) {
+        CAPTURE(limit);
+        const otimes::plan p = within(hundreds, limit);
+        CHECK((p.slab_count > 1 ? p.slab_extent : 8) == rows);
+        is_reduced_by_blocks(p, 1);
+    }
+    // Sums in pieces are added up by another kernel, and so are stored.
+    const auto in_pieces = dot_program(512, {factor(512, 512)}, dtype::f32);
+    const otimes::plan pieces = within(in_pieces, 1 << 26);
+    REQUIRE(pieces.passes.front().tile.slices > 1);
+    CHECK(pieces.passes.front().reason != "reduced where it would be stored");
+    is_reduced_by_blocks(within(dot_program(64, {factor(512, 512), factor(512, 512)}, dtype::f64), 17'000'000), 1);
 }
 
 TEST_CASE("the least is refused by nobody and undercut by nobody: CPU, GPU from the host, GPU alone") {

@@ -563,6 +563,7 @@ TEST_CASE("clusters of sixteen hold rows that no smaller ones hold whole, and la
     CHECK(tile_of(dtype::f32, 128, true, eight) == "r1 t256 b1 g1 s0 c8 p16 : 3m/2 2m/2 1m/2");
     CHECK(tile_of(dtype::f32, 128, true, otimes::h200()) == "r1 t256 b1 g1 s0 c16 p8 : 3m/2 2m/2 1m/2");
     CHECK(tile_of(dtype::f64, 128, true, otimes::h200()) == "r1 t256 b1 g1 s0 c16 p8 : 3m/4 2m/4 1m/2");
+    CHECK(tile_of(dtype::f32, 136, true, otimes::h200()).empty());  // longer factors take many times the prediction
     for (const dtype type :
          {dtype::f32, dtype::f64}) {  // what fits in a smaller one stays there, and products keep to these
         CHECK(tile_of(type, 32, true, otimes::h200()) == tile_of(type, 32, true, eight));

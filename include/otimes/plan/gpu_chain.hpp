@@ -86,19 +86,26 @@ public:
             p.predicted_seconds = std::numeric_limits<double>::infinity();
         }
     }
-    /// May the pass store where it reads, and be as fast? Tiles may: each one's place is its own, before and after.
-    [[nodiscard]] bool works_in_place(const pass& p) const {
+    /// Seconds that the pass takes longer where it stores where it reads; infinite where it may not. Tiles may: each one's place is its own, before and
+    /// after.
+    [[nodiscard]] double more_in_place(const pass& p) const {
+        constexpr double never = std::numeric_limits<double>::infinity();
         if (p.kernel != pass_kernel::gpu_blocked) {
-            return p.kernel != pass_kernel::gpu_generic;
+            return p.kernel != pass_kernel::gpu_generic ? 0 : never;
         }
         double elements = 1;
         for (const pass_mode& m : p.modes) {
             elements *= static_cast<double>(m.extent_in);
         }
-        const blocked_request request =
-            blocked_request_of(gpu_, setting_.source->type, elements, static_cast<double>(setting_.slab.count), p);
-        const std::optional<blocked_kernel> in_place = in_place_kernel_of(request, *gpu_.gpu, p);
-        return in_place && in_place == blocked_kernel_for(request, *gpu_.gpu);
+        const auto slabs = static_cast<double>(setting_.slab.count);
+        const gpu_description& gpu = *gpu_.gpu;
+        const blocked_request request = blocked_request_of(gpu_, setting_.source->type, elements, slabs, p);
+        const std::optional<blocked_kernel> in_place = in_place_kernel_of(request, gpu, p);
+        const std::optional<blocked_kernel> best = blocked_kernel_for(request, gpu);
+        return !in_place ? never
+               : in_place == best
+                   ? 0
+                   : slabs * (blocked_seconds(request, *in_place, gpu) - blocked_seconds(request, *best, gpu));
     }
 
     /// Ends of the passes of the cheapest partition into contiguous passes, and its seconds.
@@ -157,6 +164,7 @@ public:
             return false;
         }
         passes_.clear();
+        saves_memory_ = false;
         std::size_t begin = 0;
         for (std::size_t i = 0; i < ends_.size(); ++i) {
             passes_.emplace_back();
@@ -180,6 +188,14 @@ public:
         slab_ = {};
     }
 
+    /// From here on passes between two others may take the place of what they read where that takes longer, at most twice as long.
+    void save_memory() {
+        saves_memory_ = true;
+        for (std::size_t at = 0; at < passes_.size(); ++at) {
+            passes_[at].predicted_seconds += replaces_input(at) ? planner_->more_in_place(passes_[at]) : 0;
+        }
+    }
+
     [[nodiscard]] std::size_t count() const { return ends_.size(); }
     /// Behind which group each pass ends.
     [[nodiscard]] const std::vector<std::size_t>& ends() const { return ends_; }
@@ -197,7 +213,9 @@ public:
     /// True of a pass between two others whose result may take the place of what it reads.
     [[nodiscard]] bool replaces_input(std::size_t at) const {
         const pass& p = passes_[at];
-        return at > 0 && at + 1 < ends_.size() && planner_->works_in_place(p) && p.tile.slices == 1 &&
+        const double more = planner_->more_in_place(p);
+        return at > 0 && at + 1 < ends_.size() && (saves_memory_ ? more < p.predicted_seconds : more <= 0) &&
+               p.tile.slices == 1 &&
                std::ranges::all_of(p.modes, [](const pass_mode& m) { return m.stride_in == m.stride_out; }) &&
                std::ranges::all_of(p.sweeps, [](const sweep& s) { return s.p_extent == s.q_extent; });
     }
@@ -241,6 +259,7 @@ private:
     std::vector<std::size_t> ends_;
     std::vector<pass> passes_;
     slab_choice slab_;
+    bool saves_memory_ = false;
 };
 
 }  // namespace otimes::planning

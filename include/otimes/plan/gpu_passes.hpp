@@ -169,8 +169,7 @@ private:
         gpu_chain_passes<> made(c, groups, gpu_, wishes_, chains_.size() == 1);
         choose_passes(number, groups, reduction != nullptr, made);
         const pass& last = made.passes().back();
-        if (reduction != nullptr && (last.tile.trips.empty() || is_sliced_by_launches(last.tile))) {
-            // No one kernel: stored after all.
+        if (reduction != nullptr && !is_one_launch(last)) {  // stored after all
             reduction = nullptr;
             lay_out(c, reduced, false);
             store_passes(c, groups, slab_choice{}, made);
@@ -179,6 +178,12 @@ private:
             reduce_in_one_pass(c, groups, *reduction, made);
         }
         append(c, groups, reduction != nullptr, made);
+    }
+
+    /// Does one kernel compute all that a pass stores, so that it may sum it up instead: a tile that is no slice, or blocks, each with whole sums?
+    static bool is_one_launch(const pass& p) {
+        return p.kernel == pass_kernel::gpu_blocked ? p.tile.slices <= 1
+                                                    : !p.tile.trips.empty() && !is_sliced_by_launches(p.tile);
     }
 
     /// Strides of a chain's input and output. @param reduced the step that alone reads its result, or null
@@ -228,6 +233,9 @@ private:
         const slab_choice slab = slab_of(slab_extent_);
         if (is_reduced) {
             made.make(slab, false, false, nullptr);
+            if (!has_room_for(c, made)) {
+                made.save_memory();
+            }
         } else {
             store_passes(c, groups, slab, made);
         }

@@ -81,12 +81,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> group_of_pieces(con
     return std::nullopt;
 }
 
-/// The group with the fewest pieces (`may_cut` false: one) and the smallest cluster that hold them; nothing where there is none.
+/// The group with the fewest pieces (`may_cut` false: one) and the smallest cluster that hold them; nothing where there is none, nor for factors
+/// longer than 128, which are read where they stand: what was measured, of doubles 512^2, takes 13 times the prediction, and blocks reduce, too.
 /// Its first mode is that of a piece. Clusters above portable_cluster_blocks, of which a GPU holds few, are for what no other holds whole, and for
 /// fewer pieces of factors that lie in shared memory as they would in a smaller one (measured: 64^3 in double, whole, 1.7 times two pieces, 128^3 0.8).
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> group_in_pieces(const group_request& whole, bool may_cut,
                                                                              const gpu_description& gpu) {
-    const auto is_long = [](std::int64_t extent) { return extent > 512; };
+    const auto is_long = [](std::int64_t extent) { return extent > 128; };
     if (whole.outer || whole.parts_per_line != 1 || !gpu.compiles || whole.p.size() < 2 || whole.order.empty() ||
         whole.order.back() != 1 || static_cast<std::int64_t>(whole.p.size()) > most_group_modes ||
         std::ranges::any_of(whole.p, is_long) || std::ranges::any_of(whole.q, is_long)) {

@@ -163,8 +163,9 @@ private:
             if (buffer < in_place_of_result || (buffer >= 0 && !is_buffer(buffer))) {
                 return false;
             }
-            if (p_.where != placement::cpu || p_.tensor_modes.empty()) {
-                if (p_.where == placement::cpu && buffer != -1) {
+            const bool on_cpu = p_.where == placement::cpu;
+            if (p_.tensor_modes.empty()) {
+                if (on_cpu && buffer != -1) {
                     return false;
                 }
                 continue;
@@ -172,8 +173,9 @@ private:
             const tensor& t = source.tensors[id];
             const std::span<const mode> own = source.modes_of(t);
             const auto stored = std::span(p_.tensor_modes).subspan(static_cast<std::size_t>(t.first_mode), own.size());
-            if (!std::ranges::equal(stored, own, [buffer](const mode& a, const mode& b) {
-                    return a.extent == b.extent && (buffer != -1 || a.stride == b.stride);
+            // On a GPU what no pass stores lies where what it is multiplied by does.
+            if (!std::ranges::equal(stored, own, [buffer, on_cpu](const mode& a, const mode& b) {
+                    return a.extent == b.extent && (buffer != -1 || !on_cpu || a.stride == b.stride);
                 })) {
                 return false;
             }

@@ -68,8 +68,8 @@ struct block_cut {
 };
 
 /// What a block may take so that it is still in the second-level cache when it is reduced; 0: not known.
-inline std::int64_t third_of_cache(const device_executor& where) {
-    return where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 3;
+inline std::int64_t half_of_cache(const device_executor& where) {
+    return where.target().gpus.empty() ? 0 : where.target().gpus.front().l2_bytes / 2;
 }
 
 /// As many indices at a time as fit `allowed` bytes, a line of each index; never fewer than before.
@@ -283,7 +283,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
     const device_executor& where = executor_for(others.empty() ? nullptr : others[0]);
     where.require_no_capture("a reduction returns its number to the host");
     const bool plain = y.is_matrix() && !node.x.real_elements();
-    const std::int64_t cache = third_of_cache(where);
+    const std::int64_t cache = half_of_cache(where);
     block_cut cut;
     if (plain) {
         cut.total = cut.step = y.rows();
@@ -464,7 +464,7 @@ typename First::Scalar dot_of(const First& x, const Second& y) {
 
 /// sum of conj(x(i, j)) * y(i, j) in device memory, without y or without x: one of them is a matrix (a multiple, a transpose), the other a
 /// matrix, a product, or a sum of these, which is reduced term by term. Waits for the device. `workspace_bytes`: what a product that takes
-/// several kernels may use where that is more than size(y) / (rows of the first factor); the more, the faster. 0: a third of the second-level
+/// several kernels may use where that is more than size(y) / (rows of the first factor); the more, the faster. 0: half of the second-level
 /// cache beside the factors' place; 1: the least.
 /// @throws shape_error when the shapes differ; unsupported_error when both are products; device_error during a capture
 template <class First, class Second>

@@ -70,7 +70,7 @@ void fill_with_zeros(const device_executor& where, DeviceMatrix<Real>& column) {
 
 /// The squared norms of the columns of a matrix, a multiple or a product in device memory, as a column there, without the product. Asynchronous.
 /// `workspace_bytes`: memory for blocks of the product where that is more than size(Y) / (rows of the first factor); the more, the fewer
-/// launches. 0: a third of the second-level cache. @throws shape_error an operand was resized
+/// launches. 0: half of the second-level cache. @throws shape_error an operand was resized
 template <class Product>
 requires device::factor_or_x<Product>
 [[nodiscard]] auto column_squared_norms(const Product& product, std::int64_t workspace_bytes = 0) {
@@ -100,10 +100,10 @@ requires device::factor_or_x<Product>
         });
         return result;
     }
-    device::block_cut cut = device::cut_of(node, device::third_of_cache(where));
+    device::block_cut cut = device::cut_of(node, device::half_of_cache(where));
     const std::int64_t line = cut.length * (cut.of_columns ? y.rows() : y.cols());
     device::widen(cut, line * std::int64_t{sizeof(scalar)},
-                  device::allowed_bytes(workspace_bytes, device::third_of_cache(where)));
+                  device::allowed_bytes(workspace_bytes, device::half_of_cache(where)));
     DeviceMatrix<scalar> memory(cut.step * line, 1, where);
     const bool by_rows = x.row_stride > x.col_stride;
     for (std::int64_t begin = 0; begin < cut.total; begin += cut.step) {

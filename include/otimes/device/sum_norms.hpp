@@ -3,7 +3,7 @@
 /// Norms of sums in device memory without the sum: `(dX * S).squaredNorm()`, `(dX * K + dZ).norm()`, `column_squared_norms(dX * S)`. Included by cuda.hpp.
 ///
 /// A norm is not linear, so the terms cannot be reduced one by one: the sum is evaluated block by block, by the launches that it has as a whole, into
-/// a third of the second-level cache, or `workspace_bytes`: then size(Y) / P1 where that is more, P1 the rows of the first factor (the largest, of
+/// half of the second-level cache, or `workspace_bytes`: then size(Y) / P1 where that is more, P1 the rows of the first factor (the largest, of
 /// several terms; at least two rows or columns where there are four), as long as it stays in the cache. Each block is reduced before the next one
 /// overwrites it.
 /// Blocks are rows (columns, where S stands on the left); of a single row, and with factors on both sides, columns of the terms' first
@@ -124,7 +124,7 @@ auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
     }
     const device_executor& where = device::executor_for(y.home());
     where.require_no_capture("a reduction returns its number to the host");
-    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::third_of_cache(where));
+    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::half_of_cache(where));
     return detail::real_part_of(device::total_of<Scalar>(where, cut.count(), [&](Scalar* results) {
         device::for_each_block(y, cut, where, [&](std::int64_t number, const matrix_view& block) {
             device::run_on(where, {}, [&](device::scratch& s) {
@@ -150,7 +150,7 @@ template <class Scalar>
         device::fill_with_zeros(where, result);
         return result;
     }
-    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::third_of_cache(where));
+    const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::half_of_cache(where));
     device::for_each_block(y, cut, where, [&](std::int64_t number, const matrix_view& block) {
         device::run_on(where, {}, [&](device::scratch& s) {
             lowering<Scalar> low(s.program, s.bindings);

@@ -212,6 +212,11 @@ TEST_CASE("products that only a reduction reads: blocks where tiles are slower, 
         CHECK((p.slab_count > 1 ? p.slab_extent : 8) == rows);
         is_reduced_by_blocks(p, 1);
     }
+    // Slabs are alike: of seven rows there would be four, and a last one of two.
+    const otimes::plan alike =
+        within(dot_program(30, {factor(1000, 1000), factor(1000, 1000)}, dtype::f32), 39'500'000);
+    CHECK(alike.slab_count == 5);
+    CHECK(alike.slab_extent == 6);
     // Sums in pieces are added up by another kernel, and so are stored.
     const auto in_pieces = dot_program(512, {factor(512, 512)}, dtype::f32);
     const otimes::plan pieces = within(in_pieces, 1 << 26);

@@ -134,14 +134,17 @@ OTIMES_ON_DEMAND inline plan gpu_plan_within_limit(const program& source, const 
         for (std::int64_t extent = total / 2; extent > 0; extent /= 2) {
             plan smaller = plan_on_gpu(source, gpu, wishes, extent);
             if (smaller.workspace_bytes <= wishes.workspace_limit_bytes) {
-                // Fewer slabs may have room, too: of up to twice the extent, all alike.
-                for (std::int64_t larger = 7; larger > 4; --larger) {
-                    const std::int64_t most = (std::min)(extent * larger / 4, total - 1),
-                                       slabs = (total - 1) / most + 1;
-                    plan fewer = most <= extent ? smaller : plan_on_gpu(source, gpu, wishes, (total - 1) / slabs + 1);
-                    if (fewer.workspace_bytes <= wishes.workspace_limit_bytes &&
-                        fewer.predicted_seconds < smaller.predicted_seconds) {
-                        smaller = std::move(fewer);
+                // Fewer slabs may have room, too: of up to twice the extent, and all alike, so that the last one takes no turn of tiles in vain.
+                for (std::int64_t quarters = 7; quarters >= 4; --quarters) {
+                    const std::int64_t most = (std::min)(extent * quarters / 4, total - 1);
+                    const std::int64_t even = (total - 1) / ((total - 1) / most + 1) + 1;
+                    if (even == smaller.slab_extent) {
+                        continue;
+                    }
+                    plan other = plan_on_gpu(source, gpu, wishes, even);
+                    if (other.workspace_bytes <= wishes.workspace_limit_bytes &&
+                        other.predicted_seconds <= smaller.predicted_seconds) {
+                        smaller = std::move(other);
                     }
                 }
                 return smaller;

@@ -164,7 +164,7 @@ private:
                 return false;
             }
             const bool on_cpu = p_.where == placement::cpu;
-            if (p_.tensor_modes.empty()) {
+            if (p_.tensor_modes.empty() || (!on_cpu && p_.tensor_cuts.empty())) {  // from the host: of a slab
                 if (on_cpu && buffer != -1) {
                     return false;
                 }

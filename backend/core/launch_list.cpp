@@ -344,15 +344,19 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         }
         in[k].extent = out[k].extent = slab * p.slab_scale;
     }
-    if (p.sweeps.empty()) {
+    const auto whole_pass = [&] {
         launch l;
         l.type = type;
         l.x = from;
         l.y = to;
-        l.factors = {one(l.type)};
         l.scalar = p.scalar;
         l.add = p.add;
         l.pass = pass_;
+        return l;
+    };
+    if (p.sweeps.empty()) {
+        launch l = whole_pass();
+        l.factors = {one(l.type)};
         for (std::size_t k = 0; k < in.size(); ++k) {
             l.sliced.free.push_back({in[k].extent, in[k].stride, out[k].stride, 0});
         }
@@ -362,12 +366,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
     }
     memory_reference with;  // what a product that had to be stored is multiplied by
     if (sums_by_blocks) {
-        launch l;
-        l.type = type;
-        l.x = from;
-        l.y = to;
-        l.scalar = p.scalar;
-        l.pass = pass_;
+        launch l = whole_pass();
         generic(p.sweeps.front(), in, out, l);
         take_blocks(l);
         if (l.sliced.blocks) {
@@ -379,13 +378,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         to.slab_bytes = with.slab_bytes;
     }
     if (fuses) {
-        launch l;
-        l.type = type;
-        l.x = from;
-        l.y = to;
-        l.scalar = p.scalar;
-        l.add = p.add;
-        l.pass = pass_;
+        launch l = whole_pass();
         if (make_fused(p, in, out, l)) {
             if (reduction != nullptr) {
                 end_in_sums(*reduction, l);

@@ -1337,10 +1337,11 @@ TEST_CASE("slabs change neither the pieces of few long sums nor the kernel of a 
         const launch_list whole = lower_to_launches(make_plan(p, target, wishes), h200());
         REQUIRE(whole.slab_count == 1);
         CHECK((P < 100 ? sums(whole.slab).back().find("blocks") != std::string::npos : sums(whole.slab).size() > 1));
-        for (const std::int64_t rows : {73, 18, 1}) {
+        // Room for so many rows; slabs of so many are alike.
+        for (const auto& [rows, extent] : {std::pair{73, 49}, std::pair{18, 17}, std::pair{1, 1}}) {
             wishes.workspace_limit_bytes = rows * P * other * 8;
             const plan made = make_plan(p, target, wishes);
-            REQUIRE(made.slab_extent == rows);
+            REQUIRE(made.slab_extent == extent);
             const launch_list list = lower_to_launches(made, h200());
             CHECK(sums(list.slab) == sums(whole.slab));
             CHECK((list.rest.empty() || sums(list.rest) == sums(whole.slab)));

@@ -207,7 +207,6 @@ TEST_CASE("products that only a reduction reads: blocks where tiles are slower, 
         CHECK(static_cast<std::int64_t>(p.buffer_elements.size()) == buffers);
     };
     for (const auto& [limit, rows] : {std::pair{20'500'000, 2}, {26'500'000, 3}, {65'000'000, 8}}) {
-        CAPTURE(limit);
         const otimes::plan p = within(hundreds, limit);
         CHECK((p.slab_count > 1 ? p.slab_extent : 8) == rows);
         is_reduced_by_blocks(p, 1);

@@ -439,7 +439,8 @@ void check_endings() {
     // By blocks: of factors that stay and of those that pass, even and odd, in slabs of which the last one is shorter.
     const shape_list by_blocks{{100, 3, 9}, {101, 2, 301}, {300, 2, 90}, {257, 2, 70}};
     list.insert(list.end(), by_blocks.begin(), by_blocks.end());
-    for (const auto& [n, count, rows] : list) {
+    for (const std::array<std::int64_t, 3>& each : list) {
+        const std::int64_t n = each[0], count = each[1], rows = each[2];
         CAPTURE(n);
         CAPTURE(count);
         CAPTURE(rows);

@@ -617,8 +617,8 @@ __global__ void __launch_bounds__(Shape::threads)
                 __syncwarp();  // no more is read until here
             }
         };
-        if constexpr (!Shape::
-                          doubles) {  // of which the compiler would wait for pairs sooner than for as many single ones
+        // Of doubles the compiler would wait for pairs sooner than for as many single ones.
+        if constexpr (!Shape::doubles) {
             if (y_along_q && y_wide && Q % V == 0) {
                 sum_up_by([&](int c, const auto& element) {
                     // Four neighbours are rC[c], rC[c + 1], rC[c + 4] and rC[c + 5].

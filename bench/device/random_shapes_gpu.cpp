@@ -6,6 +6,8 @@
 //   random_shapes_gpu product ORDER TYPE FACTORS ROWS [PLAN]
 //                                                     the row of one product: rows|columns, f32|f64, e.g. 8x3>5; PLAN: passes as the last column
 //                                                     has them, of which those without a tile are the planner's
+//   random_shapes_gpu list FILE [PART PARTS]          the rows of many: a line of FILE is ORDER,TYPE,FACTORS,ROWS[,PLAN]; with PARTS only the kernels of
+//                                                     every PARTS-th line are compiled
 //
 // Operands in device memory, of at most 120 MB; medians of 5, one operand set. bound: the time of the bytes of X and Y at the pace of a large copy in
 // the same run, least flops / 102 (float) or 66 (double) TFLOP/s, or 3 microseconds, whichever is most. error: of three rows of Y, all poisoned
@@ -17,9 +19,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -177,23 +181,66 @@ void measure_way(Index way, const shape& s, double rate, bool kernels_only, cons
     }
 }
 
+int way_of(std::string_view order, std::string_view type) {
+    return (order != "rows" && order != "columns") || (type != "f32" && type != "f64")
+               ? -1
+               : (order == "columns" ? 2 : 0) + (type == "f64" ? 1 : 0);
+}
+
+void measure_list(const std::string& file, Index part, Index parts, bool kernels_only) {
+    std::ifstream lines(file);
+    if (!lines) {
+        throw std::runtime_error("random_shapes_gpu: cannot read " + file);
+    }
+    const double rate = kernels_only ? 1 : copy_rate();
+    std::string line;
+    for (Index i = 0; std::getline(lines, line); ++i) {
+        std::vector<std::string> words(1);
+        for (const char c : line) {
+            if (c == ',' && words.size() < 5) {
+                words.emplace_back();
+            } else {
+                words.back() += c;
+            }
+        }
+        words.resize(5);
+        const int way = way_of(words[0], words[1]);
+        if (way < 0) {
+            throw std::runtime_error("random_shapes_gpu: no product: " + line);
+        }
+        if (i % parts == part) {
+            measure_way(way, shape::named(words[2], std::stoll(words[3])), rate, kernels_only, words[4]);
+        }
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const otimes::bench::arguments words(argc, argv,
                                          "random_shapes_gpu [SEED [COUNT]]\n"
                                          "       random_shapes_gpu SEED COUNT kernels PART PARTS\n"
-                                         "       random_shapes_gpu product rows|columns f32|f64 FACTORS ROWS [PLAN]",
+                                         "       random_shapes_gpu product rows|columns f32|f64 FACTORS ROWS [PLAN]\n"
+                                         "       random_shapes_gpu list FILE [PART PARTS]",
                                          6);
     if (argc >= 6 && std::string_view(argv[1]) == "product") {
         const std::string_view order = argv[2];
         const std::string_view type = argv[3];
-        if ((order != "rows" && order != "columns") || (type != "f32" && type != "f64")) {
+        if (way_of(order, type) < 0) {
             words.refuse();
         }
         try {
-            measure_way((order == "columns" ? 2 : 0) + (type == "f64" ? 1 : 0),
-                        shape::named(argv[4], words.number(5, 1)), copy_rate(), false, argc > 6 ? argv[6] : "");
+            measure_way(way_of(order, type), shape::named(argv[4], words.number(5, 1)), copy_rate(), false,
+                        argc > 6 ? argv[6] : "");
+        } catch (const std::exception& e) {
+            std::fprintf(stderr, "%s\n", e.what());
+            return 1;
+        }
+        return 0;
+    }
+    if ((argc == 3 || argc == 5) && std::string_view(argv[1]) == "list") {
+        try {
+            measure_list(argv[2], words.number(3, 0, 0), words.number(4, 1), argc == 5);
         } catch (const std::exception& e) {
             std::fprintf(stderr, "%s\n", e.what());
             return 1;

@@ -6,6 +6,11 @@
 
 namespace kernel_tests {
 
+// Results that go by way of shared memory.
+template <class Scalar, int Run, class P, class Q, class Trips>
+using by_shared_memory =
+    mode_group<Scalar, 1, Run, 64, 2, 1, 0, 1, 1, P, Q, Trips, 1, false, false, 1, ends_stored, false, false, true>;
+
 TEST_CASE_TEMPLATE("multiply-adds replace one mode or several", Scalar, float, double, c64, c128) {
     check_group<group<Scalar, 2, 1, 64, e<5, 7>, e<7, 3>, trips<adds<2>, adds<1>>>>("2f 1f");
     check_group<group<Scalar, 1, 1, 64, e<3, 4, 4>, e<3, 4, 4>, trips<adds<2, 2>, adds<1>>>>("2+2f 1f");
@@ -49,6 +54,23 @@ TEST_CASE_TEMPLATE("the matrix unit replaces modes of any extents", Scalar, floa
     check_group<mode_group<Scalar, 1, 8, 64, 1, 1, 2, 1, 1, e<13>, e<11>, trips<unit<1>>>>("outer, two stages");
 }
 
+// A line of X's few rows by columns is a run of its own length, and several of them are one tile.
+TEST_CASE_TEMPLATE("runs of any length", Scalar, float, double, c64) {
+    check_group<group<Scalar, 1, 9, 64, e<6, 5>, e<4, 7>, trips<adds<2>, adds<1>>>>("run 9");
+    check_group<group<Scalar, 3, 5, 64, e<7>, e<6>, trips<adds<1>>>>("three runs of 5");
+    check_group<group<Scalar, 13, 3, 64, e<10>, e<10>, trips<adds<1>>>>("thirteen runs of 3");
+    check_group<group<Scalar, 1, 12, 96, e<9, 4>, e<9, 4>, trips<adds<2>, adds<1>>>>("run 12");
+    check_group<group<Scalar, 2, 7, 64, e<8>, e<16>, trips<unit<1>>>>("two runs of 7 by the unit");
+    check_group<group<Scalar, 1, 22, 64, e<8, 12>, e<8, 12>, trips<unit<2>, unit<1>>>>("run 22 by the unit");
+    check_group<group<Scalar, 1, 6, 64, e<3, 3, 3>, e<3, 3, 3>, trips<adds<2, 2>, adds<1>>>>("run 6, 2+2f 1f");
+    check_group<anywhere<Scalar, 9, 64, e<6, 5>, e<6, 5>, trips<adds<2>, adds<1>>>>("run 9 anywhere");
+    check_group<by_shared_memory<Scalar, 11, e<4, 5>, e<4, 5>, trips<adds<2>, adds<1>>>>("run 11 by shared memory");
+    if constexpr (!is_same<Scalar, c64>) {
+        check_group<group<Scalar, 3, 9, 64, e<13>, e<11>, trips<unit<1>>>>("three runs of 9, 13>11 by the unit");
+        check_group<mode_group<Scalar, 1, 28, 64, 1, 1, 2, 1, 1, e<13>, e<11>, trips<unit<1>>>>("run 28, two stages");
+    }
+}
+
 // Of 22 elements of a mode that grows to 31 the next ones stand 31 further: no whole accesses, although 22 are.
 TEST_CASE_TEMPLATE("modes that grow to odd extents", Scalar, float, double, c64) {
     check_group<group<Scalar, 1, 1, 64, e<3, 5, 8>, e<2, 6, 9>, trips<adds<1>, adds<2>, adds<3>>>>("1f 2f 3f");
@@ -68,11 +90,6 @@ TEST_CASE("the matrix unit replaces two modes with registers between them") {
     check_group<group<double, 1, 1, 64, e<16, 16>, e<16, 16>, trips<unit<1, 2>>>>("f64 1+2m");
     check_group<group<double, 1, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<1, 2>, unit<3, 2>>>>("f64 1+2m 3+2m");
 }
-
-// Results that go by way of shared memory.
-template <class Scalar, int Run, class P, class Q, class Trips>
-using by_shared_memory =
-    mode_group<Scalar, 1, Run, 64, 2, 1, 0, 1, 1, P, Q, Trips, 1, false, false, 1, ends_stored, false, false, true>;
 
 TEST_CASE_TEMPLATE("outer groups store by way of shared memory", Scalar, float, double, c64) {
     check_group<by_shared_memory<Scalar, 8, e<4, 6>, e<6, 4>, trips<adds<2>, adds<1>>>>("2f 1f");

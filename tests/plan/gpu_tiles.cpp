@@ -92,7 +92,16 @@ void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
         CHECK(one.shared_bytes <= gpu.shared_bytes_per_block);
         CHECK(std::int64_t{32} * one.tile.threads * one.tile.blocks <= gpu.registers_per_multiprocessor);
         CHECK(one.tile.cluster <= gpu.cluster_blocks);
-        CHECK((!g.outer || one.tile.run * otimes::element_bytes(type) >= 32 || one.tile.run <= 8));
+        std::int64_t line = 1;  // of elements below the group
+        for (std::size_t k = one.modes.size(); k-- > 0;) {
+            if (std::ranges::any_of(one.sweeps,
+                                    [k](const otimes::sweep& s) { return s.mode == static_cast<int>(k); })) {
+                break;
+            }
+            line *= one.modes[k].extent_in;
+        }
+        const bool whole_sectors = one.tile.run * otimes::element_bytes(type) >= 32;
+        CHECK((!g.outer || whole_sectors || one.tile.run <= 8 || one.tile.run == line));
     }
 }
 
@@ -486,6 +495,8 @@ TEST_CASE("small tensors between identities: several in a tile, and blocks enoug
     };
     CHECK(tile_of() == "run8 r32 t128 b8 g1 s0 : 1m");
     r.parts_per_line = 24;  // whole tiles only
+    CHECK(tile_of() == "run8 r24 t128 b8 g1 s0 : 1m");
+    r.parts_per_line = 8 * 37;
     CHECK(tile_of() == "run8 r8 t128 b8 g1 s0 : 1m");
     r.p = r.q = {16};
     r.parts_per_line = r.groups;
@@ -764,6 +775,62 @@ TEST_CASE("without a compiler plans take the core set's kernels, and say so") {
         }
     }
     CHECK(core_groups(75).empty());
+}
+
+TEST_CASE("runs share a line evenly, in as few tiles as the longest would") {
+    using otimes::planning::group_memory::even_run;
+    CHECK(even_run(9, 16, 4) == 9);
+    CHECK(even_run(23, 32, 4) == 24);  // whole accesses
+    CHECK(even_run(15, 16, 4) == 16);
+    CHECK(even_run(28, 32, 4) == 32);
+    CHECK(even_run(22, 16, 2) == 12);
+    CHECK(even_run(40, 32, 4) == 20);
+    CHECK(even_run(54, 32, 4) == 32);  // nearly two of them
+    CHECK(even_run(70, 64, 4) == 64);  // each lane has a fibre
+    for (std::int64_t inner = 1; inner <= 400; ++inner) {
+        for (const std::int64_t most : {2, 4, 8, 16, 32, 64, 128}) {
+            for (const std::int64_t vector : {1, 2, 4}) {
+                if (vector > most) {
+                    continue;
+                }
+                const std::int64_t run = even_run(inner, most, vector);
+                CAPTURE(inner);
+                CAPTURE(most);
+                CHECK(run >= 1);
+                CHECK(run <= most);
+                CHECK((inner + run - 1) / run == (inner + most - 1) / most);
+                CHECK((run == inner || run % vector == 0));
+            }
+        }
+    }
+}
+
+TEST_CASE("a few rows by columns: a run is a line, and short lines of one mode are side by side") {
+    const auto first_tile = [](std::int64_t rows, std::int64_t p, std::int64_t q, std::int64_t r, dtype type) {
+        program source = rows_program(rows, {factor(p, p), factor(q, q), factor(r, r)}, type, true);
+        for (otimes::tensor& t : source.tensors) {
+            t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
+        }
+        return otimes::make_plan(source, otimes::gpu_machine(otimes::h200())).passes.front().tile;
+    };
+    // 38 x 26 x 9 elements follow each other: no lane is without a fibre.
+    CHECK(first_tile(9, 23 * 39, 38, 26, dtype::f32).run == 9);
+    CHECK(first_tile(9, 23 * 39, 38, 26, dtype::f32).rows == 1);
+    const otimes::gpu_tile single = [] {
+        otimes::planning::group_request r;
+        r.outer = true;
+        r.type = dtype::f32;
+        r.p = r.q = {30};
+        r.order = {1};
+        r.inner = 23;
+        r.groups = r.parts_per_line = 28 * 16 * 38;
+        return otimes::planning::choose_group(r, otimes::h200())->group.tile;
+    }();
+    CHECK(single.run == 23);
+    CHECK(single.rows > 1);
+    CHECK(28 * 16 * 38 % single.rows == 0);
+    // 512 floats of a tile are one for each of its threads at most; 2304 are what a tile holds.
+    CHECK(30 * 23 * single.rows <= 2304);
 }
 
 TEST_CASE("modes one by one by multiply-adds: a tile whose threads have fibres, and blocks have tiles") {

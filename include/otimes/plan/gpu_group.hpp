@@ -195,6 +195,17 @@ OTIMES_ON_DEMAND inline std::int64_t round_up_to(std::int64_t n, std::int64_t gr
 OTIMES_ON_DEMAND inline std::int64_t bytes_of(dtype type) { return element_bytes(accumulator_of(type)); }
 OTIMES_ON_DEMAND inline std::int64_t words_of(dtype type) { return bytes_of(type) / 4; }
 OTIMES_ON_DEMAND inline std::int64_t vector_of(dtype type) { return 16 / bytes_of(type); }
+/// The length of runs of up to `most` that share lines of `inner` elements: `most`, where that leaves little of them empty (a fifth; of a line that one run
+/// holds an eighth), or where each lane of a warp has a fibre anyway; else all equally long, of whole accesses of `vector` elements. A line that one
+/// run holds is a run of its own length, unless whole accesses take nearly no more.
+constexpr std::int64_t even_run(std::int64_t inner, std::int64_t most, std::int64_t vector) noexcept {
+    const std::int64_t count = (inner + most - 1) / most;
+    if (count > 1 ? most > 32 || 4 * count * most <= 5 * inner : 20 * most <= 23 * inner) {
+        return most;
+    }
+    const std::int64_t whole = ((inner + count - 1) / count + vector - 1) / vector * vector;
+    return count > 1 || 20 * whole <= 23 * inner ? whole : inner;
+}
 
 /// True of a trip by the matrix unit on extents that are no multiples of its steps.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool is_filled_up(const gpu_group& g, const gpu_trip& t) {

@@ -94,12 +94,12 @@ OTIMES_ON_DEMAND inline double share_of_peak(sweep_kernel kernel, dtype type, st
     return is_complex(type) ? 0.6 : extent > 64 ? 0.18 : extent > 48 ? 0.30 : extent > 32 ? 0.38 : 0.45;
 }
 
-/// The same of the unit on extents that are filled up to its steps, with the zeros' products.
-OTIMES_ON_DEMAND inline double share_filled_up(sweep_kernel kernel, std::int64_t extent) {
+/// The same of the unit on extents that are filled up to its steps, with the zeros' products. `ahead`: the next tile arrives meanwhile.
+OTIMES_ON_DEMAND inline double share_filled_up(sweep_kernel kernel, std::int64_t extent, bool ahead) {
     if (kernel == sweep_kernel::mma_f64) {
         return extent >= 64 ? 0.33 : 0.40;
     }
-    return kernel == sweep_kernel::mma_split ? 0.33 : 0.15;
+    return kernel != sweep_kernel::mma_split ? 0.15 : ahead ? 0.5 : 0.33;
 }
 
 /// What the matrix unit does for each multiply-add of a sweep, as it takes whole steps of its own: 1 where the extents are such.
@@ -365,7 +365,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         double share = share_of_peak(s.kernel, type,
                                      held ? (std::min)(s.p_extent, s.q_extent) : (std::max)(s.p_extent, s.q_extent));
         if (work > 1) {
-            share = share_filled_up(s.kernel, s.p_extent) * (one_by_one ? 0.65 : 1.0) * (mixed ? 0.65 : 1.0) / in_tiles;
+            share = share_filled_up(s.kernel, s.p_extent, p.tile.slots == 2) * (one_by_one ? 0.65 : 1.0) *
+                    (mixed ? 0.65 : 1.0) / in_tiles;
         } else if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
                    s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
             share *= 0.5;  // warps that share fibres of 80 to 192 (measured)
@@ -413,8 +414,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             // One block a multiprocessor with nothing on its way waits for every load; short runs fetch part of a sector's
             // neighbours in vain. What was not measured must promise a tenth more.
             const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors && !setting.on_chip;
-            const bool short_runs = p.tile.run > 1 && p.tile.run * bytes_each < 64;
-            seconds = 1.5e-6 + 1.1 * (alone ? 1.6 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
+            const double run_bytes = p.tile.run * bytes_each;
+            const bool short_runs =
+                p.tile.run > 1 && p.tile.run < place->inner && (run_bytes < 64 || (one_by_one && run_bytes < 96));
+            seconds = 1.5e-6 + 1.1 * (alone ? 1.25 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
         }
         // Few tiles: a block takes 1 us to start, half of one per trip, 0.04 us for each factor element of a thread, and works at the pace of a
         // quarter of a multiprocessor.

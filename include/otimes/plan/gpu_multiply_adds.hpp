@@ -184,8 +184,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline double slowness(const group_request& r, cons
            + (warps <= 12  ? 0.08                                                 // too few to hide what each waits for
               : warps < 16 ? 0.02
                            : 0.0) +
-           (t.threads > 128 ? 0.05 : 0.0)                                                // barriers of more of them
-           + (g.outer && t.run * words <= 16 ? t.run * words <= 8 ? 0.25 : 0.07 : 0.0);  // short runs in memory
+           (t.threads > 128 ? 0.05 : 0.0)  // barriers of more of them
+           + (g.outer && t.run < r.inner && t.run * words <= 16 ? t.run * words <= 8 ? 0.25 : 0.07
+                                                                : 0.0);  // short runs in memory
 }
 
 /// The same of one tile by itself.
@@ -228,19 +229,22 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group best_tile(const group_request& r, 
         }
     };
     for (const std::int32_t count : row_counts) {
-        const std::int64_t tile_words = tensor_words * count;
         gpu_group g = chosen;
         if (r.outer) {
-            if (std::ranges::find(runs, count) == std::end(runs) || count > r.inner || count * words < 8) {
+            // Shared evenly; a line of a few elements whole.
+            const std::int64_t even = group_memory::even_run(r.inner, count, group_memory::vector_of(r.type));
+            if (std::ranges::find(runs, count) == std::end(runs) || count >= 2 * r.inner || even < 2 ||
+                (even != r.inner && count * words < 8)) {
                 continue;
             }
-            g.tile.run = count;
+            g.tile.run = static_cast<std::int32_t>(even);
         } else {
             if (r.parts_per_line != 1 && r.parts_per_line % count != 0) {
                 continue;
             }
             g.tile.rows = count;
         }
+        const std::int64_t tile_words = tensor_words * g.tile.rows * g.tile.run;
         if (tile_words >= 500 && tile_words <= 14000) {
             consider(g);
         }

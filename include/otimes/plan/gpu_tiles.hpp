@@ -426,17 +426,38 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group one_round_each(const group_request
     while (run > 32 / words && (run > r.inner || tiles(run) < least)) {
         run /= 2;
     }
-    g.tile.run = static_cast<std::int32_t>(run);
+    const std::int64_t even = group_memory::even_run(r.inner, run, group_memory::vector_of(g.type));
+    g.tile.run = static_cast<std::int32_t>(even);
     g.tile.rows = 1;
     trip.split = 1;
-    g.tile.threads = static_cast<std::int32_t>((std::max)(std::int64_t{64}, run * words));
+    g.tile.threads =
+        static_cast<std::int32_t>((std::max)(std::int64_t{64}, group_memory::round_up_to(even * words, 32)));
     g.tile.blocks = 256 / g.tile.threads;
     g.tile.slots = 2;
-    return run <= r.inner && tiles(run) >= least && r.inner % group_memory::vector_of(g.type) == 0 &&
+    // Lines of a few runs that do not fill them are better off side by side (small_tensors).
+    const bool short_lines = r.inner < 64 / words && r.inner % run != 0;
+    return run <= r.inner && !short_lines && tiles(run) >= least && r.inner % group_memory::vector_of(g.type) == 0 &&
                    why_illegal(g, gpu).empty() &&
                    g.tile.blocks * shared_bytes_of(g) <= gpu.shared_bytes_per_multiprocessor
                ? g
                : chosen;
+}
+
+/// How many small tensors (of `tensor` elements for each of a run's) that follow each other are one tile, so that its threads have work and its loads are
+/// many: a power of two, or, where a line's parts are such that this leaves more than half of the room, as many as divide them.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t small_tensors(const group_request& r, const gpu_description& gpu,
+                                                               const gpu_group& g, std::int64_t tensor) {
+    const bool light = g.tile.trips.front().matrix && tensor <= 8;  // see choose_trips
+    const std::int64_t room = (light ? 4608 : 2304) / (tensor * g.tile.run * group_memory::words_of(r.type));
+    const std::int64_t most = (std::min)(room, r.groups / (2 * (std::max)(1, gpu.multiprocessors)));
+    std::int64_t rows = 1;
+    while (2 * rows <= most && r.parts_per_line % (2 * rows) == 0) {
+        rows *= 2;
+    }
+    for (std::int64_t count = most; 2 * rows <= most && count > rows; --count) {
+        rows = r.parts_per_line % count == 0 ? count : rows;
+    }
+    return rows;
 }
 
 /// The formulas' choice by what a tile holds.
@@ -471,21 +492,17 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(cons
             run *= 2;
         }
         for (; run >= 2 && (run >= sector || run >= r.inner); run /= 2) {
-            g.tile.run = static_cast<std::int32_t>(run);
+            // A short line of one mode is whole: several of them are one tile. (Of 16-bit elements nothing of this was measured.)
+            const bool whole = g.modes() == 1 && r.inner <= run && tile * r.inner * words <= 1152;
+            const std::int64_t even = group_memory::even_run(r.inner, run, group_memory::vector_of(r.type));
+            g.tile.run = static_cast<std::int32_t>(is_widened(r.type) ? run : whole ? r.inner : even);
             g.tile.rows = 1;
             if (!complete(r, gpu, g)) {
                 continue;
             }
-            // Small tensors: several neighbours in one tile, so that its threads have work and its loads are many.
-            std::int64_t rows = 1;
-            const bool light = g.tile.trips.front().matrix && tile <= 8;  // see choose_trips
-            while (run == r.inner && tile * run * rows * 2 * words <= (light ? 4608 : 2304) &&
-                   r.parts_per_line % (2 * rows) == 0 && r.groups / (2 * rows) >= 2 * multiprocessors) {
-                rows *= 2;
-            }
             gpu_group several = g;
-            several.tile.rows = static_cast<std::int32_t>(rows);
-            return one_round_each(r, gpu, rows > 1 && complete(r, gpu, several) ? several : g);
+            several.tile.rows = static_cast<std::int32_t>(g.tile.run == r.inner ? small_tensors(r, gpu, g, tile) : 1);
+            return one_round_each(r, gpu, several.tile.rows > 1 && complete(r, gpu, several) ? several : g);
         }
         return std::nullopt;  // runs below a sector waste more than another pass costs
     }

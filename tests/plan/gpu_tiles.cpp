@@ -806,31 +806,43 @@ TEST_CASE("runs share a line evenly, in as few tiles as the longest would") {
 }
 
 TEST_CASE("a few rows by columns: a run is a line, and short lines of one mode are side by side") {
-    const auto first_tile = [](std::int64_t rows, std::int64_t p, std::int64_t q, std::int64_t r, dtype type) {
-        program source = rows_program(rows, {factor(p, p), factor(q, q), factor(r, r)}, type, true);
+    const auto planned_in_columns = [](std::int64_t rows, const std::vector<std::int64_t>& extents, dtype type) {
+        std::vector<mode_spec> factors;
+        for (const std::int64_t n : extents) {
+            factors.push_back(factor(n, n));
+        }
+        program source = rows_program(rows, factors, type, true);
         for (otimes::tensor& t : source.tensors) {
             t.space = t.binding >= 0 ? otimes::memory_space::device : otimes::memory_space::host;
         }
-        return otimes::make_plan(source, otimes::gpu_machine(otimes::h200())).passes.front().tile;
+        return otimes::make_plan(source, otimes::gpu_machine(otimes::h200()));
     };
     // 38 x 26 x 9 elements follow each other: no lane is without a fibre.
-    CHECK(first_tile(9, 23 * 39, 38, 26, dtype::f32).run == 9);
-    CHECK(first_tile(9, 23 * 39, 38, 26, dtype::f32).rows == 1);
-    const otimes::gpu_tile single = [] {
-        otimes::planning::group_request r;
-        r.outer = true;
-        r.type = dtype::f32;
-        r.p = r.q = {30};
-        r.order = {1};
-        r.inner = 23;
-        r.groups = r.parts_per_line = 28 * 16 * 38;
-        return otimes::planning::choose_group(r, otimes::h200())->group.tile;
-    }();
-    CHECK(single.run == 23);
-    CHECK(single.rows > 1);
-    CHECK(28 * 16 * 38 % single.rows == 0);
-    // 512 floats of a tile are one for each of its threads at most; 2304 are what a tile holds.
-    CHECK(30 * 23 * single.rows <= 2304);
+    const plan few = planned_in_columns(9, {23, 39, 38, 26}, dtype::f32);
+    CHECK(few.passes.front().sweeps.size() == 2);
+    CHECK(few.passes.front().tile.run == 9);
+    CHECK(few.passes.front().tile.rows == 1);
+    otimes::planning::group_request r;
+    r.outer = true;
+    r.type = dtype::f32;
+    r.p = r.q = {30};
+    r.order = {1};
+    r.inner = 23;
+    r.groups = r.parts_per_line = 28 * 16 * 38;
+    const auto tile_of = [&r] { return otimes::planning::choose_group(r, otimes::h200())->group.tile; };
+    CHECK(tile_of().run == 23);
+    CHECK(tile_of().rows == 2);
+    r.inner = 6;
+    r.groups = r.parts_per_line = 60;  // few of them: a whole number of accesses
+    CHECK(tile_of().run == 8);
+    r.p = r.q = {13};
+    r.inner = 9;
+    r.groups = r.parts_per_line = 2 * 3 * 13 * 19 * 23;
+    CHECK(tile_of().run == 9);
+    CHECK(tile_of().rows == 19);
+    // Two modes of doubles at once, although one block a multiprocessor is all there is room for.
+    const plan pairs = planned_in_columns(22, {27, 27, 27, 27}, dtype::f64);
+    CHECK(pairs.passes.size() == 2);
 }
 
 TEST_CASE("modes one by one by multiply-adds: a tile whose threads have fibres, and blocks have tiles") {

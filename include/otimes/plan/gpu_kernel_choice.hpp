@@ -365,7 +365,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         double share = share_of_peak(s.kernel, type,
                                      held ? (std::min)(s.p_extent, s.q_extent) : (std::max)(s.p_extent, s.q_extent));
         if (work > 1) {
-            share = share_filled_up(s.kernel, s.p_extent, p.tile.slots == 2) * (one_by_one ? 0.65 : 1.0) *
+            // Of doubles that go through several modes only the first read and the last store come one by one.
+            const bool loses = one_by_one && (type != dtype::f64 || p.sweeps.size() == 1);
+            share = share_filled_up(s.kernel, s.p_extent, p.tile.slots == 2) * (loses ? 0.65 : 1.0) *
                     (mixed ? 0.65 : 1.0) / in_tiles;
         } else if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
                    s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
@@ -415,9 +417,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
             // neighbours in vain. What was not measured must promise a tenth more.
             const bool alone = p.tile.blocks == 1 && p.tile.slots == 0 && tiles > multiprocessors && !setting.on_chip;
             const double run_bytes = p.tile.run * bytes_each;
-            const bool short_runs =
-                p.tile.run > 1 && p.tile.run < place->inner && (run_bytes < 64 || (one_by_one && run_bytes < 96));
-            seconds = 1.5e-6 + 1.1 * (alone ? 1.25 : 1.0) * (short_runs ? 1.15 : 1.0) * seconds;
+            const bool short_runs = p.tile.run > 1 && p.tile.run < place->inner && run_bytes < (one_by_one ? 96 : 64);
+            const double in_vain = !short_runs ? 1.0 : one_by_one && run_bytes <= 32 ? 1.5 : 1.15;
+            seconds = 1.5e-6 + 1.1 * (alone ? 1.25 : 1.0) * in_vain * seconds;
         }
         // Few tiles: a block takes 1 us to start, half of one per trip, 0.04 us for each factor element of a thread, and works at the pace of a
         // quarter of a multiprocessor.

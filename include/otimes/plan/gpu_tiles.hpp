@@ -492,10 +492,12 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(cons
             run *= 2;
         }
         for (; run >= 2 && (run >= sector || run >= r.inner); run /= 2) {
-            // A short line of one mode is whole: several of them are one tile. (Of 16-bit elements nothing of this was measured.)
+            // A short line of one mode is whole: several of them are one tile. Few tiles gain nothing; of 16-bit elements nothing of this
+            // was measured.
             const bool whole = g.modes() == 1 && r.inner <= run && tile * r.inner * words <= 1152;
             const std::int64_t even = group_memory::even_run(r.inner, run, group_memory::vector_of(r.type));
-            g.tile.run = static_cast<std::int32_t>(is_widened(r.type) ? run : whole ? r.inner : even);
+            const bool few = tiles(run) < 2 * multiprocessors;
+            g.tile.run = static_cast<std::int32_t>(few || is_widened(r.type) ? run : whole ? r.inner : even);
             g.tile.rows = 1;
             if (!complete(r, gpu, g)) {
                 continue;

@@ -332,7 +332,7 @@ TEST_CASE("the last pass stores into the receivers where they can be reached and
 }
 
 TEST_CASE("slabs by turns store where that hides more than exchanges, and where half of a GPU does a pass") {
-    const otimes::machine gpus = otimes::gpu_machine(otimes::h200(), 2);
+    otimes::machine gpus = otimes::gpu_machine(otimes::h200(), 2);
     const otimes::interconnect nvlink{.bytes_per_second = 330e9, .chunks = 6, .packs = false};
     const auto planned = [&](std::int64_t rows, std::int64_t extent) {
         otimes::distributed_problem p = power(rows, extent, extent, 4, 2);
@@ -376,6 +376,14 @@ TEST_CASE("slabs by turns store where that hides more than exchanges, and where 
     const otimes::distributed_plan large = planned(8, 128);
     REQUIRE(large.overlapped);
     CHECK(std::ranges::none_of(large.slabs, stores));
+    // On an H100 the last factor of 128 goes by blocks, which store where they compute; what stores into peers is the tile all the same.
+    gpus = otimes::gpu_machine(otimes::h100(), 2);
+    const otimes::distributed_plan one_row = planned(1, 128);
+    REQUIRE(stores(one_row));
+    const otimes::plan& tile = one_row.stages.at(1).plans.at(0);
+    CHECK(tile.passes.size() == 1);
+    CHECK(tile.passes.at(0).kernel == otimes::pass_kernel::gpu_trailing);
+    CHECK(otimes::make_plan(tile.source, gpus, tile.wishes).passes.at(0).kernel == otimes::pass_kernel::gpu_blocked);
 }
 
 TEST_CASE("where the rows of a pass go when it stores into the receivers") {

@@ -147,7 +147,8 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
             }
         }
         try {
-            stage.plans.push_back(make_plan(source, where, wishes));
+            stage.plans.push_back(stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
+                                                                  : make_plan(source, where, wishes));
         } catch (const budget_error& refused) {
             steps_need = (std::max)(steps_need, refused.least_bytes());
             stage.plans.emplace_back();

@@ -15,7 +15,9 @@
 #include <otimes/plan/distributed_stages.hpp>
 #include <otimes/plan/distribution.hpp>
 #include <otimes/plan/distribution_search.hpp>
+#include <otimes/plan/gpu_choice.hpp>
 #include <otimes/plan/gpu_group.hpp>
+#include <otimes/plan/gpu_passes.hpp>
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/planner.hpp>
@@ -30,6 +32,24 @@ namespace planning {
 /// Ranks that a pass stores into at most: kernels/fused_scattered.cuh.
 inline constexpr std::int32_t most_receivers = 16;
 
+/// The plan of a stage that stores into the receivers' memory: a tile does that, so where the pass would go by blocks, the tile that it has else.
+OTIMES_COLD inline plan plan_of_store(const program& source, const machine& where, const options& wishes) {
+    plan usual = make_plan(source, where, wishes);
+    if (usual.where == placement::gpu && !where.gpus.empty() && usual.slab_count == 1 && usual.passes.size() == 1 &&
+        usual.passes.front().kernel == pass_kernel::gpu_blocked) {
+        gpu_choice choice;
+        choice.only_tiles = true;
+        choice.parts.resize(1);
+        choice.parts.front().sweeps = static_cast<std::int32_t>(usual.passes.front().sweeps.size());
+        choice.parts.front().any_tile = true;
+        plan tile = plan_on_gpu(source, where.gpus.front(), wishes, 0, &choice);
+        if (tile.passes.size() == 1 && tile.passes.front().kernel == pass_kernel::gpu_trailing) {
+            return tile;
+        }
+    }
+    return usual;
+}
+
 /// True where the last pass of a stage can store what it computes into the receivers' memory. In host memory the stage's output is
 /// moved instead.
 OTIMES_COLD inline bool one_pass_stores(const distributed_stage& stage, const distributed_problem& problem,
@@ -42,7 +62,7 @@ OTIMES_COLD inline bool one_pass_stores(const distributed_stage& stage, const di
             continue;
         }
         const plan one =
-            make_plan(local_program(problem, stage.factors, rows, own, false, false, {}, {}), where, wishes);
+            plan_of_store(local_program(problem, stage.factors, rows, own, false, false, {}, {}), where, wishes);
         const bool can = problem.space == memory_space::device ? scatters(one, scatter_of(stage, problem, rank), where)
                                                                : one.passes.size() == 1;
         if (!can) {

@@ -48,6 +48,7 @@ public:
     void keep_in_l2() { gpu_.in_l2 = true; }
     void through_y(bool wish) { gpu_.through_y = wish; }
     void stands_alone(bool does) { gpu_.alone = does; }
+    void take_only_tiles() { gpu_.only_tiles = true; }
     void keep_on_chip(bool in_pieces) {
         gpu_.on_chip = true;
         gpu_.in_pieces = in_pieces;
@@ -159,6 +160,9 @@ public:
         planner_->stands_alone(alone_);
         if (in_l2) {
             planner_->keep_in_l2();
+        }
+        if (forced != nullptr && forced->only_tiles) {
+            planner_->take_only_tiles();
         }
         if (!choose_ends(forced)) {
             return false;

@@ -29,6 +29,7 @@ struct gpu_choice {
     };
     std::int64_t slab_extent = 0;  ///< 0: no slabs
     std::vector<part> parts;
+    bool only_tiles = false;  ///< no pass goes without a tile where one has room; in no text
     friend bool operator==(const gpu_choice&, const gpu_choice&) = default;
 };
 

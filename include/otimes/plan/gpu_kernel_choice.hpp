@@ -63,15 +63,16 @@ OTIMES_ON_DEMAND inline gpu_rate rate_of(const gpu_description& gpu, dtype type,
 /// What the chain's passes are chosen under.
 struct gpu_setting {
     const gpu_description* gpu = nullptr;
-    bool unit_f32 = true;    ///< float products may be split over the matrix unit
-    bool unit_f64 = true;    ///< double products may take the matrix unit
-    bool single = false;     ///< float products may be single TF32 ones
-    bool in_l2 = false;      ///< intermediates stay in L2
-    bool through_y = false;  ///< intermediates whose remaining sweeps are square lie in Y
-    bool one_order = false;  ///< a sum's order depends on its length alone
-    bool alone = false;      ///< the program is this chain: nothing is joined with the kernel of a pass
-    bool on_chip = false;    ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
-    bool in_pieces = false;  ///< with on_chip: a piece may do
+    bool unit_f32 = true;     ///< float products may be split over the matrix unit
+    bool unit_f64 = true;     ///< double products may take the matrix unit
+    bool single = false;      ///< float products may be single TF32 ones
+    bool in_l2 = false;       ///< intermediates stay in L2
+    bool through_y = false;   ///< intermediates whose remaining sweeps are square lie in Y
+    bool one_order = false;   ///< a sum's order depends on its length alone
+    bool alone = false;       ///< the program is this chain: nothing is joined with the kernel of a pass
+    bool on_chip = false;     ///< a row, or a piece of it, stays on chip: gpu_pieces.hpp
+    bool in_pieces = false;   ///< with on_chip: a piece may do
+    bool only_tiles = false;  ///< where a tile has room, it is taken
 };
 
 /// True for the arithmetic of a matrix unit.
@@ -436,7 +437,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         }
     }
     p.predicted_seconds = (std::max)(seconds, p.bound_seconds) + slabs * gpu.launch_seconds;
-    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip) {
+    const bool tile_stays = setting.only_tiles && !p.tile.trips.empty();
+    if (p.sweeps.size() == 1 && (forced == nullptr || forced->trips.empty()) && !setting.on_chip && !tile_stays) {
         const bool in_place = inner_in && setting.through_y;
         if (!setting.one_order && forced == nullptr && copies == 0 && !in_place) {
             if (setting.alone && p.kernel != pass_kernel::gpu_generic) {

@@ -43,7 +43,8 @@ OTIMES_COLD inline plan plan_of_store(const program& source, const machine& wher
         choice.parts.front().sweeps = static_cast<std::int32_t>(usual.passes.front().sweeps.size());
         choice.parts.front().any_tile = true;
         plan tile = plan_on_gpu(source, where.gpus.front(), wishes, 0, &choice);
-        if (tile.passes.size() == 1 && tile.passes.front().kernel == pass_kernel::gpu_trailing) {
+        if (tile.passes.size() == 1 && tile.passes.front().kernel == pass_kernel::gpu_trailing &&
+            tile.workspace_bytes <= wishes.workspace_limit_bytes) {
             return tile;
         }
     }

@@ -105,6 +105,18 @@ void check_legal(const plan& p, const gpu_description& gpu, dtype type) {
     }
 }
 
+// One outer mode of that extent over `inner` neighbours, in tensors that follow each other.
+otimes::planning::group_request outer_mode(dtype type, std::int64_t extent, std::int64_t inner, std::int64_t tensors) {
+    otimes::planning::group_request r;
+    r.outer = true;
+    r.type = type;
+    r.p = r.q = {extent};
+    r.order = {1};
+    r.inner = inner;
+    r.groups = r.parts_per_line = tensors;
+    return r;
+}
+
 // Trips by the matrix unit, each of one mode in one block.
 int single_modes_by_unit(const plan& made) {
     int matrix = 0;
@@ -483,13 +495,7 @@ TEST_CASE("column-major and few rows: enough tiles for the multiprocessors, in o
 }
 
 TEST_CASE("small tensors between identities: several in a tile, and blocks enough to hide each other's loads") {
-    otimes::planning::group_request r;
-    r.outer = true;
-    r.type = dtype::f64;
-    r.p = r.q = {8};
-    r.order = {1};
-    r.inner = 8;
-    r.groups = r.parts_per_line = 32768 * 8;
+    otimes::planning::group_request r = outer_mode(dtype::f64, 8, 8, 32768 * 8);
     const auto tile_of = [&r] {
         return otimes::planning::text_of_tile(otimes::planning::choose_group(r, otimes::h200())->group.tile, true);
     };
@@ -822,13 +828,7 @@ TEST_CASE("a few rows by columns: a run is a line, and short lines of one mode a
     CHECK(few.passes.front().sweeps.size() == 2);
     CHECK(few.passes.front().tile.run == 9);
     CHECK(few.passes.front().tile.rows == 1);
-    otimes::planning::group_request r;
-    r.outer = true;
-    r.type = dtype::f32;
-    r.p = r.q = {30};
-    r.order = {1};
-    r.inner = 23;
-    r.groups = r.parts_per_line = 28 * 16 * 38;
+    otimes::planning::group_request r = outer_mode(dtype::f32, 30, 23, 28 * 16 * 38);
     const auto tile_of = [&r] { return otimes::planning::choose_group(r, otimes::h200())->group.tile; };
     CHECK(tile_of().run == 23);
     CHECK(tile_of().rows == 2);

@@ -128,8 +128,8 @@ OTIMES_COLD inline double restarts_of(const distributed_problem& problem, std::s
            (problem.space == memory_space::device ? restart_seconds : rates.launch_seconds);
 }
 
-/// What one chunk after another costs beside the exchange that it hides: more than slabs, as if all of a chunk's time were spent on memory. Measured with
-/// 128^4 and one row on two and four H100: four chunks 2.43 and 1.37 ms, of which the share that waits for memory would explain 2.23 and 1.18.
+/// What one chunk after another costs beside the exchange that it hides: all that copies take from memory. 128^4 with one row on two and four H100 takes
+/// 2.43 and 1.37 ms in four chunks; predicted so are 2.24 and 1.19, by the share that waits for memory 2.21 and 1.17.
 OTIMES_COLD inline double chunk_seconds(const distributed_problem& problem, const distributed_stage& local,
                                         const distributed_stage& exchange, std::int32_t chunks,
                                         const distribution_rates& rates) {

@@ -368,8 +368,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
         if (work > 1) {
             // Of doubles that go through several modes only the first read and the last store come one by one.
             const bool loses = one_by_one && (type != dtype::f64 || p.sweeps.size() == 1);
-            share = share_filled_up(s.kernel, s.p_extent, p.tile.slots == 2) * (loses ? 0.65 : 1.0) *
-                    (mixed ? 0.65 : 1.0) / in_tiles;
+            share = share_filled_up(s.kernel, s.p_extent, p.tile.slots == 2 && p.sweeps.size() == 1) *
+                    (loses ? 0.65 : 1.0) * (mixed ? 0.65 : 1.0) / in_tiles;
         } else if (copies == 0 && splits[static_cast<std::size_t>(&s - p.sweeps.data())] > 1 && is_unit(s.kernel) &&
                    s.p_extent > 64 && !std::has_single_bit(static_cast<std::uint64_t>(s.p_extent))) {
             share *= 0.5;  // warps that share fibres of 80 to 192 (measured)

@@ -1,14 +1,16 @@
 #!/bin/sh
 # Builds and runs the tests, after installing what is missing.
 #
-#   sh tests/run.sh         the tests                                 (10 to 11 minutes on two cores, nothing cached; more on slow ones)
-#   sh tests/run.sh full    the tests, and then the long ones: exhaustive checks, all examples, the suite under the address and
-#                           undefined-behaviour sanitizers, and by clang++ without assertions; examples and benchmarks with warnings as
-#                           errors; format and lint (52 minutes more beside other work, partly from a compiler cache)
+#   sh tests/run.sh         the tests. Where there is a clang++, the front end's (room adapt) are by it, under sanitizers: g++ takes three times
+#                           as long for them
+#   sh tests/run.sh full    the tests, and then the long ones: the suite by clang++ without assertions, under the address and
+#                           undefined-behaviour sanitizers; exhaustive checks and mutations; all examples; examples and benchmarks with
+#                           warnings as errors; the front end by g++; format and lint
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.
-# OTIMES_EIGEN_DIR, OTIMES_DOCTEST_DIR: another Eigen, another doctest. Further arguments go to ctest, e.g. -R laws.
+# OTIMES_EIGEN_DIR, OTIMES_DOCTEST_DIR: another Eigen, another doctest. OTIMES_TEST_SECONDS: after so many, what is left of the long form is
+# not run, and named at the end. Further arguments go to ctest, e.g. -R laws.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . cmake/prerequisites.sh
@@ -28,6 +30,8 @@ want_mpi
 jobs=$(job_count)
 builds=${OTIMES_BUILD_DIR:-build}
 failed=""
+left_out=""
+only=""
 launcher=""
 if command -v ccache >/dev/null 2>&1; then launcher="-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"; fi
 
@@ -35,11 +39,32 @@ if command -v ccache >/dev/null 2>&1; then launcher="-DCMAKE_CXX_COMPILER_LAUNCH
 began=$(date +%s)
 section() { printf '\n== %s == (%d min)\n' "$*" $((($(date +%s) - began) / 60)); }
 
-# build PRESET [ARGUMENT...]: configures and builds a preset of CMakePresets.json in $builds/PRESET.
-build() {
+# limited COMMAND...: runs it, in the long form until OTIMES_TEST_SECONDS are over; 124 then.
+limit=""
+limited() {
+    if [ -z "$limit" ]; then
+        "$@"
+        return
+    fi
+    seconds=$((limit - ($(date +%s) - began)))
+    if [ "$seconds" -le 0 ]; then return 124; fi
+    timeout -k 30 "$seconds" "$@"
+}
+
+# ended STATUS PART: notes a part of the run that failed, or that time did not suffice for.
+ended() {
+    case $1 in
+        0) ;;
+        124) left_out="$left_out $2" ;;
+        *) failed="$failed $2" ;;
+    esac
+    return "$1"
+}
+
+# configure PRESET [ARGUMENT...]: a preset of CMakePresets.json, in $builds/PRESET.
+configure() {
     preset=$1
     shift
-    section "build: $preset"
     # shellcheck disable=SC2086
     cmake --preset "$preset" -G "$(generator)" -B "$builds/$preset" $launcher \
         ${OTIMES_EIGEN_DIR:+"-DOTIMES_EIGEN_DIR=$OTIMES_EIGEN_DIR"} \
@@ -50,10 +75,16 @@ build() {
             return 1
         }
     grep -E '^-- (otimes|The CXX compiler)|^CMake Warning' "$builds/$preset.log"
-    cmake --build "$builds/$preset" -j "$jobs" || {
-        failed="$failed build:$preset"
-        return 1
-    }
+    return 0
+}
+
+# build PRESET [ARGUMENT...]: configures and builds it; of it $only, where that is set.
+build() {
+    section "build: $1${only:+ $only}"
+    configure "$@" || return 1
+    # shellcheck disable=SC2086
+    limited cmake --build "$builds/$1" -j "$jobs" ${only:+--target $only}
+    ended $? "build:$1"
 }
 
 # check PRESET [ARGUMENT OF CTEST...]: runs the tests of a built preset.
@@ -61,7 +92,13 @@ check() {
     preset=$1
     shift
     section "test: $preset $*"
-    ctest --test-dir "$builds/$preset" --output-on-failure -j "$jobs" "$@" || failed="$failed test:$preset"
+    {
+        limited ctest --test-dir "$builds/$preset" --output-on-failure -j "$jobs" "$@"
+        echo $? >"$builds/status"
+    } | tee "$builds/$preset.tests"
+    status=$(cat "$builds/status")
+    if [ "$status" = 124 ] && grep -q '\*\*\*\(Failed\|Timeout\|Exception\|Not Run\)' "$builds/$preset.tests"; then status=1; fi
+    ended "$status" "test:$preset"
 }
 
 # check_format: clang-format's releases differ in what they write; the sources follow the 14th.
@@ -90,18 +127,30 @@ check_format() {
 
 mkdir -p "$builds"
 
+# The front end is compiled by clang++ where there is one with sanitizers that run.
+front=""
+if [ -z "${CXX:-}" ] && echo 'int main() {}' | clang++ -fsanitize=address,undefined -x c++ - -o "$builds/sanitized" 2>/dev/null &&
+    "$builds/sanitized" 2>/dev/null; then
+    front=clang-asan-ubsan
+fi
+
 if [ "$mode" != added ]; then
-    build tests && check tests -LE long --no-tests=error "$@"
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -LE long --no-tests=error "$@"
+    if [ -n "$front" ]; then
+        only=test_adapt
+        build $front && check $front -L front -LE long "$@"
+        only=""
+    fi
 fi
 
 if [ "$mode" != default ]; then
+    limit=${OTIMES_TEST_SECONDS:-}
     check_format
-    if [ "$mode" = added ]; then build tests; fi
-    check tests -L long "$@"
 
     if command -v clang-tidy >/dev/null 2>&1; then
         section "lint: clang-tidy on all headers, and on the shortest file of each room for what it instantiates of them"
         mkdir -p "$builds/lint" # the commands without what only g++ knows
+        configure tests -DOTIMES_TEST_WITHOUT=
         sed 's/ --param ggc-min-heapsize=[0-9]*//g; s/ -Wno-maybe-uninitialized//g; s/ -Winvalid-pch//g; s/ -include [^ ]*cmake_pch\.hxx//g' \
             "$builds/tests/compile_commands.json" >"$builds/lint/compile_commands.json"
         # all headers, but the one that needs nvcc, with the folders that the room expr has
@@ -122,27 +171,41 @@ if [ "$mode" != default ]; then
         section "lint: skipped, there is no clang-tidy"
     fi
 
+    # What most changes break comes first, for a run whose time is limited.
+    if [ -n "$front" ]; then
+        # without what the compiler does not change: scripts, programs outside the tree, and NVRTC
+        build $front && check $front -LE long -E '^(docs|layers|install|mutation_text|cuda_hidden|runtime_compiler)' "$@"
+    else
+        section "clang++: skipped, there is none with sanitizers"
+    fi
+
+    # shellcheck disable=SC2086
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L long ${front:+-E ^headers} "$@" # clang++ has had each header alone
+
     if build release -DOTIMES_BUILD_TESTS=OFF; then
         for source in examples/*.cpp; do # one that needs what is not here is not built
             program="$builds/release/examples/$(basename "$source" .cpp)"
             if [ -x "$program" ]; then
                 section "example: $(basename "$source" .cpp)"
-                "$program" || failed="$failed $(basename "$source" .cpp)"
+                limited "$program"
+                ended $? "$(basename "$source" .cpp)"
             fi
         done
     fi
 
-    build asan-ubsan && check asan-ubsan -LE long "$@"
-
-    if command -v clang++ >/dev/null 2>&1; then
-        # without what the compiler does not change: scripts, programs outside the tree, and NVRTC
-        build clang-release &&
-            check clang-release -LE long -E '^(docs|layers|install|mutation_text|cuda_hidden|runtime_compiler)' "$@"
+    if [ -n "$front" ]; then
+        only=test_kernels # their text on the host is for g++ alone
+        build asan-ubsan && check asan-ubsan -R '^kernels$' "$@"
+        only=""
+        build tests -DOTIMES_TEST_WITHOUT= && check tests -L front "$@"
     else
-        section "clang++: skipped, there is none"
+        build asan-ubsan && check asan-ubsan -LE long "$@"
     fi
 fi
 
+if [ -n "$left_out" ]; then
+    section "not run to the end, since the time was over:$left_out"
+fi
 if [ -n "$failed" ]; then
     section "failed:$failed"
     exit 1

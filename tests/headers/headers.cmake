@@ -2,10 +2,10 @@
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/include/*.hpp")
 set(flags ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include" ${OTIMES_WARNING_FLAGS} -Werror)
 
-# Half of that is the standard library and Eigen. OTIMES_TEST_ONCE parses them once, before each header of a room; those that users
+# Half of that is the standard library and Eigen. OTIMES_TEST_ONCE=ON parses them once, before each header of a room; those that users
 # include have nothing before them, and the label `long` has that of all. A header that another one of a room includes first is tested there.
 set(foreign "${CMAKE_CURRENT_BINARY_DIR}/headers/foreign.hpp")
-if(OTIMES_TEST_ONCE)
+if(once)
   file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/headers")
   add_test(NAME headers_foreign COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/foreign.sh" "${PROJECT_SOURCE_DIR}/include" "${foreign}"
                                         "${CMAKE_CXX_COMPILER}" ${flags})
@@ -16,7 +16,7 @@ foreach(header IN LISTS headers)
   string(REGEX REPLACE "^otimes/(.*)\\.hpp$" "\\1" name "${header}")
   set(alone sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/alone.sh" ${header} "${CMAKE_CXX_COMPILER}" ${flags})
   set(tests headers.${name})
-  if(OTIMES_TEST_ONCE AND name MATCHES "/")
+  if(once AND name MATCHES "/")
     add_test(NAME headers.${name} COMMAND ${alone} -include "${foreign}")
     set_tests_properties(headers.${name} PROPERTIES FIXTURES_REQUIRED headers_foreign ENVIRONMENT "rooms=${PROJECT_SOURCE_DIR}/include")
     add_test(NAME headers.${name}.long COMMAND ${alone})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The types of a case that compiles long. The default run (OTIMES_TEST_ONCE) has each such case for one of them, in turn, and
-// so have the sanitizers; the preset for clang++ has all.
+// The types of a case that compiles long. By g++ (OTIMES_TEST_ONCE) each such case is there for one of them, in turn; the preset for
+// clang++ has all.
 #pragma once
 
 #include <complex>

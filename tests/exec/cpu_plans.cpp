@@ -471,10 +471,11 @@ TEST_CASE("cpu: bits depend on neither tiles, lanes nor threads") {
 }
 
 TEST_CASE("cpu: what is prepared for a small plan serves other operands and scalars") {
-    prepared_plans<float>(21, 600);
-    prepared_plans<double>(22, 600);
-    prepared_plans<std::complex<float>>(23, 400);
-    prepared_plans<std::complex<double>>(24, 400);
+    const int count = support::long_tests() ? 200 : 70;
+    prepared_plans<float>(21, 3 * count);
+    prepared_plans<double>(22, 3 * count);
+    prepared_plans<std::complex<float>>(23, 2 * count);
+    prepared_plans<std::complex<double>>(24, 2 * count);
 }
 
 TEST_CASE("cpu: a workspace of the stated size serves, a smaller one is refused before anything is written") {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds and runs the tests, after installing what is missing.
 #
-#   sh tests/run.sh         the tests. Where there is a clang++, the front end's (room adapt) are by it, under sanitizers: g++ takes three times
-#                           as long for them
+#   sh tests/run.sh         the tests. Where there is a clang++, the front end's (room adapt) are by it, under sanitizers: g++ takes longer for
+#                           them (docs/decisions/0011)
 #   sh tests/run.sh full    the tests, and then the long ones: the suite by clang++ without assertions, under the address and
 #                           undefined-behaviour sanitizers; exhaustive checks and mutations; all examples; examples and benchmarks with
 #                           warnings as errors; the front end by g++; format and lint

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One long factor by blocks, on the host: every instantiation that launches ask for, with edges in all extents, gaps, both layouts of X and of F, factors of
-// their own for each index, products added to Y or summed up, and numbers that the matrix unit cannot split. As fused_kernels.cpp.
+// their own for each index, products added to Y, and numbers that the matrix unit cannot split. As fused_kernels.cpp.
 #include <algorithm>
 #include <type_traits>
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # compile_time.sh [COMPILER [FLAG...]]: what otimes adds to the time of compiling a file, as the least of five runs each:
 # the same file with a plain Eigen product, with a Kronecker product through the umbrella header, and with that and the library
-# otimes::compiled (whose headers alone are needed to compile).
+# otimes::compiled (whose headers alone are needed to compile); then the same of a file that solves: with the eigenvectors of one matrix by
+# Eigen, with a Kronecker sum.
 set -eu
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then set -- "${CXX:-g++}" -O2; fi
@@ -21,6 +22,21 @@ Eigen::MatrixXd f(const Eigen::MatrixXd& x, const Eigen::MatrixXd& a, const Eige
 }
 EOF
 
+cat >"$folder/plain_solve.cpp" <<'EOF'
+#include <Eigen/Dense>
+Eigen::VectorXd f(const Eigen::MatrixXd& a, const Eigen::VectorXd& x) {
+    const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> e(a);
+    return e.eigenvectors() * e.eigenvalues().cwiseInverse().cwiseProduct(e.eigenvectors().transpose() * x);
+}
+EOF
+cat >"$folder/otimes_solve.cpp" <<'EOF'
+#include <Eigen/Dense>
+#include <otimes/algebra.hpp>
+Eigen::VectorXd f(const Eigen::MatrixXd& a, const Eigen::MatrixXd& b, const Eigen::VectorXd& x) {
+    return otimes::kron_sum(a, b).solve(x);
+}
+EOF
+
 # milliseconds NAME COMPILER...: the least time of five.
 milliseconds() {
     name=$1
@@ -35,10 +51,14 @@ milliseconds() {
     echo "$least"
 }
 
-plain=$(milliseconds plain "$@")
-with_otimes=$(milliseconds otimes "$@")
-library="-DOTIMES_COMPILED -DOTIMES_COMPILED_BASELINE -DOTIMES_COMPILED_AVX -DOTIMES_COMPILED_AVX2 -DOTIMES_COMPILED_AVX512"
-# shellcheck disable=SC2086
-with_library=$(milliseconds otimes "$@" $library -DOTIMES_COMPILED_NEON)
-echo "compiler,plain_ms,otimes_ms,ratio_percent,compiled_ms,compiled_ratio_percent"
-echo "$*,$plain,$with_otimes,$((with_otimes * 100 / plain)),$with_library,$((with_library * 100 / plain))"
+library="-DOTIMES_COMPILED -DOTIMES_COMPILED_BASELINE -DOTIMES_COMPILED_AVX -DOTIMES_COMPILED_AVX2 -DOTIMES_COMPILED_AVX512 -DOTIMES_COMPILED_NEON"
+echo "compiler,file,plain_ms,otimes_ms,ratio_percent,compiled_ms,compiled_ratio_percent"
+for file in "" _solve; do
+    plain=$(milliseconds "plain$file" "$@")
+    with_otimes=$(milliseconds "otimes$file" "$@")
+    # shellcheck disable=SC2086
+    with_library=$(milliseconds "otimes$file" "$@" $library)
+    name=product
+    if [ -n "$file" ]; then name=solve; fi
+    echo "$*,$name,$plain,$with_otimes,$((with_otimes * 100 / plain)),$with_library,$((with_library * 100 / plain))"
+done

@@ -9,6 +9,7 @@
 #include <otimes/adapt/evaluate_product.hpp>
 #include <otimes/exec/cpu.hpp>
 #include <otimes/exec/cpu/row_steps.hpp>
+#include <otimes/exec/structured_steps.hpp>
 
 static_assert(
     std::string_view(OTIMES_TARGET_NAME).starts_with(OTIMES_COMPILED_EXPECTS " "),
@@ -31,6 +32,12 @@ void enable_row_library() noexcept;
 void enable_row_library() noexcept {
     enable_row_steps<std::complex<float>>();  // and of their real types
     enable_row_steps<std::complex<double>>();
+}
+
+void enable_structured_library() noexcept;
+void enable_structured_library() noexcept {
+    enable_structured_steps<std::complex<float>>();  // and of their real types
+    enable_structured_steps<std::complex<double>>();
 }
 
 }  // namespace cpu_detail

@@ -133,9 +133,28 @@ bool run_structured(const program& source, const step& s, const view& in, const 
 
 }  // namespace reference_loops
 
+#if OTIMES_EXECUTOR_IN_LIBRARY
+
+namespace cpu_detail {
+/// Makes the library's loops for factors with structure known. A name that no header defines.
+void enable_structured_library() noexcept;
+}  // namespace cpu_detail
+inline namespace from_library {
+template <class Scalar>
+void enable_structured_steps() noexcept {
+    if constexpr (dtype_of<Scalar>() != dtype::other) {
+        cpu_detail::enable_structured_library();
+    } else {
+        structured_steps<Scalar>::reference.store(&reference_loops::run_structured<Scalar>, std::memory_order_relaxed);
+    }
+}
+}  // namespace from_library
+
+#else
+
 /// Makes the steps of factors with structure known to the executors for `Scalar`, and for its real type.
 template <class Scalar>
-void enable_structured_steps() {
+void enable_structured_steps() noexcept {
     structured_steps<Scalar>::reference.store(&reference_loops::run_structured<Scalar>, std::memory_order_relaxed);
     if constexpr (dtype_of<Scalar>() != dtype::other) {
         structured_steps<Scalar>::loops.store(&cpu_detail::run_step_loops<Scalar>, std::memory_order_relaxed);
@@ -145,6 +164,8 @@ void enable_structured_steps() {
         }
     }
 }
+
+#endif
 
 }  // namespace OTIMES_TARGET
 }  // namespace otimes

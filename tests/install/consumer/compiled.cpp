@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A file that uses the compiled library: every scalar that it holds, factors with structure, sums, plans and texts.
+#include <otimes/algebra.hpp>
 #include <otimes/otimes.hpp>
 
 #include <complex>
@@ -42,10 +43,21 @@ bool products_agree() {
     return good && near(y, x * k.toDenseMatrix()) && otimes::explain(x * k).find("pass") != std::string::npos;
 }
 
+/// Decompositions of Eigen that the library holds, general and self-adjoint ones.
+bool solves_agree() {
+    matrix<double> a(2, 2);
+    a << 3, -2, 2, 3;  // conjugate eigenvalues
+    const matrix<double> b = matrix<double>::Identity(3, 3) + matrix<double>::Constant(3, 3, 0.5);
+    const matrix<double> x = matrix<double>::Random(6, 2);
+    const auto sum = otimes::kron_sum(a, b);
+    const auto k = otimes::kron(a, b);
+    return matrix<double>(sum * sum.solve(x) - x).norm() < 1e-12 && matrix<double>(k * k.solve(x) - x).norm() < 1e-12;
+}
+
 }  // namespace
 
 bool with_the_library();
 bool with_the_library() {
-    return products_agree<float>() && products_agree<double>() && products_agree<std::complex<float>>() &&
-           products_agree<std::complex<double>>();
+    return solves_agree() && products_agree<float>() && products_agree<double>() &&
+           products_agree<std::complex<float>>() && products_agree<std::complex<double>>();
 }

@@ -27,8 +27,9 @@
 #include <utility>
 #include <vector>
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
+#include <otimes/adapt/eigen/dense_decompositions.hpp>
 #include <otimes/adapt/eigen/factors.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
@@ -78,13 +79,6 @@ void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t co
         throw shape_error("otimes: solve with " + shape_of(k) + ": the right-hand side is " +
                           detail::shape_text(rows, cols) + ". Its rows must equal those of the product.");
     }
-}
-
-/// The reciprocal condition number that an LU decomposition of Eigen estimates; 0 where a pivot is 0, of which the estimate knows nothing, or NaN.
-template <class Matrix>
-typename Matrix::RealScalar rcond_of(const Eigen::PartialPivLU<Matrix>& lu) {
-    using real = typename Matrix::RealScalar;
-    return lu.matrixLU().diagonal().cwiseAbs().minCoeff() > real(0) ? lu.rcond() : real(0);
 }
 
 [[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
@@ -174,7 +168,18 @@ namespace eigen {
 /// How much roundings of K^-1 B grow where K's factor F, of inverse G, multiplies them: max_j |diag(norms of F's columns) G e_j|.
 template <class Scalar>
 detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const dense_matrix<Scalar>& inverse) {
-    return (f.colwise().norm().transpose().asDiagonal() * inverse.cwiseAbs()).colwise().norm().maxCoeff();
+    using real = detail::real_of<Scalar>;
+    const dense_vector<real> norms = f.colwise().norm().transpose();
+    real most(0);
+    for (Eigen::Index j = 0; j < inverse.cols(); ++j) {
+        real squares(0);
+        for (Eigen::Index i = 0; i < inverse.rows(); ++i) {
+            const real element = norms(i) * std::abs(inverse(i, j));
+            squares += element * element;
+        }
+        most = squares > most || std::isnan(squares) ? squares : most;
+    }
+    return std::sqrt(most);
 }
 
 /// True where a product with the inverses of K's factors leaves a larger residual than a solve: K has a large condition number (rcond: an estimate of
@@ -285,15 +290,16 @@ private:
             return eigen::owned_factor<Scalar>(std::move(dense));
         }
         const eigen::scaled_matrix<Scalar> scaled(std::move(dense));
-        const Eigen::PartialPivLU<eigen::dense_matrix<Scalar>> lu(scaled.matrix);
-        const RealScalar rcond = eigen::rcond_of(lu);
+        eigen::dense_matrix<Scalar> inverse(scaled.matrix.rows(), scaled.matrix.cols());
+        const RealScalar rcond =
+            eigen::dense_decompositions<Scalar>::lu(f.rows(), scaled.matrix.data(), nullptr, inverse.data()).rcond;
         if (!(rcond > std::numeric_limits<RealScalar>::epsilon())) {
             eigen::throw_singular("inverse", position, f.rows());
         }
         rcond_ *= rcond;
-        const eigen::dense_matrix<Scalar> inverse = lu.inverse();
         amplification_ *= eigen::amplification_of<Scalar>(scaled.matrix, inverse);
-        return eigen::owned_factor<Scalar>(inverse * scaled.power(-1));
+        inverse *= scaled.power(-1);
+        return eigen::owned_factor<Scalar>(std::move(inverse));
     }
 
     kron_expr<Scalar> kron_;
@@ -356,18 +362,21 @@ public:
                 const auto power = [](int exponent) {
                     return detail::scaled_number<Scalar>(Scalar(1), exponent).value();
                 };
-                const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(scaled.matrix);
-                require(llt.info() == Eigen::Success);
-                const eigen::dense_matrix<Scalar> l = llt.matrixL();
-                const eigen::dense_matrix<Scalar> one = eigen::dense_matrix<Scalar>::Identity(l.rows(), l.cols());
-                const eigen::dense_matrix<Scalar> inverted = llt.solve(one);
-                if (l.rows() > 0) {
-                    rcond *= llt.rcond();
+                const Eigen::Index n = scaled.matrix.rows();
+                eigen::dense_matrix<Scalar> l(n, n);
+                eigen::dense_matrix<Scalar> inverted_l(n, n);
+                eigen::dense_matrix<Scalar> inverted(n, n);
+                if (n > 0) {
+                    const auto llt = eigen::dense_decompositions<Scalar>::cholesky(n, scaled.matrix.data(), l.data(),
+                                                                                   inverted_l.data(), inverted.data());
+                    require(llt.definite);
+                    rcond *= llt.rcond;
                     amplification *= eigen::amplification_of<Scalar>(
                         eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()), inverted);
+                } else {
+                    require(true);
                 }
-                inverse_lower.append(
-                    eigen::owned_factor<Scalar>(l.template triangularView<Eigen::Lower>().solve(one) * power(-half)));
+                inverse_lower.append(eigen::owned_factor<Scalar>(inverted_l * power(-half)));
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
                 const eigen::dense_matrix<Scalar> unscaled = inverted * power(-half) * power(-half);
                 finite = finite && unscaled.allFinite();
@@ -462,13 +471,14 @@ public:
                 return;
             }
             const eigen::scaled_matrix<Scalar> scaled(f.finite());
-            const Eigen::HouseholderQR<eigen::dense_matrix<Scalar>> qr(scaled.matrix);
-            const auto thin = static_cast<Eigen::Index>((std::min)(f.rows(), f.cols()));
-            q.append(eigen::owned_factor<Scalar>(
-                qr.householderQ() * eigen::dense_matrix<Scalar>::Identity(static_cast<Eigen::Index>(f.rows()), thin)));
-            const eigen::dense_matrix<Scalar> upper =
-                qr.matrixQR().topRows(thin).template triangularView<Eigen::Upper>();
-            r.append(eigen::owned_factor<Scalar>(upper * scaled.power()));
+            const Eigen::Index thin = (std::min)(scaled.matrix.rows(), scaled.matrix.cols());
+            eigen::dense_matrix<Scalar> unitary(scaled.matrix.rows(), thin);
+            eigen::dense_matrix<Scalar> upper(thin, scaled.matrix.cols());
+            eigen::dense_decompositions<Scalar>::qr(f.rows(), f.cols(), scaled.matrix.data(), unitary.data(),
+                                                    upper.data());
+            upper *= scaled.power();
+            q.append(eigen::owned_factor<Scalar>(std::move(unitary)));
+            r.append(eigen::owned_factor<Scalar>(std::move(upper)));
         });
         r.set_alpha(k.node().alpha());
         q_ = kron_expr<Scalar>(std::move(q));
@@ -562,12 +572,14 @@ public:
                                      : eigen::dense_vector<RealScalar>::Ones(order).eval());
                 return;
             }
-            const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(f.finite());
-            if (solver.info() != Eigen::Success) {
+            eigen::dense_matrix<Scalar> v(order, order);
+            eigen::dense_vector<RealScalar> of_factor(order);
+            if (!eigen::dense_decompositions<Scalar>::self_adjoint_eigen(f.rows(), f.finite().data(), nullptr,
+                                                                         of_factor.data(), v.data())) {
                 throw singular_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": no convergence.");
             }
-            vectors.append(eigen::owned_factor<Scalar>(solver.eigenvectors()));
-            values.push_back(solver.eigenvalues());
+            vectors.append(eigen::owned_factor<Scalar>(std::move(v)));
+            values.push_back(std::move(of_factor));
         });
         vectors_ = kron_expr<Scalar>(std::move(vectors));
         values_ = eigen::kron_of_vectors<RealScalar>(std::move(values), std::real(k.node().alpha()));
@@ -613,11 +625,16 @@ public:
                     eigen::owned_factor<Scalar>(eigen::dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), 0)));
                 values.emplace_back();
             } else {
-                const Eigen::JacobiSVD<eigen::dense_matrix<Scalar>> svd(f.finite(),
-                                                                        Eigen::ComputeThinU | Eigen::ComputeThinV);
-                u.append(eigen::owned_factor<Scalar>(svd.matrixU()));
-                v.append(eigen::owned_factor<Scalar>(svd.matrixV()));
-                values.push_back(svd.singularValues());
+                const auto cols = static_cast<Eigen::Index>(f.cols());
+                const Eigen::Index thin = (std::min)(rows, cols);
+                eigen::dense_matrix<Scalar> of_rows(rows, thin);
+                eigen::dense_matrix<Scalar> of_cols(cols, thin);
+                eigen::dense_vector<RealScalar> s(thin);
+                eigen::dense_decompositions<Scalar>::svd(f.rows(), f.cols(), f.finite().data(), s.data(),
+                                                         of_rows.data(), of_cols.data());
+                u.append(eigen::owned_factor<Scalar>(std::move(of_rows)));
+                v.append(eigen::owned_factor<Scalar>(std::move(of_cols)));
+                values.push_back(std::move(s));
             }
         });
         const RealScalar size = std::abs(k.node().alpha());
@@ -711,8 +728,10 @@ struct algebra<kron_expr<Scalar>> {
                     dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), static_cast<Eigen::Index>(f.rows()))));
             } else {
                 const scaled_matrix<Scalar> scaled(f.finite());
-                const Eigen::CompleteOrthogonalDecomposition<dense_matrix<Scalar>> whole(scaled.matrix);
-                result.append(owned_factor<Scalar>(whole.pseudoInverse() * scaled.power(-1)));
+                dense_matrix<Scalar> inverse(scaled.matrix.cols(), scaled.matrix.rows());
+                dense_decompositions<Scalar>::pseudo_inverse(f.rows(), f.cols(), scaled.matrix.data(), inverse.data());
+                inverse *= scaled.power(-1);
+                result.append(owned_factor<Scalar>(std::move(inverse)));
             }
         });
         const Scalar alpha = k.node().alpha();
@@ -771,11 +790,9 @@ struct algebra<kron_expr<Scalar>> {
                 const dense_vector<real> sizes = f.finite_diagonal().cwiseAbs();
                 result *= (sizes.array() > negligible(sizes)).count();
             } else {
-                result *=
-                    f.empty()
-                        ? 0
-                        : Eigen::ColPivHouseholderQR<dense_matrix<Scalar>>(scaled_matrix<Scalar>(f.finite()).matrix)
-                              .rank();
+                result *= f.empty() ? 0
+                                    : dense_decompositions<Scalar>::rank(
+                                          f.rows(), f.cols(), scaled_matrix<Scalar>(f.finite()).matrix.data());
             }
         });
         return result;
@@ -811,7 +828,7 @@ struct algebra<kron_expr<Scalar>> {
             } else if (f.empty()) {
                 of_factors.emplace_back();
             } else {
-                of_factors.push_back(Eigen::JacobiSVD<dense_matrix<Scalar>>(f.finite()).singularValues());
+                of_factors.push_back(singular_values_of(f.finite()));
             }
         });
         const dense_vector<real> products = kron_of_vectors<real>(std::move(of_factors), std::abs(k.node().alpha()));
@@ -848,9 +865,10 @@ private:
             return number(Scalar(sign_of(f.source())));
         } else {
             const scaled_matrix<Scalar> scaled(f.dense());
-            const Eigen::PartialPivLU<dense_matrix<Scalar>> lu(scaled.matrix);
-            det = number(Scalar(static_cast<real>(lu.permutationP().determinant())), scaled.exponent * f.rows());
-            multiply(lu.matrixLU().diagonal());
+            dense_vector<Scalar> pivots(scaled.matrix.rows());
+            const auto lu = dense_decompositions<Scalar>::lu(f.rows(), scaled.matrix.data(), pivots.data(), nullptr);
+            det = number(Scalar(lu.sign), scaled.exponent * f.rows());
+            multiply(pivots);
         }
         return det;
     }
@@ -891,8 +909,14 @@ private:
             result.setConstant(std::numeric_limits<real>::quiet_NaN());
             return result;
         }
-        const dense_vector<real> s = Eigen::JacobiSVD<dense_matrix<Scalar>>(dense).singularValues();
+        const dense_vector<real> s = singular_values_of(dense);
         result << s(0), s(s.size() - 1);
+        return result;
+    }
+    /// Of a matrix that is not empty, descending.
+    static dense_vector<real> singular_values_of(const dense_matrix<Scalar>& m) {
+        dense_vector<real> result((std::min)(m.rows(), m.cols()));
+        dense_decompositions<Scalar>::svd(m.rows(), m.cols(), m.data(), result.data(), nullptr, nullptr);
         return result;
     }
 };

@@ -177,19 +177,22 @@ typename Rearranged::vector leading_singular_vector(const Rearranged& r) {
         v.col(v.cols() - 1) = next;
         w.conservativeResize(Eigen::NoChange, v.cols());
         w.col(v.cols() - 1) = r.times(next);
-        const Eigen::SelfAdjointEigenSolver<matrix> ritz(matrix(w.adjoint() * w));
-        const real value = ritz.eigenvalues()(v.cols() - 1);
-        const vector best = v * ritz.eigenvectors().col(v.cols() - 1);
+        const matrix gram = w.adjoint() * w;
+        matrix vectors(v.cols(), v.cols());
+        dense_vector<real> values(v.cols());
+        dense_decompositions<scalar>::self_adjoint_eigen(v.cols(), gram.data(), nullptr, values.data(), vectors.data());
+        const real value = values(v.cols() - 1);
+        const vector best = v * vectors.col(v.cols() - 1);
         // Ready where r^H r turns it no further, or where it has not grown for a while: rounding is all that is left.
         still = value <= before + real(2) * std::numeric_limits<real>::epsilon() * before ? still + 1 : 0;
         before = (std::max)(before, value);
         if (still >= 8 || step >= 1000 || v.cols() == r.cols()) {
             return best / best.norm();
         }
-        const vector left = w * ritz.eigenvectors().col(v.cols() - 1);
+        const vector left = w * vectors.col(v.cols() - 1);
         if (v.cols() == most) {
-            v = (v * ritz.eigenvectors().rightCols(kept)).eval();
-            w = (w * ritz.eigenvectors().rightCols(kept)).eval();
+            v = (v * vectors.rightCols(kept)).eval();
+            w = (w * vectors.rightCols(kept)).eval();
         }
         next = r.adjoint_times(left);
         for (int again = 0; again < 2; ++again) {

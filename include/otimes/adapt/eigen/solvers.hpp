@@ -16,11 +16,13 @@
 /// |---|---|---|
 /// | F self-adjoint, G the identity | unitary eigenvectors of F | V^H |
 /// | F self-adjoint, G self-adjoint positive definite | generalised eigenvectors | V^H |
-/// | F general, G the identity | eigenvectors of F, complex | V^{-1} |
-/// | any F, an invertible G | eigenvectors of G^{-1} F, complex | V^{-1} G^{-1} |
+/// | F general, G the identity | eigenvectors of F | V^{-1} |
+/// | any F, an invertible G | eigenvectors of G^{-1} F | V^{-1} G^{-1} |
 /// | singular F and G | the same of F and G + tau F, by which G is written as a difference | |
 /// | F diagonal, G the identity or a positive diagonal | a diagonal | V |
 ///
+/// A real F may have conjugate pairs of eigenvalues. Its V is then V_k Z_k with a real V_k and a unitary Z_k that mixes the two columns of each
+/// pair alone: the products stay real, and diag(1 / d) becomes kron(Z) diag(1 / d) kron(Z)^H, plane by plane, in complex numbers.
 /// Where both F and G are positive definite, G is the better conditioned; each is taken over a power of two. Where the terms leave the range
 /// of the type, or come close to it, S is taken over a power of two as a whole, and so is each column of B: X is in the range, or is not.
 ///
@@ -51,10 +53,11 @@
 #include <utility>
 #include <vector>
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <otimes/adapt/eigen/blocks.hpp>
 #include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/dense_decompositions.hpp>
 #include <otimes/adapt/eigen/factors.hpp>
 #include <otimes/adapt/eigen/merged_terms.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
@@ -67,14 +70,21 @@ inline namespace OTIMES_TARGET {
 
 namespace eigen {
 
-/// sum_t amount_t * kron(M_1 or I, .., M_N or I) with the complex Schur forms M_k = U_k T_k U_k^H: solves by back substitution.
+/// a * b by parts: products of std::complex look for infinities.
 template <class Complex>
+Complex product_by_parts(const Complex& a, const Complex& b) {
+    return Complex(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+}
+
+/// sum_t amount_t * kron(M_1 or I, .., M_N or I) with the complex Schur forms M_k = U_k T_k U_k^H: solves by back substitution.
+template <class Scalar>
 class triangular_sum {
 public:
+    using Complex = typename dense_decompositions<Scalar>::complex;
     /// What stands at one position: no matrix, a diagonal (its elements), or a matrix.
     struct position {
         std::int64_t order = 1;
-        dense_matrix<Complex> matrix;
+        dense_matrix<Scalar> matrix;
         dense_vector<Complex> diagonal;
         std::vector<bool> uses;  ///< of each term: M_k, else the identity
     };
@@ -82,26 +92,29 @@ public:
     /// False where the Schur form of the factor `failed_at()` (from 0) did not converge.
     bool compute(const std::vector<position>& positions, std::vector<Complex> amounts) {
         amounts_ = std::move(amounts);
-        kron_node<Complex> unitary;
         for (const position& p : positions) {
             level l;
-            l.order = static_cast<Eigen::Index>(p.order);
+            const auto order = static_cast<Eigen::Index>(p.order);
+            l.order = static_cast<std::size_t>(p.order);
             l.uses = p.uses;
             if (p.matrix.size() == 0) {
-                l.diagonal = p.diagonal.size() == 0 ? dense_vector<Complex>::Ones(l.order) : p.diagonal;
-                unitary.append(leaf::identity(p.order));
+                l.diagonal = p.diagonal;
+                if (l.diagonal.size() == 0) {
+                    l.diagonal.setOnes(order);
+                }
             } else {
-                const Eigen::ComplexSchur<dense_matrix<Complex>> schur(p.matrix);
-                if (schur.info() != Eigen::Success) {
+                l.upper.resize(order, order);
+                l.unitary.resize(order, order);
+                if (!dense_decompositions<Scalar>::schur(p.order, p.matrix.data(), l.upper.data(), l.unitary.data())) {
                     return false;
                 }
-                l.diagonal = schur.matrixT().diagonal();
-                l.upper = schur.matrixT();
-                unitary.append(owned_factor<Complex>(schur.matrixU()));
+                l.diagonal.resize(order);
+                for (Eigen::Index i = 0; i < order; ++i) {
+                    l.diagonal(i) = l.upper(i, i);
+                }
             }
             levels_.push_back(std::move(l));
         }
-        unitary_ = kron_expr<Complex>(std::move(unitary));
         return true;
     }
     /// Position k where compute() is: that of the failure.
@@ -109,78 +122,113 @@ public:
     /// The eigenvalues of M_k, in the order of T_k.
     [[nodiscard]] const dense_vector<Complex>& diagonal(std::size_t k) const { return levels_[k].diagonal; }
 
-    /// X with S X = B. @pre no eigenvalue of S is 0
-    [[nodiscard]] dense_matrix<Complex> solve(const dense_matrix<Complex>& b) const {
-        rows_of_x x = unitary_.adjoint() * b;
-        substitute(0, amounts_, x);
-        return unitary_ * x;
+    /// X with S X = B, in place: `x` holds `columns` numbers of each row of B, row after row. @pre no eigenvalue of S is 0
+    void solve(std::vector<Complex>& x, std::size_t columns) const {
+        transform(true, x);
+        substitute(0, amounts_, x.data(), x.size() / columns, columns);
+        transform(false, x);
     }
 
 private:
-    using rows_of_x = Eigen::Matrix<Complex, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    using block = Eigen::Ref<rows_of_x, 0, Eigen::OuterStride<>>;
     struct level {
-        Eigen::Index order = 1;
+        std::size_t order = 1;
         dense_vector<Complex> diagonal;
         dense_matrix<Complex> upper;  ///< T_k; empty for a diagonal
+        dense_matrix<Complex> unitary;
         std::vector<bool> uses;
+
+        [[nodiscard]] Complex at(const dense_matrix<Complex>& m, std::size_t i, std::size_t j) const {
+            return m.data()[j * order + i];
+        }
     };
 
+    static void add(const Complex& amount, const Complex* from, std::size_t count, Complex* to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            to[i] += product_by_parts(amount, from[i]);
+        }
+    }
+    static void scale(const Complex& amount, Complex* x, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            x[i] = product_by_parts(amount, x[i]);
+        }
+    }
+    /// x becomes kron(U_1, .., U_N) x, or kron(U_1^H, .., U_N^H) x.
+    void transform(bool adjoint, std::vector<Complex>& x) const {
+        std::size_t inner = x.size();  // numbers of one index of a level
+        for (const level& l : levels_) {
+            inner /= l.order;
+            if (l.unitary.size() == 0) {
+                continue;
+            }
+            const std::vector<Complex> from = x;
+            std::fill(x.begin(), x.end(), Complex(0));
+            for (std::size_t begin = 0; begin < x.size(); begin += l.order * inner) {
+                for (std::size_t i = 0; i < l.order; ++i) {
+                    for (std::size_t j = 0; j < l.order; ++j) {
+                        add(adjoint ? std::conj(l.at(l.unitary, j, i)) : l.at(l.unitary, i, j),
+                            from.data() + begin + j * inner, inner, x.data() + begin + i * inner);
+                    }
+                }
+            }
+        }
+    }
     /// x becomes S_k^-1 x, S_k = sum_t amounts_t * kron of the levels from k on: block i of the rows of x after those below it.
-    void substitute(std::size_t k, const std::vector<Complex>& amounts, block x) const {
+    void substitute(std::size_t k, const std::vector<Complex>& amounts, Complex* x, std::size_t rows,
+                    std::size_t columns) const {
         if (k == levels_.size()) {
             Complex pivot(0);
             for (const Complex& amount : amounts) {
                 pivot += amount;
             }
-            x *= Complex(1) / pivot;  // Eigen's quotients of complex numbers square them
+            scale(Complex(1) / pivot, x, columns);  // Eigen's quotients of complex numbers square them
             return;
         }
         const level& l = levels_[k];
-        const Eigen::Index inner = x.rows() / l.order;
+        const std::size_t inner = rows / l.order;
         std::vector<Complex> inside(amounts);
-        for (Eigen::Index i = l.order; i-- > 0;) {
+        for (std::size_t i = l.order; i-- > 0;) {
+            Complex* const block = x + i * inner * columns;
             for (std::size_t t = 0; t < amounts.size(); ++t) {
-                inside[t] = l.uses[t] ? amounts[t] * l.diagonal(i) : amounts[t];
+                inside[t] = l.uses[t] ? amounts[t] * l.diagonal.data()[i] : amounts[t];
             }
-            substitute(k + 1, inside, x.middleRows(i * inner, inner));
+            substitute(k + 1, inside, block, inner, columns);
             if (i == 0 || l.upper.size() == 0) {
                 continue;
             }
-            const rows_of_x above = multiplied(k, amounts, x.middleRows(i * inner, inner));
-            for (Eigen::Index j = 0; j < i; ++j) {
-                x.middleRows(j * inner, inner) -= l.upper(j, i) * above;
+            const std::vector<Complex> above = multiplied(k, amounts, block, inner, columns);
+            for (std::size_t j = 0; j < i; ++j) {
+                add(-l.at(l.upper, j, i), above.data(), above.size(), x + j * inner * columns);
             }
         }
     }
     /// The sum over the terms that use T_k of amounts_t * kron of the levels behind k, times x.
-    [[nodiscard]] rows_of_x multiplied(std::size_t k, const std::vector<Complex>& amounts,
-                                       const Eigen::Ref<const rows_of_x, 0, Eigen::OuterStride<>>& x) const {
-        rows_of_x sum = rows_of_x::Zero(x.rows(), x.cols());
+    [[nodiscard]] std::vector<Complex> multiplied(std::size_t k, const std::vector<Complex>& amounts, const Complex* x,
+                                                  std::size_t rows, std::size_t columns) const {
+        std::vector<Complex> sum(rows * columns, Complex(0));
         for (std::size_t t = 0; t < amounts.size(); ++t) {
             if (!levels_[k].uses[t]) {
                 continue;
             }
-            rows_of_x part = x;
-            Eigen::Index inner = x.rows();
+            std::vector<Complex> part(x, x + rows * columns);
+            std::size_t inner = rows * columns;
             for (std::size_t m = k + 1; m < levels_.size(); ++m) {
                 inner /= levels_[m].order;
                 if (levels_[m].uses[t]) {
                     apply(levels_[m], inner, part);
                 }
             }
-            sum += amounts[t] * part;
+            add(amounts[t], part.data(), part.size(), sum.data());
         }
         return sum;
     }
     /// x becomes kron(I, T_k, I) x, the last identity of order `inner`; in place, since T_k is triangular.
-    static void apply(const level& l, Eigen::Index inner, rows_of_x& x) {
-        for (Eigen::Index begin = 0; begin < x.rows(); begin += l.order * inner) {
-            for (Eigen::Index i = 0; i < l.order; ++i) {
-                auto row = x.middleRows(begin + i * inner, inner);
-                row *= l.diagonal(i);
-                for (Eigen::Index j = i + 1; l.upper.size() > 0 && j < l.order; ++j) {
-                    row += l.upper(i, j) * x.middleRows(begin + j * inner, inner);
+    static void apply(const level& l, std::size_t inner, std::vector<Complex>& x) {
+        for (std::size_t begin = 0; begin < x.size(); begin += l.order * inner) {
+            for (std::size_t i = 0; i < l.order; ++i) {
+                Complex* const row = x.data() + begin + i * inner;
+                scale(l.diagonal.data()[i], row, inner);
+                for (std::size_t j = i + 1; l.upper.size() > 0 && j < l.order; ++j) {
+                    add(l.at(l.upper, i, j), x.data() + begin + j * inner, inner, row);
                 }
             }
         }
@@ -188,7 +236,6 @@ private:
 
     std::vector<level> levels_;
     std::vector<Complex> amounts_;
-    kron_expr<Complex> unitary_;
 };
 
 }  // namespace eigen
@@ -199,7 +246,7 @@ class kron_sum_solver {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
-    using Complex = std::conditional_t<detail::is_complex_scalar<Scalar>, Scalar, std::complex<RealScalar>>;
+    using Complex = typename eigen::dense_decompositions<Scalar>::complex;
 
     /// @throws shape_error, singular_error, unsupported_error, budget_error
     explicit kron_sum_solver(const sum_expr<Scalar>& s) {
@@ -261,7 +308,7 @@ public:
                 if constexpr (std::is_same_v<Scalar, scalar>) {
                     solve_in_blocks(eigen::view_of(right), x);
                 } else {
-                    x = by_real_eigenvalues<scalar>(right);
+                    x = by_eigenvectors<scalar>(right);
                 }
             }
             return x;
@@ -285,13 +332,24 @@ public:
             return solve_through_host(on_host, host_matrix(), b);
         }
         const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
-        const auto complex_reciprocals = [this] { return values_.unaryExpr(&reciprocal).eval(); };
-        if constexpr (detail::is_complex_scalar<scalar>) {
+        const auto complex_reciprocals = [this] {
+            return eigen::dense_vector<Complex>(eigen::dense_vector<Complex>::Map(
+                complex_reciprocals_.data(), static_cast<Eigen::Index>(complex_reciprocals_.size())));
+        };
+        if constexpr (detail::is_complex_scalar<Scalar>) {
             return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
-                         : apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b);
+                         : apply_diagonalised(left_, complex_reciprocals, right_, kept_, b);
         } else {
-            return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
-                         : real_part(apply_diagonalised(complex_left_, complex_reciprocals, complex_right_, kept_, b));
+            if (real_) {
+                return apply_diagonalised(left_, reciprocals, right_, kept_, b);
+            }
+            const kron_expr<Complex> left = with_complex_vectors(left_, true);
+            const kron_expr<Complex> right = with_complex_vectors(right_, false);
+            if constexpr (detail::is_complex_scalar<scalar>) {
+                return apply_diagonalised(left, complex_reciprocals, right, kept_, b);
+            } else {
+                return real_part(apply_diagonalised(left, complex_reciprocals, right, kept_, b));
+            }
         }
     }
 
@@ -303,38 +361,125 @@ private:
                               detail::shape_text(rows, cols) + ".");
         }
     }
-    template <class To, class Result, class From>
-    static Result real_part_of(const From& x) {
+    /// x, or its real part.
+    template <class To>
+    static To as_scalar(const Complex& x) {
         if constexpr (detail::is_complex_scalar<To>) {
-            return Result(x);
+            return x;
         } else {
-            return Result(x.real());
+            return x.real();
         }
     }
-    /// V diag(1 / d) W b with real d.
-    template <class To, class Right>
-    [[nodiscard]] Right by_real_eigenvalues(const Right& b) const {
-        Right half = left_ * b;
-        half.array().colwise() *= reciprocals_.template cast<To>().array();
-        return right_ * half;
-    }
-    /// The same with complex V, d and W.
+    /// V diag(1 / d) W b, of real factors with pairs of conjugate eigenvalues V Z diag(1 / d) Z^H W b.
     template <class To, class Right>
     [[nodiscard]] Right by_eigenvectors(const Right& b) const {
-        using complex_type = Eigen::Matrix<Complex, Eigen::Dynamic, Right::ColsAtCompileTime>;
-        complex_type half = complex_left_ * complex_type(b.template cast<Complex>());
-        for (Eigen::Index j = 0; j < half.cols(); ++j) {
-            half.col(j).array() *= values_.unaryExpr(&reciprocal).array();
+        Right half = left_ * b;
+        if (real_) {
+            half.array().colwise() *= reciprocals_.template cast<To>().array();
+            return right_ * half;
         }
-        const complex_type x = complex_right_ * half;
-        return real_part_of<To, Right>(x);
+        std::vector<Complex> column(static_cast<std::size_t>(half.rows()));
+        for (Eigen::Index j = 0; j < half.cols(); ++j) {
+            for (Eigen::Index i = 0; i < half.rows(); ++i) {
+                column[static_cast<std::size_t>(i)] = half(i, j);
+            }
+            divide(column);
+            for (Eigen::Index i = 0; i < half.rows(); ++i) {
+                half(i, j) = as_scalar<To>(column[static_cast<std::size_t>(i)]);
+            }
+        }
+        return right_ * half;
+    }
+    /// x becomes Z diag(1 / d) Z^H x.
+    void divide(std::vector<Complex>& x) const {
+        rotate_pairs(true, x);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            x[i] = eigen::product_by_parts(complex_reciprocals_[i], x[i]);
+        }
+        rotate_pairs(false, x);
+    }
+    /// x becomes Z x, or Z^H x: Z = kron(Z_1, .., Z_N), see dense_decompositions::general_eigen.
+    void rotate_pairs(bool adjoint, std::vector<Complex>& x) const {
+        const RealScalar root = std::sqrt(RealScalar(0.5));
+        std::size_t inner = x.size();
+        for (const std::vector<bool>& begins : pairs_) {
+            const std::size_t order = begins.size();
+            inner /= order;
+            for (std::size_t index = 0; index < x.size() / inner; ++index) {
+                if (!begins[index % order]) {
+                    continue;
+                }
+                for (std::size_t i = index * inner; i < (index + 1) * inner; ++i) {
+                    const Complex first = root * x[i];
+                    const Complex second = root * x[i + inner];
+                    if (adjoint) {
+                        const Complex turned(-second.imag(), second.real());
+                        x[i] = first - turned;
+                        x[i + inner] = first + turned;
+                    } else {
+                        const Complex difference = first - second;
+                        x[i] = first + second;
+                        x[i + inner] = Complex(-difference.imag(), difference.real());
+                    }
+                }
+            }
+        }
+    }
+    /// kron(Z_k^H W_k) or kron(V_k Z_k): what multiplies on a device, where the pairs are not rotated one by one.
+    [[nodiscard]] kron_expr<Complex> with_complex_vectors(const kron_expr<Scalar>& k, bool left) const {
+        kron_node<Complex> node;
+        for (std::size_t at = 0; at < pairs_.size(); ++at) {
+            const leaf& f = k.node().factors()[at];
+            if (f.kind() != factor_kind::dense) {
+                kron_node<Scalar> alone;
+                alone.append(f);
+                eigen::append_kron(node, alone);
+                continue;
+            }
+            eigen::dense_matrix<Complex> m = kron_expr<Scalar>::dense_factor(f).template cast<Complex>();
+            for (Eigen::Index i = 0; i < m.rows(); ++i) {
+                if (!pairs_[at][static_cast<std::size_t>(i)]) {
+                    continue;
+                }
+                const Complex root(std::sqrt(RealScalar(0.5)));
+                const Complex turned(RealScalar(0), root.real());
+                for (Eigen::Index j = 0; j < m.cols(); ++j) {
+                    Complex& first = left ? m(i, j) : m(j, i);
+                    Complex& second = left ? m(i + 1, j) : m(j, i + 1);
+                    const Complex x = root * first;
+                    const Complex y = turned * second;
+                    first = left ? x - y : x + y;
+                    second = left ? x + y : x - y;
+                }
+            }
+            node.append(eigen::owned_factor<Complex>(std::move(m)));
+        }
+        node.set_alpha(Complex(k.node().alpha()));
+        return kron_expr<Complex>(std::move(node));
     }
     /// By Schur forms. @pre there are some
     template <class To, class Right>
-    [[nodiscard]] Right by_schur_forms(const eigen::triangular_sum<Complex>& forms, const Right& b) const {
-        const eigen::dense_matrix<Complex> right = b.template cast<Complex>();
-        return real_part_of<To, Right>(
-            forms.solve(inverse_mass_ ? eigen::dense_matrix<Complex>(*inverse_mass_ * right) : right));
+    [[nodiscard]] Right by_schur_forms(const eigen::triangular_sum<Scalar>& forms, const Right& b) const {
+        Right x = inverse_mass_ ? Right(*inverse_mass_ * b) : b;
+        const auto columns = static_cast<std::size_t>(x.cols());
+        std::vector<Complex> by_rows(static_cast<std::size_t>(x.size()));
+        const auto at = [&](Eigen::Index i, Eigen::Index j) -> Complex& {
+            return by_rows[static_cast<std::size_t>(i) * columns + static_cast<std::size_t>(j)];
+        };
+        for (Eigen::Index j = 0; j < x.cols(); ++j) {
+            for (Eigen::Index i = 0; i < x.rows(); ++i) {
+                at(i, j) = x(i, j);
+            }
+        }
+        if (!by_rows.empty()) {
+            forms.solve(by_rows, columns);
+        }
+        for (Eigen::Index j = 0; j < x.cols(); ++j) {
+            for (Eigen::Index i = 0; i < x.rows(); ++i) {
+                x(i, j) = as_scalar<To>(at(i, j));
+            }
+        }
+        return x;
     }
     /// Refined where that is needed.
     template <class To, class Right>
@@ -364,9 +509,7 @@ private:
     }
     template <class To, class Right>
     [[nodiscard]] Right once(const Right& b) const {
-        return triangular_ ? by_schur_forms<To>(*triangular_, b)
-               : real_     ? by_real_eigenvalues<To>(b)
-                           : by_eigenvectors<To>(b);
+        return triangular_ ? by_schur_forms<To>(*triangular_, b) : by_eigenvectors<To>(b);
     }
     /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there. @throws
     /// singular_error with a mass matrix, where these do not get there either
@@ -705,8 +848,7 @@ private:
         if (!is_self_adjoint(m)) {
             return RealScalar(0);
         }
-        const Eigen::LLT<eigen::dense_matrix<Scalar>> llt(m);
-        return llt.info() == Eigen::Success ? llt.rcond() : RealScalar(0);
+        return eigen::dense_decompositions<Scalar>::cholesky(m.rows(), m.data(), nullptr, nullptr, nullptr).rcond;
     }
     static RealScalar rcond_of(const eigen::dense_vector<Scalar>& d) {
         return d.cwiseAbs().minCoeff() / d.cwiseAbs().maxCoeff();
@@ -790,10 +932,15 @@ private:
     void take_reciprocals() {
         if (real_) {
             reciprocals_ = values_.real().cwiseInverse();
+            return;
+        }
+        complex_reciprocals_.clear();
+        complex_reciprocals_.reserve(static_cast<std::size_t>(values_.size()));
+        for (Eigen::Index i = 0; i < values_.size(); ++i) {
+            complex_reciprocals_.push_back(Complex(1) /
+                                           values_(i));  // Eigen's quotients of complex numbers square them
         }
     }
-    /// Alone: Eigen's quotients of complex numbers square them.
-    static Complex reciprocal(const Complex& d) { return Complex(1) / d; }
     [[noreturn]] static void throw_singular(RealScalar least, RealScalar most) {
         throw singular_error(
             "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues "
@@ -830,19 +977,13 @@ private:
                 values.push_back((c.diagonal_f.real().array() / c.diagonal_g.real().array()).matrix());
                 method_ = "generalised eigenvectors of self-adjoint factors";
             } else if (c.count == 1) {
-                const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f);
-                require_success(solver.info(), k);
-                vectors.append(eigen::owned_factor<Scalar>(solver.eigenvectors()));
-                values.push_back(solver.eigenvalues());
+                values.push_back(append_self_adjoint(k, c.f, nullptr, vectors));
             } else {
-                const Eigen::GeneralizedSelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f, c.g);
-                require_success(solver.info(), k);
-                const eigen::dense_matrix<Scalar> v = solver.eigenvectors();
-                log_abs_scale_ -=
-                    2 * order / static_cast<RealScalar>(c.order) *
-                    Eigen::PartialPivLU<eigen::dense_matrix<Scalar>>(v).matrixLU().diagonal().array().abs().log().sum();
-                vectors.append(eigen::owned_factor<Scalar>(v));
-                values.push_back(solver.eigenvalues());
+                values.push_back(append_self_adjoint(k, c.f, c.g.data(), vectors));
+                const eigen::dense_matrix<Scalar> v = kron_expr<Scalar>::dense_factor(vectors.factors()[k]);
+                eigen::dense_vector<Scalar> pivots(v.rows());
+                eigen::dense_decompositions<Scalar>::lu(c.order, v.data(), pivots.data(), nullptr);
+                log_abs_scale_ -= 2 * order / static_cast<RealScalar>(c.order) * log_abs_of(pivots);
                 method_ = "generalised eigenvectors of self-adjoint factors";
             }
         }
@@ -851,12 +992,6 @@ private:
         real_ = true;
         for (const kron_node<Scalar>& term : terms_) {
             real_ = real_ && std::imag(term.alpha()) == RealScalar(0);
-        }
-        if (!real_) {
-            if constexpr (detail::is_complex_scalar<Scalar>) {
-                complex_left_ = left_;
-                complex_right_ = right_;
-            }
         }
         if (!refines_) {
             take_values<RealScalar>(choices, values);
@@ -872,6 +1007,23 @@ private:
         measure();
         return true;
     }
+    /// Appends the eigenvectors of F, with b of F V = B V diag(values); returns the values.
+    eigen::dense_vector<RealScalar> append_self_adjoint(std::size_t k, const eigen::dense_matrix<Scalar>& f,
+                                                        const Scalar* b, kron_node<Scalar>& vectors) const {
+        eigen::dense_matrix<Scalar> v(f.rows(), f.cols());
+        eigen::dense_vector<RealScalar> values(f.rows());
+        require_convergence(
+            eigen::dense_decompositions<Scalar>::self_adjoint_eigen(f.rows(), f.data(), b, values.data(), v.data()), k);
+        vectors.append(eigen::owned_factor<Scalar>(std::move(v)));
+        return values;
+    }
+    static RealScalar log_abs_of(const eigen::dense_vector<Scalar>& d) {
+        RealScalar sum(0);
+        for (Eigen::Index i = 0; i < d.size(); ++i) {
+            sum += std::log(std::abs(d(i)));
+        }
+        return sum;
+    }
     /// What does not count as 0 beside eigenvalues up to `most`.
     static RealScalar least_of(RealScalar most) {
         return RealScalar(4) * std::numeric_limits<RealScalar>::epsilon() * most;
@@ -883,6 +1035,7 @@ private:
         refines_ = false;
         rcond_ = inverse_size_ = RealScalar(1);
         log_abs_scale_ = size_ = orders_ = RealScalar(0);
+        pairs_.clear();
         choices_ = std::move(choices);
         measure();
         divide_by_mass();
@@ -965,37 +1118,38 @@ private:
                 rcond_ *= conditioned;
                 const eigen::dense_vector<Scalar> reciprocals = c.diagonal_g.cwiseInverse();
                 c.diagonal_f.array() *= reciprocals.array();
-                log_abs = c.diagonal_g.array().abs().log().sum();
+                log_abs = log_abs_of(c.diagonal_g);
                 inverse_size_ *= reciprocals.cwiseAbs().maxCoeff();
                 inverse.append(eigen::owned_diagonal<Scalar>(reciprocals));
             } else {
-                using decomposition = Eigen::PartialPivLU<eigen::dense_matrix<Scalar>>;
-                decomposition of_g(c.g);
-                const RealScalar of_f = eigen::rcond_of(decomposition(c.f));
-                if (!(eigen::rcond_of(of_g) >= of_f)) {
+                const auto rcond_of_matrix = [](const eigen::dense_matrix<Scalar>& m) {
+                    return eigen::dense_decompositions<Scalar>::lu(m.rows(), m.data(), nullptr, nullptr).rcond;
+                };
+                RealScalar conditioned = rcond_of_matrix(c.g);
+                const RealScalar of_f = rcond_of_matrix(c.f);
+                if (!(conditioned >= of_f)) {
                     exchange();
-                    of_g.compute(c.g);
+                    conditioned = of_f;
                 }
-                RealScalar conditioned = eigen::rcond_of(of_g);
                 if (!(conditioned > std::numeric_limits<RealScalar>::epsilon())) {
-                    conditioned = combine(k, c.f, c.g, [](const eigen::dense_matrix<Scalar>& m) {
-                        return eigen::rcond_of(decomposition(m));
-                    });
-                    of_g.compute(c.g);
+                    conditioned = combine(k, c.f, c.g, rcond_of_matrix);
                 }
                 rcond_ *= conditioned;
-                c.f = of_g.solve(c.f).eval();
-                log_abs = of_g.matrixLU().diagonal().array().abs().log().sum();
-                const eigen::dense_matrix<Scalar> g_inverse = of_g.inverse();
+                eigen::dense_matrix<Scalar> g_inverse(c.g.rows(), c.g.cols());
+                eigen::dense_vector<Scalar> pivots(c.g.rows());
+                eigen::dense_decompositions<Scalar>::lu(c.order, c.g.data(), pivots.data(), g_inverse.data(),
+                                                        c.f.data(), c.order);
+                log_abs = log_abs_of(pivots);
                 inverse_size_ *= g_inverse.cwiseAbs().rowwise().sum().maxCoeff();
-                inverse.append(eigen::owned_factor<Scalar>(g_inverse));
+                inverse.append(eigen::owned_factor<Scalar>(std::move(g_inverse)));
             }
             log_abs_scale_ += order / static_cast<RealScalar>(c.order) * log_abs;
             c.self_adjoint = false;
             c.count = 1;
         }
+        inverse_mass_.reset();
         if (any) {
-            inverse_mass_ = kron_expr<Complex>(eigen::kron_over<Complex>(kron_expr<Scalar>(std::move(inverse))));
+            inverse_mass_ = kron_expr<Scalar>(std::move(inverse));
         }
     }
 
@@ -1033,44 +1187,54 @@ private:
 
     /// False where the eigenvectors are too ill-conditioned for S; see the file comment.
     bool diagonalise_by_eigenvectors() {
-        kron_node<Complex> left;
-        kron_node<Complex> right;
+        kron_node<Scalar> left;
+        kron_node<Scalar> right;
         std::vector<eigen::dense_vector<Complex>> values;
         for (std::size_t k = 0; k < choices_.size(); ++k) {
             const choice& c = choices_[k];
+            const auto order = static_cast<Eigen::Index>(c.order);
             const leaf* const inverse = inverse_mass_ ? &inverse_mass_->node().factors()[k] : nullptr;
+            pairs_.emplace_back(static_cast<std::size_t>(c.order), false);
             if (c.count == 0 || c.is_diagonal) {
                 left.append(inverse != nullptr ? *inverse : leaf::identity(c.order));
                 right.append(leaf::identity(c.order));
-                values.push_back(c.count == 0
-                                     ? eigen::dense_vector<Complex>::Ones(static_cast<Eigen::Index>(c.order)).eval()
-                                     : c.diagonal_f.template cast<Complex>().eval());
+                values.push_back(c.count == 0 ? eigen::dense_vector<Complex>::Ones(order).eval()
+                                              : c.diagonal_f.template cast<Complex>().eval());
                 continue;
             }
             if (c.self_adjoint) {
-                const Eigen::SelfAdjointEigenSolver<eigen::dense_matrix<Scalar>> solver(c.f);
-                require_success(solver.info(), k);
-                const eigen::dense_matrix<Complex> v = solver.eigenvectors().template cast<Complex>();
-                left.append(eigen::owned_factor<Complex>(v.adjoint()));
-                right.append(eigen::owned_factor<Complex>(v));
-                values.push_back(solver.eigenvalues().template cast<Complex>());
+                values.push_back(append_self_adjoint(k, c.f, nullptr, right).template cast<Complex>());
+                leaf adjoint = right.factors()[k];
+                adjoint.transpose();
+                if constexpr (detail::is_complex_scalar<Scalar>) {
+                    adjoint.conjugate();
+                }
+                left.append(std::move(adjoint));
                 continue;
             }
-            const Eigen::ComplexEigenSolver<eigen::dense_matrix<Complex>> solver(c.f.template cast<Complex>());
-            require_success(solver.info(), k);
-            const eigen::dense_matrix<Complex> v = solver.eigenvectors();
-            const Eigen::PartialPivLU<eigen::dense_matrix<Complex>> lu(v);
-            rcond_ *= eigen::rcond_of(lu);
+            eigen::dense_matrix<Scalar> v(order, order);
+            eigen::dense_vector<Complex> of_f(order);
+            require_convergence(
+                eigen::dense_decompositions<Scalar>::general_eigen(c.order, c.f.data(), of_f.data(), v.data()), k);
+            if constexpr (!detail::is_complex_scalar<Scalar>) {
+                for (Eigen::Index i = 0; i + 1 < order; ++i) {
+                    if (of_f(i).imag() != RealScalar(0)) {
+                        pairs_.back()[static_cast<std::size_t>(i++)] = true;
+                    }
+                }
+            }
+            // W = V^-1 G^-1
+            eigen::dense_matrix<Scalar> w =
+                inverse != nullptr ? kron_expr<Scalar>::dense_factor(*inverse)
+                                   : eigen::dense_matrix<Scalar>(eigen::dense_matrix<Scalar>::Identity(order, order));
+            rcond_ *=
+                eigen::dense_decompositions<Scalar>::lu(c.order, v.data(), nullptr, nullptr, w.data(), c.order).rcond;
             if (!(rcond_ > std::numeric_limits<RealScalar>::epsilon())) {
                 return false;
             }
-            eigen::dense_matrix<Complex> left_inverse = lu.inverse();
-            if (inverse != nullptr && !inverse->is_identity()) {
-                left_inverse = (left_inverse * kron_expr<Complex>::dense_factor(*inverse)).eval();
-            }
-            left.append(eigen::owned_factor<Complex>(left_inverse));
-            right.append(eigen::owned_factor<Complex>(v));
-            values.push_back(solver.eigenvalues());
+            left.append(eigen::owned_factor<Scalar>(std::move(w)));
+            right.append(eigen::owned_factor<Scalar>(std::move(v)));
+            values.push_back(std::move(of_f));
         }
         values_ = eigenvalues_of<Complex>(choices_, values);
         const RealScalar least = values_.cwiseAbs().minCoeff() / inverse_size_;
@@ -1079,30 +1243,27 @@ private:
         }
         take_reciprocals();
         method_ = "eigenvectors of general factors";
-        complex_left_ = kron_expr<Complex>(std::move(left));
-        complex_right_ = kron_expr<Complex>(std::move(right));
+        left_ = kron_expr<Scalar>(std::move(left));
+        right_ = kron_expr<Scalar>(std::move(right));
         return true;
     }
 
-    [[nodiscard]] eigen::triangular_sum<Complex> schur_forms() const {
-        std::vector<typename eigen::triangular_sum<Complex>::position> positions;
+    [[nodiscard]] eigen::triangular_sum<Scalar> schur_forms() const {
+        std::vector<typename eigen::triangular_sum<Scalar>::position> positions;
         for (const choice& c : choices_) {
-            positions.push_back(
-                {c.order, c.f.template cast<Complex>(), c.diagonal_f.template cast<Complex>(), c.uses_f});
+            positions.push_back({c.order, c.f, c.diagonal_f.template cast<Complex>(), c.uses_f});
         }
         std::vector<Complex> amounts;
         for (const kron_node<Scalar>& term : terms_) {
             amounts.push_back(Complex(term.alpha()));
         }
-        eigen::triangular_sum<Complex> result;
-        if (!result.compute(positions, std::move(amounts))) {
-            require_success(Eigen::NoConvergence, result.failed_at());
-        }
+        eigen::triangular_sum<Scalar> result;
+        require_convergence(result.compute(positions, std::move(amounts)), result.failed_at());
         return result;
     }
 
-    static void require_success(Eigen::ComputationInfo info, std::size_t k) {
-        if (info != Eigen::Success) {
+    static void require_convergence(bool converged, std::size_t k) {
+        if (!converged) {
             throw singular_error("otimes: solve with a sum of Kronecker products: the eigenvalues of factor " +
                                  std::to_string(k + 1) + " did not converge.");
         }
@@ -1114,10 +1275,9 @@ private:
     std::int64_t exponent_ = 0;
     kron_expr<Scalar> left_;
     kron_expr<Scalar> right_;
-    kron_expr<Complex> complex_left_;
-    kron_expr<Complex> complex_right_;
     eigen::dense_vector<Complex> values_;
     eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
+    std::vector<Complex> complex_reciprocals_;     ///< the same where they are not
     device_copies kept_;
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;
@@ -1128,12 +1288,13 @@ private:
     bool general_ = false;
     std::vector<choice> choices_;
     sum_expr<Scalar> own_;
-    RealScalar size_ = RealScalar(0);    ///< a bound of the maximum row sum of S
-    RealScalar orders_ = RealScalar(0);  ///< n_1 + .. + n_N
-    RealScalar rcond_ = RealScalar(1);   ///< of the eigenvectors and the mass matrices, the product over the factors
-    std::optional<kron_expr<Complex>> inverse_mass_;  ///< kron(G_k^-1 or I) where positions have two matrices
-    RealScalar inverse_size_ = RealScalar(1);         ///< its maximum row sum
-    std::optional<eigen::triangular_sum<Complex>> triangular_;
+    RealScalar size_ = RealScalar(0);       ///< a bound of the maximum row sum of S
+    RealScalar orders_ = RealScalar(0);     ///< n_1 + .. + n_N
+    RealScalar rcond_ = RealScalar(1);      ///< of the eigenvectors and the mass matrices, the product over the factors
+    std::vector<std::vector<bool>> pairs_;  ///< of each factor: whether column i and the next one of V are of a pair
+    std::optional<kron_expr<Scalar>> inverse_mass_;  ///< kron(G_k^-1 or I) where positions have two matrices
+    RealScalar inverse_size_ = RealScalar(1);        ///< its maximum row sum
+    std::optional<eigen::triangular_sum<Scalar>> triangular_;
     /// @}
 };
 
@@ -1154,7 +1315,7 @@ auto solve_by_schur_forms(const Eigen::MatrixBase<DerivedA>& a, const Eigen::Mat
     using scalar = detail::common_scalar<detail::common_scalar<typename DerivedA::Scalar, typename DerivedB::Scalar>,
                                          typename DerivedC::Scalar>;
     using real = detail::real_of<scalar>;
-    using complex = std::conditional_t<detail::is_complex_scalar<scalar>, scalar, std::complex<real>>;
+    using complex = typename dense_decompositions<scalar>::complex;
     using matrix = dense_matrix<complex>;
     const std::string where = "otimes: " + std::string(names.call) + ": ";
     dense_matrix<scalar> result(c.rows(), c.cols());
@@ -1167,17 +1328,22 @@ auto solve_by_schur_forms(const Eigen::MatrixBase<DerivedA>& a, const Eigen::Mat
                                  " has an element that is NaN or infinite; such a matrix has no Schur form.");
         }
     }
-    const scaled_matrix<complex> scaled_a(matrix(a.template cast<complex>()));
-    const scaled_matrix<complex> scaled_b(matrix(b.template cast<complex>()));
-    const Eigen::ComplexSchur<matrix> schur_a(scaled_a.matrix);
-    const Eigen::ComplexSchur<matrix> schur_b(scaled_b.matrix);
-    if (schur_a.info() != Eigen::Success || schur_b.info() != Eigen::Success) {
-        throw singular_error(where + "the Schur form of " + (schur_a.info() != Eigen::Success ? names.a : names.b) +
-                             " did not converge.");
-    }
-    const matrix s = schur_a.matrixT() * scaled_a.power();
-    const matrix t = schur_b.matrixT() * scaled_b.power();
-    matrix y = schur_a.matrixU().adjoint() * c.template cast<complex>() * schur_b.matrixU();
+    const auto schur = [&where](dense_matrix<scalar> m, const char* name, matrix& triangular) {
+        const scaled_matrix<scalar> scaled(std::move(m));
+        const Eigen::Index n = scaled.matrix.rows();
+        matrix unitary(n, n);
+        triangular.resize(n, n);
+        if (!dense_decompositions<scalar>::schur(n, scaled.matrix.data(), triangular.data(), unitary.data())) {
+            throw singular_error(where + "the Schur form of " + name + " did not converge.");
+        }
+        triangular *= scaled.power();
+        return unitary;
+    };
+    matrix s;
+    matrix t;
+    const matrix u = schur(a.template cast<scalar>(), names.a, s);
+    const matrix v = schur(b.template cast<scalar>(), names.b, t);
+    matrix y = u.adjoint() * c.template cast<complex>() * v;
     const real size = s.cwiseAbs().maxCoeff() + t.cwiseAbs().maxCoeff();
     for (Eigen::Index j = 0; j < y.cols(); ++j) {  // S y_j + y_j t_jj = rhs_j
         if (j > 0) {
@@ -1192,7 +1358,7 @@ auto solve_by_schur_forms(const Eigen::MatrixBase<DerivedA>& a, const Eigen::Mat
             y.col(j).head(i) -= s.col(i).head(i) * y(i, j);
         }
     }
-    const matrix x = schur_a.matrixU() * y * schur_b.matrixU().adjoint();
+    const matrix x = u * y * v.adjoint();
     if constexpr (detail::is_complex_scalar<scalar>) {
         result = x;
     } else {

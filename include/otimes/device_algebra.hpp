@@ -586,10 +586,11 @@ struct kron_on_device {
 };
 
 /// X = right * (diag(d) * (left * B)): the two products through one temporary, in which the first one's last kernel multiplies by d where it
-/// can. make_d() = d.
-template <int Order, class Scalar, class Kron, class MakeVector, class Kept>
-DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const MakeVector& make_d, const Kron& right,
-                                              const Kept& kept, const device_product<Scalar>& b) {
+/// can. All three are made when they go to the device: make_left() = left.
+template <int Order, class Scalar, class MakeLeft, class MakeVector, class MakeRight, class Kept>
+DeviceMatrix<Scalar, Order> solve_by_diagonal(const MakeLeft& make_left, const MakeVector& make_d,
+                                              const MakeRight& make_right, const Kept& kept,
+                                              const device_product<Scalar>& b) {
     const std::int64_t rows = b.rows();
     const std::int64_t cols = b.cols();
     const device_executor& where = executor_for(b.homes().empty() ? nullptr : b.homes()[0]);
@@ -603,7 +604,7 @@ DeviceMatrix<Scalar, Order> solve_by_diagonal(const Kron& left, const MakeVector
         DeviceMatrix<Scalar> d;
     };
     const std::shared_ptr<const parts> at_hand = kept.get(where.id(), [&] {
-        return parts{{left, where}, {right, where}, DeviceMatrix<Scalar>(make_d(), where)};
+        return parts{{make_left(), where}, {make_right(), where}, DeviceMatrix<Scalar>(make_d(), where)};
     });
     const std::int64_t step = (std::min)(cols, columns_at_a_time(rows, static_cast<std::int64_t>(sizeof(Scalar))));
     DeviceMatrix<Scalar, Order> half(rows, step, where);
@@ -717,13 +718,14 @@ auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& 
     return x;
 }
 
-/// X = right * (diag(d) * (left * B)), likewise, with d = make_d() of X's scalar. No memory beside X, d and the factors but at most
-/// 256 MiB, or one column.
-template <class Kron, class MakeVector, class Kept, class Rhs>
-auto apply_diagonalised(const Kron& left, const MakeVector& make_d, const Kron& right, const Kept& kept, const Rhs& b) {
+/// X = right * (diag(d) * (left * B)), likewise, with left = make_left(), d = make_d() of X's scalar, right = make_right(): each is asked for when it
+/// goes to the device. No memory beside X, d and the factors but at most 256 MiB, or one column.
+template <class MakeLeft, class MakeVector, class MakeRight, class Kept, class Rhs>
+auto apply_diagonalised(const MakeLeft& make_left, const MakeVector& make_d, const MakeRight& make_right,
+                        const Kept& kept, const Rhs& b) {
     using scalar = typename std::remove_cvref_t<decltype(make_d())>::Scalar;
     static_assert(device::require_solvable<scalar>());
-    return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(left, make_d, right, kept,
+    return device::solve_by_diagonal<device::order_of<Rhs>, scalar>(make_left, make_d, make_right, kept,
                                                                     device::right_hand_side<scalar>(b));
 }
 

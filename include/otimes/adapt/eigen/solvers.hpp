@@ -331,24 +331,25 @@ public:
             };
             return solve_through_host(on_host, host_matrix(), b);
         }
-        const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
-        const auto complex_reciprocals = [this] {
+        const auto left = [this]() -> const kron_expr<Scalar>& { return left_; };
+        const auto right = [this]() -> const kron_expr<Scalar>& { return right_; };
+        if (real_) {
+            const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
+            return apply_diagonalised(left, reciprocals, right, kept_, b);
+        }
+        const auto reciprocals = [this] {
             return eigen::dense_vector<Complex>(eigen::dense_vector<Complex>::Map(
                 complex_reciprocals_.data(), static_cast<Eigen::Index>(complex_reciprocals_.size())));
         };
         if constexpr (detail::is_complex_scalar<Scalar>) {
-            return real_ ? apply_diagonalised(left_, reciprocals, right_, kept_, b)
-                         : apply_diagonalised(left_, complex_reciprocals, right_, kept_, b);
+            return apply_diagonalised(left, reciprocals, right, kept_, b);
         } else {
-            if (real_) {
-                return apply_diagonalised(left_, reciprocals, right_, kept_, b);
-            }
-            const kron_expr<Complex> left = with_complex_vectors(left_, true);
-            const kron_expr<Complex> right = with_complex_vectors(right_, false);
+            const auto complex_left = [this] { return with_complex_vectors(left_, true); };
+            const auto complex_right = [this] { return with_complex_vectors(right_, false); };
             if constexpr (detail::is_complex_scalar<scalar>) {
-                return apply_diagonalised(left, complex_reciprocals, right, kept_, b);
+                return apply_diagonalised(complex_left, reciprocals, complex_right, kept_, b);
             } else {
-                return real_part(apply_diagonalised(left, complex_reciprocals, right, kept_, b));
+                return real_part(apply_diagonalised(complex_left, reciprocals, complex_right, kept_, b));
             }
         }
     }

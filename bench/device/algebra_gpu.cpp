@@ -272,6 +272,8 @@ int main(int argc, char** argv) {
     run<double>(32, 512, wanted);
     run<float>(64, 128, wanted);
     run<double>(64, 64, wanted);
+    run<float>(100, 32, wanted);
+    run<double>(100, 16, wanted);
     run_reductions<float>({8, 8, 8, 8, 8}, 1024, wanted);
     run_reductions<double>({16, 16, 16, 16}, 256, wanted);
     for (const Eigen::Index rows : {1, 8}) {  // of several kernels, without rows to cut, or few

@@ -1225,9 +1225,10 @@ private:
                 }
             }
             // W = V^-1 G^-1
-            eigen::dense_matrix<Scalar> w =
-                inverse != nullptr ? kron_expr<Scalar>::dense_factor(*inverse)
-                                   : eigen::dense_matrix<Scalar>(eigen::dense_matrix<Scalar>::Identity(order, order));
+            eigen::dense_matrix<Scalar> w = eigen::dense_matrix<Scalar>::Identity(order, order);
+            if (inverse != nullptr) {
+                w = kron_expr<Scalar>::dense_factor(*inverse);
+            }
             rcond_ *=
                 eigen::dense_decompositions<Scalar>::lu(c.order, v.data(), nullptr, nullptr, w.data(), c.order).rcond;
             if (!(rcond_ > std::numeric_limits<RealScalar>::epsilon())) {

@@ -437,21 +437,10 @@ __global__ void __launch_bounds__(Shape::threads)
     };
     // What Y holds is added before anything is stored, as in blocked_multiply.
     const bool adds = !is_zero(arguments.beta);
+    constexpr int of_part = Shape::doubles ? 16 : held;  // sums whose elements of Y are read at once
     const scalar scale = adds ? scalar(1) : arguments.alpha;
     // Count neighbours of Y, of which `left` exist; wide: all at once where all do. (Doubles that are wide exist by pairs.)
     const auto exists = [](int left, auto count) { return Shape::doubles ? left > 0 : left >= decltype(count)::value; };
-    const auto add = [&](const scalar* from, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
-        constexpr int Count = decltype(count)::value;
-        using piece = packet<Count* int(sizeof(scalar))>;
-        alignas(16) scalar rY[Count];  // (neighbour)
-        if (wide_access && exists(left, count))
-            *reinterpret_cast<piece*>(rY) = *reinterpret_cast<const piece*>(from);
-        else
-#pragma unroll
-            for (int e = 0; e < Count; ++e) rY[e] = e < left ? from[e * stride] : scalar(0);
-#pragma unroll
-        for (int e = 0; e < Count; ++e) sum(e) = arguments.alpha * sum(e) + arguments.beta * rY[e];
-    };
     const auto put = [&](scalar* to, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
         constexpr int Count = decltype(count)::value;
         using piece = packet<Count* int(sizeof(scalar))>;
@@ -495,11 +484,6 @@ __global__ void __launch_bounds__(Shape::threads)
     const auto store_rows = [&](const tile_begin& begin, const index_t* sYPlace, auto wide_pieces) {
         constexpr bool Wide = decltype(wide_pieces)::value != 0;
         const index_t stride = Wide && Shape::doubles ? 1 : arguments.y_q_stride;
-        if (adds)
-            for_each_piece_of_rows(begin, sYPlace, stride,
-                                   [&](const scalar* from, auto count, const auto& sum, int left) {
-                                       add(from, stride, count, sum, left, Wide);
-                                   });
         for_each_piece_of_rows(begin, sYPlace, stride, [&](scalar* to, auto count, const auto& sum, int left) {
             put(to, stride, count, sum, left, Wide);
         });
@@ -520,7 +504,7 @@ __global__ void __launch_bounds__(Shape::threads)
             for (int part = 0; part < 8 / rows; ++part) {
                 const int first = 8 * h + rows * part;
                 if (first >= begin.rows) return;
-                // visit(element of Y, its row of these, its new index, access)
+                // visit(element of Y, its row of these, its new index)
                 const auto for_each = [&](const auto& visit) {
 #pragma unroll
                     for (int row = 0; row < rows; ++row) {
@@ -529,12 +513,10 @@ __global__ void __launch_bounds__(Shape::threads)
 #pragma unroll
                         for (int k = 0; k < accesses; ++k) {
                             const int q = lane + 32 * k;
-                            if (q < begin.new_indices)
-                                visit(gRow + q * arguments.y_q_stride, row, q, row * accesses + k);
+                            if (q < begin.new_indices) visit(gRow + q * arguments.y_q_stride, row, q);
                         }
                     }
                 };
-                if (adds) for_each([&](const scalar* from, int, int, int access) { rD[access] = *from; });
                 __syncwarp();
                 if (lane / (4 * rows) == part) {
                     scalar* const s = sRows + lane / 4 % rows * pitch;
@@ -543,7 +525,7 @@ __global__ void __launch_bounds__(Shape::threads)
                         using piece = packet<Count* int(sizeof(scalar))>;
                         alignas(16) scalar rY[Count];  // (neighbour)
 #pragma unroll
-                        for (int e = 0; e < Count; ++e) rY[e] = arguments.alpha * rC[c + e / 2 * 4 + 2 * h + e % 2];
+                        for (int e = 0; e < Count; ++e) rY[e] = scale * rC[c + e / 2 * 4 + 2 * h + e % 2];
                         *reinterpret_cast<piece*>(s + at) = *reinterpret_cast<const piece*>(rY);
                     };
                     constexpr int whole = Shape::doubles ? 0 : N / 16;
@@ -553,10 +535,7 @@ __global__ void __launch_bounds__(Shape::threads)
                     for (int m = 2 * whole; m < N / 8; ++m) stage(constant<2>{}, 8 * m + 2 * t, 4 * m);
                 }
                 __syncwarp();
-                for_each([&](scalar* to, int row, int q, int access) {
-                    const scalar value = sRows[row * pitch + q];
-                    *to = adds ? value + arguments.beta * rD[access] : value;
-                });
+                for_each([&](scalar* to, int row, int q) { *to = sRows[row * pitch + q]; });
             }
     };
     // Columns of Y, of two fibres each.
@@ -582,12 +561,13 @@ __global__ void __launch_bounds__(Shape::threads)
                 }
             }
         };
-        if (adds)
-            for_each([&](const scalar* from, const auto& sum) { add(from, next, constant<2>{}, sum, rows, Pairs); });
         for_each([&](scalar* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
-    // What would be stored, to this thread's sum.
-    [[maybe_unused]] const auto sum_up = [&](const tile_begin& begin, const index_t* sYPlace) {
+    // use(first, rV, exists): rV[i] is what stands where sum first + i would be stored (not read with Reads = 0), exists(c) whether sum c would. All of a
+    // part is read before any of it is used, and an element that exists where there is none: behind a branch the compiler would wait for each.
+    [[maybe_unused]] const auto with_y = [&](const tile_begin& begin, const index_t* sYPlace, auto reads,
+                                             const auto& use) {
+        constexpr bool Reads = decltype(reads)::value != 0;
         const int g = lane / 4, t = lane % 4, Q = begin.new_indices;
         const auto row_of = [&](int c) { return Shape::fibre_of_row(g + c % 4 / 2 * 8); };           // of rC[c]
         const auto new_index_of = [&](int c) { return Shape::new_indices_from(c / 4, t) + c % 2; };  // of rC[c]
@@ -597,30 +577,24 @@ __global__ void __launch_bounds__(Shape::threads)
         const auto place_of = [&](int c) {
             return gRow[c % 4 / 2] + index_or_first(new_index_of(c), Q) * arguments.y_q_stride;
         };
-        constexpr int of_part = Shape::doubles ? 16 : held;  // sums whose elements of Y are read at once
         // read(c, element(e)): where rC[c] is the first of some that stand together in Y, all of their elements.
-        const auto sum_up_by = [&](const auto& read) {
+        const auto with_y_by = [&](const auto& read) {
 #pragma unroll
             for (int first = 0; first < held; first += of_part) {
                 scalar rV[of_part];  // as rC from `first` on
-                if constexpr (Shape::ending != ends_in_norm) {
+                if constexpr (Reads) {
 #pragma unroll
                     for (int c = first; c < first + of_part; ++c)
                         if (c < held) read(c, [&](int of) -> scalar& { return rV[of - first]; });
                 }
-                own.adds().template add<of_part>([&](int i) {
-                    const int c = first + i;
-                    return c < held && row_of(c) < begin.rows && new_index_of(c) < Q
-                               ? term_of_sum<Shape::ending>([&] { return rV[i]; }, rC[c < held ? c : 0], false)
-                               : scalar(0);
-                });
+                use(first, rV, [&](int c) { return row_of(c) < begin.rows && new_index_of(c) < Q; });
                 __syncwarp();  // no more is read until here
             }
         };
         // Of doubles the compiler would wait for pairs sooner than for as many single ones.
         if constexpr (!Shape::doubles) {
             if (y_along_q && y_wide && Q % V == 0) {
-                sum_up_by([&](int c, const auto& element) {
+                with_y_by([&](int c, const auto& element) {
                     // Four neighbours are rC[c], rC[c + 1], rC[c + 4] and rC[c + 5].
                     constexpr int of_four = N / 16 * 8;
                     scalar rFew[4];
@@ -637,7 +611,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 return;
             }
             if (!Shape::x_along_p && !y_along_q && y_wide) {
-                sum_up_by([&](int c, const auto& element) {
+                with_y_by([&](int c, const auto& element) {
                     if (c % 4 >= 2) return;
                     scalar rFew[2];  // of two neighbouring fibres
                     read_neighbours<2>(rFew, place_of(c));
@@ -647,7 +621,27 @@ __global__ void __launch_bounds__(Shape::threads)
                 return;
             }
         }
-        sum_up_by([&](int c, const auto& element) { read_neighbours<1>(&element(c), place_of(c)); });
+        with_y_by([&](int c, const auto& element) { read_neighbours<1>(&element(c), place_of(c)); });
+    };
+    // What would be stored, to this thread's sum.
+    [[maybe_unused]] const auto sum_up = [&](const tile_begin& begin, const index_t* sYPlace) {
+        with_y(begin, sYPlace, constant<Shape::ending != ends_in_norm>{},
+               [&](int first, const auto& rV, const auto& exists) {
+                   own.adds().template add<of_part>([&](int i) {
+                       const int c = first + i;
+                       return c < held && exists(c)
+                                  ? term_of_sum<Shape::ending>([&] { return rV[i]; }, rC[c < held ? c : 0], false)
+                                  : scalar(0);
+                   });
+               });
+    };
+    // What stands in Y, to the sums. A lane of rows of Y that are stored by way of shared memory reads single elements, too.
+    [[maybe_unused]] const auto add_y = [&](const tile_begin& begin, const index_t* sYPlace) {
+        with_y(begin, sYPlace, constant<1>{}, [&](int first, const auto& rV, const auto&) {
+#pragma unroll
+            for (int i = 0; i < of_part; ++i)
+                if (first + i < held) rC[first + i] = arguments.alpha * rC[first + i] + arguments.beta * rV[i];
+        });
     };
     const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] scalar* sRows) {
         if (y_along_q && y_wide)
@@ -680,7 +674,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 split_f(begin);
                 __syncthreads();
             }
-            if constexpr (Shape::ending == ends_in_dot)
+            if (Shape::ending == ends_in_dot || (!Shape::sums_up && adds))
                 ask_for_y<Shape, 32, rows_of_warp>(arguments.y + begin.y, sPlaces + (slot * 2 + 1) * rows_of_warp,
                                                    arguments.y_q_stride, lane, begin.rows, begin.new_indices);
         }
@@ -733,8 +727,10 @@ __global__ void __launch_bounds__(Shape::threads)
             if constexpr (Shape::splits) __syncwarp();  // Y may be X, of which a lane may have read once more
             if constexpr (Shape::sums_up)
                 sum_up(begin, sXPlace + rows_of_warp);
-            else
+            else {
+                if (adds) add_y(begin, sXPlace + rows_of_warp);
                 store(begin, sXPlace + rows_of_warp, sUsed);
+            }
         }
     }
     wait_for_copies<0>();

@@ -10,11 +10,11 @@ eigen=${OTIMES_EIGEN_DIR:-/usr/include/eigen3}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-cat >"$folder/plain.cpp" <<'EOF'
+cat >"$folder/plain_product.cpp" <<'EOF'
 #include <Eigen/Dense>
 Eigen::MatrixXd f(const Eigen::MatrixXd& x, const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) { return x * (a * b); }
 EOF
-cat >"$folder/otimes.cpp" <<'EOF'
+cat >"$folder/otimes_product.cpp" <<'EOF'
 #include <Eigen/Dense>
 #include <otimes/otimes.hpp>
 Eigen::MatrixXd f(const Eigen::MatrixXd& x, const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) {
@@ -53,12 +53,10 @@ milliseconds() {
 
 library="-DOTIMES_COMPILED -DOTIMES_COMPILED_BASELINE -DOTIMES_COMPILED_AVX -DOTIMES_COMPILED_AVX2 -DOTIMES_COMPILED_AVX512 -DOTIMES_COMPILED_NEON"
 echo "compiler,file,plain_ms,otimes_ms,ratio_percent,compiled_ms,compiled_ratio_percent"
-for file in "" _solve; do
-    plain=$(milliseconds "plain$file" "$@")
-    with_otimes=$(milliseconds "otimes$file" "$@")
+for file in product solve; do
+    plain=$(milliseconds "plain_$file" "$@")
+    with_otimes=$(milliseconds "otimes_$file" "$@")
     # shellcheck disable=SC2086
-    with_library=$(milliseconds "otimes$file" "$@" $library)
-    name=product
-    if [ -n "$file" ]; then name=solve; fi
-    echo "$*,$name,$plain,$with_otimes,$((with_otimes * 100 / plain)),$with_library,$((with_library * 100 / plain))"
+    with_library=$(milliseconds "otimes_$file" "$@" $library)
+    echo "$*,$file,$plain,$with_otimes,$((with_otimes * 100 / plain)),$with_library,$((with_library * 100 / plain))"
 done

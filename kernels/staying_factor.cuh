@@ -635,7 +635,7 @@ __global__ void __launch_bounds__(Shape::threads)
                    });
                });
     };
-    // What stands in Y, to the sums. A lane of rows of Y that are stored by way of shared memory reads single elements, too.
+    // The sums become alpha times themselves plus beta times what stands in their places in Y.
     [[maybe_unused]] const auto add_y = [&](const tile_begin& begin, const index_t* sYPlace) {
         with_y(begin, sYPlace, constant<1>{}, [&](int first, const auto& rV, const auto&) {
 #pragma unroll

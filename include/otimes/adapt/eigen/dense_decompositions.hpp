@@ -74,6 +74,7 @@ struct dense_decompositions {
 
     /// The n x m pseudo-inverse of A, m x n.
     static void pseudo_inverse(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* inverse);
+    /// Of A, m x n, by QR with column pivoting and Eigen's threshold.
     static std::int64_t rank(std::int64_t m, std::int64_t n, const Scalar* a);
 
     /// A V' = V' diag(values), columns of V' of norm 1. For a complex scalar V = V'. For a real one V is real: a pair of conjugate values, neighbours

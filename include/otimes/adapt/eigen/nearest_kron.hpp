@@ -20,9 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/dense_decompositions.hpp>
 #include <otimes/expr/scalar.hpp>
 
 namespace otimes {

@@ -337,10 +337,7 @@ public:
             const auto reciprocals = [this] { return reciprocals_.template cast<scalar>().eval(); };
             return apply_diagonalised(left, reciprocals, right, kept_, b);
         }
-        const auto reciprocals = [this] {
-            return eigen::dense_vector<Complex>(eigen::dense_vector<Complex>::Map(
-                complex_reciprocals_.data(), static_cast<Eigen::Index>(complex_reciprocals_.size())));
-        };
+        const auto reciprocals = [this] { return complex_reciprocals_; };
         if constexpr (detail::is_complex_scalar<Scalar>) {
             return apply_diagonalised(left, reciprocals, right, kept_, b);
         } else {
@@ -395,7 +392,7 @@ private:
     void divide(std::vector<Complex>& x) const {
         rotate_pairs(true, x);
         for (std::size_t i = 0; i < x.size(); ++i) {
-            x[i] = eigen::product_by_parts(complex_reciprocals_[i], x[i]);
+            x[i] = eigen::product_by_parts(complex_reciprocals_.data()[i], x[i]);
         }
         rotate_pairs(false, x);
     }
@@ -935,11 +932,9 @@ private:
             reciprocals_ = values_.real().cwiseInverse();
             return;
         }
-        complex_reciprocals_.clear();
-        complex_reciprocals_.reserve(static_cast<std::size_t>(values_.size()));
+        complex_reciprocals_.resize(values_.size());
         for (Eigen::Index i = 0; i < values_.size(); ++i) {
-            complex_reciprocals_.push_back(Complex(1) /
-                                           values_(i));  // Eigen's quotients of complex numbers square them
+            complex_reciprocals_(i) = Complex(1) / values_(i);  // Eigen's quotients of complex numbers square them
         }
     }
     [[noreturn]] static void throw_singular(RealScalar least, RealScalar most) {
@@ -1278,8 +1273,8 @@ private:
     kron_expr<Scalar> left_;
     kron_expr<Scalar> right_;
     eigen::dense_vector<Complex> values_;
-    eigen::dense_vector<RealScalar> reciprocals_;  ///< of values_, where they are real
-    std::vector<Complex> complex_reciprocals_;     ///< the same where they are not
+    eigen::dense_vector<RealScalar> reciprocals_;       ///< of values_, where they are real
+    eigen::dense_vector<Complex> complex_reciprocals_;  ///< the same where they are not
     device_copies kept_;
     RealScalar log_abs_scale_ = RealScalar(0);
     std::string method_;

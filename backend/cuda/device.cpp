@@ -314,10 +314,9 @@ stream_lanes lanes_pool::take() {
         }
     }
     stream_lanes fresh;
-    std::vector<CUevent*> events{&fresh.ready};
-    for (std::array<CUevent, 2>* const pair : {&fresh.arrived, &fresh.computed, &fresh.drained}) {
-        events.insert(events.end(), {&pair->front(), &pair->back()});
-    }
+    const std::array<CUevent*, 7> events{
+        &fresh.ready,           &fresh.arrived.front(), &fresh.arrived.back(), &fresh.computed.front(),
+        &fresh.computed.back(), &fresh.drained.front(), &fresh.drained.back()};
     try {
         OTIMES_CUDA_CALL(cuStreamCreate(&fresh.in, CU_STREAM_NON_BLOCKING));
         OTIMES_CUDA_CALL(cuStreamCreate(&fresh.out, CU_STREAM_NON_BLOCKING));

@@ -152,6 +152,77 @@ void check_operators() {
         otimes::unsupported_error);
 }
 
+// Sums of long factors, whose terms share products with each other: 3 instead of 4 here, from either side, and what is refused.
+template <class Scalar>
+void check_shared_sums() {
+    using host = matrix<Scalar, 0>;
+    using otimes::DeviceMatrix;
+    using otimes::kron;
+    const auto random = [](std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+        return random_matrix<host>(rows, cols, seed);
+    };
+    const host a = random(70, 90, 1), m = random(70, 90, 2), n = random(80, 66, 3), b = random(80, 66, 4),
+               X = random(5, 70 * 80, 5), W = random(3, 70 * 80, 6);
+    const DeviceMatrix<Scalar> A(a), M(m), N(n), B(b), dW(W);
+    const DeviceMatrix<Scalar, 1> dX(X);
+    const shapes size{5, {70, 80}, {90, 66}};
+    using factors = std::vector<host>;
+    const auto image = [&](const host& x, const host& last) {
+        return host(expected_right(x, factors{a, last}) - Scalar(2) * expected_right(x, factors{m, last}));
+    };
+    const auto S = kron(A, N) - 2 * kron(M, N);
+    const host wanted = image(X, n);
+    DeviceMatrix<Scalar, 1> dY(5, 90 * 66);
+    poison(dY);
+    dY = dX * S;
+    CHECK(agrees(host(dY.to_host()), wanted, size));
+    dY -= 3 * (dX * S);
+    CHECK(agrees(host(dY.to_host()), host(Scalar(-2) * wanted), size));
+    DeviceMatrix<Scalar> dT;
+    dT = S.transpose() * dX.transpose();
+    CHECK(agrees(dT.to_host(), host(wanted.transpose()), size));
+    // Terms of another X, and a matrix: shared where X is the same.
+    const host V = random(5, 70 * 80, 7), Z = random(5, 90 * 66, 8);
+    const DeviceMatrix<Scalar> dV(V), dZ(Z);
+    const auto mixed = dX * kron(A, N) - dV * kron(M, N) + dZ / 2 - dX * (2 * kron(M, N));
+    CHECK(otimes::make_plan(mixed).source.steps.size() == 3 + 2 + 1);
+    dT = mixed;
+    CHECK(agrees(dT.to_host(), host(wanted - expected_right(V, factors{m, n}) + Z / Scalar(2)), size));
+    // The plan is that of the evaluation, and holds for other operands of the same form.
+    const otimes::plan p = otimes::make_plan<1>(dX * S);
+    CHECK(p.source.rewritten.holds(otimes::rewrite::terms_shared));
+    CHECK(p.source.steps.size() == 3);
+    CHECK(otimes::explain<1>(dX * S).find("rewritten by terms-shared") != std::string::npos);
+    poison(dY);
+    p.run(dY, dX * (kron(A, B) - 2 * kron(M, B)));
+    CHECK(agrees(host(dY.to_host()), image(X, b), size));
+    const host before(dY.to_host());
+    DeviceMatrix<Scalar, 1> few(3, 90 * 66);
+    const auto refused = doctest::Contains("the plan was made for another expression");
+    CHECK_THROWS_WITH_AS(p.run(few, dW * S), refused, otimes::unsupported_error);
+    CHECK_THROWS_WITH_AS(p.run(dY, dX * (kron(A, N) + kron(M, B))), refused, otimes::unsupported_error);
+    CHECK_THROWS_WITH_AS(p.run(dY, dX * S + dY), doctest::Contains("the destination overlaps"), otimes::alias_error);
+    CHECK(host(dY.to_host()) == before);
+    // Small factors stay one by one, since one launch computes several of their terms.
+    const DeviceMatrix<Scalar> F(random(8, 8, 9)), G(random(8, 8, 10)), dx(random(64, 512, 11));
+    const auto three = dx * (kron(F, G, G) + kron(G, F, G) + kron(G, G, F));
+    CHECK(otimes::make_plan(three).source.steps.size() == 9);
+    // So do long ones where the workspace limit has no room for what they share.
+    const DeviceMatrix<Scalar> P(random(70, 70, 12)), Q(random(70, 70, 13));
+    const DeviceMatrix<Scalar, 1> tall(2, 70 * 70 * 70);
+    const auto large = tall * (kron(P, Q, Q) + kron(Q, P, Q) + kron(Q, Q, P));
+    CHECK(otimes::make_plan<1>(large).source.steps.size() == 7);
+    std::int64_t least = 0;
+    try {
+        static_cast<void>(otimes::make_plan<1>(large, {.workspace_limit_bytes = 1}));
+    } catch (const otimes::budget_error& e) {
+        least = e.least_bytes();
+    }
+    const otimes::plan tight = otimes::make_plan<1>(large, {.workspace_limit_bytes = least});
+    CHECK(tight.workspace_bytes <= least);
+    CHECK(tight.source.steps.size() == 9);
+}
+
 // Numbers from products against sums over their entries, in double by plain loops.
 template <class Scalar>
 void check_reductions() {

@@ -215,6 +215,10 @@ TEST_CASE_TEMPLATE("sums of Kronecker products" * needs_gpu(), Scalar, float, do
     check_operators<Scalar>();
 }
 
+TEST_CASE_TEMPLATE("sums of long factors share products" * needs_gpu(), Scalar, float, double, std::complex<float>) {
+    check_shared_sums<Scalar>();
+}
+
 TEST_CASE_TEMPLATE("numbers from products, without the products" * needs_gpu(), Scalar, float, double,
                    std::complex<float>, std::complex<double>) {
     check_reductions<Scalar>();

@@ -463,3 +463,24 @@ TEST_CASE("blocks: not for modes of up to 64 of a program with several chains, w
     CHECK(kernel(64, false) == pass_kernel::gpu_trailing);
     CHECK(kernel(80, false) == pass_kernel::gpu_blocked);  // no launch is shared there
 }
+
+TEST_CASE("blocks: for modes of up to 64 of a program with several chains whose launches are their own") {
+    // How many passes of a plan for operands in device memory go by blocks.
+    const auto by_blocks = [](program p) {
+        for (otimes::tensor& t : p.tensors) {
+            t.space = otimes::memory_space::device;
+        }
+        const plan made = otimes::make_plan(p, otimes::gpu_machine(h200()), {.placement = otimes::placement::gpu});
+        return std::ranges::count(made.passes, pass_kernel::gpu_blocked, &otimes::pass::kernel);
+    };
+    const std::vector<mode_spec> short_ones{factor(64, 64), factor(64, 64), factor(64, 64)};
+    CHECK(by_blocks(sum_of_chains(60, {short_ones, short_ones})) == 0);  // their tiles share launches
+    // With a long mode, 90, the terms have passes of their own: that of 60, too.
+    const std::vector<mode_spec> mixed{factor(30, 30), factor(60, 60), factor(90, 90)};
+    CHECK(by_blocks(sum_of_chains(100, {mixed, mixed})) == 4);
+    // What goes on from what another chain has left, to another place.
+    program behind =
+        sum_of_chains(4000, {{factor(64, 64), factor(64, 64)}, {factor(64, 64), factor(64, 64)}}, false, true);
+    CHECK(otimes::planning::chains_of(behind).size() == 3);
+    CHECK(by_blocks(behind) == 1);
+}

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <otimes/device/expressions.hpp>
+#include <otimes/device/lower_sums.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/product_key.hpp>
 #include <otimes/program/kept_by_thread.hpp>
@@ -84,6 +85,25 @@ void with_lowered(const product_node<Scalar>& node, const matrix_view& y, bool a
     use(s.program, s.bindings);
 }
 
+/// The executors that queue work on what an evaluation reads or writes: those of the operands, and `home`, of Y (null: unknown).
+template <class Scalar>
+homes homes_of(const device_product<Scalar>& value, const device_executor* home) {
+    homes all = value.homes();
+    add_home(all, home);
+    return all;
+}
+template <class Scalar>
+homes homes_of(const device_sum<Scalar>& value, const device_executor* home) {
+    homes all;
+    add_home(all, home);
+    for (const device_product<Scalar>& term : value.terms()) {
+        for (const device_executor* const other : term.homes()) {
+            add_home(all, other);
+        }
+    }
+    return all;
+}
+
 /// Assignment shared by matrices and maps: shapes have been made equal, `y` is the destination's memory.
 template <class Scalar>
 void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
@@ -91,76 +111,24 @@ void evaluate(const device_product<Scalar>& value, const matrix_view& y, bool ad
     const device_executor& where = executor_for(home != nullptr         ? home
                                                 : value.homes().empty() ? nullptr
                                                                         : value.homes()[0]);
-    device::homes others = value.homes();
-    add_home(others, home);
-    run_on(where, others, [&](scratch& s) {
+    run_on(where, homes_of(value, home), [&](scratch& s) {
         with_lowered(value.node(), y, add, scale, s,
                      [&](const program& p, const bindings& b) { where.evaluate(p, b); });
     });
 }
 
-/// One binding for each operand, and each factor in device memory, that several terms read or write, so that the executor sees what they
-/// share.
-OTIMES_COLD inline void share_bindings(program& p, const bindings& b) {
-    for (std::size_t i = 0; i < p.tensors.size(); ++i) {
-        tensor& t = p.tensors[i];
-        const bool shared = t.role != tensor_role::factor || t.space == memory_space::device;
-        for (std::size_t j = 0; j < i && t.binding >= 0 && shared; ++j) {
-            const tensor& known = p.tensors[j];
-            if (known.role == t.role && known.binding >= 0 && known.space == t.space &&
-                b.pointers[static_cast<std::size_t>(known.binding)] ==
-                    b.pointers[static_cast<std::size_t>(t.binding)]) {
-                t.binding = known.binding;
-                break;
-            }
-        }
-    }
-}
-
-/// Matrices first, then products, then products with one diagonal, each added to those before. float and double: as one program, whose launches share reads and writes
-/// of what they have in common; other types: one program for each term. @pre Y is no operand of any of them.
+/// All terms by one program, whose launches share reads and writes of what they have in common (lower_sums.hpp). `sharing`: products, too, which takes
+/// memory. @pre Y is no operand of any term.
 template <class Scalar>
 void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, const Scalar& scale,
-              const device_executor* home) {
-    const auto turn_of = [](const device_product<Scalar>& term) {
-        const product_node<Scalar>& node = term.node();
-        const bool one = node.left.size() + node.right.size() == 1;
-        return term.is_matrix()                                                                     ? 0
-               : one && (node.has_left ? node.left : node.right)[0].kind() == factor_kind::diagonal ? 2
-                                                                                                    : 1;
-    };
-    inline_vector<const device_product<Scalar>*, 8> order;
-    for (const int turn : {0, 1, 2}) {
-        for (const device_product<Scalar>& term : value.terms()) {
-            if (turn_of(term) == turn) {
-                order.push_back(&term);
-            }
-        }
-    }
-    constexpr bool together = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
-    if (!together || order.size() > 8) {
-        for (const device_product<Scalar>* const term : order) {
-            evaluate(*term, y, add, scale, home);
-            add = true;
-        }
-        return;
-    }
+              const device_executor* home, bool sharing = true) {
     const device_executor& where = executor_for(home != nullptr ? home : value.home());
-    device::homes others;
-    add_home(others, home);
-    for (const device_product<Scalar>* const term : order) {
-        for (const device_executor* const other : term->homes()) {
-            add_home(others, other);
+    run_on(where, homes_of(value, home), [&](scratch& s) {
+        if (sharing) {
+            lower_as_evaluated(value, y, add, scale, where, s.program, s.bindings);
+        } else {
+            lower_sum(order_of_terms(value), y, add, scale, sum_form::apart, s.program, s.bindings);
         }
-    }
-    run_on(where, others, [&](scratch& s) {
-        lowering<Scalar> low(s.program, s.bindings);
-        for (const device_product<Scalar>* const term : order) {
-            low.add_product(term->node(), y, add, scale);
-            add = true;
-        }
-        share_bindings(s.program, s.bindings);
-        mark_result_on_device(s.program);
         where.evaluate(s.program, s.bindings);
     });
 }

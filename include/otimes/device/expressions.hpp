@@ -147,9 +147,10 @@ private:
     device::homes homes_;
 };
 
-/// A sum of products and matrices in device memory, lazy: `dX * K1 + 2 * dZ - dX * K2`. Float and double: one program, whose launches share
-/// reads and writes of the same X and Y where they can; other types: one plan a term. The first is assigned, the others are added, and
-/// matrices come first. Where Y is an operand of any term, into a temporary. Storage of 16 bits is rounded after every term.
+/// A sum of products and matrices in device memory, lazy: `dX * K1 + 2 * dZ - dX * K2`. One program, whose launches share reads and writes of the
+/// same X and Y where they can, and products of factors that several terms have where that is faster (lower_sums.hpp: then up to twice the memory of X and
+/// Y for what lies between). The first is assigned, the others are added, and matrices come first. Where Y is an operand of any term, into a temporary.
+/// Storage of 16 bits is rounded after every term.
 template <class ScalarType>
 class device_sum : public device::lazy_value<device_sum<ScalarType>, ScalarType> {
 public:
@@ -312,8 +313,7 @@ private:
 };
 
 /// A sum of Kronecker products with factors in device memory, lazy: `K1 + 2 * K2`, `K - s * identity()`, `kron_sum(dA, dB)`.
-/// `dX * S` and `S * dX` are sums of products (device_sum). A multiple of the identity adds to Y without a copy of X. Factors that
-/// several terms share are applied in each of them.
+/// `dX * S` and `S * dX` are sums of products (device_sum). A multiple of the identity adds to Y without a copy of X.
 template <class ScalarType>
 class device_operator : public device::no_matrix {
 public:

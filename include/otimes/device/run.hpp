@@ -44,15 +44,28 @@ template <int Order = 0, class Scalar>
 [[nodiscard]] std::string explain(const device_product<Scalar>& value, const options& wishes = {}) {
     return explain(make_plan<Order>(value, wishes));
 }
-/// A sum is evaluated by one plan for each term.
+/// The plan of a sum: of one program for all terms, which shares products between them where an evaluation would (device/lower_sums.hpp) and the
+/// workspace limit has room for it.
 template <int Order = 0, class Scalar>
-plan make_plan(const device_sum<Scalar>&, const options& = {}) {
-    static_assert(device::always_false<Scalar>,
-                  "otimes: a sum in device memory has one plan for each term: make_plan(dX * K1), make_plan(dX * K2).");
-    return {};
+[[nodiscard]] plan make_plan(const device_sum<Scalar>& value, const options& wishes = {}) {
+    value.check();
+    const matrix_view y{nullptr, value.rows(), value.cols(), Order == 1 ? value.cols() : 1,
+                        Order == 1 ? 1 : value.rows()};
+    const device_executor& where = device::executor_for(device::home_of(value));
+    program p;
+    bindings b;
+    const device::sum_form form = device::lower_as_evaluated(value, y, false, Scalar(1), where, p, b);
+    if (form == device::sum_form::shared) {
+        try {
+            return where.make_plan_for(p, wishes);
+        } catch (const budget_error&) {
+            device::lower_sum(device::order_of_terms(value), y, false, Scalar(1), device::sum_form::apart, p, b);
+        }
+    }
+    return where.make_plan_for(p, wishes);
 }
 template <int Order = 0, class Scalar>
-std::string explain(const device_sum<Scalar>& value, const options& wishes = {}) {
+[[nodiscard]] std::string explain(const device_sum<Scalar>& value, const options& wishes = {}) {
     return explain(make_plan<Order>(value, wishes));
 }
 /// Measures the planner's best few plans for `Y = expression` (a contiguous Y of `Order`) on the executor that would evaluate
@@ -76,10 +89,12 @@ tuning_report tune(const device_product<Scalar>& value, const options& wishes = 
 }
 /// Body of plan::run for device expressions: on the executor that `Y = expression` would take, after what the operands' executors have
 /// queued, and they go on after it. @throws unsupported_error another signature, alias_error Y overlaps an operand.
-template <class Destination, class Scalar>
-void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>& value, void* workspace,
-                    std::int64_t available_bytes) {
-    value.node().check();
+template <class Destination, class Value>
+requires(device::is_product<Value> || device::is_sum<Value>) void run_bound_plan(const plan& p, Destination& y,
+                                                                                 const Value& value, void* workspace,
+                                                                                 std::int64_t available_bytes) {
+    using scalar = typename Value::Scalar;
+    device::check_shapes(value);
     y.take_shape(value);
     device::require_shape(value, y.rows(), y.cols(), "plan::run");
     if (value.reads(y.view())) {
@@ -88,16 +103,27 @@ void run_bound_plan(const plan& p, Destination& y, const device_product<Scalar>&
             "for it; run into another matrix, or write Y = expression.");
     }
     const device_executor& where = device::executor_for(y.home() != nullptr ? y.home() : device::home_of(value));
-    device::homes others = value.homes();
-    device::add_home(others, y.home());
-    device::run_on(where, others, [&](device::scratch& s) {
-        device::with_lowered(value.node(), y.view(), false, Scalar(1), s, [&](const program& given, const bindings& b) {
+    device::run_on(where, device::homes_of(value, y.home()), [&](device::scratch& s) {
+        const auto run = [&](const program& given, const bindings& b) {
             if (!(given == p.source)) {
                 throw unsupported_error("otimes: plan::run: the plan was made for another expression: " +
                                         describe_difference(p.source, given) + ". Make a plan for this one.");
             }
             where.run(p, b, {workspace, available_bytes});
-        });
+        };
+        if constexpr (device::is_product<Value>) {
+            device::with_lowered(value.node(), y.view(), false, scalar(1), s, run);
+        } else {
+            const auto order = device::order_of_terms(value);
+            const auto lower = [&](device::sum_form form) {
+                return device::lower_sum(order, y.view(), false, scalar(1), form, s.program, s.bindings);
+            };
+            const bool shares = p.source.rewritten.holds(rewrite::terms_shared) && lower(device::sum_form::shared);
+            if (!shares) {
+                lower(device::sum_form::apart);
+            }
+            run(s.program, s.bindings);
+        }
     });
 }
 /// @}

@@ -106,7 +106,7 @@ void for_each_block(const device_sum<Scalar>& y, const block_cut& cut, const dev
         const std::int64_t rows = part.rows();
         const std::int64_t cols = part.cols();
         const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
-        evaluate(part, block, false, Scalar(1), &where);
+        evaluate(part, block, false, Scalar(1), &where, /*sharing=*/false);  // its memory is what was allowed
         use(number, block);
     }
 }

@@ -166,7 +166,7 @@ private:
             std::sort(groups.begin(), groups.end(),
                       [](const factor_group& a, const factor_group& b) { return a.first > b.first; });
         }
-        gpu_chain_passes<> made(c, groups, gpu_, wishes_, chains_.size() == 1);
+        gpu_chain_passes<> made(c, groups, gpu_, wishes_, !may_join(number));
         choose_passes(number, groups, reduction != nullptr, made);
         const pass& last = made.passes().back();
         if (reduction != nullptr && !is_one_launch(last)) {  // stored after all
@@ -178,6 +178,33 @@ private:
             reduce_in_one_pass(c, groups, *reduction, made);
         }
         append(c, groups, reduction != nullptr, made);
+    }
+
+    /// May the launches of a chain become one with those of a neighbour (backend/core/join_launches.cpp): a step that is no chain, or a chain that writes the same
+    /// result from the same operand, or a matrix? Products with a long mode have passes of their own.
+    [[nodiscard]] bool may_join(std::size_t number) const {
+        constexpr std::int64_t longest_joined = 64;
+        const chain& c = chains_[number];
+        const auto is_contracted = [](const chain_mode& m) { return m.contracted(); };
+        if (std::ranges::count_if(c.modes, is_contracted) > 1 && std::ranges::any_of(c.modes, [](const chain_mode& m) {
+                return m.contracted() && (std::max)(m.p_extent, m.q_extent) > longest_joined;
+            })) {
+            return false;  // passes of its own
+        }
+        const auto same_place = [this](std::int32_t a, std::int32_t b) {
+            return a == b || (source_.at(a).binding >= 0 && source_.at(a).binding == source_.at(b).binding);
+        };
+        const auto joins = [&](std::size_t other) {
+            if (other >= chains_.size()) {
+                return false;
+            }
+            const chain& o = chains_[other];
+            const auto is_free = [](const chain_mode& m) { return !m.contracted(); };
+            return o.step_count == 0 ||
+                   (same_place(o.out, c.out) && (same_place(o.in, c.in) || std::ranges::all_of(o.modes, is_free) ||
+                                                 std::ranges::all_of(c.modes, is_free)));
+        };
+        return joins(number + 1) || (number > 0 && joins(number - 1));
     }
 
     /// Does one kernel compute all that a pass stores, so that it may sum it up instead: a tile that is no slice, or blocks, each with whole sums?

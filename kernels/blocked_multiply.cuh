@@ -491,7 +491,8 @@ struct rectangle<Shape, true> {
                             const int n = i / 2, e = i % 2, row = 16 * (first + m) + g + 8 * h, q = 8 * n + 2 * t + e;
                             return row < rows && q < columns
                                        ? term_of_sum<Shape::ending>([&] { return rV[m][h][n][e]; },
-                                                                    rC[first + m][n][2 * h + e], conjugate_y)
+                                                                    rC[first + m][n][2 * h + e], arguments.alpha,
+                                                                    conjugate_y)
                                        : scalar(0);
                         });
             });
@@ -592,7 +593,7 @@ struct rectangle<Shape, false> {
             }
             to.template add<Shape::lane_columns>([&](int j) {
                 return row < rows && lane % 4 + 4 * j < columns
-                           ? term_of_sum<Shape::ending>([&] { return rV[j]; }, rC[i][j], conjugate_y)
+                           ? term_of_sum<Shape::ending>([&] { return rV[j]; }, rC[i][j], arguments.alpha, conjugate_y)
                            : scalar(0);
             });
         }
@@ -812,7 +813,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks_per_multiprocess
             if (panel < panels) bring(panel);
             commit_copies();
         }
-        if constexpr (Shape::ending == ends_in_dot)
+        if constexpr (reads_in_place_of_y(Shape::ending))
             ask_for_y<Shape, Shape::threads, Shape::fibres>(gY, sYPlace, arguments.y_q_stride, int(threadIdx.x),
                                                             fibres_left, q_left);
         const int rows = fibres_left - warp_fibre, columns = q_left - warp_q;

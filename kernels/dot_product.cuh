@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Contract: R = alpha * sum_{l, i} op(X)[l, i] * op(Y)[l, i] + beta * R,   l < lines, i < count, op = identity or complex conjugate
-// X[l, i] stands at x + l * x_line_stride + i * x_stride, Y likewise; Y = X: a squared norm. Two kernels after one another:
+// X[l, i] stands at x + l * x_line_stride + i * x_stride, Y likewise; Y = X: a squared norm. distance: of |op(X)[l, i] - op(Y)[l, i]|^2 instead. Two kernels
+// after one another:
 //   partial_dots   S[b] = the sum over the elements that block b of the grid takes
 //   finish_dot     R from S, by one block; S may also be what fused kernels that end in sums have left
 // The sum is computed in Accumulator, wider than or as wide as Storage: each thread adds its elements in order, four sums at a time, then
@@ -26,7 +27,7 @@ struct dot_arguments {
     Accumulator* sums;
     index_t lines, count;
     index_t x_line_stride, x_stride, y_line_stride, y_stride;
-    bool conjugate_x, conjugate_y;
+    bool conjugate_x, conjugate_y, distance;
 };
 
 template <class Storage, class Accumulator>
@@ -86,6 +87,10 @@ __device__ __forceinline__ Accumulator dot_of_pieces(const dot_arguments<Storage
                 Accumulator x = widen<Accumulator>(rX[j][e]), y = widen<Accumulator>(rY[j][e]);
                 if (arguments.conjugate_x) x = conjugate(x);
                 if (arguments.conjugate_y) y = conjugate(y);
+                if (arguments.distance) {
+                    y = x - y;
+                    x = conjugate(y);
+                }
                 sums[j] = multiply_add(x, y, sums[j]);
             }
         }

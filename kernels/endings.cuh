@@ -7,15 +7,22 @@ namespace otimes::kernels {
 
 // What becomes of what the last trip, or a kernel by blocks, computes: it is stored; multiplied by what stands where it would be stored and summed;
 // squared and summed; or multiplied by an element of a vector along Y's contiguous stretches, or across them, and stored. Dot of pieces: the sum
-// over a row's pieces of what each adds to its image, so that no more than a piece is on chip.
+// over a row's pieces of what each adds to its image, so that no more than a piece is on chip. Distance: its difference from what stands where it would
+// be stored, squared and summed.
 enum ending {
     ends_stored = 0,
     ends_in_dot = 1,
     ends_in_norm = 2,
     ends_scaled_along = 3,
     ends_scaled_across = 4,
-    ends_in_dot_of_pieces = 5
+    ends_in_dot_of_pieces = 5,
+    ends_in_distance = 6
 };
+
+// The endings that read what stands where a product would be stored.
+constexpr bool reads_in_place_of_y(int ending) {
+    return ending == ends_in_dot || ending == ends_in_dot_of_pieces || ending == ends_in_distance;
+}
 
 // The wide type in which sums are computed.
 template <class Scalar>
@@ -27,12 +34,16 @@ struct sum_type<complex<Real>> {
     using type = complex<double>;
 };
 
-// What a product adds to a sum: times the element of V that stands in its place, v(), or its conjugate; of a norm, conjugated times itself.
+// What a product adds to a sum: times the element of V that stands in its place, v(), or its conjugate; of a norm, conjugated times itself; of a
+// distance, so does alpha times it less that element.
 template <int Ending, class Scalar, class Element>
-__device__ __forceinline__ Scalar term_of_sum(const Element& v, Scalar product, bool conjugate_v) {
+__device__ __forceinline__ Scalar term_of_sum(const Element& v, Scalar product, Scalar alpha, bool conjugate_v) {
     if constexpr (Ending == ends_in_norm)
         return conjugate(product) * product;
-    else if constexpr (is_same<Scalar, float> || is_same<Scalar, double>)
+    else if constexpr (Ending == ends_in_distance) {
+        const Scalar difference = alpha * product - (conjugate_v ? conjugate(v()) : v());
+        return conjugate(difference) * difference;
+    } else if constexpr (is_same<Scalar, float> || is_same<Scalar, double>)
         return v() * product;
     else
         return (conjugate_v ? conjugate(v()) : v()) * product;
@@ -89,8 +100,8 @@ struct own_sum<Scalar, true> {
     __device__ __forceinline__ adder<Scalar> adds() { return {&value}; }
 };
 
-// The sums of all Threads, added by a tree, times alpha (of a norm its square) -> gSums[this block], and zeros for what the grid has fewer blocks
-// than `count`. sSums: a place for each warp; nobody uses it otherwise after the barrier in front.
+// The sums of all Threads, added by a tree, times alpha (of a norm its square; a distance has it) -> gSums[this block], and zeros for what the grid has
+// fewer blocks than `count`. sSums: a place for each warp; nobody uses it otherwise after the barrier in front.
 template <int Threads, int Ending, class Scalar, class Wide>
 __device__ __forceinline__ void store_sum_of_block(Wide value, Scalar scalar_alpha, void* sums, unsigned count,
                                                    Wide* sSums) {
@@ -112,7 +123,9 @@ __device__ __forceinline__ void store_sum_of_block(Wide value, Scalar scalar_alp
     for (int w = 1; w < warps; ++w) all += sSums[w];
     const Wide alpha = widen<Wide>(scalar_alpha);
     Wide* const gSums = static_cast<Wide*>(sums);
-    gSums[blockIdx.x] = (Ending == ends_in_norm ? conjugate(alpha) * alpha : alpha) * all;
+    gSums[blockIdx.x] = Ending == ends_in_distance ? all
+                        : Ending == ends_in_norm   ? conjugate(alpha) * alpha * all
+                                                   : alpha * all;
     for (unsigned b = blockIdx.x + gridDim.x; b < count; b += gridDim.x) gSums[b] = Wide(0.);
 }
 

@@ -324,20 +324,21 @@ struct word_type<Scalar, Count, false> {
 template <class Scalar, int Count>
 using word_of = typename word_type<Scalar, Count>::type;
 
-// alpha * product times the element of V that stands in its place, added to this thread's sum. In memory nothing changes.
-template <class Scalar, int Registers>
-struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, adder<Scalar> {
+// What a product and the element of V that stands in its place add to this thread's sum. In memory nothing changes.
+template <class Scalar, int Ending, int Registers>
+struct summing : reading_step<Scalar, summing<Scalar, Ending, Registers>, Registers>, adder<Scalar> {
     using wide_type = typename sum_type<Scalar>::type;
     static constexpr bool reads_beside = true;
     static constexpr index_t c_offset = 0;
+    Scalar alpha;    // of a distance
     bool wide;       // V may be read by 16 bytes
     bool conjugate;  // V's conjugate
 
-    __device__ __forceinline__ summing(wide_type& sum_, bool wide_, bool conjugate_)
-        : adder<Scalar>{&sum_}, wide(wide_), conjugate(conjugate_) {}
+    __device__ __forceinline__ summing(wide_type& sum_, Scalar alpha_, bool wide_, bool conjugate_)
+        : adder<Scalar>{&sum_}, alpha(alpha_), wide(wide_), conjugate(conjugate_) {}
 
     __device__ __forceinline__ Scalar times(Scalar v, Scalar value) const {
-        return term_of_sum<ends_in_dot>([&] { return v; }, value, conjugate);
+        return term_of_sum<Ending>([&] { return v; }, value, alpha, conjugate);
     }
     template <int K, int Count, class To>
     __device__ __forceinline__ bool whole(const To&, int left) const {
@@ -382,11 +383,15 @@ struct summing : reading_step<Scalar, summing<Scalar, Registers>, Registers>, ad
 };
 template <class Scalar, bool Addend, bool Together, int Registers>
 struct last_step_of<Scalar, ends_in_dot, Addend, Together, Registers> {
-    using type = summing<Scalar, Registers>;
+    using type = summing<Scalar, ends_in_dot, Registers>;
 };
 template <class Scalar, bool Addend, bool Together, int Registers>
 struct last_step_of<Scalar, ends_in_dot_of_pieces, Addend, Together, Registers> {
-    using type = summing<Scalar, Registers>;
+    using type = summing<Scalar, ends_in_dot, Registers>;
+};
+template <class Scalar, bool Addend, bool Together, int Registers>
+struct last_step_of<Scalar, ends_in_distance, Addend, Together, Registers> {
+    using type = summing<Scalar, ends_in_distance, Registers>;
 };
 
 // alpha * product, conjugated times itself, added to this thread's sum, likewise.
@@ -397,10 +402,11 @@ struct squaring : adder<Scalar> {
     static constexpr index_t c_offset = 0;
     bool wide;
 
-    __device__ __forceinline__ squaring(wide_type& sum_, bool wide_, bool) : adder<Scalar>{&sum_}, wide(wide_) {}
+    __device__ __forceinline__ squaring(wide_type& sum_, Scalar, bool wide_, bool)
+        : adder<Scalar>{&sum_}, wide(wide_) {}
 
     static __device__ __forceinline__ Scalar square(Scalar value) {
-        return term_of_sum<ends_in_norm>([] {}, value, false);
+        return term_of_sum<ends_in_norm>([] {}, value, value, false);
     }
     __device__ __forceinline__ void store(Scalar*, Scalar value) const {
         this->template add<1>([&](int) { return square(value); });
@@ -535,7 +541,7 @@ __device__ __forceinline__ typename Group::last_step last_step_for(
     own_sum<typename Group::scalar, Group::sums_up>& sum) {
     using type = typename Group::last_step;
     if constexpr (Group::sums_up)
-        return type(sum.value, y_wide, arguments.conjugate_y);
+        return type(sum.value, arguments.alpha, y_wide, arguments.conjugate_y);
     else if constexpr (Group::ending != ends_stored)
         return type(arguments, y_wide);
     else

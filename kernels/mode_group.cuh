@@ -79,7 +79,7 @@ struct mode_group {
     static constexpr bool in_pieces = Ending == ends_in_dot_of_pieces;
     static_assert(!in_pieces || (Run == 1 && Rows == 1 && Slots == 0 && Slices == 1),
                   "pieces of whole trailing tensors");
-    static constexpr bool reads_y = Ending == ends_in_dot || in_pieces;
+    static constexpr bool reads_y = reads_in_place_of_y(Ending);
     static constexpr bool sums_up = reads_y || Ending == ends_in_norm;  // and stores nothing
     static_assert(Ending == ends_stored || (Terms == 1 && !Addend), "one term, of which nothing else becomes");
     static constexpr bool scattered = Scattered;  // its tiles go to several matrices, in whole lines

@@ -17,6 +17,7 @@ struct alignas(2 * sizeof(Real)) complex {
         return *this;
     }
     friend __device__ __forceinline__ complex operator+(complex a, complex b) { return {a.re + b.re, a.im + b.im}; }
+    friend __device__ __forceinline__ complex operator-(complex a, complex b) { return {a.re - b.re, a.im - b.im}; }
     friend __device__ __forceinline__ complex operator*(complex a, complex b) {
         return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
     }

@@ -630,7 +630,8 @@ __global__ void __launch_bounds__(Shape::threads)
                    own.adds().template add<of_part>([&](int i) {
                        const int c = first + i;
                        return c < held && exists(c)
-                                  ? term_of_sum<Shape::ending>([&] { return rV[i]; }, rC[c < held ? c : 0], false)
+                                  ? term_of_sum<Shape::ending>([&] { return rV[i]; }, rC[c < held ? c : 0],
+                                                               arguments.alpha, false)
                                   : scalar(0);
                    });
                });
@@ -674,7 +675,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 split_f(begin);
                 __syncthreads();
             }
-            if (Shape::ending == ends_in_dot || (!Shape::sums_up && adds))
+            if (reads_in_place_of_y(Shape::ending) || (!Shape::sums_up && adds))
                 ask_for_y<Shape, 32, rows_of_warp>(arguments.y + begin.y, sPlaces + (slot * 2 + 1) * rows_of_warp,
                                                    arguments.y_q_stride, lane, begin.rows, begin.new_indices);
         }

@@ -209,7 +209,7 @@ struct warpgroup_sums {
             }
             to.add<held>([&](int c) {
                 return fibre_of(c, lane) < rows && new_index_of(c, lane) < begin.new_indices
-                           ? term_of_sum<Shape::ending>([&] { return rV[c]; }, rC[c], false)
+                           ? term_of_sum<Shape::ending>([&] { return rV[c]; }, rC[c], arguments.alpha, false)
                            : 0.f;
             });
         };
@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(Shape::threads)
         further(sNext);
         if (panel == 0) {
             describe(tile + 2);
-            if constexpr (Shape::ending == ends_in_dot) {
+            if constexpr (reads_in_place_of_y(Shape::ending)) {
                 const int slot = int(tile % Shape::tiles_known);
                 ask_for_y<Shape, T, Shape::fibres>(sBegins[slot].y, sPlaces + (slot * 2 + 1) * Shape::fibres,
                                                    arguments.y_q_stride, int(threadIdx.x), sBegins[slot].fibres,

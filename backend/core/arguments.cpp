@@ -271,6 +271,7 @@ argument_block dot_block(const launch& l) {
     a.y_stride = l.dot.y_step;
     a.conjugate_x = l.dot.conjugate_x;
     a.conjugate_y = l.dot.conjugate_y;
+    a.distance = l.dot.distance;
     argument_block block;
     finish(block, a);
     block.addresses = {{offsetof(dot_arguments, x), l.x},

@@ -105,7 +105,7 @@ struct dot_arguments {
     void* sums;
     long long lines, count;
     long long x_line_stride, x_stride, y_line_stride, y_stride;
-    bool conjugate_x, conjugate_y;
+    bool conjugate_x, conjugate_y, distance;
 };
 template <class Accumulator>
 struct finish_arguments {

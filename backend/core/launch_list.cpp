@@ -329,10 +329,10 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
                                 p.kernel == pass_kernel::gpu_blocked && p.sweeps.size() == 1 && p.tile.slices <= 1;
     const bool fuses = allow_fused_ && !p.tile.trips.empty() && (reduction == nullptr || p.out != unstored_name_);
     memory_reference from = reference_to(p.in);
-    memory_reference to = reduction == nullptr                      ? reference_to(p.out)
-                          : !fuses && !sums_by_blocks               ? stored_after_all(p.out)
-                          : reduction->variant == step_variant::dot ? reference_to(reduction->in)
-                                                                    : memory_reference{};
+    memory_reference to = reduction == nullptr                               ? reference_to(p.out)
+                          : !fuses && !sums_by_blocks                        ? stored_after_all(p.out)
+                          : reduction->variant != step_variant::squared_norm ? reference_to(reduction->in)
+                                                                             : memory_reference{};
     if (p.slab_mode >= 0 && slab > 0) {
         const auto k = static_cast<std::size_t>(p.slab_mode);
         const std::int64_t step = plan_.slab_extent * p.slab_scale * bytes;
@@ -480,7 +480,9 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         partial.factors = {to};
         partial.y = joined_;
         partial.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
-        partial.dot.conjugate_x = is_complex(type) && (norm || !plan_.source.at(reduction->in).conjugate);
+        partial.dot.distance = reduction->variant == step_variant::squared_distance;
+        partial.dot.conjugate_x =
+            is_complex(type) && (norm || plan_.source.at(reduction->in).conjugate == partial.dot.distance);
         list_->push_back(std::move(partial));
     }
     if (in_place) {

@@ -97,6 +97,7 @@ struct dot_shape {
     std::int32_t blocks = 1;  ///< of both launches: as many sums
     bool conjugate_x = false;
     bool conjugate_y = false;
+    bool distance = false;  ///< of |X - Y|^2
     friend bool operator==(const dot_shape&, const dot_shape&) = default;
 };
 

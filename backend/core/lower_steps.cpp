@@ -59,8 +59,8 @@ launch lowering_to_launches::partial_sums(dtype type, sliced_shape pairs) const 
 }
 
 void lowering_to_launches::lower_reduction(const pass& p, const step& s) {
-    const bool norm = s.variant == step_variant::squared_norm;
-    if (!norm && s.variant != step_variant::dot) {
+    const bool norm = s.variant == step_variant::squared_norm, distance = s.variant == step_variant::squared_distance;
+    if (!norm && !distance && s.variant != step_variant::dot) {
         throw unsupported_error(
             "otimes: the GPU executor knows dot products and norms; this reduction is another. Evaluate on "
             "otimes::cpu().");
@@ -85,7 +85,8 @@ void lowering_to_launches::lower_reduction(const pass& p, const step& s) {
     partial.x = reference_to(p.in);
     partial.factors = {reference_to(name_of(other))};
     dot_shape& d = partial.dot;
-    d.conjugate_x = is_complex(type) && !x.conjugate;
+    d.distance = distance;
+    d.conjugate_x = is_complex(type) && x.conjugate == distance;
     d.conjugate_y = is_complex(type) && y.conjugate;
     d.blocks = dot_blocks(count);
     partial.y = take_scratch(d.blocks * std::int64_t{16});  // of the widest accumulator
@@ -139,12 +140,14 @@ void lowering_to_launches::end_in_sums(const step& reduction, launch& l) {
         joined_ = take_scratch(result_.slab_count * joined_blocks_ * std::int64_t{16});  // the widest accumulator
         joined_.slab_bytes = joined_blocks_ * (is_complex(l.type) ? 16 : 8);
     }
+    const bool distance = reduction.variant == step_variant::squared_distance;
     (fused ? l.fused.group.ending : l.sliced.ending) = norm                    ? gpu_ending::squared_norm
+                                                       : distance              ? gpu_ending::squared_distance
                                                        : group.tile.pieces > 1 ? gpu_ending::dot_of_pieces
                                                                                : gpu_ending::dot;
     l.sums_or_diagonal = joined_;
     l.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
-    l.dot.conjugate_x = !norm && is_complex(l.type) && !plan_.source.at(reduction.in).conjugate;
+    l.dot.conjugate_x = !norm && is_complex(l.type) && plan_.source.at(reduction.in).conjugate == distance;
     if (norm) {
         l.y = l.x;
     }

@@ -142,11 +142,11 @@ product_node<Scalar> block_of(const product_node<Scalar>& node, const block_cut&
     return part;
 }
 
-/// result = sum of conj(x) * node, or of |node|^2 where there is no x, as a program that stores the product nowhere.
+/// result = scale * sum of conj(x) * node, of |x - node|^2, or of |node|^2, which takes no x (`what`), as a program that stores the product nowhere.
 /// @pre the product is not lowered as a real problem
 template <class Scalar>
-void write_reduction(lowering<Scalar>& low, scratch& s, const product_node<Scalar>& node, const leaf* x,
-                     const Scalar& scale, Scalar* result) {
+void write_reduction(lowering<Scalar>& low, scratch& s, const product_node<Scalar>& node, step_variant what,
+                     const leaf* x, const Scalar& scale, Scalar* result) {
     program& p = s.program;
     low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
     const std::int32_t product = p.steps.back().out;
@@ -162,7 +162,7 @@ void write_reduction(lowering<Scalar>& low, scratch& s, const product_node<Scala
     }
     const std::int32_t out = low.describe_plain({result, 1, 1, 1, 1}, tensor_role::output);
     step reduction = program_writer::make_step(step_kind::reduce, in, x != nullptr ? product : -1, out, -1);
-    reduction.variant = x != nullptr ? step_variant::dot : step_variant::squared_norm;
+    reduction.variant = what;
     reduction.scalar = low.add_scalar(scale);
     p.steps.push_back(reduction);
     mark_result_on_device(p);
@@ -216,10 +216,10 @@ OTIMES_COLD inline std::shared_ptr<const plan> plan_within(const device_executor
     return entry->value;
 }
 
-/// Appends result = sum of conj(x) * y, or of |y|^2 where there is no x; `y` is bound already where the program wrote it last.
+/// Appends result = sum of conj(x) * y, of |x - y|^2, or of |y|^2, which takes no x (`what`); `y` is bound already where the program wrote it last.
 template <class Scalar>
-void append_reduction(lowering<Scalar>& low, program& p, const leaf* x, const matrix_view& y, bool y_conjugated,
-                      std::int32_t known_binding, const Scalar* scale, Scalar* result) {
+void append_reduction(lowering<Scalar>& low, program& p, step_variant what, const leaf* x, const matrix_view& y,
+                      bool y_conjugated, std::int32_t known_binding, const Scalar* scale, Scalar* result) {
     const std::int32_t factor = low.describe_plain(y, tensor_role::input);
     p.tensors.back().conjugate = y_conjugated;
     if (known_binding >= 0) {
@@ -232,7 +232,7 @@ void append_reduction(lowering<Scalar>& low, program& p, const leaf* x, const ma
     }
     const std::int32_t out = low.describe_plain({result, 1, 1, 1, 1}, tensor_role::output);
     step s = program_writer::make_step(step_kind::reduce, in, x != nullptr ? factor : -1, out, -1);
-    s.variant = x != nullptr ? step_variant::dot : step_variant::squared_norm;
+    s.variant = what;
     if (scale != nullptr) {
         s.scalar = low.add_scalar(*scale);
     }
@@ -265,9 +265,11 @@ Scalar total_of(const device_executor& where, std::int64_t most, const Queue& qu
     return Scalar(sum);
 }
 
-/// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2 where there is no x. @pre x is a matrix, of y's shape
+/// sum of conj(x(i, j)) * y(i, j), or of |y(i, j)|^2, which takes no x; or alpha * sum of |X(i, j) - y(i, j)|^2, x = alpha * X (`what`). @pre x is a matrix, of
+/// y's shape; of a distance y is none, and alpha is real
 template <class Scalar>
-Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y, std::int64_t workspace_bytes) {
+Scalar reduced(step_variant what, const device_product<Scalar>* x, const device_product<Scalar>& y,
+               std::int64_t workspace_bytes) {
     static_assert(require_reducible<Scalar>());
     const product_node<Scalar>& node = y.node();
     node.check();
@@ -305,7 +307,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                 if (doubled) {
                     return;
                 }
-                write_reduction<Scalar>(low, s, node, x != nullptr ? &x->node().x : nullptr, of_x, results);
+                write_reduction<Scalar>(low, s, node, what, x != nullptr ? &x->node().x : nullptr, of_x, results);
                 const block_cut whole_blocks = cut_of(node, std::int64_t{0});
                 std::int64_t of_block =
                     whole_blocks.step * whole_blocks.length * (whole_blocks.of_columns ? y.rows() : y.cols());
@@ -334,8 +336,8 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
             if (x != nullptr) {
                 matched = part_of<Scalar>(x->node().x, cut.of_columns, begin * cut.length, width * cut.length);
             }
-            write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), x != nullptr ? &matched : nullptr, of_x,
-                                    result);
+            write_reduction<Scalar>(low, s, block_of(node, cut, begin, width), what, x != nullptr ? &matched : nullptr,
+                                    of_x, result);
             mark_result_on_device(s.program);
         };
         bool within = false;
@@ -380,7 +382,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                 if (plain) {
                     const Scalar alpha = x != nullptr ? node.alpha * detail::conjugate_of(x->node().alpha)
                                                       : node.alpha * detail::conjugate_of(node.alpha);
-                    append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, x_view,
+                    append_reduction<Scalar>(low, s.program, what, x != nullptr ? &matched : nullptr, x_view,
                                              node.x.conjugated(), -1, &alpha, results);
                 } else {
                     const product_node<Scalar> part = block_of(node, cut, begin, width);
@@ -389,8 +391,8 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
                     const matrix_view block{memory.data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
                     low.add_product(part, block, false, Scalar(1));
                     const std::int32_t written = s.program.at(s.program.steps.back().out).binding;
-                    append_reduction<Scalar>(low, s.program, x != nullptr ? &matched : nullptr, block, false, written,
-                                             &of_x, results + number);
+                    append_reduction<Scalar>(low, s.program, what, x != nullptr ? &matched : nullptr, block, false,
+                                             written, &of_x, results + number);
                 }
                 mark_result_on_device(s.program);
                 where.evaluate(s.program, s.bindings);
@@ -402,7 +404,7 @@ Scalar reduced(const device_product<Scalar>* x, const device_product<Scalar>& y,
 
 template <class Scalar>
 detail::real_of<Scalar> squared_norm_of(const device_product<Scalar>& y, std::int64_t workspace_bytes) {
-    return detail::real_part_of(reduced<Scalar>(nullptr, y, workspace_bytes));
+    return detail::real_part_of(reduced<Scalar>(step_variant::squared_norm, nullptr, y, workspace_bytes));
 }
 
 template <class Scalar>
@@ -444,10 +446,10 @@ typename First::Scalar dot_of(const First& x, const Second& y, std::int64_t work
         const device_product<scalar> second = to_product(y);
         require_equal_shapes(first, second.rows(), second.cols());
         if (first.is_matrix() && !first.node().x.real_elements()) {
-            return reduced<scalar>(&first, second, workspace_bytes);
+            return reduced<scalar>(step_variant::dot, &first, second, workspace_bytes);
         }
         if (second.is_matrix() && !second.node().x.real_elements()) {
-            return detail::conjugate_of(reduced<scalar>(&second, first, workspace_bytes));
+            return detail::conjugate_of(reduced<scalar>(step_variant::dot, &second, first, workspace_bytes));
         }
         throw unsupported_error(
             "otimes: dot(x, y) in device memory: x and y are both products. Evaluate one of them: "

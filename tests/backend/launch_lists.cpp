@@ -120,6 +120,12 @@ private:
     }
     Scalar alpha(const launch& l) const { return scalar(l.scalar); }
     static void store(Scalar& y, Scalar value, bool add) { y = add ? y + value : value; }
+    // What a product and what stands in its place add to a sum.
+    static double term_of(gpu_ending ending, double value, double v) {
+        return ending == gpu_ending::squared_norm       ? value * value
+               : ending == gpu_ending::squared_distance ? (value - v) * (value - v)
+                                                        : value * v;
+    }
 
     void run_sliced(const launch& l, std::int64_t slab) {
         const sliced_shape& s = l.sliced;
@@ -132,7 +138,8 @@ private:
         const Scalar* f = l.factors.empty() ? nullptr : at(l.factors.front(), slab);
         Scalar* y = at(l.y, slab);
         // In place only by the kernel that reads its fibres, all of each, before it stores them.
-        const bool dot = s.ending == gpu_ending::dot, norm = s.ending == gpu_ending::squared_norm;
+        const bool dot = s.ending == gpu_ending::dot || s.ending == gpu_ending::squared_distance,
+                   norm = s.ending == gpu_ending::squared_norm;
         REQUIRE((dot || norm || s.ending == gpu_ending::stored));
         std::vector<double> of_blocks;
         if (dot || norm) {
@@ -174,8 +181,8 @@ private:
             for (std::int64_t q = 0; q < s.q_extent; ++q) {
                 const Scalar value = alpha(l) * sums[static_cast<std::size_t>(q)];
                 if (dot || norm)
-                    of_blocks[static_cast<std::size_t>(i) % of_blocks.size()] +=
-                        static_cast<double>(value) * static_cast<double>(norm ? value : y[oy + q * s.y_q]);
+                    of_blocks[static_cast<std::size_t>(i) % of_blocks.size()] += term_of(
+                        s.ending, static_cast<double>(value), norm ? 0.0 : static_cast<double>(y[oy + q * s.y_q]));
                 else
                     store(y[oy + q * s.y_q], value, l.add);
             }
@@ -240,8 +247,9 @@ private:
             for (std::int64_t first = b * 1024ll; first < a.lines * a.count; first += l.dot.blocks * 1024ll)
                 for (std::int64_t k = first; k < std::min<std::int64_t>(first + 1024, a.lines * a.count); ++k) {
                     const std::int64_t line = k / a.count, i = k % a.count;
-                    sum += static_cast<double>(x[line * a.x_line_stride + i * a.x_stride]) *
-                           static_cast<double>(y[line * a.y_line_stride + i * a.y_stride]);
+                    sum += term_of(a.distance ? gpu_ending::squared_distance : gpu_ending::dot,
+                                   static_cast<double>(x[line * a.x_line_stride + i * a.x_stride]),
+                                   static_cast<double>(y[line * a.y_line_stride + i * a.y_stride]));
                 }
             at_sums(l.y, slab)[b] = sum;
         }
@@ -278,7 +286,8 @@ private:
         const bool along = g.ending == gpu_ending::scaled_along, across = g.ending == gpu_ending::scaled_across;
         scaled += along || across ? 1 : 0;
         const bool in_pieces = g.ending == gpu_ending::dot_of_pieces;
-        const bool dot = in_pieces || g.ending == gpu_ending::dot, norm = g.ending == gpu_ending::squared_norm;
+        const bool dot = in_pieces || g.ending == gpu_ending::dot || g.ending == gpu_ending::squared_distance,
+                   norm = g.ending == gpu_ending::squared_norm;
         ended += dot || norm ? 1 : 0;
         pieces += in_pieces ? 1 : 0;
         REQUIRE(in_pieces == (g.tile.pieces > 1));
@@ -339,7 +348,7 @@ private:
                         if (dot || norm) {
                             const double value = static_cast<double>(alpha(l) * sum);
                             sums[static_cast<std::size_t>(line * 7 + part) % sums.size()] +=
-                                value * (norm ? value : static_cast<double>(y[q * place.y_inner]));
+                                term_of(g.ending, value, norm ? 0.0 : static_cast<double>(y[q * place.y_inner]));
                             continue;
                         }
                         Scalar& to = y[q % Q * place.y_inner];
@@ -1456,10 +1465,11 @@ TEST_CASE("sums whose terms share factors: each shared product once, one reading
 }
 
 TEST_CASE("reductions: a product, then sums of blocks, then one number") {
-    for (int bits = 0; bits < 32; ++bits) {
+    for (int bits = 0; bits < 48; ++bits) {
         CAPTURE(bits);
         const std::int64_t m = bits % 2 == 0 ? 61 : 1, pad = (bits & 2) != 0 ? 3 : 0;
-        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, norm = (bits & 16) != 0;
+        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, norm = (bits & 16) != 0,
+                   distance = bits >= 32;
         support::random_stream random(static_cast<std::uint64_t>(bits));
         const auto fill = [&](std::int64_t count) {
             std::vector<double> v(static_cast<std::size_t>(count));
@@ -1491,7 +1501,9 @@ TEST_CASE("reductions: a product, then sums of blocks, then one number") {
             if (!norm) in = low.describe_plain(view(v, 200, same_order ? by_rows : !by_rows), tensor_role::input);
             const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
             step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : factor, out, -1);
-            s.variant = norm ? step_variant::squared_norm : step_variant::dot;
+            s.variant = norm       ? step_variant::squared_norm
+                        : distance ? step_variant::squared_distance
+                                   : step_variant::dot;
             s.scalar = low.add_scalar(0.5);
             s.add = true;
             p.steps.push_back(s);
@@ -1517,11 +1529,11 @@ TEST_CASE("reductions: a product, then sums of blocks, then one number") {
 
 TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up, slab by slab where it takes several") {
     int ended = 0, slabs = 0, stored = 0, shorter = 0;
-    for (int bits = 0; bits < 64; ++bits) {
+    for (int bits = 0; bits < 96; ++bits) {
         CAPTURE(bits);
         const std::int64_t m = bits % 2 == 0 ? 61 : 1, pad = (bits & 2) != 0 ? 3 : 0;
-        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, norm = (bits & 16) != 0,
-                   left = (bits & 32) != 0;
+        const bool by_rows = (bits & 4) != 0, same_order = (bits & 8) != 0, distance = bits >= 64,
+                   norm = !distance && (bits & 16) != 0, left = (bits & (distance ? 16 : 32)) != 0;
         support::random_stream random(static_cast<std::uint64_t>(bits));
         const auto fill = [&](std::int64_t count) {
             std::vector<double> v(static_cast<std::size_t>(count));
@@ -1560,7 +1572,9 @@ TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up,
             }
             const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
             step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : product, out, -1);
-            s.variant = norm ? step_variant::squared_norm : step_variant::dot;
+            s.variant = norm       ? step_variant::squared_norm
+                        : distance ? step_variant::squared_distance
+                                   : step_variant::dot;
             s.scalar = low.add_scalar(0.5);
             s.add = true;
             p.steps.push_back(s);
@@ -1621,9 +1635,10 @@ TEST_CASE("a product that is reduced is stored nowhere: its last kernel sums up,
 
 namespace {
 
-// to = the dot product of `with` and a product that nothing else reads, or that product's squared norm.
+// to = the dot product of `with` and a product that nothing else reads, their squared distance, or that product's squared norm.
 void write_dot(const product_node<double>& node, const matrix_view& with, program& p, bindings& bound, double& to,
-               bool norm = false) {
+               step_variant what = step_variant::dot) {
+    const bool norm = what == step_variant::squared_norm;
     lowering<double> low(p, bound);
     low.add_product(node, {nullptr, node.rows(), node.cols(), 0, 0}, false);
     const std::int32_t product = p.steps.back().out;
@@ -1636,7 +1651,7 @@ void write_dot(const product_node<double>& node, const matrix_view& with, progra
     }
     const std::int32_t out = low.describe_plain({&to, 1, 1, 1, 1}, tensor_role::output);
     step s = program_writer::make_step(step_kind::reduce, in, norm ? -1 : product, out, -1);
-    s.variant = norm ? step_variant::squared_norm : step_variant::dot;
+    s.variant = what;
     p.steps.push_back(s);
     for (tensor& t : p.tensors)
         if (t.binding >= 0) t.space = memory_space::device;
@@ -1646,9 +1661,12 @@ void write_dot(const product_node<double>& node, const matrix_view& with, progra
 
 TEST_CASE("a product by blocks that is reduced is stored nowhere, in slabs and without") {
     std::ptrdiff_t slabs = 0, stays = 0;
-    for (int bits = 0; bits < 8; ++bits) {
+    for (int bits = 0; bits < 12; ++bits) {
         CAPTURE(bits);
-        const bool norm = (bits & 1) != 0, left = norm, cut = (bits & 2) != 0, long_one = (bits & 4) != 0;
+        const step_variant what = bits >= 8         ? step_variant::squared_distance
+                                  : (bits & 1) != 0 ? step_variant::squared_norm
+                                                    : step_variant::dot;
+        const bool left = (bits & 1) != 0, cut = (bits & 2) != 0, long_one = (bits & 4) != 0;
         // A row that no block holds; the last pass is that of the first factor.
         const std::int64_t m = 5, pad = 3, a = long_one ? 304 : 96, b = long_one ? 96 : 304, inputs = a * b,
                            outputs = inputs;
@@ -1675,9 +1693,9 @@ TEST_CASE("a product by blocks that is reduced is stored nowhere, in slabs and w
         double want = 0, result = 0;
         program reference, given;
         bindings bound, again;
-        write_dot(node, view(v, outputs), reference, bound, want, norm);
+        write_dot(node, view(v, outputs), reference, bound, want, what);
         reference_run<double>(reference, bound);
-        write_dot(node, view(v, outputs), given, again, result, norm);
+        write_dot(node, view(v, outputs), given, again, result, what);
         gpu_description gpu = h200();
         gpu.cluster_blocks = 1;
         gpu.multiprocessors = 2;  // so that a few rows are work enough

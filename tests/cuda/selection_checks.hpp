@@ -234,6 +234,11 @@ void check_sum_norms() {
         check(rX * S, host(X * s));
         check(S * dZ, host(s * Z));
         check(rX * S - rV / 2, host(X * s - V / Scalar(2)));
+        // A product and a matrix: their distance.
+        check(rX * kron(A, B, C) - rV, host(X * k - V));
+        check(2 * rV + rX * kron(A, B, C) / 4, host(Scalar(2) * V + X * k / Scalar(4)));
+        check((dX * kron(A, B, C) - 3 * rV).conjugate(), host((X * k - Scalar(3) * V).conjugate()));
+        check(kron(A, B, C) * dZ - rX.transpose(), host(k * Z - X.transpose()));
         check(rX * kron(A, B, C) + dX * kron(M, N, C), host(X * (k + l)));
     }
     const host p = random(4, 4, 9), q = random(6, 6, 10), r = random(3, 3, 11);
@@ -256,6 +261,15 @@ void check_sum_norms() {
         const matrix<real, 0> re = random_matrix<matrix<real, 0>>(72, 72, 17);
         check(dX * kron(DeviceMatrix<real>(re)) + dX, host(X * re.template cast<Scalar>() + X));
     }
+    // Of what nearly cancels nothing is lost; long factors go by blocks; what differs too much in size is evaluated as any sum.
+    const host f = random(60, 70, 20), g = random(72, 66, 21), T = random(9, 60 * 72, 22);
+    const DeviceMatrix<Scalar> F(f), G(g), dT(T);
+    DeviceMatrix<Scalar, 1> dU(dT * kron(F, G));
+    CHECK((dT * kron(F, G) - dU).norm() <= 1e-5 * dU.norm());
+    const host U = expected_right(T, std::vector<host>{f, g}), W = random(9, 70 * 66, 23);
+    const DeviceMatrix<Scalar, 1> dW(W);
+    check(dT * kron(F, G) - 7 * dW, host(U - Scalar(7) * W));
+    check(dT * kron(F, G) + real(1e-9) * dW, U);
     const DeviceMatrix<Scalar, 1> none(host(0, 72));
     CHECK((none * kron(P, Q, R) + none).norm() == 0);
     CHECK(otimes::column_squared_norms(none * kron(P, Q, R) + none).to_host().isZero());

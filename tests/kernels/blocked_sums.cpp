@@ -17,7 +17,8 @@ using namespace otimes::kernels;
 
 namespace {
 
-// The sums of all blocks instead of a product: what it would be, times what stands in Y, or squared. Y is not written, and of a norm not read.
+// The sums of all blocks instead of a product: what it would be, times what stands in Y, or squared, or its difference from that. Y is not written, and of a norm
+// not read.
 template <class Shape>
 void check_sum(void (*kernel)(const blocked_arguments<typename Shape::storage, typename Shape::scalar>),
                const blocked_problem& c, int seed) {
@@ -43,7 +44,10 @@ void check_sum(void (*kernel)(const blocked_arguments<typename Shape::storage, t
         if (!is_product) continue;
         const wide product = test.want[i] / was * alpha;
         if (!norm) test.y[i] = make<scalar>(next_value(stream));
-        const wide v = widen(test.y[i]), term = norm ? std::norm(product) : std::conj(v) * product;
+        const wide v = std::conj(widen(test.y[i]));
+        const wide term = norm                                ? std::norm(product)
+                          : Shape::ending == ends_in_distance ? std::norm(product - v)
+                                                              : v * product;
         total += term;
         size += std::abs(term);
     }
@@ -114,6 +118,11 @@ TEST_CASE(
             check_sums<false, ends_in_dot>(c, seed);
             check_sums<true, ends_in_norm>(c, seed);
             check_sums<false, ends_in_norm>(c, seed);
+            check_blocked_sum<double, true, true, 3, ends_in_distance>(c, ++seed);
+            check_blocked_sum<c64, false, false, 1, ends_in_distance>(c, ++seed);
+            check_warpgroup_sum<true, ends_in_distance>(c, ++seed);
+            check_staying_sum<float, false, ends_in_distance>(c, ++seed);
+            check_staying_sum<double, true, ends_in_distance>(c, ++seed);
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What becomes of a fused kernel's product other than a store: sums of terms, another matrix that is added, dot products, norms, multiples by a
+// What becomes of a fused kernel's product other than a store: sums of terms, another matrix that is added, dot products, norms, distances, multiples by a
 // diagonal; and X in two halves. As fused_kernels.cpp.
 #include "kernels/fused.hpp"
 
@@ -42,11 +42,18 @@ TEST_CASE_TEMPLATE("a product is multiplied and summed, or squared and summed", 
     check_group<ends<Scalar, ends_in_dot, 1, 8, 64, e<16, 8>, e<8, 16>, units21>>("outer, dot 2m 1m");
 }
 
+TEST_CASE_TEMPLATE("a product's difference from another matrix is squared and summed", Scalar, float, double, c64,
+                   c128) {
+    check_group<ends<Scalar, ends_in_distance, 2, 1, 64, e<5, 7>, e<7, 3>, trips<adds<2>, adds<1>>>>("2f 1f");
+    check_group<ends<Scalar, ends_in_distance, 1, 8, 64, e<16, 8>, e<8, 16>, trips<unit<2>, unit<1>>>>("outer, 2m 1m");
+}
+
 TEST_CASE_TEMPLATE("a dot product of pieces of a row, in a cluster", Scalar, float, double) {
     using units21 = trips<unit<2>, unit<1>>;
     check_group<ends<Scalar, ends_in_dot_of_pieces, 1, 1, 64, e<8, 16>, e<16, 16>, units21>>("pieces");
     check_group<ends<Scalar, ends_in_dot_of_pieces, 1, 1, 64, e<8, 16>, e<16, 16>, units21, 2>>("pieces, cluster of 2");
     check_group<ends<Scalar, ends_in_norm, 1, 1, 64, e<16, 8>, e<16, 8>, units21, 2>>("norm, cluster of 2");
+    check_group<ends<Scalar, ends_in_distance, 1, 1, 64, e<16, 8>, e<16, 8>, units21, 2>>("distance, cluster of 2");
     // Of doubles the first factor, above 2048 entries, is read where it stands.
     check_group<ends<Scalar, ends_in_norm, 1, 1, 32, e<48, 8>, e<48, 8>, units21, 16>>("norm, cluster of 16");
 }

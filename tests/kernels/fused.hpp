@@ -226,7 +226,9 @@ void check_fused(shape s, what how, bool backwards) {
         for (std::size_t i = 0; i < want.size(); ++i) {
             const wide z = want[i];
             const wide v = gap > 0 ? std::conj(before[i]) : before[i];
-            const wide term = Group::ending == ends_in_norm ? std::norm(alpha) * std::norm(z) : alpha * (v * z);
+            const wide term = Group::ending == ends_in_norm       ? std::norm(alpha) * std::norm(z)
+                              : Group::ending == ends_in_distance ? std::norm(alpha * z - v)
+                                                                  : alpha * (v * z);
             total += term;
             size += std::abs(term);
         }

@@ -431,14 +431,15 @@ TEST_CASE_TEMPLATE("copies and multiples, by a diagonal too", Scalar, float, dou
     }
 }
 
-TEST_CASE_TEMPLATE("dot products of matrices", Scalar, float, double, c64, c128) {
+TEST_CASE_TEMPLATE("dot products and distances of matrices", Scalar, float, double, c64, c128) {
     using accumulator = typename accumulator_of<Scalar>::type;
     for (const index count : {16, 21}) {
         for (const index stride : {1, 3}) {
-            for (const bool adds : {false, true}) {
+            for (const int way : {0, 1, 2, 3}) {
+                const bool adds = way % 2 == 1, distance = way >= 2;
                 CAPTURE(count);
                 CAPTURE(stride);
-                CAPTURE(adds);
+                CAPTURE(way);
                 constexpr index lines = 150;
                 support::random_stream stream(static_cast<std::uint64_t>(count + stride));
                 const index line = count * stride + 4;
@@ -446,7 +447,7 @@ TEST_CASE_TEMPLATE("dot products of matrices", Scalar, float, double, c64, c128)
                 const std::vector<Scalar> y = random_values<Scalar>(stream, lines * line);
                 std::vector<accumulator> sums(3);
                 dot_arguments<Scalar, accumulator> a{x.data(), y.data(), sums.data(), lines, count, line,
-                                                     stride,   line,     stride,      adds,  !adds};
+                                                     stride,   line,     stride,      adds,  !adds, distance};
                 run(3, dot_threads, adds, [&a] { partial_dots(a); });
                 Scalar result = make<Scalar>({adds ? 3.0 : std::numeric_limits<double>::quiet_NaN(), 0});
                 finish_arguments<Scalar, accumulator> b{sums.data(), &result, accumulator(2),
@@ -456,7 +457,8 @@ TEST_CASE_TEMPLATE("dot products of matrices", Scalar, float, double, c64, c128)
                 for (index l = 0; l < lines; ++l) {
                     for (index i = 0; i < count; ++i) {
                         const std::size_t at = static_cast<std::size_t>(l * line + i * stride);
-                        const wide term = conjugated(widen(x[at]), adds) * conjugated(widen(y[at]), !adds);
+                        const wide one = conjugated(widen(x[at]), adds), other = conjugated(widen(y[at]), !adds);
+                        const wide term = distance ? wide(std::norm(one - other)) : one * other;
                         want += 2.0 * term;
                         size += std::abs(term);
                     }

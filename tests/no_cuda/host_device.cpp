@@ -186,6 +186,8 @@ TEST_CASE_TEMPLATE("numbers from products in device memory, without the products
         gpu.most = 0;
         CHECK((X * kron(A, A)).squaredNorm() == 64.0 * 64 * 64 * 64);
         CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
+        CHECK((X * kron(A, A) - 2 * X).squaredNorm() == 62.0 * 62 * 64 * 64);
+        CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));
         CHECK(otimes::dot(X, kron(A, A) * X) == Scalar(64.0 * 64 * 64));
         CHECK((x * kron(A, A, A)).squaredNorm() == 512.0 * 512 * 512);
         CHECK(gpu.most <= static_cast<std::int64_t>(64 * 64 / 8 * sizeof(Scalar)));

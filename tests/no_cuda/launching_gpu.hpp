@@ -173,9 +173,11 @@ private:
             T sum(0);
             const T* f = m.at<T>(l.factors.front(), slab);
             for (std::int64_t line = 0; line < l.dot.lines; ++line)
-                for (std::int64_t i = 0; i < l.dot.count; ++i)
-                    sum += conjugate(x[line * l.dot.x_line + i * l.dot.x_step], l.dot.conjugate_x) *
-                           conjugate(f[line * l.dot.y_line + i * l.dot.y_step], l.dot.conjugate_y);
+                for (std::int64_t i = 0; i < l.dot.count; ++i) {
+                    const T a = conjugate(x[line * l.dot.x_line + i * l.dot.x_step], l.dot.conjugate_x),
+                            b = conjugate(f[line * l.dot.y_line + i * l.dot.y_step], l.dot.conjugate_y);
+                    sum += l.dot.distance ? conjugate(a - b, true) * (a - b) : a * b;
+                }
             *y = sum;  // all in the first block's place
             return;
         }

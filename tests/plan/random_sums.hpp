@@ -9,6 +9,7 @@
 #include <otimes/program/structured.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -271,8 +272,10 @@ private:
         const id product = program.steps.back().out;
         otimes::step s;
         s.kind = otimes::step_kind::reduce;
-        s.variant = pick(0, 1) == 0 ? otimes::step_variant::dot : otimes::step_variant::squared_norm;
-        if (s.variant == otimes::step_variant::dot) {
+        constexpr std::array<otimes::step_variant, 3> variants{
+            otimes::step_variant::dot, otimes::step_variant::squared_norm, otimes::step_variant::squared_distance};
+        s.variant = variants[static_cast<std::size_t>(pick(0, 2))];
+        if (s.variant != otimes::step_variant::squared_norm) {
             s.in = add_matrix(otimes::tensor_role::input, next_binding_++, last_.extents);
             s.factor = product;
         } else {

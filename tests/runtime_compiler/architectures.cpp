@@ -300,8 +300,11 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         const std::optional<gpu_group> whole = otimes::planning::group_in_pieces(r, false, gpu);
         CHECK(whole.has_value() == (shape.p[0] == 64));
         if (whole) {  // over a cluster of sixteen
-            groups.push_back(*whole);
-            groups.back().ending = otimes::planning::gpu_ending::squared_norm;
+            for (const auto ending :
+                 {otimes::planning::gpu_ending::squared_norm, otimes::planning::gpu_ending::squared_distance}) {
+                groups.push_back(*whole);
+                groups.back().ending = ending;
+            }
         }
     }
     std::vector<job> jobs;
@@ -412,7 +415,8 @@ TEST_CASE("kernels by blocks compile: what each architecture has, with the share
             wanted.fibres = 100000;
             if (const auto kernel = blocked_kernel_for(wanted, gpu)) {
                 const bool along = jobs.size() % 2 == 0;
-                for (const gpu_ending ending : {gpu_ending::stored, gpu_ending::dot, gpu_ending::squared_norm}) {
+                for (const gpu_ending ending :
+                     {gpu_ending::stored, gpu_ending::dot, gpu_ending::squared_norm, gpu_ending::squared_distance}) {
                     if (ending != gpu_ending::stored &&
                         (capability != 90 || type == dtype::f16 || (type == dtype::c64 && !support::long_tests()))) {
                         continue;
@@ -458,7 +462,8 @@ TEST_CASE("kernels by blocks compile: what each architecture has, with the share
                 const auto kernel = blocked_kernel_for(wanted, otimes::gpu_of_capability(capability));
                 REQUIRE(kernel);
                 CHECK(kernel->staying_steps == (p + 7) / 8);
-                for (const gpu_ending ending : {gpu_ending::stored, gpu_ending::dot, gpu_ending::squared_norm}) {
+                for (const gpu_ending ending :
+                     {gpu_ending::stored, gpu_ending::dot, gpu_ending::squared_norm, gpu_ending::squared_distance}) {
                     if (ending != gpu_ending::stored && (capability != 90 || (p != 100 && !support::long_tests()))) {
                         continue;
                     }

@@ -2,7 +2,10 @@
 /// @file sum_norms.hpp
 /// Norms of sums in device memory without the sum: `(dX * S).squaredNorm()`, `(dX * K + dZ).norm()`, `column_squared_norms(dX * S)`. Included by cuda.hpp.
 ///
-/// A norm is not linear, so the terms cannot be reduced one by one: the sum is evaluated block by block, by the launches that it has as a whole, into
+/// A product and a matrix, as the residual `dX * K - dZ`, are reduced as a dot product is: by the product's last kernel, which reads the matrix, in the same
+/// memory (device_algebra.hpp).
+///
+/// Of other sums: a norm is not linear, so the terms cannot be reduced one by one: the sum is evaluated block by block, by the launches that it has as a whole, into
 /// half of the second-level cache, or `workspace_bytes`: then size(Y) / P1 where that is more, P1 the rows of the first factor (the largest, of
 /// several terms; at least two rows or columns where there are four), as long as it stays in the cache. Each block is reduced before the next one
 /// overwrites it.
@@ -11,7 +14,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <complex>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include <otimes/cuda.hpp>
@@ -111,6 +117,36 @@ void for_each_block(const device_sum<Scalar>& y, const block_cut& cut, const dev
     }
 }
 
+/// |a * P + b * Z|^2 = |b|^2 * |Z - (-a / b) * P|^2 of a product P and a matrix Z, as x = |b|^2 * Z and y = (-a / b) * P.
+template <class Scalar>
+struct distance {
+    device_product<Scalar> x;
+    device_product<Scalar> y;
+};
+
+/// The sum as a distance; nothing where it is none, or a and b differ so much that their quotient or |b|^2 might leave the range of Scalar.
+template <class Scalar>
+std::optional<distance<Scalar>> as_distance(const device_sum<Scalar>& sum) {
+    using real = detail::real_of<Scalar>;
+    const auto& terms = sum.terms();
+    if (terms.size() != 2 || terms[0].is_matrix() == terms[1].is_matrix()) {
+        return std::nullopt;
+    }
+    distance<Scalar> d{terms[terms[0].is_matrix() ? 0 : 1], terms[terms[0].is_matrix() ? 1 : 0]};
+    const Scalar a = d.y.node().alpha;
+    const Scalar b = d.x.node().alpha;
+    const auto usual = [](const Scalar& value) {
+        const real size = std::abs(value);
+        return size >= real(1e-6) && size <= real(1e6);
+    };
+    if (!usual(a) || !usual(b) || d.x.node().x.real_elements()) {
+        return std::nullopt;
+    }
+    d.x.edit().alpha = Scalar(std::norm(b));
+    d.y.edit().alpha = -a / b;
+    return d;
+}
+
 }  // namespace device
 
 /// The squared Frobenius norm of a sum in device memory, without the sum; see the file comment. Waits for the device.
@@ -122,6 +158,10 @@ auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
     if (y.rows() == 0 || y.cols() == 0) {
         return detail::real_of<Scalar>(0);
     }
+    if (const auto distance = device::as_distance(y)) {
+        return detail::real_part_of(
+            device::reduced<Scalar>(step_variant::squared_distance, &distance->x, distance->y, workspace_bytes));
+    }
     const device_executor& where = device::executor_for(y.home());
     where.require_no_capture("a reduction returns its number to the host");
     const device::block_cut cut = device::cut_of_sum(y, workspace_bytes, device::half_of_cache(where));
@@ -129,7 +169,8 @@ auto squared_norm(const device_sum<Scalar>& y, std::int64_t workspace_bytes) {
         device::for_each_block(y, cut, where, [&](std::int64_t number, const matrix_view& block) {
             device::run_on(where, {}, [&](device::scratch& s) {
                 lowering<Scalar> low(s.program, s.bindings);
-                device::append_reduction<Scalar>(low, s.program, nullptr, block, false, -1, nullptr, results + number);
+                device::append_reduction<Scalar>(low, s.program, step_variant::squared_norm, nullptr, block, false, -1,
+                                                 nullptr, results + number);
                 device::mark_result_on_device(s.program);
                 where.evaluate(s.program, s.bindings);
             });

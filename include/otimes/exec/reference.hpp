@@ -291,8 +291,14 @@ void run_step(const program& source, const step& s, const view& in, const view& 
             Scalar sum(0);
             for_each_index(in.modes, [&](const index& i) {
                 const Scalar value = read<Scalar>(in, offset_of(in, i));
-                sum = sum + conjugated(value) *
-                                (s.variant == step_variant::dot ? read<Scalar>(factor, offset_of(factor, i)) : value);
+                if (s.variant == step_variant::dot) {
+                    sum = sum + conjugated(value) * read<Scalar>(factor, offset_of(factor, i));
+                } else if (s.variant == step_variant::squared_distance) {
+                    const Scalar difference = value - read<Scalar>(factor, offset_of(factor, i));
+                    sum = sum + conjugated(difference) * difference;
+                } else {
+                    sum = sum + conjugated(value) * value;
+                }
             });
             write<Scalar>(out, 0, s.add, scaled(sum));
             return;

@@ -43,16 +43,18 @@ struct gpu_move {
 /// What becomes of what a fused kernel's last trip computes: kernels/mode_group.cuh has the same numbers.
 enum class gpu_ending : std::uint8_t {
     stored,
-    dot,            ///< times what stands in its place in Y, summed; nothing is stored
-    squared_norm,   ///< squared and summed
-    scaled_along,   ///< times a vector along Y's contiguous stretches, stored
-    scaled_across,  ///< times a vector with one element for each such stretch
-    dot_of_pieces   ///< as dot, of a product whose rows arrive in pieces: each adds its part to every element of Y
+    dot,              ///< times what stands in its place in Y, summed; nothing is stored
+    squared_norm,     ///< squared and summed
+    scaled_along,     ///< times a vector along Y's contiguous stretches, stored
+    scaled_across,    ///< times a vector with one element for each such stretch
+    dot_of_pieces,    ///< as dot, of a product whose rows arrive in pieces: each adds its part to every element of Y
+    squared_distance  ///< its difference from what stands in its place in Y, squared and summed
 };
 
 /// True of the endings that leave the sums of their blocks and store nothing.
 OTIMES_ON_DEMAND inline bool sums_up(gpu_ending e) {
-    return e == gpu_ending::dot || e == gpu_ending::squared_norm || e == gpu_ending::dot_of_pieces;
+    return e == gpu_ending::dot || e == gpu_ending::squared_norm || e == gpu_ending::dot_of_pieces ||
+           e == gpu_ending::squared_distance;
 }
 
 /// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms or fused_scattered.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_reductions.hpp
-/// Products that only a dot product or a norm reads: which step reduces them, and how they lie where the product's last kernel, or a
+/// Products that only a dot product, a norm or a distance reads: which step reduces them, and how they lie where the product's last kernel, or a
 /// kernel of its own, reads them beside the other matrix.
 #pragma once
 
@@ -28,8 +28,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline const step* reduction_behind(const program& 
     const std::int32_t id = chains[i].out;
     const tensor& product = source.at(id);
     const bool norm = s.variant == step_variant::squared_norm;
-    if (s.kind != step_kind::reduce || !(norm || s.variant == step_variant::dot) || product.binding >= 0 ||
-        (norm ? s.in : s.factor) != id || read_counts(source)[static_cast<std::size_t>(id)] != 1) {
+    const bool pairs = s.variant == step_variant::dot || s.variant == step_variant::squared_distance;
+    if (s.kind != step_kind::reduce || !(norm || pairs) || product.binding >= 0 || (norm ? s.in : s.factor) != id ||
+        read_counts(source)[static_cast<std::size_t>(id)] != 1) {
         return nullptr;
     }
     const tensor& with = source.at(s.in);
@@ -48,13 +49,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void lay_out_for(const step& reduction, bool
     const tensor& product = source.at(c.out);
     const auto count = static_cast<std::size_t>(product.mode_count);
     mode* const to = modes.data() + product.first_mode;
-    const bool dot = reduction.variant == step_variant::dot;
-    if (by_kernel && dot) {
+    const bool pairs = reduction.variant != step_variant::squared_norm;
+    if (by_kernel && pairs) {
         std::ranges::copy(source.modes_of(reduction.in), to);
         return;
     }
     const mode* in = modes.data() + source.at(c.in).first_mode;
-    for (std::size_t k = 0; dot && k < count; ++k) {
+    for (std::size_t k = 0; pairs && k < count; ++k) {
         if (in[k].extent == 1 && to[k].extent > 1) {
             in = source.modes_of(reduction.in).data();
             break;

@@ -305,7 +305,7 @@ void transfer(Archive& a, program& p) {
         step& s = p.steps[i];
         a.line("step");
         a.choice(s.kind, step_kind::callback);
-        a.choice(s.variant, step_variant::unit_upper);
+        a.choice(s.variant, step_variant::squared_distance);
         transfer_all(a, s.add, s.reserved, s.in, s.factor, s.out, s.mode, s.scalar);
     }
     if constexpr (Archive::reading) {

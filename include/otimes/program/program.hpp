@@ -96,13 +96,14 @@ enum class step_variant : std::uint8_t {
     none,
     reciprocal,  ///< scale: out (+)= in / (v_0[i_0] + v_1[i_1] + ... + shift): `factor` has the modes of `in`; the vectors of
                  ///< the modes whose stride is not 0 lie one after another; `scalar` is the shift
-    lower,         ///< solve, contract: F[p, q] = 0 for p < q
-    upper,         ///< solve, contract: F[p, q] = 0 for p > q
-    dot,           ///< reduce: sum_f conj(in[f]) * factor[f]
-    squared_norm,  ///< reduce: sum_f |in[f]|^2
-    gram,          ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
-    unit_lower,    ///< contract: lower, and F[p, p] = 1 without being read
-    unit_upper     ///< contract: upper, and F[p, p] = 1 without being read
+    lower,            ///< solve, contract: F[p, q] = 0 for p < q
+    upper,            ///< solve, contract: F[p, q] = 0 for p > q
+    dot,              ///< reduce: sum_f conj(in[f]) * factor[f]
+    squared_norm,     ///< reduce: sum_f |in[f]|^2
+    gram,             ///< reduce: out[p, q] = sum_f conj(in[f, p]) * factor[f, q] on `mode`
+    unit_lower,       ///< contract: lower, and F[p, p] = 1 without being read
+    unit_upper,       ///< contract: upper, and F[p, p] = 1 without being read
+    squared_distance  ///< reduce: sum_f |in[f] - factor[f]|^2
 };
 
 /// One step. Tensor numbers index `program::tensors`; `scalar` indexes `bindings::scalars`, -1 means 1.

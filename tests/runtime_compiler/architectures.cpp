@@ -300,10 +300,10 @@ TEST_CASE("the kernels of sums: terms of one X, mode products, a matrix that is 
         const std::optional<gpu_group> whole = otimes::planning::group_in_pieces(r, false, gpu);
         CHECK(whole.has_value() == (shape.p[0] == 64));
         if (whole) {  // over a cluster of sixteen
-            for (const auto ending :
+            for (const auto of_whole :
                  {otimes::planning::gpu_ending::squared_norm, otimes::planning::gpu_ending::squared_distance}) {
                 groups.push_back(*whole);
-                groups.back().ending = ending;
+                groups.back().ending = of_whole;
             }
         }
     }

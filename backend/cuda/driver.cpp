@@ -269,7 +269,7 @@ std::string describe(CUresult code, const char* call) {
 
 void check(CUresult code, const char* call) {
     if (code == CUDA_ERROR_OUT_OF_MEMORY && !is_about_host_memory(call)) {
-        throw out_of_device_memory(describe(code, call));
+        throw device_memory_error(describe(code, call));
     }
     if (code != CUDA_SUCCESS) {
         throw device_error(describe(code, call));

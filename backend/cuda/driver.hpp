@@ -66,13 +66,7 @@ const driver_functions& driver();
 /// Text of a failed call: the call, the error's CUDA name and its meaning.
 std::string describe(CUresult code, const char* call);
 
-/// The device has not enough memory; smaller slabs may do.
-class out_of_device_memory : public device_error {
-public:
-    using device_error::device_error;
-};
-
-/// @throws device_error with `describe` unless `code` is CUDA_SUCCESS; out_of_device_memory where that is why.
+/// @throws device_error with `describe` unless `code` is CUDA_SUCCESS; device_memory_error where that is why.
 void check(CUresult code, const char* call);
 
 #define OTIMES_CUDA_CALL(call) ::otimes::backend::check(::otimes::backend::driver().call, #call)

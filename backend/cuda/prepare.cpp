@@ -317,7 +317,7 @@ std::string trace_of(const launch& l, const kernel_request& request, const loade
 /// run.
 void set_replaced(prepared_plan& p, const device_error& failure) {
     p.replaced = failure.what();
-    const bool momentary = dynamic_cast<const out_of_device_memory*>(&failure) != nullptr ||
+    const bool momentary = dynamic_cast<const device_memory_error*>(&failure) != nullptr ||
                            dynamic_cast<const compiler_failure*>(&failure) != nullptr;
     if (momentary && !p.made_for.wishes.deterministic) {
         p.try_again = std::chrono::steady_clock::now() + p.patience;

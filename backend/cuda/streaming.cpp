@@ -519,7 +519,7 @@ void gpu_executor::run_with_host_operands(const prepared_plan& ready, const bind
                 run_stage(stage, bound, wrote);
             }
             return;
-        } catch (const out_of_device_memory&) {
+        } catch (const device_memory_error&) {
             // Others use the device too: smaller slabs, while nothing has been written and there are any.
             const std::int64_t before = stream->plan.device_bytes;
             stream = wrote || before < (2 << 20) ? nullptr : prepare_smaller_stream(ready.made_for, before);

@@ -174,6 +174,50 @@ TEST_CASE_TEMPLATE("sums of long factors in device memory share products", Scala
     CHECK(gpu.in_use() == 0);
 }
 
+namespace {
+
+// Has no room for what the terms of a sum share.
+class short_of_memory final : public pretended_gpu {
+public:
+    void evaluate(const otimes::program& p, const otimes::bindings& b) const override {
+        if (p.rewritten.holds(otimes::rewrite::terms_shared)) {
+            ++refused;
+            throw otimes::device_memory_error("no room");
+        }
+        pretended_gpu::evaluate(p, b);
+    }
+    mutable int refused = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a sum whose shared products have no room is evaluated term by term, and tried once") {
+    const short_of_memory gpu;
+    {
+        const otimes::scoped_executor here(gpu);
+        const auto random = [](std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+            return random_matrix<host<double>>(rows, cols, seed);
+        };
+        const host<double> a = random(70, 90, 1), m = random(70, 90, 2), n = random(80, 66, 3), x = random(5, 5600, 4);
+        const DeviceMatrix<double> A(a), M(m), N(n);
+        const DeviceMatrix<double, 1> X(x);
+        const auto sum = X * (kron(A, N) + kron(M, N));
+        const host<double> wanted =
+            expected_right(x, std::vector<host<double>>{a, n}) + expected_right(x, std::vector<host<double>>{m, n});
+        DeviceMatrix<double, 1> Y(host<double>::Ones(5, 5940));
+        CHECK_THROWS_AS(Y += sum, otimes::device_memory_error);  // who adds is told: Y is as it was
+        CHECK(host<double>(Y.to_host()) == host<double>::Ones(5, 5940));
+        CHECK(gpu.refused == 1);
+        for (int repeat = 0; repeat < 2; ++repeat) {
+            poison(Y);
+            Y = sum;
+            CHECK(agrees(host<double>(Y.to_host()), wanted, {5, {70, 80}, {90, 66}}));
+            CHECK(gpu.refused == 2);
+        }
+    }
+    CHECK(gpu.in_use() == 0);
+}
+
 TEST_CASE_TEMPLATE("numbers from products in device memory, without the products", Scalar,
                    OTIMES_REAL_AND_COMPLEX(double)) {
     const pretended_gpu gpu;

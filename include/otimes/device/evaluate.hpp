@@ -14,6 +14,7 @@
 #include <otimes/device/lower_sums.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/product_key.hpp>
+#include <otimes/program/errors.hpp>
 #include <otimes/program/kept_by_thread.hpp>
 #include <otimes/program/overlap.hpp>
 
@@ -124,12 +125,29 @@ void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, c
               const device_executor* home, bool sharing = true) {
     const device_executor& where = executor_for(home != nullptr ? home : value.home());
     run_on(where, homes_of(value, home), [&](scratch& s) {
-        if (sharing) {
-            lower_as_evaluated(value, y, add, scale, where, s.program, s.bindings);
-        } else {
+        const auto lower_apart = [&] {
             lower_sum(order_of_terms(value), y, add, scale, sum_form::apart, s.program, s.bindings);
+        };
+        sum_form form = sum_form::apart;
+        if (sharing) {
+            form = lower_as_evaluated(value, y, add, scale, where, s.program, s.bindings);
+        } else {
+            lower_apart();
         }
-        where.evaluate(s.program, s.bindings);
+        try {
+            where.evaluate(s.program, s.bindings);
+        } catch (const device_memory_error&) {
+            // What is shared has no room beside what else is in the device's memory; from now on the terms one by one. Where they are added, nobody
+            // knows here whether some were.
+            if (form == sum_form::apart || add) {
+                throw;
+            }
+            lower_apart();
+            if (known_form* const known = known_form_slot(s.program); known != nullptr && known->apart == s.program) {
+                known->form = sum_form::apart;
+            }
+            where.evaluate(s.program, s.bindings);
+        }
     });
 }
 

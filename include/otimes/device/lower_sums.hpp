@@ -5,7 +5,7 @@
 /// The terms go one after the other: matrices, products, then products with one diagonal. Or products of one X share what they have in common,
 /// as sums of krons in host memory do (expr/lower_tree.hpp): of three krons of three factors that share two each, 7 mode products instead of 9.
 /// On a GPU the first is often faster, because terms of small factors are computed by one launch. So both are planned when a sum is seen for the
-/// first time, and the one that plan/sharing.hpp prefers is kept.
+/// first time, and the one that plan/sharing.hpp prefers is kept. Where what is shared has no room in the device's memory, evaluate.hpp takes the terms after all.
 /// Part of cuda.hpp, which programs include.
 #pragma once
 
@@ -153,6 +153,20 @@ sum_form better_form(const terms_in_order<Scalar>& order, const matrix_view& y, 
     }
 }
 
+/// Which form a sum takes on an executor, as this thread has found.
+struct known_form {
+    std::uint64_t executor_id = 0;
+    program apart;
+    sum_form form = sum_form::apart;
+};
+/// The place of this thread for sums whose terms one by one are program `apart`; it may hold another's. nullptr: the thread ends, and keeps none.
+inline known_form* known_form_slot(const program& apart) {
+    constexpr std::size_t slots = 16;
+    using places = std::array<known_form, slots>;
+    places* const recent = otimes::detail::kept_by_thread<places, known_form>();
+    return recent == nullptr ? nullptr : &(*recent)[static_cast<std::size_t>(hash_value(apart) >> 32) % slots];
+}
+
 /// The program and the bindings of y (+)= scale * value by the form that is better on `where`. The program has all terms. Storage of 16 bits is not
 /// shared: what lies between would be rounded once more.
 template <class Scalar>
@@ -165,16 +179,9 @@ sum_form lower_as_evaluated(const device_sum<Scalar>& value, const matrix_view& 
     if (candidates < 2 || sizeof(detail::real_of<Scalar>) == 2) {
         return sum_form::apart;
     }
-    struct known_form {
-        std::uint64_t executor_id = 0;
-        program apart;
-        sum_form form = sum_form::apart;
-    };
-    constexpr std::size_t slots = 16;
-    using places = std::array<known_form, slots>;
     known_form own;
-    places* const recent = otimes::detail::kept_by_thread<places, known_form>();
-    known_form& known = recent == nullptr ? own : (*recent)[static_cast<std::size_t>(hash_value(p) >> 32) % slots];
+    known_form* const slot = known_form_slot(p);
+    known_form& known = slot == nullptr ? own : *slot;
     if (known.executor_id != where.id() || !(known.apart == p)) {
         const sum_form form = better_form(order, y, add, scale, p, where);
         known = {where.id(), p, form};

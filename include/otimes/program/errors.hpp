@@ -54,6 +54,12 @@ public:
     using error::error;
 };
 
+/// Memory of a device that is not there. What takes less may still do.
+class device_memory_error : public device_error {
+public:
+    using device_error::device_error;
+};
+
 /// A request that this build or this executor cannot carry out (a plan of another signature, an unknown scalar type on
 /// a GPU, a foreign plan text).
 class unsupported_error : public error {

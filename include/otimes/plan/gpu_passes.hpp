@@ -199,10 +199,9 @@ private:
                 return false;
             }
             const chain& o = chains_[other];
-            const auto is_free = [](const chain_mode& m) { return !m.contracted(); };
-            return o.step_count == 0 ||
-                   (same_place(o.out, c.out) && (same_place(o.in, c.in) || std::ranges::all_of(o.modes, is_free) ||
-                                                 std::ranges::all_of(c.modes, is_free)));
+            return o.step_count == 0 || (same_place(o.out, c.out) &&
+                                         (same_place(o.in, c.in) || std::ranges::none_of(o.modes, is_contracted) ||
+                                          std::ranges::none_of(c.modes, is_contracted)));
         };
         return joins(number + 1) || (number > 0 && joins(number - 1));
     }

@@ -143,7 +143,8 @@ void evaluate(const device_sum<Scalar>& value, const matrix_view& y, bool add, c
                 throw;
             }
             lower_apart();
-            if (known_form* const known = known_form_slot(s.program); known != nullptr && known->apart == s.program) {
+            if (known_form* const known = known_form_slot(s.program);
+                known != nullptr && known->executor_id == where.id() && known->apart == s.program) {
                 known->form = sum_form::apart;
             }
             where.evaluate(s.program, s.bindings);

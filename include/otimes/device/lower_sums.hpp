@@ -137,7 +137,7 @@ bool lower_sum(const terms_in_order<Scalar>& order, const matrix_view& y, bool a
 template <class Scalar>
 sum_form better_form(const terms_in_order<Scalar>& order, const matrix_view& y, bool add, const Scalar& scale,
                      const program& apart, const device_executor& where) {
-    constexpr std::size_t most_terms = 32;  // planning takes some 0.1 ms a step
+    constexpr std::size_t most_terms = 32;  // both programs of more take long to plan
     program shared;
     bindings ignored;
     if (order.size() > most_terms || !lower_sum(order, y, add, scale, sum_form::shared, shared, ignored)) {
@@ -186,10 +186,15 @@ sum_form lower_as_evaluated(const device_sum<Scalar>& value, const matrix_view& 
         const sum_form form = better_form(order, y, add, scale, p, where);
         known = {where.id(), p, form};
     }
-    if (known.form == sum_form::shared) {
-        lower_sum(order, y, add, scale, sum_form::shared, p, b);
+    if (known.form == sum_form::apart) {
+        return sum_form::apart;
     }
-    return known.form;
+    // Factors in host memory have bindings of their own: `apart` does not say which of them the terms have in common.
+    if (!lower_sum(order, y, add, scale, sum_form::shared, p, b)) {
+        lower_sum(order, y, add, scale, sum_form::apart, p, b);
+        return sum_form::apart;
+    }
+    return sum_form::shared;
 }
 
 }  // namespace device

@@ -45,7 +45,7 @@ template <int Order = 0, class Scalar>
     return explain(make_plan<Order>(value, wishes));
 }
 /// The plan of a sum: of one program for all terms, which shares products between them where an evaluation would (device/lower_sums.hpp) and the
-/// workspace limit has room for it.
+/// workspace limit has room for it. @throws shape_error an operand was resized; budget_error no form keeps the workspace limit
 template <int Order = 0, class Scalar>
 [[nodiscard]] plan make_plan(const device_sum<Scalar>& value, const options& wishes = {}) {
     value.check();
@@ -118,8 +118,8 @@ requires(device::is_product<Value> || device::is_sum<Value>) void run_bound_plan
             const auto lower = [&](device::sum_form form) {
                 return device::lower_sum(order, y.view(), false, scalar(1), form, s.program, s.bindings);
             };
-            const bool shares = p.source.rewritten.holds(rewrite::terms_shared) && lower(device::sum_form::shared);
-            if (!shares) {
+            // The plan may be of either form.
+            if (!lower(device::sum_form::shared) || !(s.program == p.source)) {
                 lower(device::sum_form::apart);
             }
             run(s.program, s.bindings);

@@ -20,7 +20,7 @@ namespace otimes::planning {
 /// of several terms by fused kernels (backend/core/join_launches.cpp): X and Y go through memory once for all of them, and what they share is computed once
 /// there, too. Sums of three terms of 8^3 to 64^3 were measured at 0.63 to 0.76 of three products, and count as 0.6 of what is predicted. Where several modes
 /// are one pass of a term, what is shared takes more passes, of single modes, which take longer than predicted: four terms of 24^4 1.03 and 1.20 where 0.80
-/// and 0.85 was predicted, three of complex 32^3 1.06 for 0.88. Such terms count as 0.75. Of single modes, 72^3 to 200^3, 0.77 to 0.81 was measured where
+/// and 0.85 was predicted, three of complex 32^3 1.06 for 0.88. Such terms count as 0.75. Of single modes, 72^3 to 200^3, 0.77 to 0.82 was measured where
 /// 0.78 was predicted (bench/results/sums_of_long_factors_h200.csv).
 ///
 /// Memory. What is shared lies in buffers where the terms one by one work in Y: no more than twice the operands and the result, and with these no more

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Builds and runs the tests, after installing what is missing.
 #
-#   sh tests/run.sh         the tests. Where there is a clang++, the front end's (room adapt) are by it, under sanitizers: g++ takes longer for
-#                           them (docs/decisions/0011)
-#   sh tests/run.sh full    the tests, and then the long ones: the suite by clang++ without assertions, under the address and
-#                           undefined-behaviour sanitizers; exhaustive checks and mutations; all examples; examples and benchmarks with
-#                           warnings as errors; the front end by g++; format and lint
+#   sh tests/run.sh         the tests, in ten minutes on two cores: expressions, programs, plans, the CPU executor, errors, laws, and products over
+#                           ranks (docs/decisions/0013)
+#   sh tests/run.sh full    the tests, and then the others: what stands for devices, what must not compile, each header alone, the other variants;
+#                           the suite by clang++ without assertions, under the address and undefined-behaviour sanitizers; exhaustive
+#                           checks and mutations; all examples; examples and benchmarks with warnings as errors; the front end by g++; format and lint
 #   sh tests/run.sh added   only what `full` adds
 #
 # OTIMES_JOBS: number of jobs (default: the processors). OTIMES_BUILD_DIR: build folder (default: build). CXX: the compiler.
@@ -135,12 +135,9 @@ if [ -z "${CXX:-}" ] && echo 'int main() {}' | clang++ -fsanitize=address,undefi
 fi
 
 if [ "$mode" != added ]; then
-    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -LE long --no-tests=error "$@"
-    if [ -n "$front" ]; then
-        only=test_adapt
-        build $front && check $front -L front -LE long "$@"
-        only=""
-    fi
+    only=default_tests
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -LE 'long|rest' --no-tests=error "$@"
+    only=""
 fi
 
 if [ "$mode" != default ]; then
@@ -171,7 +168,10 @@ if [ "$mode" != default ]; then
         section "lint: skipped, there is no clang-tidy"
     fi
 
-    # What most changes break comes first, for a run whose time is limited.
+    # What most changes break comes first, for a run whose time is limited. Where there is a clang++ it has room adapt, for which g++ takes
+    # longer (docs/decisions/0011), and each header alone.
+    # shellcheck disable=SC2086
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L rest -LE long ${front:+-E ^headers} "$@"
     if [ -n "$front" ]; then
         # without what the compiler does not change: scripts, programs outside the tree, and NVRTC
         build $front && check $front -LE long -E '^(docs|layers|install|mutation_text|cuda_hidden|runtime_compiler)' "$@"
@@ -180,7 +180,7 @@ if [ "$mode" != default ]; then
     fi
 
     # shellcheck disable=SC2086
-    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L long ${front:+-E ^headers} "$@" # clang++ has had each header alone
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L long ${front:+-E ^headers} "$@"
 
     if build release -DOTIMES_BUILD_TESTS=OFF; then
         for source in examples/*.cpp; do # one that needs what is not here is not built
@@ -209,4 +209,7 @@ fi
 if [ -n "$failed" ]; then
     section "failed:$failed"
     exit 1
+fi
+if [ "$mode" = default ]; then
+    section "passed; \`sh tests/run.sh full\` adds what stands for devices, further variants, the sanitizers and the long checks"
 fi

@@ -44,7 +44,7 @@ set(sources no_cuda/no_cuda.cpp no_cuda/host_device.cpp no_cuda/device_forms.cpp
 add_executable(test_no_cuda ${sources})
 target_link_libraries(test_no_cuda PRIVATE otimes_test_no_cuda otimes_backend_core otimes_test_support)
 if(TARGET otimes_test_compiled)
-  target_link_libraries(test_no_cuda PRIVATE otimes_test_compiled)
+  target_link_libraries(test_no_cuda PRIVATE otimes_test_decompositions otimes_test_compiled)
 endif()
 target_compile_options(test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
 if(once)

@@ -1,13 +1,21 @@
 # distributed: one executable. Run alone, its cases take ranks inside the process; under mpirun the same cases are those ranks
 # (label `mpi`). Where MPI is not found, that is shown as skipped.
-otimes_add_room(distributed FRONT)
+set(on_gpus "")
+if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
+  set(on_gpus TRUE)
+endif()
+set(left_out "")
+if(once AND NOT on_gpus)
+  set(left_out EXCEPT "distributed/gpus") # half a minute of the compiler for cases that are skipped; `full` compiles them
+endif()
+otimes_add_room(distributed FRONT ${left_out})
 if(once)
   target_compile_definitions(test_distributed PRIVATE OTIMES_TEST_ONCE)
 endif()
 otimes_compile_together(distributed limits edges failures movement stores)
 otimes_compile_together(distributed products laws left_products products)
 # optimised: it runs seven times, six of them by as many ranks as share the processors
-if(OTIMES_CUDA STREQUAL "ON" OR (EXISTS /dev/nvidiactl AND TARGET otimes_core_set_builder))
+if(on_gpus)
   target_link_libraries(test_distributed PRIVATE otimes::distributed)
 else() # the same library without GPUs: building those takes a minute, and nothing here would use them
   set(backend "${PROJECT_SOURCE_DIR}/backend")
@@ -56,5 +64,9 @@ else()
 endif()
 
 # multi-gpu: the cases on GPUs, by name.
-add_test(NAME multi_gpu COMMAND test_distributed "--test-case=*[gpus]*")
+if(on_gpus)
+  add_test(NAME multi_gpu COMMAND test_distributed "--test-case=*[gpus]*")
+else()
+  add_test(NAME multi_gpu COMMAND "${CMAKE_COMMAND}" -E echo "tests on several GPUs are skipped: there is none")
+endif()
 set_tests_properties(multi_gpu PROPERTIES LABELS multi-gpu TIMEOUT 300 SKIP_REGULAR_EXPRESSION "several GPUs are skipped")

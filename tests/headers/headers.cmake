@@ -9,7 +9,7 @@ if(once)
   file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/headers")
   add_test(NAME headers_foreign COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/foreign.sh" "${PROJECT_SOURCE_DIR}/include" "${foreign}"
                                         "${CMAKE_CXX_COMPILER}" ${flags})
-  set_tests_properties(headers_foreign PROPERTIES FIXTURES_SETUP headers_foreign)
+  set_tests_properties(headers_foreign PROPERTIES FIXTURES_SETUP headers_foreign LABELS rest)
 endif()
 
 foreach(header IN LISTS headers)
@@ -25,6 +25,9 @@ foreach(header IN LISTS headers)
   else()
     add_test(NAME headers.${name} COMMAND ${alone})
   endif()
+  if(NOT name STREQUAL "otimes" AND NOT name STREQUAL "algebra")
+    set_property(TEST ${tests} APPEND PROPERTY LABELS rest)
+  endif()
   if(header MATCHES "adapt/thrust")
     set_tests_properties(${tests} PROPERTIES DISABLED TRUE) # needs nvcc; shown as not run
   endif()
@@ -36,4 +39,4 @@ add_test(NAME headers_self_test COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/
 # What a file with one product compiles, counted; the ceilings are 5 to 8 % above what g++ 12 gives, clang++ gives less.
 add_test(NAME headers_one_product COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/headers/one_product.sh" 3038 510 "${CMAKE_CXX_COMPILER}"
                                           ${OTIMES_COMPILE_FLAGS} "-I${PROJECT_SOURCE_DIR}/include")
-set_tests_properties(headers_one_product PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
+set_tests_properties(headers_one_product PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT} LABELS rest)

@@ -18,6 +18,7 @@ if(OTIMES_INSTALL)
     set_tests_properties(install.${way} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT})
   endforeach()
   set_tests_properties(install.package_compiled install.fetch_content PROPERTIES LABELS long TIMEOUT 900)
+  set_tests_properties(install.package_eigen_dir install.subdirectory PROPERTIES LABELS rest)
 endif()
 
 # Which Eigen is accepted: 3.3 is too old, 3.4 and 5 serve.

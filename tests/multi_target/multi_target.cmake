@@ -43,6 +43,7 @@ foreach(order IN ITEMS ab ba)
     target_link_libraries(multi_target_${order} PRIVATE OpenMP::OpenMP_CXX)
   endif()
   add_test(NAME multi_target_${order} COMMAND multi_target_${order})
+  add_dependencies(default_tests multi_target_${order})
   set_tests_properties(multi_target_${order} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=3")
   if(NOT OTIMES_RUNS_AVX2)
     set_tests_properties(multi_target_${order} PROPERTIES DISABLED TRUE) # shown as not run: one instruction set only

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/long_tests.hpp"
 #include "support/random.hpp"
 
 namespace {
@@ -287,7 +288,7 @@ TEST_CASE("the least of random programs works and is the least, on the CPU, a GP
     };
     // X 65 x 4 x 55 x 62 x 4: the kernels that were chosen with room took more than the slabs left
     check(rows_program(65, {factor(4, 4), factor(62, 1), factor(4, 7)}, dtype::c64), four(80), placement::gpu, random);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < (support::long_tests() ? 200 : 20); ++i) {
         chain_spec spec;
         const std::int64_t modes = random.integer(2, 5);
         for (std::int64_t k = 0; k < modes; ++k) {

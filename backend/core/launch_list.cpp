@@ -225,7 +225,7 @@ placed_factor lowering_to_launches::place_all(std::span<const std::int32_t> ids,
 }
 
 placed_factor lowering_to_launches::promote(const placed_factor& f, dtype from, dtype to) {
-    if (real_of(to) != from || from == to) {
+    if (real_type_of(to) != from || from == to) {
         throw unsupported_error("otimes: the GPU cannot use a factor of type " + std::string(to_string(from)) +
                                 " in an expression of type " + std::string(to_string(to)) + ".");
     }

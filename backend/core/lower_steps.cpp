@@ -478,7 +478,7 @@ void lowering_to_launches::lower_step(const pass& p) {
     std::int64_t x_unit = 1;
     std::int64_t y_unit = 1;
     if (in.type != out.type) {
-        if (contraction || real_of(out.type) != in.type || s.add || s.scalar >= 0) {
+        if (contraction || real_type_of(out.type) != in.type || s.add || s.scalar >= 0) {
             throw unsupported_error("otimes: the GPU cannot combine an operand of type " +
                                     std::string(to_string(in.type)) + " with a result of type " +
                                     std::string(to_string(out.type)) + " in this step.");

@@ -33,8 +33,6 @@ struct pass_extent {
     friend bool operator==(const pass_extent&, const pass_extent&) = default;
 };
 
-inline dtype real_of(dtype type) { return type == dtype::c64 ? dtype::f32 : type == dtype::c128 ? dtype::f64 : type; }
-
 /// Brings the free modes into Y's memory order, outermost first, merges neighbours that are nested in X, Y and F alike, and
 /// finds q's place among them.
 void order_free_modes(sliced_shape& shape);

@@ -886,6 +886,39 @@ TEST_CASE("outer groups are told where the rows of Y begin at any element") {
     CHECK(unaligned(100001, {{8, 16}, {8, 16}}, dtype::f32, without) == 0);
 }
 
+TEST_CASE("real factors of a complex product are widened once, before the kernels that are fused read them") {
+    const auto launches = [](std::uint32_t real_factors) {
+        planner_test::chain_spec spec;
+        spec.type = dtype::c128;
+        spec.modes = {planner_test::free_mode(5000), planner_test::factor(16, 16), planner_test::factor(16, 16),
+                      planner_test::factor(16, 16)};
+        spec.real_factors = real_factors;
+        program p = chain_program(spec);
+        for (tensor& t : p.tensors) {
+            t.space = memory_space::device;
+        }
+        return lower_to_launches(plan_for_h200(p), h200());
+    };
+    const launch_list alike = launches(0);
+    const launch_list mixed = launches(2);  // of the second step
+    REQUIRE(mixed.slab.size() == alike.slab.size());
+    CHECK(alike.before.empty());
+    REQUIRE(mixed.before.size() == 2);  // zeros, and the real parts among them
+    CHECK(mixed.before[0].type == dtype::c128);
+    CHECK(mixed.before[0].sliced.q_extent == 16 * 16);
+    CHECK(mixed.before[1].type == dtype::f64);
+    CHECK(mixed.before[0].y == mixed.before[1].y);
+    int widened = 0;
+    for (const launch& l : mixed.slab) {
+        CHECK(l.kind == launch_kind::fused);
+        CHECK(l.type == dtype::c128);
+        for (const memory_reference& f : l.factors) {
+            widened += f == mixed.before[0].y ? 1 : 0;
+        }
+    }
+    CHECK(widened == 1);
+}
+
 TEST_CASE("a scalar that the GPU does not know is refused by the planner, not by a division") {
     CHECK_THROWS_AS((void)launches_of(10, {{3, 3}}, dtype::other, false), unsupported_error);
 }

@@ -214,6 +214,7 @@ chain_spec random_spec(std::mt19937& bits, dtype type, std::int64_t largest) {
         std::shuffle(spec.order_in.begin(), spec.order_in.end(), bits);
     }
     spec.order_out = pick(0, 2) == 0 ? spec.order_out : spec.order_in;
+    spec.real_factors = otimes::is_complex(type) && pick(0, 1) == 0 ? static_cast<std::uint32_t>(pick(0, 31)) : 0;
     return spec;
 }
 

@@ -102,6 +102,41 @@ TEST_CASE("chains as expressions write them") {
     }
 }
 
+TEST_CASE("real factors of a complex chain are swept like complex ones, on a CPU and on a GPU") {
+    using otimes::dtype;
+    for (const dtype type : {dtype::c64, dtype::c128}) {
+        for (const std::uint32_t real : {1u, 2u, 5u, 7u}) {
+            for (const bool on_gpu : {false, true}) {
+                CAPTURE(real);
+                CAPTURE(on_gpu);
+                chain_spec spec;
+                spec.type = type;
+                spec.modes = {free_mode(20), factor(8, 8), factor(8, 8), factor(8, 8)};
+                const otimes::machine m = on_gpu ? otimes::gpu_machine(otimes::h200()) : two_wide_cores();
+                const otimes::options wishes{.placement = on_gpu ? otimes::placement::gpu : otimes::placement::cpu};
+                const otimes::plan alike = otimes::make_plan(chain_program(spec), m, wishes);
+                spec.real_factors = real;
+                const otimes::plan mixed = otimes::make_plan(chain_program(spec), m, wishes);
+                REQUIRE(mixed.passes.size() == alike.passes.size());
+                for (std::size_t k = 0; k < mixed.passes.size(); ++k) {
+                    CHECK(mixed.passes[k].kernel == alike.passes[k].kernel);
+                    CHECK(mixed.passes[k].sweeps == alike.passes[k].sweeps);
+                    CHECK(mixed.passes[k].kernel != otimes::pass_kernel::step);
+                }
+            }
+        }
+    }
+    // A complex factor of a real chain is no such thing: nothing may be lost.
+    chain_spec spec;
+    spec.type = dtype::f64;
+    spec.modes = {free_mode(20), factor(8, 8)};
+    otimes::program p = chain_program(spec);
+    p.tensors[static_cast<std::size_t>(p.steps[0].factor)].type = dtype::c128;
+    CHECK_FALSE(otimes::planning::fits_a_chain(p, p.steps[0]));
+    p.tensors[static_cast<std::size_t>(p.steps[0].factor)].type = dtype::f32;
+    CHECK_FALSE(otimes::planning::fits_a_chain(p, p.steps[0]));
+}
+
 TEST_CASE("zero extents are legal") {
     for (const auto& modes : std::vector<std::vector<mode_spec>>{
              {free_mode(0), factor(2, 3)},

@@ -34,6 +34,7 @@ struct chain_spec {
     dtype type = dtype::f64;
     bool add = false;
     bool scalar = false;
+    std::uint32_t real_factors = 0;  // bit i: the factor of step i has real elements beside complex ones
 };
 
 inline std::int32_t add_operand(program& p, const chain_spec& spec, const std::vector<std::int64_t>& extents,
@@ -78,10 +79,10 @@ inline program chain_program(const chain_spec& spec) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const mode_spec& m = spec.modes[steps[i]];
         otimes::tensor f;
-        f.type = spec.type;
+        f.type = (spec.real_factors >> i & 1u) != 0 ? otimes::real_type_of(spec.type) : spec.type;
         f.role = otimes::tensor_role::factor;
         f.binding = binding++;
-        f.scalar_bytes = static_cast<std::uint16_t>(otimes::element_bytes(spec.type));
+        f.scalar_bytes = static_cast<std::uint16_t>(otimes::element_bytes(f.type));
         const std::int32_t factor_id = p.add_tensor(f);
         p.add_mode(m.before, m.after);
         p.add_mode(m.after, 1);

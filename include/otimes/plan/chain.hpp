@@ -58,7 +58,8 @@ constexpr bool has_tile_kernels(dtype type) noexcept {
 }
 
 /// True when a chain may contain this step: a contraction with a dense (or identity) factor that all items share, or a
-/// plain copy; operands of one type; extents that are not 0 (those are the reference loops' business).
+/// plain copy; operands of one type, to which a real factor of a complex chain is widened when it is packed; extents that are not 0 (those
+/// are the reference loops' business).
 OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     if (s.kind != step_kind::contract && s.kind != step_kind::accumulate) {
         return false;
@@ -81,7 +82,8 @@ OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     const tensor& factor = source.at(s.factor);
     const bool dense = factor.kind == factor_kind::dense || factor.kind == factor_kind::self_adjoint;
     return factor.kind == factor_kind::identity ||
-           (dense && factor.mode_count == 2 && factor.type == in.type && factor.binding >= 0);
+           (dense && factor.mode_count == 2 && (factor.type == in.type || factor.type == real_type_of(in.type)) &&
+            factor.binding >= 0);
 }
 
 /// How often each tensor is read by the steps; a temporary that is read once can stay inside a pass.
@@ -160,7 +162,8 @@ OTIMES_COLD inline chain chain_at(const program& source, std::int32_t first, std
         bool rows_contiguous = false;
         if (factor >= 0 && source.modes_of(factor).size() == 2) {
             const tensor& t = source.at(factor);
-            rows_contiguous = source.modes_of(t)[1].stride == 1 && source.modes_of(t)[0].stride != 0 && !t.conjugate;
+            rows_contiguous = source.modes_of(t)[1].stride == 1 && source.modes_of(t)[0].stride != 0 && !t.conjugate &&
+                              t.type == found.type;
         }
         found.modes.push_back({static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride,
                                out[k].stride, rows_contiguous});

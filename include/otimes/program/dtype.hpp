@@ -52,6 +52,10 @@ constexpr bool is_widened(dtype type) noexcept { return accumulator_of(type) != 
 
 /// True for the complex types.
 constexpr bool is_complex(dtype type) noexcept { return type == dtype::c64 || type == dtype::c128; }
+/// The type of real and imaginary parts; a type that is not complex itself.
+constexpr dtype real_type_of(dtype type) noexcept {
+    return type == dtype::c64 ? dtype::f32 : type == dtype::c128 ? dtype::f64 : type;
+}
 
 /// Real multiply-adds that one multiply-add of this type costs (complex: 4).
 constexpr std::int64_t multiply_add_weight(dtype type) noexcept { return is_complex(type) ? 4 : 1; }

@@ -192,6 +192,94 @@ TEST_CASE("kron_sum: one mode product per factor, no other step") {
     CHECK(S.trace() == doctest::Approx(S.toDenseMatrix().trace()));
 }
 
+TEST_CASE("what several factors take from one result to another goes by their sum, as they are at each evaluation") {
+    matrix_d K = random(9, 9, 1), L = random(8, 8, 2), M = random(9, 9, 3);
+    row_major_d N = random<row_major_d>(8, 8, 4);
+    // Of other layouts, transposed, a part of a matrix.
+    const matrix_d large = random(12, 20, 5);
+    const auto part = large.block(2, 1, 8, 8);
+    const auto S = kron(K, N) + kron(M, L.transpose()) - 0.7 * kron(M, N) + 2.0 * kron(M, part);
+    const auto expected = [&] {
+        return plus(plus(dense_kron(K, matrix_d(N)), dense_kron(M, matrix_d(L.transpose()))),
+                    plus(scaled(-0.7, dense_kron(M, matrix_d(N))), scaled(2.0, dense_kron(M, matrix_d(part)))));
+    };
+    const auto steps = [](const auto& product) {
+        otimes::program copy;
+        otimes::eigen::with_program(product, otimes::eigen::plain_destination(product),
+                                    [&copy](const otimes::program& p, const otimes::bindings&) { copy = p; });
+        return copy;
+    };
+    const matrix_d X = random(5, 72, 6);
+    CHECK(count_steps(steps(X * S), otimes::step_kind::contract) == 4);
+    CHECK(count_steps(steps(S * X.transpose()), otimes::step_kind::contract) == 4);
+    CHECK(steps(X * S).rewritten.holds(otimes::rewrite::factors_added));
+    const otimes::plan made = otimes::make_plan(X * S);
+    for (int time = 0; time < 3; ++time) {
+        CAPTURE(time);
+        const auto s = expected();
+        for (int repeat = 0; repeat < 2; ++repeat) {  // lowered, then found
+            auto Y = poisoned(5, 72);
+            Y.noalias() = X * S;
+            CHECK(support::close(Y, times(X, s), 72));
+            row_major_d Z = poisoned<row_major_d>(72, 5);
+            Z.noalias() = S * X.transpose();
+            CHECK(support::close(Z, times(s, matrix_d(X.transpose())), 72));
+        }
+        auto Y = poisoned(5, 72);
+        made.run(Y, X * S);
+        CHECK(support::close(Y, times(X, s), 72));
+        Y += 3.0 * X * S;
+        CHECK(support::close(Y, scaled(4.0, times(X, s)), 80));
+        (time == 0 ? K : M).array() += 0.25;  // where they are: the sum of before is found again
+        N.array() *= -1.5;
+    }
+
+    // A shift is no pass of its own; on either side of the terms, and of a diagonal block.
+    const matrix_d one = matrix_d::Identity(72, 72);
+    const auto sum = plus(dense_kron(K, matrix_d::Identity(8, 8)), dense_kron(matrix_d::Identity(9, 9), L));
+    const auto shifted = otimes::kron_sum(K, L) - 0.25 * otimes::identity();
+    CHECK(steps(X * shifted).steps.size() == 2);
+    CHECK(support::close(matrix_d(X * shifted), plus(times(X, sum), scaled(-0.25, oracle::from(X))), 72));
+    const auto before = 2.0 * otimes::identity(72) - otimes::kron_sum(K, L);
+    CHECK(steps(X * before).steps.size() == 2);
+    CHECK(support::close(matrix_d(X * before), plus(scaled(-1.0, times(X, sum)), scaled(2.0, oracle::from(X))), 72));
+
+    // Few other indices: it would not pay.
+    const matrix_d a = random(3, 3, 7), b = random(3, 3, 8);
+    const matrix_d x = random(50, 9, 9);
+    CHECK_FALSE(steps(x * (kron(a, b) + kron(b, a) + kron(a, a))).rewritten.holds(otimes::rewrite::factors_added));
+}
+
+TEST_CASE("sums of factors over complex scalars: real where all of it is, conjugated, never made complex in vain") {
+    using cd = std::complex<double>;
+    const matrix_d K = random(9, 9, 1), L = random(9, 9, 2);
+    const matrix<cd> C = random<matrix<cd>>(9, 9, 3), D = random<matrix<cd>>(9, 9, 4);
+    const matrix<cd> X = random<matrix<cd>>(4, 81, 5);
+    const matrix_d R = random(4, 81, 6);
+    const auto check = [&](const auto& S, bool added, bool added_to_real, int products) {
+        const matrix<cd> s = S.toDenseMatrix();
+        auto Y = poisoned<matrix<cd>>(4, 81);
+        Y.noalias() = X * S;
+        CHECK(support::close(Y, times(X, s), 81));
+        Y.noalias() = R * S;
+        CHECK(support::close(Y, times(R, s), 81));
+        const auto seen = [&](const otimes::program& p, bool wanted) {
+            CHECK(p.rewritten.holds(otimes::rewrite::factors_added) == wanted);
+            CHECK((!wanted || count_steps(p, otimes::step_kind::contract) == products));
+        };
+        otimes::eigen::with_program(X * S, otimes::eigen::plain_destination(X * S),
+                                    [&](const otimes::program& p, const otimes::bindings&) { seen(p, added); });
+        otimes::eigen::with_program(R * S, otimes::eigen::plain_destination(R * S),
+                                    [&](const otimes::program& p, const otimes::bindings&) { seen(p, added_to_real); });
+    };
+    check(kron(C, D) + kron(D, C) - cd(0.5, 2) * kron(D, D), true, true, 4);
+    check(kron(C, D).conjugate() + kron(D, C).conjugate() - kron(D, D).conjugate(), true, true, 4);
+    check(cd(1, 0) * (kron(K, L) + kron(L, K) - 0.5 * kron(L, L)), true, false, 4);
+    check(kron(K, L) + kron(L, K) + cd(0, 1) * kron(L, L), false, false, 5);
+    check(kron(C, K) + kron(K, D) + cd(0, 1) * kron(C, D), true, true, 4);
+    check(otimes::kron_sum(C, D) - cd(0, 2) * otimes::identity(), true, true, 2);
+}
+
 TEST_CASE("shifts and diagonals") {
     const matrix_d A = random(3, 3, 1), B = random(4, 4, 2);
     const vector_d d = random<vector_d>(12, 1, 3);

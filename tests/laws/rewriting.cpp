@@ -179,6 +179,25 @@ public:
             dense *= scale;
             return scale * operators(k);
         }
+        if (kind == 2 && pick(0, 3) == 0) {  // two krons that differ in one factor
+            const std::size_t other = static_cast<std::size_t>(pick(0, static_cast<Index>(rows.size()) - 1));
+            otimes::kron_expr<residue> k;
+            otimes::kron_expr<residue> l;
+            matrix a = matrix::Constant(1, 1, residue(1));
+            matrix b = a;
+            for (std::size_t n = 0; n < rows.size(); ++n) {
+                matrix f = entries(rows[n], cols[n]);
+                const otimes::kron_expr<residue> same = n == other ? kron(matrix(f)) : factor(rows[n], cols[n], f);
+                k = kron(k, same);
+                a = dense_kron(a, f);
+                f = n == other ? entries(rows[n], cols[n]) : f;
+                l = n == other ? kron(l, matrix(f)) : kron(l, same);
+                b = dense_kron(b, f);
+            }
+            const residue scale = entries(1, 1)(0, 0);
+            dense = matrix(a - scale * b);
+            return operators(k) - scale * operators(l);
+        }
         if (kind == 2) {
             matrix a;
             matrix b;
@@ -361,6 +380,21 @@ TEST_CASE("each rule by itself: the value, the flops, the identifier in explain"
     check_rule(rewrite::terms_shared, coarse,
                matrix(dense_kron(E, dense_kron(S, E)) + dense_kron(E, matrix::Identity(8, 8))),
                least_flops(3, {{2, 2}, {4, 4}, {2, 2}}));  // E is applied once
+    // Four products of 16 x 16 and two sums of 4 x 4, where the terms one by one take six products.
+    const matrix M = g.entries(4, 4);
+    const matrix N = g.entries(4, 4);
+    check_rule(
+        rewrite::factors_added, kron(E, E, S, M) + kron(E, E, M, S) - residue(5) * kron(E, E, M, M),
+        matrix(dense_kron(dense_kron(E, E), dense_kron(S, M) + dense_kron(M, S) - residue(5) * dense_kron(M, M))),
+        2 * 3 * (2 * 2 * 2 * 32 + 4 * 64 * 4) + 2 * 2 * 16);
+    // What is not an identity needs no pass of its own beside those that are; X of any layout, factors of either.
+    const matrix transposed = S.transpose();
+    check_rule(rewrite::factors_added,
+               kron(transposed.transpose(), identity(8)) + kron(identity(4), kron(E, N)) +
+                   otimes::scaled_identity<residue>{residue(2)},
+               matrix(dense_kron(S, matrix::Identity(8, 8)) + dense_kron(matrix::Identity(4, 4), dense_kron(E, N)) +
+                      residue(2) * matrix::Identity(32, 32)),
+               2 * 3 * 32 * (4 + 2 + 4) + 2 * (16 + 4));
     const matrix G = g.entries(2, 3);
     check_rule(rewrite::mixed_product, kron(A, B) * kron(C, G), dense_kron(product(A, C), product(B, G)),
                least_flops(3, {{2, 3}, {4, 2}}) + least_flops(3, {{3, 5}, {2, 3}}));

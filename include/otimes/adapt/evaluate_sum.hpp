@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <otimes/exec/cpu/row_steps.hpp>
 #include <otimes/exec/evaluate.hpp>
 #include <otimes/exec/plan_cache.hpp>
+#include <otimes/expr/factor_sum.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/sum_key.hpp>
 #include <otimes/program/kept_by_thread.hpp>
@@ -27,13 +29,17 @@ struct kept_sum {
     std::uint64_t executor_id = 0;
     std::shared_ptr<const plan> value;
     bindings operands;
-    std::uint64_t of_x = 0;  ///< bit k: operand k is X
+    std::shared_ptr<formed_factor> formed;  ///< the last of the factors that are formed of others for each run
+    std::uint64_t of_x = 0;                 ///< bit k: operand k is X
     std::uint64_t of_y = 0;
 
     [[nodiscard]] bool holds(const sum_key& wanted, std::uint64_t id) const noexcept {
         return value != nullptr && executor_id == id && key == wanted;
     }
     void run(const executor& e, const void* x, void* y) {
+        for (formed_factor* f = formed.get(); f != nullptr; f = f->before.get()) {
+            f->form();
+        }
         put(of_x, const_cast<void*>(x));
         put(of_y, y);
         e.run(*value, operands, {});
@@ -89,7 +95,12 @@ void evaluate_sum(const tree_product_node<Scalar>& node, const matrix_view& y, b
         write(low);
         enable_row_steps<Scalar>();
         const bindings& operands = scratch.bindings();
-        if (!described || low.has_formed() || operands.pointers.size() > 64) {
+        std::int64_t formed_bytes = 0;
+        for (const formed_factor* f = low.formed(); f != nullptr; f = f->before.get()) {
+            formed_bytes += f->bytes();
+        }
+        constexpr std::int64_t most_formed_bytes = std::int64_t{1} << 20;  // that are kept beyond the evaluation
+        if (!described || low.has_formed() || operands.pointers.size() > 64 || formed_bytes > most_formed_bytes) {
             evaluate_program<Scalar>(scratch.program(), operands);
             return;
         }
@@ -99,6 +110,7 @@ void evaluate_sum(const tree_product_node<Scalar>& node, const matrix_view& y, b
         entry.key = kept->wanted;
         entry.executor_id = id;
         entry.operands = operands;
+        entry.formed = low.formed() != nullptr ? low.formed()->shared_from_this() : nullptr;
         entry.of_x = entry.of_y = 0;
         for (std::size_t k = 0; k < operands.pointers.size(); ++k) {
             entry.of_x |= std::uint64_t{operands.pointers[k] == node.x.view().data} << k;

@@ -61,6 +61,8 @@ scalar_facts facts_of() noexcept {
     return facts;
 }
 
+class formed_factor;  // factor_sum.hpp
+
 /// Writes products into a program and its bindings: all of lowering that needs no scalar type but its facts.
 class program_writer {
 public:
@@ -138,7 +140,15 @@ public:
     /// Keeps something alive as long as the bindings are.
     void keep(std::shared_ptr<const void> object) { memory_.push_back(std::move(object)); }
     /// Whether the bindings hold addresses of something that is kept so, of this lowering's own.
-    [[nodiscard]] bool has_formed() const noexcept { return !memory_.empty(); }
+    [[nodiscard]] bool has_formed() const noexcept { return memory_.size() > formed_again_; }
+    /// Keeps a factor that was formed of others and that knows those before it: who runs the program again has them formed again.
+    void keep_formed(std::shared_ptr<const void> owner, formed_factor* factor) {
+        keep(std::move(owner));
+        formed_ = factor;
+        ++formed_again_;
+    }
+    /// The last of them; null: there are none.
+    [[nodiscard]] formed_factor* formed() const noexcept { return formed_; }
 
     /// Applies `factor` along mode `position` of tensor `current`; returns the tensor of the result: `current` for an
     /// identity, else a new temporary, described last and written by the last step.
@@ -308,6 +318,8 @@ protected:
 
 private:
     std::vector<std::shared_ptr<const void>> memory_;  // what lowering has formed
+    std::size_t formed_again_ = 0;                     // how many of them can be formed again
+    formed_factor* formed_ = nullptr;
 };
 
 /// All operands complex but the factors, and a real scalar: see the file comment.

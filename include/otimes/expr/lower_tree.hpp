@@ -11,8 +11,13 @@
 ///
 /// At every mode the terms are edges between what has been computed (and the next factor) and what is still to come; a
 /// least vertex cover of that graph says which partial results to keep apart and which to add. (The construction of
-/// sum-of-products operators by bipartite graphs: Ren, Li, Jiang, Shuai 2020, see docs/references.md.) Where that takes more
-/// flops than the terms one by one, they are evaluated one by one.
+/// sum-of-products operators by bipartite graphs: Ren, Li, Jiang, Shuai 2020, see docs/references.md.) What then goes from one result to
+/// another by several factors goes by their sum, where factors and X are in host memory:
+///
+///     kron(A, M) + kron(M, A) - s kron(M, M):         X A, X M | (X A) M + (X M) (A - s M)                     4 products, not 6
+///     kron(A, I) + kron(I, B) - s I:                  X A + X (B - s I), into Y                                2 products
+///
+/// Where all that takes more flops than the terms one by one, they are evaluated one by one.
 ///
 /// A product is evaluated from X outwards through scratch matrices: its inner extents need not split alike.
 #pragma once
@@ -21,8 +26,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include <otimes/expr/factor_sum.hpp>
 #include <otimes/expr/lower.hpp>
 #include <otimes/expr/lower_structured.hpp>
 #include <otimes/expr/multiply_krons.hpp>
@@ -103,10 +110,18 @@ public:
 
     /// y (+)= scale * (sum of the terms applied to x).
     void add(const std::vector<const kron_node<Scalar>*>& terms, const matrix_view& y, bool add, const Scalar& scale) {
-        if (terms.size() > 1 && build(terms) && shared_cost() < separate_cost(terms)) {
-            emit(terms, y, add, scale);
-            low_.target().rewritten.add(rewrite::terms_shared);
-            return;
+        doubled_ = std::all_of(terms.begin(), terms.end(), [&](const kron_node<Scalar>* term) {
+            return low_.is_doubled(product_of(*term), scale * term->alpha());
+        });
+        if (terms.size() > 1 && build(terms)) {
+            const double saved = separate_cost(terms) - shared_cost();
+            if (saved > 0 || (saved == 0 && has_sums())) {  // an identity is no flops, but a pass over memory
+                emit(terms, y, add, scale);
+                if (saved > 0) {
+                    low_.target().rewritten.add(rewrite::terms_shared);
+                }
+                return;
+            }
         }
         bool later = false;
         for (const kron_node<Scalar>* term : terms) {
@@ -123,6 +138,7 @@ private:
         std::size_t mode = 0;
         Scalar coefficient = Scalar(1);
         bool scaled = false;  ///< the coefficient belongs to this expression even if it happens to be 1
+        std::vector<std::pair<leaf, Scalar>> addends{};  ///< where there are some, the factor stands for their sum
     };
     /// A partial result; value 0 is X, the last one Y.
     struct value {
@@ -182,6 +198,7 @@ private:
         }
         // What is left is the single strand of Y.
         inline_single_uses();
+        add_factors();
         return true;
     }
 
@@ -332,8 +349,72 @@ private:
         }
     }
 
-    /// Elements of a value before the factor of its contribution, relative to the rows: the modes done are produced ones.
-    [[nodiscard]] double cost_of(const contribution& c, const factor_list& shape) const {
+    /// What goes from one value to another along one mode, or as it is, goes at once, by the sum of the factors. That takes a multiply-add for each
+    /// element of the factors, so it saves one for each of the other indices; what the rows of X would save is left out, so that their number
+    /// decides nothing.
+    void add_factors() {
+        constexpr double least_others = 8;
+        for (value& v : values_) {
+            for (std::size_t k = 0; k < v.parts.size(); ++k) {
+                contribution& one = v.parts[k];
+                for (std::size_t j = k + 1; j < v.parts.size();) {
+                    contribution& other = v.parts[j];
+                    const bool alike =  // an identity is one on any mode
+                        other.mode == one.mode || one.factor.is_identity() || other.factor.is_identity();
+                    const contribution& dense = one.factor.is_identity() ? other : one;
+                    if (other.from != one.from || !alike || !may_add(one.factor, other.factor) ||
+                        others_of(dense) < least_others) {
+                        ++j;
+                        continue;
+                    }
+                    if (one.addends.empty()) {
+                        one.addends.push_back({one.factor, one.coefficient});
+                    }
+                    one.addends.push_back({other.factor, other.coefficient});
+                    if (one.factor.is_identity()) {
+                        one.factor = other.factor;
+                        one.mode = other.mode;
+                    }
+                    one.coefficient = Scalar(1);
+                    one.scaled = false;
+                    v.parts.erase(v.parts.begin() + static_cast<std::ptrdiff_t>(j));
+                }
+            }
+        }
+    }
+    [[nodiscard]] bool has_sums() const {
+        return std::any_of(values_.begin(), values_.end(), [](const value& v) {
+            return std::any_of(v.parts.begin(), v.parts.end(),
+                               [](const contribution& c) { return !c.addends.empty(); });
+        });
+    }
+    /// Matrices whose elements can be read here; not two real ones that a complex scalar would make complex.
+    [[nodiscard]] bool may_add(const leaf& a, const leaf& b) const {
+        const auto complex_elements = [](const leaf& f) { return f.is_dense() && !f.real_elements(); };
+        return (a.is_dense() || b.is_dense()) && (a.is_dense() || a.is_identity()) &&
+               (b.is_dense() || b.is_identity()) && a.space() == memory_space::host &&
+               b.space() == memory_space::host && x_.space() == memory_space::host &&
+               (!detail::is_complex_scalar<Scalar> || doubled_ || complex_elements(a) || complex_elements(b));
+    }
+    /// The sum of a contribution's factors, formed and kept with the bindings.
+    leaf sum_of(const contribution& c) { return doubled_ ? sum_of<detail::real_of<Scalar>>(c) : sum_of<Scalar>(c); }
+    template <class Value>
+    leaf sum_of(const contribution& c) {
+        auto sum = std::make_shared<factor_sum<Scalar, Value>>(c.factor.view());
+        rewrites& applied = low_.target().rewritten;
+        applied.add(rewrite::factors_added);
+        for (const auto& [factor, coefficient] : c.addends) {
+            sum->add(factor, coefficient);
+            applied.formed_flops += 2 * factor.rows() * (factor.is_identity() ? 1 : factor.cols());
+        }
+        sum->form();
+        sum->before = low_.formed() != nullptr ? low_.formed()->shared_from_this() : nullptr;
+        low_.keep_formed(sum, sum.get());
+        return sum->result(sum);
+    }
+
+    /// Indices of the other modes, relative to the rows of X: the modes done are produced ones.
+    [[nodiscard]] double others_of(const contribution& c) const {
         double others = 1;
         bool done = true;
         for (const std::size_t k : order_) {
@@ -341,15 +422,15 @@ private:
                 done = false;
                 continue;
             }
-            others *= static_cast<double>(done ? produced(shape[k]) : contracted(shape[k]));
+            others *= static_cast<double>(done ? produced((*shape_)[k]) : contracted((*shape_)[k]));
         }
-        return others * detail::fibre_cost(c.factor);
+        return others;
     }
     [[nodiscard]] double shared_cost() const {
         double cost = 0;
         for (const value& v : values_) {
             for (const contribution& c : v.parts) {
-                cost += cost_of(c, *shape_);
+                cost += others_of(c) * detail::fibre_cost(c.factor);
             }
         }
         return cost;
@@ -371,10 +452,7 @@ private:
     void emit(const std::vector<const kron_node<Scalar>*>& terms, const matrix_view& y, bool add, const Scalar& scale) {
         program& p = low_.target();
         product_node<Scalar> node = product_of(*terms.front());
-        bool doubled = true;
-        for (const kron_node<Scalar>* term : terms) {
-            doubled = doubled && low_.is_doubled(product_of(*term), scale * term->alpha());
-        }
+        const bool doubled = doubled_;
         type_ = doubled ? dtype_of<detail::real_of<Scalar>>() : dtype_of<Scalar>();
         const bool promote_x = detail::is_complex_scalar<Scalar> && x_.real_elements();
         const matrix_view x = x_.view();
@@ -408,8 +486,9 @@ private:
                 write_value(c.from, false);
             }
             const std::int32_t from = values_[c.from].tensor;
+            const leaf factor = c.addends.empty() ? c.factor : sum_of(c);
             const std::int32_t out =
-                low_.add_factor(from, type_, c.factor, from_left_, static_cast<std::int32_t>(position(c.mode)));
+                low_.add_factor(from, type_, factor, from_left_, static_cast<std::int32_t>(position(c.mode)));
             std::int32_t& tensor = values_[id].tensor;
             if (out == from) {  // an identity
                 if (tensor < 0) {
@@ -447,6 +526,7 @@ private:
     std::vector<std::size_t> order_;
     std::vector<value> values_;
     dtype type_ = dtype_of<Scalar>();
+    bool doubled_ = false;  // a real problem: X alone is complex
 };
 
 namespace detail {

@@ -29,9 +29,10 @@ enum class rewrite : std::uint8_t {
     product_formed,         ///< A C is multiplied out, since that takes fewer flops than two steps
     diagonal_product,       ///< a diagonal times a diagonal, or times a dense factor, is one factor
     permutation_product,    ///< a permutation times a permutation is one permutation
-    terms_shared            ///< a sum applies common prefixes once and adds partial results before common suffixes
+    terms_shared,           ///< a sum applies common prefixes once and adds partial results before common suffixes
+    factors_added           ///< a kron(L, F, R) + b kron(L, G, R) = kron(L, a F + b G, R), F and G in host memory
 };
-inline constexpr int rewrite_count = static_cast<int>(rewrite::terms_shared) + 1;
+inline constexpr int rewrite_count = static_cast<int>(rewrite::factors_added) + 1;
 
 /// The identifier of a rule, as explain prints it.
 constexpr std::string_view to_string(rewrite rule) noexcept {
@@ -51,6 +52,7 @@ constexpr std::string_view to_string(rewrite rule) noexcept {
         case rewrite::diagonal_product: return "diagonal-product";
         case rewrite::permutation_product: return "permutation-product";
         case rewrite::terms_shared: return "terms-shared";
+        case rewrite::factors_added: return "factors-added";
     }
     return "?";
 }

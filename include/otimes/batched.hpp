@@ -938,6 +938,10 @@ requires batches::batched_pair<Kron, Matrix>
 template <class Scalar, class Kron>
 requires batches::some_kron<Kron>
 [[nodiscard]] auto operator*(const batched_product<Scalar>& p, const Kron& k) {
+    static_assert(
+        std::is_same_v<typename Kron::Scalar, Scalar>,
+        "otimes: batched: both krons of a product have one scalar type; convert the factors of the other with "
+        ".cast<Scalar>().");
     if (p.right()) {
         throw unsupported_error("otimes: batched: X * K * L; multiply by one kron on each side, or evaluate first.");
     }
@@ -948,6 +952,10 @@ requires batches::some_kron<Kron>
 template <class Scalar, class Kron>
 requires batches::some_kron<Kron>
 [[nodiscard]] auto operator*(const Kron& k, const batched_product<Scalar>& p) {
+    static_assert(
+        std::is_same_v<typename Kron::Scalar, Scalar>,
+        "otimes: batched: both krons of a product have one scalar type; convert the factors of the other with "
+        ".cast<Scalar>().");
     if (p.left()) {
         throw unsupported_error("otimes: batched: L * K * X; multiply by one kron on each side, or evaluate first.");
     }

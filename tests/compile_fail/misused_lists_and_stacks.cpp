@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // EXPECT: batched: all operands have one scalar type
+// EXPECT: batched: both krons of a product have one scalar type
 // EXPECT: batched: a batch is multiplied by a kron and by numbers
 // EXPECT: batched: batches have no sums
 // EXPECT: vec (by columns) and vec_r (by rows) are mixed
@@ -19,6 +20,7 @@ void use(const std::vector<Eigen::MatrixXd>& X, const Eigen::MatrixXf& A, const 
     static_cast<void>(otimes::kron(B)(rows, rows));
 #ifdef OTIMES_MUST_NOT_COMPILE
     static_cast<void>(otimes::batched(X) * otimes::kron(otimes::batched(X), A));
+    static_cast<void>(otimes::kron(A) * (otimes::batched(X) * otimes::kron(B, B)));
     static_cast<void>(otimes::batched(X) * otimes::batched(X));
     static_cast<void>(otimes::batched(X) * otimes::kron(B, B) - otimes::batched(X));
     otimes::vec(B) - otimes::vec_r(B);

@@ -377,6 +377,53 @@ void same_bits(unsigned seed, int count) {
     }
 }
 
+// Rows of two and four elements: several in a register, and those that fill none; beside each other, with gaps, and behind other modes. The
+// bits are those of a plan whose registers run along the rows, the special values too.
+template <class Scalar>
+void short_rows(unsigned seed) {
+    std::mt19937 bits(seed);
+    for (const std::int64_t extent : {2, 4}) {
+        for (const std::int64_t rows : {1, 2, 3, 5, 8, 9, 17, 40, 333}) {
+            for (const std::int64_t gap : {0, 3}) {
+                for (int way = 0; way < 6; ++way) {
+                    CAPTURE(extent);
+                    CAPTURE(rows);
+                    CAPTURE(gap);
+                    CAPTURE(way);
+                    chain_spec spec;
+                    spec.type = otimes::dtype_of<Scalar>();
+                    spec.modes = {free_mode(rows), factor(extent, extent)};
+                    if (way >= 4) {
+                        spec.modes = {free_mode(rows), factor(3, 5), factor(extent, extent)};
+                    }
+                    spec.gap = gap;
+                    spec.scalar = way % 2 == 1;
+                    spec.add = way == 2 || way == 3 || way == 5;
+                    fixture<Scalar> f(spec, bits);
+                    otimes::plan p = otimes::make_plan(f.source, otimes::host_machine());
+                    for (otimes::pass& one : p.passes) {
+                        one.lane_mode = -1;
+                        one.lane_count = 1;
+                        one.past_caches = way == 1;
+                    }
+                    f.check(p);
+                    const auto result = [&f] {
+                        return std::vector<Scalar>(f.result().data(), f.result().data() + f.result().size());
+                    };
+                    const std::vector<Scalar> by_rows = result();
+                    for (otimes::pass& one : p.passes) {
+                        one.lane_mode = 0;
+                        one.lane_count = (std::min)(rows, std::int64_t{16});
+                    }
+                    p.tile_elements *= 16;
+                    f.check(p);
+                    CHECK(std::memcmp(result().data(), by_rows.data(), by_rows.size() * sizeof(Scalar)) == 0);
+                }
+            }
+        }
+    }
+}
+
 // The plan's groups in their order: plans that agree in them add the same numbers in the same order.
 std::string arithmetic_of(const otimes::plan& p) {
     std::string text;
@@ -1044,6 +1091,10 @@ TEST_CASE_TEMPLATE("cpu: a factor packed in shares", Real, float, double) {
     }
 }
 
+TEST_CASE_TEMPLATE("cpu: rows of two and four elements", Scalar, float, double, std::complex<float>,
+                   std::complex<double>) {
+    short_rows<Scalar>(5);
+}
 TEST_CASE("cpu: random plans, float") { random_plans<float>(1, 1500, 6000); }
 TEST_CASE("cpu: random plans, double") { random_plans<double>(2, 1500, 6000); }
 TEST_CASE("cpu: random plans, complex float") { random_plans<std::complex<float>>(3, 1000, 4000); }

@@ -267,6 +267,28 @@ TEST_CASE("the row kernel wastes what the last vector of a row leaves empty") {
     CHECK(cost_of(p, round_numbers(), dtype::f32, tight).compute_seconds == doctest::Approx(arithmetic + 10 * 1e-7));
 }
 
+TEST_CASE("rows of two elements stand side by side in registers, where as many come out") {
+    const auto seconds = [](std::int64_t extent, std::int64_t after, dtype type) {
+        pass p;
+        p.modes = {{10, 10, extent, after}, {extent, after, 1, 1}};
+        p.sweeps = {sweep{1, sweep_kernel::row, extent, after, {}}};
+        return cost_of(p, round_numbers(), type, {}).compute_seconds;
+    };
+    const double products = 2 * 2 * 10 * 2;
+    CHECK(seconds(2, 2, dtype::f32) == doctest::Approx(products / (1e9 * sweep_efficiency(2, 2)) + 1e-7));
+    CHECK(seconds(2, 2, dtype::c64) == doctest::Approx(4 * products / (1e9 * sweep_efficiency(2, 2)) + 1e-7));
+    CHECK(seconds(2, 3, dtype::f32) ==
+          doctest::Approx(1.5 * products * vector_waste(3, 4) / (1e9 * sweep_efficiency(2, 3)) + 1e-7));
+    CHECK(vector_waste(3, 4) > 2);
+    // A gate on the last qubit reads its rows as they are.
+    for (const dtype type : {dtype::f32, dtype::f64, dtype::c64, dtype::c128}) {
+        const otimes::plan gate = otimes::make_plan(
+            planner_test::rows_program(1 << 17, {planner_test::factor(2, 2)}, type), planner_test::two_wide_cores());
+        CHECK(gate.passes.size() == 1);
+        CHECK(gate.passes.front().lane_mode < 0);
+    }
+}
+
 TEST_CASE("two sweeps of 3 x 3 with a register inside are done at once, of three the last alone") {
     pass p;
     p.modes = {{3, 3, 72, 72}, {3, 3, 24, 24}, {3, 3, 8, 8}, {8, 8, 1, 1}};

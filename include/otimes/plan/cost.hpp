@@ -160,6 +160,14 @@ constexpr double overlapped(double compute, double traffic) noexcept {
     return (std::max)(compute + 0.5 * traffic, traffic);
 }
 
+/// True for row sweeps whose rows stand side by side in a register: two or four real elements, or two complex ones, and as many results
+/// (exec/cpu/rows_in_registers.hpp).
+constexpr bool fills_registers(const sweep& s, dtype type, std::int64_t vector) noexcept {
+    const bool two = s.p_extent == 2;
+    return s.kernel == sweep_kernel::row && s.p_extent == s.q_extent &&
+           (is_complex(type) ? two && vector >= 4 : (two && vector > 2) || (s.p_extent == 4 && vector > 4));
+}
+
 /// What a pass costs and why.
 struct pass_cost {
     double compute_seconds = 0;  ///< sweeps and shuffles, one thread doing everything
@@ -540,8 +548,8 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         }
         const double conflicts =
             tile_level != level::l1 && s.p_extent >= packed_fibre_extent && !packs_all ? conflict_waste : 1.0;
-        const double waste = in_tail            ? 1.0
-                             : lane_waste > 1.0 ? lane_waste
+        const double waste = in_tail || fills_registers(s, type, vector) ? 1.0
+                             : lane_waste > 1.0                          ? lane_waste
                                                 : vector_waste(run, vector, cpu.simd_bytes >= 64);
         const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, vector)
                                   : first_of_twin || second_of_twin ? twin_efficiency

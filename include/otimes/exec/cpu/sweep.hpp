@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include <otimes/exec/cpu/micro_kernel.hpp>
+#include <otimes/exec/cpu/rows_in_registers.hpp>
 
 namespace otimes {
 inline namespace OTIMES_TARGET {
@@ -302,6 +303,19 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
     g.b_vector = g.c_vector = width;
     g.valid = width;
     g.streams = !packed;
+    if (packed && length <= width) {
+        g.a = x;
+        g.b = j.factor;
+        g.c = y;
+        const std::ptrdiff_t done = rows_in_registers<Real, Components>(g, j.p_extent, j.q_extent, rows.extent);
+        if (done > 0) {
+            if (done < rows.extent) {  // too few for a register
+                const tile_loop left{rows.extent - done, rows.in, rows.out};
+                row_rows<Real, Components>(j, g, x + done * rows.in, y + done * rows.out, left, nullptr);
+            }
+            return;
+        }
+    }
     const auto panels = [&](const Real* b, Real* c, int vectors, std::ptrdiff_t count) {
         const int block = shapes::row_rows(vectors);
         const std::ptrdiff_t blocks = rows.extent / block;

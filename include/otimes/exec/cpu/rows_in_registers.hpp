@@ -102,6 +102,9 @@ std::ptrdiff_t rows_in_registers(const block_grid<Real>& g, std::ptrdiff_t p_ext
         return 0;
     }
     const std::ptrdiff_t registers = count * length / width;
+    if (registers == 0) {
+        return 0;
+    }
     if constexpr (Components == 2) {
         if constexpr (width >= 4) {
             if (p_extent == 2) {

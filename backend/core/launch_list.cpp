@@ -296,14 +296,19 @@ memory_reference lowering_to_launches::one(dtype type) {
 }
 
 dtype lowering_to_launches::type_of(const pass& p) const {
-    for (const sweep& s : p.sweeps) {
-        if (!s.factors.empty()) {
-            return plan_.source.at(s.factors.front()).type;
-        }
-    }
     for (const std::int32_t name : {p.in, p.out}) {
         if (name >= 0) {
             return plan_.source.at(name).type;
+        }
+    }
+    // Between two buffers: as the chain. Its factor may be a real one in a complex chain.
+    for (const sweep& s : p.sweeps) {
+        for (const std::int32_t factor : s.factors) {
+            for (const step& contraction : plan_.source.steps) {
+                if (contraction.factor == factor) {
+                    return plan_.source.at(contraction.in).type;
+                }
+            }
         }
     }
     for (const tensor& t : plan_.source.tensors) {

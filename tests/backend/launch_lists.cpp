@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -887,11 +888,11 @@ TEST_CASE("outer groups are told where the rows of Y begin at any element") {
 }
 
 TEST_CASE("real factors of a complex product are widened once, before the kernels that are fused read them") {
-    const auto launches = [](std::uint32_t real_factors) {
+    const auto launches = [](std::uint32_t real_factors, std::int64_t extent) {
         planner_test::chain_spec spec;
         spec.type = dtype::c128;
-        spec.modes = {planner_test::free_mode(5000), planner_test::factor(16, 16), planner_test::factor(16, 16),
-                      planner_test::factor(16, 16)};
+        const auto longer = planner_test::factor(extent, extent + 2);
+        spec.modes = {planner_test::free_mode(50), longer, longer, longer};
         spec.real_factors = real_factors;
         program p = chain_program(spec);
         for (tensor& t : p.tensors) {
@@ -899,24 +900,35 @@ TEST_CASE("real factors of a complex product are widened once, before the kernel
         }
         return lower_to_launches(plan_for_h200(p), h200());
     };
-    const launch_list alike = launches(0);
-    const launch_list mixed = launches(2);  // of the second step
-    REQUIRE(mixed.slab.size() == alike.slab.size());
-    CHECK(alike.before.empty());
-    REQUIRE(mixed.before.size() == 2);  // zeros, and the real parts among them
-    CHECK(mixed.before[0].type == dtype::c128);
-    CHECK(mixed.before[0].sliced.q_extent == 16 * 16);
-    CHECK(mixed.before[1].type == dtype::f64);
-    CHECK(mixed.before[0].y == mixed.before[1].y);
-    int widened = 0;
-    for (const launch& l : mixed.slab) {
-        CHECK(l.kind == launch_kind::fused);
-        CHECK(l.type == dtype::c128);
-        for (const memory_reference& f : l.factors) {
-            widened += f == mixed.before[0].y ? 1 : 0;
+    for (const std::int64_t extent : {12, 100}) {  // in two passes; in three, one of them between two intermediates
+        const launch_list alike = launches(0, extent);
+        CHECK(alike.before.empty());
+        CHECK(alike.slab.size() == (extent == 12 ? 2 : 3));
+        for (std::uint32_t real_factors = 1; real_factors < 8; ++real_factors) {  // bit i: of step i
+            CAPTURE(extent);
+            CAPTURE(real_factors);
+            const launch_list mixed = launches(real_factors, extent);
+            REQUIRE(mixed.slab.size() == alike.slab.size());
+            const auto count = static_cast<std::size_t>(std::popcount(real_factors));
+            REQUIRE(mixed.before.size() == 2 * count);  // of each factor zeros, and the real parts among them
+            for (std::size_t i = 0; i < mixed.before.size(); i += 2) {
+                CHECK(mixed.before[i].type == dtype::c128);
+                CHECK(mixed.before[i].sliced.q_extent == extent * (extent + 2));
+                CHECK(mixed.before[i + 1].type == dtype::f64);
+                CHECK(mixed.before[i].y == mixed.before[i + 1].y);
+            }
+            std::size_t widened = 0;
+            for (const launch& l : mixed.slab) {
+                CHECK(l.type == dtype::c128);
+                for (const memory_reference& f : l.factors) {
+                    for (std::size_t i = 0; i < mixed.before.size(); i += 2) {
+                        widened += f == mixed.before[i].y ? 1 : 0;
+                    }
+                }
+            }
+            CHECK(widened == count);
         }
     }
-    CHECK(widened == 1);
 }
 
 TEST_CASE("a scalar that the GPU does not know is refused by the planner, not by a division") {

@@ -78,6 +78,8 @@ struct blocked_arguments {
     void* sums;
     unsigned sum_count;
     bool conjugate_y;
+    // As a group's factors_ready and x_ready (tile_memory.cuh); a factor that stays on chip.
+    bool factor_ready, x_ready;
 };
 
 // Width neighbouring elements -> shared memory, of which `left` exist; 0 for the others. Whole: all do.

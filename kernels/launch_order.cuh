@@ -12,6 +12,8 @@
 
 namespace otimes::kernels {
 
+#ifndef OTIMES_HOST_DEVICE  // tests/kernels/host_device.hpp
+
 __device__ __forceinline__ void wait_for_earlier_launches() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -23,6 +25,8 @@ __device__ __forceinline__ void let_later_launches_begin() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+#endif
 
 __device__ __forceinline__ void after_earlier_launches() {
     wait_for_earlier_launches();

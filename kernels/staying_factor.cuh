@@ -108,7 +108,9 @@ __global__ void __launch_bounds__(Shape::threads)
     using scalar = typename Shape::scalar;
     const sliced_multiply_arguments<scalar, scalar>& arguments = all.sliced;
     using tile_begin = typename Shape::tile_begin;
-    after_earlier_launches();
+    // Behind a launch that leaves F alone, or X too, they are sent for while it ends.
+    const bool factor_first = all.factor_ready, x_first = factor_first && all.x_ready;
+    if (!factor_first) after_earlier_launches();
     OTIMES_DYNAMIC_SHARED(shared_bytes);
     constexpr int T = Shape::threads, N = Shape::new_indices, V = Shape::vector, depth = Shape::depth;
     constexpr int rows_of_warp = Shape::warp_fibres, lane_steps = Shape::panel_steps;
@@ -138,24 +140,44 @@ __global__ void __launch_bounds__(Shape::threads)
     // Neighbouring tiles, as many as other blocks have, or one more.
     const index_t first_tile = tiles.count * blockIdx.x / gridDim.x,
                   own_tiles = tiles.count * (blockIdx.x + index_t(1)) / gridDim.x - first_tile;
-    if (own_tiles < 1) return;
+    if (own_tiles < 1) {
+        if (factor_first) after_earlier_launches();
+        return;
+    }
 
-    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. A thread takes of one new index four values of p (floats),
-    // or the two that a lane reads at once.
-    const auto split_f = [&](const tile_begin& begin) {
+    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. Doubles: by asynchronous copies, a commit for all of a
+    // thread; its neighbours have the values of p that a lane reads at once, then the new indices, so that what they write lies together. Floats: a
+    // thread takes of one new index four values of p.
+    const auto place_factor = [&](const tile_begin& begin) {
         const scalar* const gF = arguments.f + begin.f;
-        const auto value_of = [&](int p, int q) {
-            return p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride] : scalar(0);
-        };
-        constexpr int values = Shape::doubles ? 2 : 4, pieces = Shape::f_part / values;
+        if constexpr (Shape::doubles) {
+            const int t = int(threadIdx.x) % 4;
+            for (int c = int(threadIdx.x) / 4; c < N; c += T / 4) {
+                const int q = Shape::new_index_of(c);
+                const bool q_exists = q < begin.new_indices;
+                const scalar* const gColumn = q_exists ? gF + q * arguments.f_q_stride : gF;
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const scalar* from = gColumn + Shape::p_of(0, half, t) * arguments.f_p_stride;
+                    scalar* const to = sOperand + c * 8 + 2 * t + half;
+#pragma unroll
+                    for (int step = 0; step < Shape::steps; ++step) {
+                        const bool exists = q_exists && Shape::p_of(step, half, t) < P;
+                        bring_piece<Shape, 1, false>(to + step * 8 * N, exists ? from : gF, exists ? 1 : 0);
+                        from += 8 * arguments.f_p_stride;
+                    }
+                }
+            }
+            commit_copies();
+        } else {
+            const auto value_of = [&](int p, int q) {
+                return p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride]
+                                                      : scalar(0);
+            };
+            constexpr int pieces = Shape::f_part / 4;
 #pragma unroll 4
-        for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
-            const int c = piece % N, q = Shape::new_index_of(c);
-            if constexpr (Shape::doubles) {
-                const int t = piece / N % 4, step = piece / N / 4;
-                *reinterpret_cast<double2*>(sOperand + step * 8 * N + c * 8 + 2 * t) =
-                    make_double2(value_of(Shape::p_of(step, 0, t), q), value_of(Shape::p_of(step, 1, t), q));
-            } else {
+            for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
+                const int c = piece % N, q = Shape::new_index_of(c);
                 const int quad = piece / N, step = quad / 2, half = quad % 2;
                 unsigned rHigh[4], rLow[4];  // (row)
 #pragma unroll
@@ -174,8 +196,8 @@ __global__ void __launch_bounds__(Shape::threads)
                 if constexpr (Shape::splits)
                     *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
             }
+            fence_for_unit();
         }
-        if constexpr (!Shape::doubles) fence_for_unit();
     };
 
     // The next panel to be brought, of this block's tile next_tile. Wide pieces of X go from gX on: four rows of fibres eight lanes each (doubles: eight
@@ -394,10 +416,26 @@ __global__ void __launch_bounds__(Shape::threads)
         stage += Shape::x_count;
         if (stage == sBrought + Shape::stages * Shape::x_count) stage = sBrought;
     };
+    // What of F is in shared memory, or on its way there.
+    index_t staying = -1;
+    int staying_indices = 0;
+    if (factor_first) {
+        index_t part = 0;
+        const blocked_tile tile = tile_along_fibres<Shape>(all, tiles, first_tile, part);
+        staying = tile.f;
+        staying_indices = tile.q_left;
+        place_factor(tile_begin{tile.x, tile.f, tile.y, 0, tile.q_left});
+        if (!x_first) after_earlier_launches();
+    }
 #pragma unroll 1
     for (int k = 0; k < Shape::stages - 1; ++k) {
         bring_next(sNext);
         further(sNext);
+    }
+    if (x_first) after_earlier_launches();
+    if (factor_first) {
+        wait_for_copies<Shape::stages - 1>();  // those of X may be outstanding
+        __syncthreads();
     }
 
     own_sum<scalar, Shape::sums_up> own;
@@ -661,8 +699,6 @@ __global__ void __launch_bounds__(Shape::threads)
                 store_columns(begin, sYPlace, constant<0>{});
         }
     };
-    index_t staying = -1;  // what of F is in shared memory
-    int staying_indices = 0;
 #pragma unroll 1
     for (index_t tile = 0; tile < own_tiles; ++tile) {
         const int slot = int(tile % Shape::tiles_known);
@@ -672,7 +708,8 @@ __global__ void __launch_bounds__(Shape::threads)
                 staying = begin.f;
                 staying_indices = begin.new_indices;
                 __syncthreads();
-                split_f(begin);
+                place_factor(begin);
+                if constexpr (Shape::doubles) wait_for_copies<0>();
                 __syncthreads();
             }
             if (reads_in_place_of_y(Shape::ending) || (!Shape::sums_up && adds))

@@ -105,12 +105,18 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
         std::memset(static_cast<void*>(&with_batches), 0, sizeof(with_batches));
         with_batches.sliced = a;
         with_batches.batch_count = s.batches;
+        with_batches.factor_ready = l.factors_ready;
         if (s.ending != gpu_ending::stored) {
             with_batches.sum_count = static_cast<unsigned>(l.dot.blocks);
             with_batches.conjugate_y = l.dot.conjugate_x;
             block.addresses.push_back({offsetof(blocked_arguments<Accumulator>, sums), l.sums_or_diagonal});
         }
         finish(block, with_batches);
+        if (s.blocks->staying_steps > 0) {
+            block.ready_offset = offsetof(blocked_arguments<Accumulator>, factor_ready);
+            static_assert(offsetof(blocked_arguments<Accumulator>, x_ready) ==
+                          offsetof(blocked_arguments<Accumulator>, factor_ready) + 1);
+        }
     } else {
         finish(block, a);
     }

@@ -50,6 +50,7 @@ struct blocked_arguments {
     void* sums;
     unsigned sum_count;
     bool conjugate_y;
+    bool factor_ready, x_ready;
 };
 
 /// kernels/sparse_multiply.cuh
@@ -196,7 +197,7 @@ struct argument_block {
     std::vector<std::byte> bytes;  ///< alpha = 1; beta = 1 or 0
     std::vector<hole> addresses;
     std::size_t alpha_offset = 0;
-    std::size_t ready_offset = 0;  ///< of factors_ready, which x_ready follows; 0: neither
+    std::size_t ready_offset = 0;  ///< of factors_ready or factor_ready, which x_ready follows; 0: neither
     /// Further scalars: of the addend and of terms.
     struct scalar_hole {
         std::size_t offset = 0;

@@ -34,8 +34,8 @@ std::vector<address_range> ranges_written(const program& source, const bindings&
 
 bool may_read_early(const launch_list& list) {
     const auto is_operand = [](const memory_reference& at) { return at.where == memory_reference::place::operand; };
-    return list.staged.empty() && list.before.empty() && !list.slab.empty() &&
-           list.slab.front().kind == launch_kind::fused && std::ranges::all_of(list.slab.front().factors, is_operand);
+    return list.staged.empty() && list.before.empty() && !list.slab.empty() && can_read_early(list.slab.front()) &&
+           std::ranges::all_of(list.slab.front().factors, is_operand);
 }
 
 early_reads early_reads_of(const launch_list& list, const program& source, const bindings& b,

@@ -26,7 +26,7 @@ address_range range_of(const program& source, const tensor& t, const bindings& b
 /// All that a run may have written: its outputs, and the caller's workspace.
 std::vector<address_range> ranges_written(const program& source, const bindings& b, workspace_view workspace);
 
-/// True of a plan whose first launch may read early: a fused one, and nothing is copied or computed before it.
+/// True of a plan whose first launch may read early: it can, and nothing is copied or computed before it.
 bool may_read_early(const launch_list& list);
 
 struct early_reads {

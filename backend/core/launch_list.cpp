@@ -680,6 +680,11 @@ std::optional<copy_shape> stretches_of(const launch& l) {
 
 }  // namespace
 
+bool can_read_early(const launch& l) noexcept {
+    return l.kind == launch_kind::fused ||
+           (l.kind == launch_kind::sliced && l.sliced.blocks && l.sliced.blocks->staying_steps > 0);
+}
+
 std::optional<copy_shape> copy_of(const launch& l) {
     return !l.sliced.conjugate_f && l.factors.size() == 1 && l.factors.front().where == memory_reference::place::one
                ? stretches_of(l)
@@ -712,18 +717,20 @@ std::optional<diagonal_shape> diagonal_of(const launch& l) {
 
 namespace {
 
-/// Says which launches of a list may read their factors before the fused launch in front of them has ended.
+/// May `l` read its factors while `front`, the launch before it, runs?
+bool factors_stand_behind(const launch& l, const launch& front) {
+    const auto is_written = [&front](const memory_reference& factor) {
+        const auto same = [&factor](const memory_reference& to) {
+            return to.where == factor.where && to.index == factor.index;
+        };
+        return same(front.y) || same(front.second);
+    };
+    return can_read_early(l) && can_read_early(front) && std::ranges::none_of(l.factors, is_written);
+}
+
 void find_ready_factors(std::vector<launch>& list) {
     for (std::size_t i = 1; i < list.size(); ++i) {
-        const launch& front = list[i - 1];
-        const auto is_written = [&front](const memory_reference& factor) {
-            const auto same = [&factor](const memory_reference& to) {
-                return to.where == factor.where && to.index == factor.index;
-            };
-            return same(front.y) || same(front.second);
-        };
-        list[i].factors_ready = list[i].kind == launch_kind::fused && front.kind == launch_kind::fused &&
-                                std::ranges::none_of(list[i].factors, is_written);
+        list[i].factors_ready = factors_stand_behind(list[i], list[i - 1]);
     }
 }
 
@@ -765,6 +772,10 @@ launch_list lower_to_launches(const plan& p, const gpu_description& gpu, bool al
     }
     find_ready_factors(list.slab);
     find_ready_factors(list.rest);
+    list.slab_factors_ready =
+        list.slab_count > 1 && !list.slab.empty() && factors_stand_behind(list.slab.front(), list.slab.back());
+    list.rest_factors_ready =
+        !list.rest.empty() && !list.slab.empty() && factors_stand_behind(list.rest.front(), list.slab.back());
     return list;
 }
 

@@ -158,7 +158,7 @@ struct launch {
     dot_shape dot;
     std::int32_t pass = -1;  ///< of the plan, for traces
     bool factors_ready =
-        false;  ///< fused: may read its factors while the launch before it runs (kernels/tile_memory.cuh)
+        false;  ///< of a kernel that can: may read its factors while the launch before it runs (kernels/tile_memory.cuh)
     friend bool operator==(const launch&, const launch&) = default;
 };
 
@@ -178,6 +178,9 @@ struct diagonal_shape {
     std::int64_t d_line = 0;
     std::int64_t d_step = 0;
 };
+
+/// True of a kernel that can read its factors, or all it reads, before the launch in front of it has ended: fused, or of a factor that stays on chip.
+bool can_read_early(const launch& l) noexcept;
 
 /// The scaling by a vector or a matrix that a launch is; nothing for any other launch.
 std::optional<diagonal_shape> diagonal_of(const launch& l);
@@ -200,6 +203,9 @@ struct launch_list {
     std::vector<launch> slab;    ///< for each full slab
     std::vector<launch> rest;    ///< for a last slab that is shorter; empty when there is none
     std::vector<launch> after;   ///< once: what the slabs' sums come to
+    // `factors_ready` of the first launch of a slab, and of the rest, behind another slab.
+    bool slab_factors_ready = false;
+    bool rest_factors_ready = false;
     std::int64_t slab_extent = 0;
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_bytes;  ///< offsets of the workspace buffers

@@ -248,8 +248,11 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                 write_scalar(arguments.data() + l.arguments.alpha_offset, l.arguments.accumulator,
                              b.scalars[static_cast<std::size_t>(l.arguments.scalar)]);
             }
-            if (early.factors && &l == ready.slab.data() && slab == 0) {
-                const std::array<bool, 2> flags{true, early.x};
+            const bool first = l.arguments.ready_offset > 0 && &l == launches.data() &&
+                               (&launches == &ready.slab || &launches == &ready.rest);
+            const bool behind_slab = &launches == &ready.rest ? list.rest_factors_ready : list.slab_factors_ready;
+            if (first && (slab == 0 ? early.factors : behind_slab)) {
+                const std::array<bool, 2> flags{true, slab == 0 && early.x};
                 std::memcpy(arguments.data() + l.arguments.ready_offset, flags.data(), sizeof(flags));
             }
             if (to != nullptr && l.arguments.scattered_offset > 0) {

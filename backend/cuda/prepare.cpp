@@ -413,7 +413,7 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         // Blocks that move in early settle where there is room, not evenly: measured to gain where blocks are few, or so large
         // that room appears only as one leaves; 3 to 15 % slower with clusters and with more blocks a multiprocessor.
         const bool few = useful <= std::min<std::int64_t>(resident, 2 * gpu.multiprocessors);
-        const bool large = l.kind == launch_kind::fused && l.fused.group.tile.cluster == 1 &&
+        const bool large = can_read_early(l) && !(l.kind == launch_kind::fused && l.fused.group.tile.cluster > 1) &&
                            resident <= std::int64_t{4} * gpu.multiprocessors;
         ready.early = (few || large) && waits_for_earlier_launches(request, kernel->function);
         ready.clustered = l.kind == launch_kind::fused && l.fused.group.tile.cluster > 1;

@@ -2,9 +2,11 @@
 // What a kernel may read while the one in front of it runs: only what that does not write.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <otimes/expr/lower.hpp>
@@ -30,13 +32,29 @@ program on_device(program p) {
     return p;
 }
 
-launch_list lowered(const program& p) {
+launch_list lowered(const program& p, std::int64_t workspace_limit = std::numeric_limits<std::int64_t>::max()) {
     machine target;
     target.gpus = {h200()};
     options decided;
     decided.placement = placement::gpu;
+    decided.workspace_limit_bytes = workspace_limit;
     return lower_to_launches(make_plan(p, target, decided), h200());
 }
+
+// The squared norm of what p writes, instead of that.
+program reduced(program p) {
+    const std::int32_t product = p.steps.back().out;
+    tensor number = p.tensors[static_cast<std::size_t>(product)];
+    p.tensors[static_cast<std::size_t>(product)].role = tensor_role::temporary;
+    p.tensors[static_cast<std::size_t>(product)].binding = -1;
+    const std::int32_t out = p.add_tensor(number);
+    step s = program_writer::make_step(step_kind::reduce, product, -1, out, -1);
+    s.variant = step_variant::squared_norm;
+    p.steps.push_back(s);
+    return p;
+}
+
+bool stays(const launch& l) { return l.sliced.blocks && l.sliced.blocks->staying_steps > 0; }
 
 const tensor& first_of(const program& p, tensor_role role) {
     for (const tensor& t : p.tensors) {
@@ -63,6 +81,40 @@ TEST_CASE("a later pass may read its factors while the pass before it runs, the 
     REQUIRE(list.slab.size() == 2);
     CHECK(!factors_ready(list.slab[0]));
     CHECK(factors_ready(list.slab[1]));
+}
+
+TEST_CASE("so may a pass whose factor stays on chip, and the first pass of every slab but the first one") {
+    launch_list list =
+        lowered(on_device(rows_program(16, {factor(100, 100), factor(90, 100), factor(100, 100)}, dtype::f64)));
+    REQUIRE(list.slab.size() == 3);
+    CHECK(std::ranges::all_of(list.slab, stays));
+    CHECK(!factors_ready(list.slab[0]));
+    CHECK(factors_ready(list.slab[1]));
+    CHECK(factors_ready(list.slab[2]));
+    CHECK(!list.slab_factors_ready);
+    CHECK(may_read_early(list));
+    // Seven rows, four at a time; of a dot product three of eight at a time, the last two by blocks, which know no flag.
+    list = lowered(on_device(rows_program(7, {factor(100, 100), factor(90, 100), factor(100, 100)}, dtype::f64)),
+                   45'000'000);
+    REQUIRE(list.slab_count == 2);
+    REQUIRE(!list.rest.empty());
+    CHECK(list.slab_factors_ready);
+    CHECK(list.rest_factors_ready);
+    list =
+        lowered(on_device(reduced(rows_program(8, {factor(100, 100), factor(100, 100), factor(100, 100)}, dtype::f64))),
+                26'000'000);
+    REQUIRE(list.slab_count == 3);
+    REQUIRE(!list.rest.empty());
+    CHECK(list.slab_factors_ready);
+    CHECK(!stays(list.rest.front()));
+    CHECK(!list.rest_factors_ready);
+    list = lowered(on_device(rows_program(500, {factor(100, 100), factor(600, 600)}, dtype::f64)));
+    REQUIRE(list.slab.size() == 2);
+    for (const launch& l : list.slab) {
+        REQUIRE(l.sliced.blocks);
+        CHECK(!l.factors_ready);
+        CHECK((make_arguments(l).ready_offset > 0) == stays(l));
+    }
 }
 
 TEST_CASE("the first launch of a run may read what the run in front of it does not write") {

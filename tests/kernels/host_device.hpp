@@ -2,7 +2,7 @@
 // A device on the host, as far as the text of kernels/ needs one. Its threads are coroutines that go on in turn, so barriers, warps, clusters
 // and the matrix units are what they are on a GPU, and every run is repeatable. What a GPU may do late is done as late as it may be, and what it
 // leaves open is tried both ways, so that a barrier or a wait that is missing gives wrong numbers here:
-//  - an asynchronous copy makes its destination NaN at once and is done when it is waited for;
+//  - an asynchronous copy makes its destination NaN at once and is done when it is waited for, unless its source has changed meanwhile;
 //  - a warpgroup's products are computed when they are waited for;
 //  - the threads between two barriers go in ascending order, or in descending order (`backwards`).
 // Shared memory is one array, which has the contents of the block that is at work. Slow: for small tiles.
@@ -103,7 +103,16 @@ struct copy {
     void* to;
     const void* from;
     std::size_t bytes;
-    void finish() const { std::memcpy(to, from, bytes); }
+    unsigned char seen[16];
+
+    copy(void* destination, const void* source, std::size_t size) : to(destination), from(source), bytes(size), seen() {
+        std::memcpy(seen, from, bytes);
+    }
+    void finish() const {
+        if (std::memcmp(seen, from, bytes) == 0) {
+            std::memcpy(to, from, bytes);
+        }
+    }
 };
 struct product {
     std::function<void()> compute;
@@ -136,6 +145,8 @@ inline jmp_buf scheduler;
 inline std::size_t current = 0;
 inline std::size_t used_shared = most_shared;
 inline std::function<void()> kernel;
+inline std::function<void()>
+    earlier_launches;   // writes what the launch in front writes, each time that it is waited for
 inline long steps = 0;  // that the coroutines have taken: none in a whole turn, and none will come
 
 [[noreturn]] inline void fail(const char* why) {
@@ -413,6 +424,14 @@ namespace otimes::kernels {
 inline void prefetch_line(const void*) {}
 template <class T>
 void keep_stepping(T*&) {}
+
+// launch_order.cuh
+inline void wait_for_earlier_launches() {
+    if (host_device::earlier_launches) {
+        host_device::earlier_launches();
+    }
+}
+inline void let_later_launches_begin() {}
 
 // async_copy.cuh
 template <int Size>

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/blocked.hpp"
@@ -22,6 +23,36 @@ void run_staying(const blocked_case<Scalar>& test, const blocked_problem& c) {
     host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { staying_factor<shape>(test.a); });
 }
 
+// What the launch in front writes is there when it is waited for, and nothing but NaN before: Y, X but where it may be read early, and F likewise.
+template <class Scalar>
+class behind_a_launch {
+public:
+    behind_a_launch(blocked_case<Scalar>& test, int seed) {
+        test.a.factor_ready = seed % 3 != 0;
+        test.a.x_ready = seed % 3 == 2;
+        hide(test.y);
+        if (!test.a.x_ready) hide(test.x);
+        if (!test.a.factor_ready) hide(test.f);
+        host_device::earlier_launches = [this] {
+            for (const auto& [to, values] : hidden_)
+                if (!written_) *to = values;
+            written_ = true;
+        };
+    }
+    ~behind_a_launch() { host_device::earlier_launches = nullptr; }
+    behind_a_launch(const behind_a_launch&) = delete;
+    behind_a_launch& operator=(const behind_a_launch&) = delete;
+    bool waited() const { return written_; }
+
+private:
+    void hide(std::vector<Scalar>& values) {
+        hidden_.emplace_back(&values, values);
+        values.assign(values.size(), std::numeric_limits<Scalar>::quiet_NaN());
+    }
+    std::vector<std::pair<std::vector<Scalar>*, std::vector<Scalar>>> hidden_;
+    bool written_ = false;
+};
+
 template <class Scalar, bool Single, int Steps, int NewIndices>
 void check_staying(const blocked_problem& c, double most, int seed) {
     CAPTURE(c.p);
@@ -33,8 +64,11 @@ void check_staying(const blocked_problem& c, double most, int seed) {
     CAPTURE(NewIndices);
     REQUIRE((c.p + 7) / 8 == Steps);
     blocked_case<Scalar> test(c, seed);
+    CAPTURE(seed);
+    const behind_a_launch<Scalar> front(test, seed);
     c.x_along_p ? run_staying<Scalar, Single, true, Steps, NewIndices>(test, c)
                 : run_staying<Scalar, Single, false, Steps, NewIndices>(test, c);
+    CHECK(front.waited());
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 

@@ -78,6 +78,10 @@ struct blocked_arguments {
     void* sums;
     unsigned sum_count;
     bool conjugate_y;
+    // Where they are multiplied by a vector: D[u % divisor] or D[u / divisor], u < 2^31 the place from Y on; u / divisor = quotient_by(magic, shift, u).
+    const void* d;
+    unsigned divisor, magic;
+    int shift;
     // As a group's factors_ready and x_ready (tile_memory.cuh); a factor that stays on chip.
     bool factor_ready, x_ready;
 };

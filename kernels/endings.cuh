@@ -24,6 +24,14 @@ constexpr bool reads_in_place_of_y(int ending) {
     return ending == ends_in_dot || ending == ends_in_dot_of_pieces || ending == ends_in_distance;
 }
 
+// The endings that multiply by an element of a vector as they store.
+constexpr bool scales(int ending) { return ending == ends_scaled_along || ending == ends_scaled_across; }
+
+// u / divisor for u < 2^31: (u * magic) >> (32 + shift).
+__device__ __forceinline__ unsigned quotient_by(unsigned magic, int shift, unsigned u) {
+    return __umulhi(u, magic) >> shift;
+}
+
 // The wide type in which sums are computed.
 template <class Scalar>
 struct sum_type {

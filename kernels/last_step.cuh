@@ -457,7 +457,7 @@ struct scaling : reading_step<Scalar, scaling<Scalar, Along, Registers>, Registe
                  arguments.divisor % unsigned(16 / int(sizeof(Scalar))) == 0) {}
 
     // Index u of Y = quotient * divisor + rest.
-    __device__ __forceinline__ unsigned quotient_of(unsigned u) const { return __umulhi(u, magic) >> shift; }
+    __device__ __forceinline__ unsigned quotient_of(unsigned u) const { return quotient_by(magic, shift, u); }
     // Along: the element of D for this place in Y.
     __device__ __forceinline__ unsigned element_of(const Scalar* gY) const {
         const unsigned u = unsigned(gY - y);

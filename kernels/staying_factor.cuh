@@ -15,7 +15,7 @@
 // Y may be X where p_extent = q_extent <= Shape::new_indices and all strides are equal: a warp reads its fibres, which no other reads, before it
 // stores them.
 //
-// Ending: as for blocked_multiply.
+// Ending: as for blocked_multiply; or Y[b, f, q] is stored times the element of a vector D in its place (blocked_arguments), and nothing is added to it.
 //
 // Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; floats: code for sm_90a; doubles: compute capability 9.0.
 // Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 400 (doubles).
@@ -29,7 +29,7 @@ struct staying_factor_shape {
     using storage = Scalar;
     using scalar = Scalar;
     static constexpr int ending = Ending;
-    static constexpr bool sums_up = Ending != ends_stored;
+    static constexpr bool scaled = scales(Ending), sums_up = Ending != ends_stored && !scaled;
     static constexpr bool doubles = is_same<Scalar, double>;
     static_assert(doubles || is_same<Scalar, float>, "the unit: float or double");
     static constexpr bool single = Single;  // one TF32 product for each product of floats
@@ -601,10 +601,11 @@ __global__ void __launch_bounds__(Shape::threads)
         };
         for_each([&](scalar* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
     };
-    // use(first, rV, exists): rV[i] is what stands where sum first + i would be stored (not read with Reads = 0), exists(c) whether sum c would. All of a
-    // part is read before any of it is used, and an element that exists where there is none: behind a branch the compiler would wait for each.
-    [[maybe_unused]] const auto with_y = [&](const tile_begin& begin, const index_t* sYPlace, auto reads,
-                                             const auto& use) {
+    // use(first, rV, exists): rV[i] is what stands at element_for(where sum first + i would be stored) (not read with Reads = 0), exists(c) whether sum c
+    // would. All of a part is read before any of it is used, and an element that exists where there is none: behind a branch the compiler would wait for
+    // each. neighbours: elements that go to Y by one access are read by one.
+    [[maybe_unused]] const auto with_elements = [&](const tile_begin& begin, const index_t* sYPlace, auto reads,
+                                                    const auto& element_for, bool neighbours, const auto& use) {
         constexpr bool Reads = decltype(reads)::value != 0;
         const int g = lane / 4, t = lane % 4, Q = begin.new_indices;
         const auto row_of = [&](int c) { return Shape::fibre_of_row(g + c % 4 / 2 * 8); };           // of rC[c]
@@ -613,7 +614,7 @@ __global__ void __launch_bounds__(Shape::threads)
         const scalar* const gRow[2] = {gY + sYPlace[index_or_first(row_of(0), begin.rows)],
                                        gY + sYPlace[index_or_first(row_of(2), begin.rows)]};
         const auto place_of = [&](int c) {
-            return gRow[c % 4 / 2] + index_or_first(new_index_of(c), Q) * arguments.y_q_stride;
+            return element_for(gRow[c % 4 / 2] + index_or_first(new_index_of(c), Q) * arguments.y_q_stride);
         };
         // read(c, element(e)): where rC[c] is the first of some that stand together in Y, all of their elements.
         const auto with_y_by = [&](const auto& read) {
@@ -631,7 +632,7 @@ __global__ void __launch_bounds__(Shape::threads)
         };
         // Of doubles the compiler would wait for pairs sooner than for as many single ones.
         if constexpr (!Shape::doubles) {
-            if (y_along_q && y_wide && Q % V == 0) {
+            if (y_along_q && y_wide && neighbours && Q % V == 0) {
                 with_y_by([&](int c, const auto& element) {
                     // Four neighbours are rC[c], rC[c + 1], rC[c + 4] and rC[c + 5].
                     constexpr int of_four = N / 16 * 8;
@@ -648,7 +649,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 });
                 return;
             }
-            if (!Shape::x_along_p && !y_along_q && y_wide) {
+            if (!Shape::x_along_p && !y_along_q && y_wide && neighbours) {
                 with_y_by([&](int c, const auto& element) {
                     if (c % 4 >= 2) return;
                     scalar rFew[2];  // of two neighbouring fibres
@@ -660,6 +661,11 @@ __global__ void __launch_bounds__(Shape::threads)
             }
         }
         with_y_by([&](int c, const auto& element) { read_neighbours<1>(&element(c), place_of(c)); });
+    };
+    [[maybe_unused]] const auto with_y = [&](const tile_begin& begin, const index_t* sYPlace, auto reads,
+                                             const auto& use) {
+        with_elements(
+            begin, sYPlace, reads, [](const scalar* place) { return place; }, true, use);
     };
     // What would be stored, to this thread's sum.
     [[maybe_unused]] const auto sum_up = [&](const tile_begin& begin, const index_t* sYPlace) {
@@ -681,6 +687,24 @@ __global__ void __launch_bounds__(Shape::threads)
             for (int i = 0; i < of_part; ++i)
                 if (first + i < held) rC[first + i] = arguments.alpha * rC[first + i] + arguments.beta * rV[i];
         });
+    };
+    // The sums become what they are times the elements of D in their places.
+    [[maybe_unused]] const auto scale_by_d = [&](const tile_begin& begin, const index_t* sYPlace) {
+        constexpr bool along = Shape::ending == ends_scaled_along;
+        const scalar* const gD = static_cast<const scalar*>(all.d);
+        const bool neighbours = along && aligned_to(all.d, 16) && all.divisor % unsigned(V) == 0;
+        with_elements(
+            begin, sYPlace, constant<1>{},
+            [&](const scalar* place) {
+                const unsigned u = unsigned(place - arguments.y), of_u = quotient_by(all.magic, all.shift, u);
+                return gD + (along ? u - of_u * all.divisor : of_u);
+            },
+            neighbours,
+            [&](int first, const auto& rV, const auto&) {
+#pragma unroll
+                for (int i = 0; i < of_part; ++i)
+                    if (first + i < held) rC[first + i] *= rV[i];
+            });
     };
     const auto store = [&](const tile_begin& begin, const index_t* sYPlace, [[maybe_unused]] scalar* sRows) {
         if (y_along_q && y_wide)
@@ -712,7 +736,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 if constexpr (Shape::doubles) wait_for_copies<0>();
                 __syncthreads();
             }
-            if (reads_in_place_of_y(Shape::ending) || (!Shape::sums_up && adds))
+            if (reads_in_place_of_y(Shape::ending) || (!Shape::sums_up && !Shape::scaled && adds))
                 ask_for_y<Shape, 32, rows_of_warp>(arguments.y + begin.y, sPlaces + (slot * 2 + 1) * rows_of_warp,
                                                    arguments.y_q_stride, lane, begin.rows, begin.new_indices);
         }
@@ -766,7 +790,10 @@ __global__ void __launch_bounds__(Shape::threads)
             if constexpr (Shape::sums_up)
                 sum_up(begin, sXPlace + rows_of_warp);
             else {
-                if (adds) add_y(begin, sXPlace + rows_of_warp);
+                if constexpr (Shape::scaled)
+                    scale_by_d(begin, sXPlace + rows_of_warp);
+                else if (adds)
+                    add_y(begin, sXPlace + rows_of_warp);
                 store(begin, sXPlace + rows_of_warp, sUsed);
             }
         }

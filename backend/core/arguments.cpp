@@ -68,6 +68,17 @@ argument_block diagonal_block(const launch& l, const diagonal_shape& scale, Accu
     return block;
 }
 
+/// Says by what a kernel divides the places of Y: u / d = u * ceil(2^(31 + b) / d) / 2^(31 + b) for u < 2^31 and d <= 2^b: what is rounded up
+/// stays below 1 / d.
+template <class Arguments>
+void divide_by(std::int64_t divisor, Arguments& a) {
+    const auto d = static_cast<std::uint64_t>(divisor);
+    const auto bits = static_cast<int>(std::bit_width(d - 1));  // of another type in libraries of before 2021
+    a.divisor = static_cast<unsigned>(d);
+    a.magic = static_cast<unsigned>(((std::uint64_t{1} << (31 + bits)) + d - 1) / d);
+    a.shift = bits - 1;
+}
+
 template <class Accumulator>
 argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) {
     if (const std::optional<copy_shape> copy = copy_of(l)) {
@@ -106,7 +117,10 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
         with_batches.sliced = a;
         with_batches.batch_count = s.batches;
         with_batches.factor_ready = l.factors_ready;
-        if (s.ending != gpu_ending::stored) {
+        if (planning::scales(s.ending)) {
+            divide_by(l.divisor, with_batches);
+            block.addresses.push_back({offsetof(blocked_arguments<Accumulator>, d), l.sums_or_diagonal});
+        } else if (s.ending != gpu_ending::stored) {
             with_batches.sum_count = static_cast<unsigned>(l.dot.blocks);
             with_batches.conjugate_y = l.dot.conjugate_x;
             block.addresses.push_back({offsetof(blocked_arguments<Accumulator>, sums), l.sums_or_diagonal});
@@ -190,12 +204,7 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
         alpha = one;
     }
     if (l.divisor > 1) {
-        // u / d = u * ceil(2^(31 + b) / d) / 2^(31 + b) for u < 2^31 and d <= 2^b: what is rounded up stays below 1 / d.
-        const auto d = static_cast<std::uint64_t>(l.divisor);
-        const auto bits = static_cast<int>(std::bit_width(d - 1));  // of another type in libraries of before 2021
-        a.divisor = static_cast<unsigned>(d);
-        a.magic = static_cast<unsigned>(((std::uint64_t{1} << (31 + bits)) + d - 1) / d);
-        a.shift = bits - 1;
+        divide_by(l.divisor, a);
     }
     if (planning::sums_up(s.group.ending)) {
         a.divisor = static_cast<unsigned>(l.dot.blocks);

@@ -50,6 +50,9 @@ struct blocked_arguments {
     void* sums;
     unsigned sum_count;
     bool conjugate_y;
+    const void* d;
+    unsigned divisor, magic;
+    int shift;
     bool factor_ready, x_ready;
 };
 

@@ -454,16 +454,38 @@ void join_addends(std::vector<launch>& list) {
     }
 }
 
-/// True for a fused product of one term that is stored, and nothing added to it.
+/// True for a product of one term that is stored, and nothing added to it, by a kernel that can multiply as it stores.
 bool only_stores(const launch& l) {
-    return l.kind == launch_kind::fused && !l.add && !is_widened(l.type) && l.more_scalars.empty() &&
-           !l.fused.group.sum && l.fused.group.terms == 1 && l.fused.group.moves.empty() && l.fused.group.inputs == 1 &&
-           l.fused.group.ending == gpu_ending::stored;
+    if (l.add || is_widened(l.type)) {
+        return false;
+    }
+    if (l.kind == launch_kind::sliced) {
+        return l.sliced.blocks && l.sliced.blocks->staying_steps > 0 && l.sliced.ending == gpu_ending::stored;
+    }
+    return l.kind == launch_kind::fused && l.more_scalars.empty() && !l.fused.group.sum && l.fused.group.terms == 1 &&
+           l.fused.group.moves.empty() && l.fused.group.inputs == 1 && l.fused.group.ending == gpu_ending::stored;
 }
-/// True where the elements of Y follow each other without a gap.
-bool fills_a_stretch(const fused_shape& s) {
-    const std::int64_t line = s.place.parts_per_line * s.group.count_q() * s.place.inner;
-    return s.place.y_inner == s.place.inner && (s.place.lines == 1 || s.place.y_line == line);
+/// How many elements Y has, if they follow each other without a gap; else 0.
+std::int64_t elements_of_stretch(const launch& l) {
+    if (l.kind == launch_kind::fused) {
+        const planning::group_place& place = l.fused.place;
+        const std::int64_t line = place.parts_per_line * l.fused.group.count_q() * place.inner;
+        const bool fills = place.y_inner == place.inner && (place.lines == 1 || place.y_line == line);
+        return fills ? place.groups() * place.inner * l.fused.group.count_q() : 0;
+    }
+    std::vector<std::pair<std::int64_t, std::int64_t>> modes{{l.sliced.y_q, l.sliced.q_extent}};  // stride, extent
+    for (const free_mode& m : l.sliced.free) {
+        modes.emplace_back(m.y, m.extent);
+    }
+    std::ranges::sort(modes);
+    std::int64_t count = 1;
+    for (const auto& [stride, extent] : modes) {
+        if (extent != 1 && stride != count) {
+            return 0;
+        }
+        count *= extent;
+    }
+    return count;
 }
 
 /// A product and, in place, its elements times those of a vector: the product's last kernel multiplies as it stores.
@@ -475,19 +497,19 @@ void join_scalings(std::vector<launch>& list) {
         const std::optional<diagonal_shape> d = diagonal_of(scale);
         if (!d || !only_stores(product) || !(scale.x == product.y) || !(scale.y == product.y) ||
             scale.type != product.type || scale.add || scale.scalar >= 0 || scale.sliced.conjugate_x ||
-            scale.sliced.conjugate_f || !fills_a_stretch(product.fused)) {
+            scale.sliced.conjugate_f) {
             continue;
         }
         const copy_shape& s = d->stretches;
-        const planning::group_place& place = product.fused.place;
-        const std::int64_t elements = place.groups() * place.inner * product.fused.group.count_q();
+        const std::int64_t elements = elements_of_stretch(product);
         const bool along = d->d_step == 1 && (s.lines == 1 || d->d_line == 0);
         const bool across = d->d_step == 0 && d->d_line == 1 && s.lines > 1 && d->d_lines >= s.lines;
         if ((!along && !across) || s.count < 2 || elements != s.lines * s.count || elements >= most_elements ||
             (s.lines > 1 && s.y_line != s.count)) {
             continue;
         }
-        product.fused.group.ending = along ? gpu_ending::scaled_along : gpu_ending::scaled_across;
+        (product.kind == launch_kind::fused ? product.fused.group.ending : product.sliced.ending) =
+            along ? gpu_ending::scaled_along : gpu_ending::scaled_across;
         product.sums_or_diagonal = scale.factors.front();
         product.divisor = s.count;
         list.erase(list.begin() + static_cast<std::ptrdiff_t>(i + 1));

@@ -67,7 +67,7 @@ struct sliced_shape {
     /// By blocks, kernels/blocked_multiply.cuh, instead of element by element: then the first `batches` free modes are those in which F differs.
     std::optional<planning::blocked_kernel> blocks;
     std::int32_t batches = 0;
-    gpu_ending ending = gpu_ending::stored;  ///< of blocks: dot and squared_norm too
+    gpu_ending ending = gpu_ending::stored;  ///< of blocks: sums, and of factors that stay on chip scalings too
     friend bool operator==(const sliced_shape&, const sliced_shape&) = default;
 };
 

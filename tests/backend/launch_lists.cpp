@@ -80,6 +80,7 @@ public:
     int ended = 0;         ///< fused launches that sum up and store nothing
     int pieces = 0;        ///< of these those whose tiles are pieces of a row
     int ended_blocks = 0;  ///< launches by blocks that sum up and store nothing
+    int scaled_by_blocks = 0;
 
 private:
     void all(const std::vector<launch>& launches, std::int64_t slab) {
@@ -141,7 +142,24 @@ private:
         // In place only by the kernel that reads its fibres, all of each, before it stores them.
         const bool dot = s.ending == gpu_ending::dot || s.ending == gpu_ending::squared_distance,
                    norm = s.ending == gpu_ending::squared_norm;
-        REQUIRE((dot || norm || s.ending == gpu_ending::stored));
+        const bool along = s.ending == gpu_ending::scaled_along, across = s.ending == gpu_ending::scaled_across;
+        REQUIRE((dot || norm || along || across || s.ending == gpu_ending::stored));
+        if (along || across) {
+            REQUIRE(s.blocks);
+            REQUIRE(s.blocks->staying_steps > 0);
+            REQUIRE(!l.add);
+            REQUIRE(l.divisor > 1);
+            const argument_block block = make_arguments(l);
+            blocked_arguments<Scalar> a;
+            REQUIRE(block.bytes.size() == sizeof(a));
+            std::memcpy(static_cast<void*>(&a), block.bytes.data(), sizeof(a));
+            CHECK(a.divisor == l.divisor);
+            CHECK(std::ranges::count(block.addresses, l.sums_or_diagonal, &argument_block::hole::at) == 1);
+            for (const std::int64_t u : {std::int64_t{0}, l.divisor - 1, l.divisor, (std::int64_t{1} << 31) - 1})
+                CHECK(((static_cast<std::uint64_t>(u) * a.magic) >> (32 + a.shift)) ==
+                      static_cast<std::uint64_t>(u / l.divisor));
+            ++scaled_by_blocks;
+        }
         std::vector<double> of_blocks;
         if (dot || norm) {
             REQUIRE(s.blocks);
@@ -180,7 +198,9 @@ private:
                 for (std::int64_t p = 0; p < s.p_extent; ++p) sum += x[ox + p * s.x_p] * f[of + p * s.f_p + q * s.f_q];
             }
             for (std::int64_t q = 0; q < s.q_extent; ++q) {
-                const Scalar value = alpha(l) * sums[static_cast<std::size_t>(q)];
+                Scalar value = alpha(l) * sums[static_cast<std::size_t>(q)];
+                const std::int64_t u = oy + q * s.y_q;
+                if (along || across) value *= at(l.sums_or_diagonal, slab)[along ? u % l.divisor : u / l.divisor];
                 if (dot || norm)
                     of_blocks[static_cast<std::size_t>(i) % of_blocks.size()] += term_of(
                         s.ending, static_cast<double>(value), norm ? 0.0 : static_cast<double>(y[oy + q * s.y_q]));
@@ -1839,7 +1859,7 @@ TEST_CASE("a stored product is reduced where the modes that it makes longer have
     // kron(A, B) * X with A 5 x 1: X has one row for A, which lies neither outside nor inside of its columns. `ahead`: no kernel reduces it.
     gpu_description ahead = h200();
     ahead.compiles = false;
-    for (int bits = 0; bits < 16; ++bits) {
+    for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7, 10, 11}) {
         CAPTURE(bits);
         const bool by_rows = (bits & 1) != 0, same_order = (bits & 2) != 0, innermost = (bits & 4) != 0,
                    left = (bits & 8) != 0;
@@ -1901,10 +1921,12 @@ TEST_CASE("a machine that does not say its rates has plans") {
 }
 
 TEST_CASE("a product, its elements times those of a vector, in place, and another product") {
-    for (int bits = 0; bits < 8; ++bits) {
+    int by_staying = 0;
+    for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7, 10, 11}) {
         CAPTURE(bits);
         const bool by_rows = (bits & 1) != 0, same_order = (bits & 2) != 0, add = (bits & 4) != 0;
-        const std::int64_t rows = 12, cols = 7;
+        const bool stays = (bits & 8) != 0;  // the first factor is so long that it stays on chip
+        const std::int64_t first = stays ? 100 : 4, rows = first * 3, cols = stays ? 4001 : 7;
         support::random_stream random(static_cast<std::uint64_t>(bits));
         const auto fill = [&](std::int64_t count) {
             std::vector<double> v(static_cast<std::size_t>(count));
@@ -1914,14 +1936,15 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
         const auto view = [&](const std::vector<double>& v, bool order) {
             return matrix_view{v.data(), rows, cols, order ? cols : 1, order ? 1 : rows};
         };
-        const std::vector<double> x = fill(rows * cols), a = fill(16), b = fill(9), d = fill(rows);
+        const std::vector<double> x = fill(rows * cols), a = fill(first * first), b = fill(9), d = fill(rows);
         std::vector<double> half = fill(rows * cols), y = fill(rows * cols), want = y;
         const auto write = [&](program& p, bindings& bound, std::vector<double>& to) {
             const auto product = [&](const matrix_view& from) {
                 product_node<double> node;
                 node.x = leaf::borrowed(from);
                 node.x.set_space(memory_space::device);
-                for (leaf f : {leaf::borrowed({a.data(), 4, 4, 1, 4}), leaf::borrowed({b.data(), 3, 3, 3, 1})}) {
+                for (leaf f :
+                     {leaf::borrowed({a.data(), first, first, 1, first}), leaf::borrowed({b.data(), 3, 3, 3, 1})}) {
                     f.set_space(memory_space::device);
                     node.left.push_back(f);
                 }
@@ -1955,7 +1978,16 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
         const launch_list joined = lower_to_launches(made, h200());
         interpreter<double> fused(made, joined, again, h200());
         fused.run();
-        CHECK(y == want);                             // powers of two: exact
+        CHECK(y == want);  // powers of two: exact
+        if (stays) {
+            const auto by_blocks = [](const launch& l) {
+                return l.sliced.blocks && l.sliced.blocks->staying_steps > 0;
+            };
+            REQUIRE(std::ranges::any_of(joined.slab, by_blocks));
+            CHECK(fused.scaled + fused.scaled_by_blocks + (std::ranges::any_of(joined.slab, scales) ? 1 : 0) == 1);
+            by_staying += fused.scaled_by_blocks;
+            continue;
+        }
         CHECK(fused.scaled == (same_order ? 1 : 0));  // else the generic kernel computes the first product
         CHECK(std::ranges::any_of(joined.slab, scales) == !same_order);
         if (same_order) {
@@ -2002,6 +2034,7 @@ TEST_CASE("a product, its elements times those of a vector, in place, and anothe
         strided.sliced.free.back().x = 2;
         CHECK(!diagonal_of(strided));  // by the generic kernel
     }
+    CHECK(by_staying > 0);
 }
 
 TEST_CASE("a diagonal between modes that it does not scale: stretches after which it repeats") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One long factor that stays on chip, on the host; Y where X was, too. As blocked.cpp.
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -72,7 +73,62 @@ void check_staying(const blocked_problem& c, double most, int seed) {
     CHECK(relative_distance(widened(test.y), test.want) <= most);
 }
 
+// Y filled without gaps, each element times one of D: along Y or across.
+template <class Scalar, bool XAlongP, int Ending>
+void check_scaled(blocked_problem c, index divisor, int seed) {
+    CAPTURE(c.q);
+    CAPTURE(c.f1);
+    CAPTURE(divisor);
+    CAPTURE(seed);
+    CAPTURE(Ending);
+    using shape = staying_factor_shape<Scalar, false, XAlongP, 7, 72, Ending>;
+    c.x_along_p = XAlongP;
+    REQUIRE((c.gap == 0 && !c.adds));
+    blocked_case<Scalar> test(c, seed);
+    const auto count = index(test.y.size());
+    support::random_stream stream(seed + 2000);
+    const std::vector<Scalar> d =
+        random_values<Scalar>(stream, 4 + (Ending == ends_scaled_along ? divisor : (count + divisor - 1) / divisor));
+    const Scalar* const first = d.data() + seed % 3 % 2;  // at multiples of 16 bytes, or not
+    test.a.d = first;
+    test.a.divisor = unsigned(divisor);
+    const int bits = std::bit_width(unsigned(divisor - 1));
+    test.a.magic = unsigned(((1ull << (31 + bits)) + unsigned(divisor) - 1) / unsigned(divisor));
+    test.a.shift = bits - 1;
+    for (index i = 0; i < count; ++i)
+        test.want[std::size_t(i)] *= widen(first[Ending == ends_scaled_along ? i % divisor : i / divisor]);
+    const behind_a_launch<Scalar> front(test, seed);
+    gridDim.x = unsigned(c.grid);
+    host_device::backwards = c.backwards;
+    host_device::run_grid(1, shape::threads, shape::shared_bytes, [&test] { staying_factor<shape>(test.a); });
+    CHECK(relative_distance(widened(test.y), test.want) <= tolerance<Scalar>);
+}
+
+template <class Scalar>
+void check_scalings(const blocked_problem& c, index divisor, int& seed) {
+    check_scaled<Scalar, true, ends_scaled_along>(c, divisor, ++seed);
+    check_scaled<Scalar, false, ends_scaled_along>(c, divisor, ++seed);
+    check_scaled<Scalar, true, ends_scaled_across>(c, divisor, ++seed);
+    check_scaled<Scalar, false, ends_scaled_across>(c, divisor, ++seed);
+}
+
 }  // namespace
+
+TEST_CASE("a factor that stays on chip: each element times one of a vector, along Y or across") {
+    int seed = 300;
+    // Accesses of 16 bytes of all, of Y alone, of none; more new indices than a tile has; Y's rows are X's columns.
+    for (const bool turned : {false, true})
+        for (const auto& [c, divisor] : std::vector<std::pair<blocked_problem, index>>{{{56, 72, 20, 9}, 72 * 20},
+                                                                                       {{52, 68, 44, 3}, 34 * 11},
+                                                                                       {{53, 75, 13, 11}, 39},
+                                                                                       {{56, 100, 40, 4}, 400}}) {
+            blocked_problem now = c;
+            now.turned = turned;
+            now.backwards = turned;
+            check_scalings<float>(now, divisor, seed);
+            check_scalings<double>(now, divisor, seed);
+        }
+}
 
 TEST_CASE("a factor that stays on chip: edges, gaps, all layouts, panels of two lengths through several tiles") {
     int seed = 1;

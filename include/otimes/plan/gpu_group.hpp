@@ -51,6 +51,11 @@ enum class gpu_ending : std::uint8_t {
     squared_distance  ///< its difference from what stands in its place in Y, squared and summed
 };
 
+/// True of the endings that multiply by an element of a vector as they store.
+OTIMES_ON_DEMAND inline bool scales(gpu_ending e) {
+    return e == gpu_ending::scaled_along || e == gpu_ending::scaled_across;
+}
+
 /// True of the endings that leave the sums of their blocks and store nothing.
 OTIMES_ON_DEMAND inline bool sums_up(gpu_ending e) {
     return e == gpu_ending::dot || e == gpu_ending::squared_norm || e == gpu_ending::dot_of_pieces ||

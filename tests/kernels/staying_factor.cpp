@@ -92,7 +92,7 @@ void check_scaled(blocked_problem c, index divisor, int seed) {
     const Scalar* const first = d.data() + seed % 3 % 2;  // at multiples of 16 bytes, or not
     test.a.d = first;
     test.a.divisor = unsigned(divisor);
-    const int bits = std::bit_width(unsigned(divisor - 1));
+    const auto bits = int(std::bit_width(unsigned(divisor - 1)));
     test.a.magic = unsigned(((1ull << (31 + bits)) + unsigned(divisor) - 1) / unsigned(divisor));
     test.a.shift = bits - 1;
     for (index i = 0; i < count; ++i)

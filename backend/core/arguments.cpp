@@ -126,7 +126,7 @@ argument_block sliced_block(const launch& l, Accumulator one, Accumulator zero) 
             block.addresses.push_back({offsetof(blocked_arguments<Accumulator>, sums), l.sums_or_diagonal});
         }
         finish(block, with_batches);
-        if (s.blocks->staying_steps > 0) {
+        if (keeps_factor(l)) {
             block.ready_offset = offsetof(blocked_arguments<Accumulator>, factor_ready);
             static_assert(offsetof(blocked_arguments<Accumulator>, x_ready) ==
                           offsetof(blocked_arguments<Accumulator>, factor_ready) + 1);

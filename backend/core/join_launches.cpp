@@ -460,7 +460,7 @@ bool only_stores(const launch& l) {
         return false;
     }
     if (l.kind == launch_kind::sliced) {
-        return l.sliced.blocks && l.sliced.blocks->staying_steps > 0 && l.sliced.ending == gpu_ending::stored;
+        return keeps_factor(l) && l.sliced.ending == gpu_ending::stored;
     }
     return l.kind == launch_kind::fused && l.more_scalars.empty() && !l.fused.group.sum && l.fused.group.terms == 1 &&
            l.fused.group.moves.empty() && l.fused.group.inputs == 1 && l.fused.group.ending == gpu_ending::stored;

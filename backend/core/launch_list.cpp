@@ -680,10 +680,11 @@ std::optional<copy_shape> stretches_of(const launch& l) {
 
 }  // namespace
 
-bool can_read_early(const launch& l) noexcept {
-    return l.kind == launch_kind::fused ||
-           (l.kind == launch_kind::sliced && l.sliced.blocks && l.sliced.blocks->staying_steps > 0);
+bool keeps_factor(const launch& l) noexcept {
+    return l.kind == launch_kind::sliced && l.sliced.blocks && l.sliced.blocks->staying_steps > 0;
 }
+
+bool can_read_early(const launch& l) noexcept { return l.kind == launch_kind::fused || keeps_factor(l); }
 
 std::optional<copy_shape> copy_of(const launch& l) {
     return !l.sliced.conjugate_f && l.factors.size() == 1 && l.factors.front().where == memory_reference::place::one
@@ -728,6 +729,7 @@ bool factors_stand_behind(const launch& l, const launch& front) {
     return can_read_early(l) && can_read_early(front) && std::ranges::none_of(l.factors, is_written);
 }
 
+/// Says which launches of a list may read their factors before the launch in front of them has ended.
 void find_ready_factors(std::vector<launch>& list) {
     for (std::size_t i = 1; i < list.size(); ++i) {
         list[i].factors_ready = factors_stand_behind(list[i], list[i - 1]);

@@ -179,6 +179,9 @@ struct diagonal_shape {
     std::int64_t d_step = 0;
 };
 
+/// True of a launch by blocks whose factor stays on chip: kernels/staying_factor.cuh.
+bool keeps_factor(const launch& l) noexcept;
+
 /// True of a kernel that can read its factors, or all it reads, before the launch in front of it has ended: fused, or of a factor that stays on chip.
 bool can_read_early(const launch& l) noexcept;
 

@@ -54,8 +54,6 @@ program reduced(program p) {
     return p;
 }
 
-bool stays(const launch& l) { return l.sliced.blocks && l.sliced.blocks->staying_steps > 0; }
-
 const tensor& first_of(const program& p, tensor_role role) {
     for (const tensor& t : p.tensors) {
         if (t.role == role && t.binding >= 0) {
@@ -87,7 +85,7 @@ TEST_CASE("so may a pass whose factor stays on chip, and the first pass of every
     launch_list list =
         lowered(on_device(rows_program(16, {factor(100, 100), factor(90, 100), factor(100, 100)}, dtype::f64)));
     REQUIRE(list.slab.size() == 3);
-    CHECK(std::ranges::all_of(list.slab, stays));
+    CHECK(std::ranges::all_of(list.slab, keeps_factor));
     CHECK(!factors_ready(list.slab[0]));
     CHECK(factors_ready(list.slab[1]));
     CHECK(factors_ready(list.slab[2]));
@@ -106,14 +104,14 @@ TEST_CASE("so may a pass whose factor stays on chip, and the first pass of every
     REQUIRE(list.slab_count == 3);
     REQUIRE(!list.rest.empty());
     CHECK(list.slab_factors_ready);
-    CHECK(!stays(list.rest.front()));
+    CHECK(!keeps_factor(list.rest.front()));
     CHECK(!list.rest_factors_ready);
     list = lowered(on_device(rows_program(500, {factor(100, 100), factor(600, 600)}, dtype::f64)));
     REQUIRE(list.slab.size() == 2);
     for (const launch& l : list.slab) {
         REQUIRE(l.sliced.blocks);
         CHECK(!l.factors_ready);
-        CHECK((make_arguments(l).ready_offset > 0) == stays(l));
+        CHECK((make_arguments(l).ready_offset > 0) == keeps_factor(l));
     }
 }
 

@@ -65,6 +65,7 @@ struct communicator_state {
     interconnect links;
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
     std::shared_ptr<const distributed_plan> last_plan;
+    std::vector<distributed_problem> last_problems;  ///< that it is the plan of
     /// Of those that have been run: this rank has what they hold beside X and Y. Only memory that could not be taken takes that away.
     std::set<const distributed_plan*> held_plans;
     bool some_lack = false;  ///< a rank does not have it for the plan that was agreed on last
@@ -289,7 +290,8 @@ std::string difference_of(std::int32_t rank, const std::vector<distributed_probl
                        : subtracts                                        ? "the assignment is -= here, there +="
                                                                           : "the assignment is += here, there -=";
     if (mine.size() != there.size()) {
-        what = "X or Y is cut both ways, or there it is";
+        what = "the products one after another are " + std::to_string(mine.size()) + " here, " +
+               std::to_string(there.size()) + " there: a sum has another number of terms, or X or Y is cut both ways";
     } else if (mine != there) {
         const auto differs = std::ranges::mismatch(mine, there);
         what = describe_difference(*differs.in1, *differs.in2);
@@ -559,10 +561,17 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
                                                                const std::string& beside) const {
     transport& t = over();
     const bool alone = t.local_count() == t.size();
-    if (alone && problems.size() == 1 && state_->last_plan && state_->last_plan->in_turn.empty() &&
-        state_->last_plan->source == problems.front()) {
+    if (alone && state_->last_plan && state_->last_problems == problems) {
         return state_->last_plan;
     }
+    const auto remember = [&](const std::shared_ptr<const distributed_plan>& made) {
+        if (alone) {  // otherwise the ranks agree each time, and one of them may have no memory for the problems
+            state_->last_plan = nullptr;
+            state_->last_problems = problems;
+            state_->last_plan = made;
+        }
+        return made;
+    };
     std::string text;
     std::string asked;
     detail::or_refuse(*this, [&] {
@@ -591,8 +600,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
     }
     state_->some_lack = lacks;
     if (!lacks) {
-        state_->last_plan = made;
-        return made;
+        return remember(made);
     }
     // Rank 0 plans for all: hosts, tuning tables and compilers may differ. A plan that cannot be made is an error for all.
     std::string answer;
@@ -649,8 +657,7 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
         state_->plans.insert_or_assign(text, made);
     });
     agree("the plan of a product");
-    state_->last_plan = made;
-    return made;
+    return remember(made);
 }
 
 void communicator_state::take_intermediate(const distributed_plan& plan, std::size_t which,

@@ -78,14 +78,12 @@ int run() {
     double rr = dot(r, r);
     int steps = 0;
     for (; steps < 500 && rr > target; ++steps) {
-        q = p * K;
-        q += noise * noise * p;
+        q = p * K + noise * noise * p;
         const double step = rr / dot(p, q);
         a += step * p;
         r -= step * q;
         const double before = std::exchange(rr, dot(r, r));
-        p = rr / before * p;
-        p += r;
+        p = rr / before * p + r;
     }
     otimes::DistributedMatrix<double> mean(y);
     mean = a * K;

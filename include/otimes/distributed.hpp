@@ -7,6 +7,7 @@
 ///     otimes::DistributedMatrix<double> dX(ranks, M, P), dY(ranks);
 ///     dX.fill([](std::int64_t i, std::int64_t j) { return ...; });
 ///     dY = dX * kron(A, B, C);                             // every rank executes this line
+///     dY -= 2 * dX * (kron(A, B, C) + kron(D, E, F)) - dX;  // sums: distributed_sums.hpp
 ///     Eigen::MatrixXd Y = dY.to_host();
 ///
 /// Everything that touches a DistributedMatrix is collective, but filling it and reading a block: all processes make the same calls in
@@ -14,6 +15,7 @@
 /// docs/distribution.md has the pictures.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <complex>
 #include <cstddef>
@@ -182,6 +184,8 @@ inline namespace OTIMES_TARGET {
 
 template <class Scalar>
 class DistributedMatrix;
+template <class Scalar>
+class distributed_sum;
 
 /// The factors of a Kronecker product where the ranks compute: copied there once, so that products copy nothing. Made by
 /// `replicate(ranks, kron(A, B, C))`.
@@ -300,6 +304,8 @@ public:
                  "multiply the factors first, kron(A * C, B * D) * dX.");
     }
     void scale(const Scalar& amount) { alpha_ = alpha_ * amount; }
+    /// What could not be multiplied with; the first that is told counts.
+    void fail(std::exception_ptr why) { failure_ = failure_ != nullptr ? failure_ : std::move(why); }
 
     [[nodiscard]] const DistributedMatrix<Scalar>& x() const noexcept { return *x_; }
     [[nodiscard]] Scalar alpha() const { return alpha_ * left_.node.alpha() * right_.node.alpha(); }
@@ -315,6 +321,8 @@ public:
             std::rethrow_exception(failure_);
         }
     }
+    /// Whether the product is made of a copy of X that is cut by columns.
+    [[nodiscard]] bool copies_x() const { return has_left() && cuts_both(x_->layout()); }
     /// What is done for an assignment, one after another. With a left kron there may be several: a matrix that is cut both ways is no
     /// single row that is cut, so X then goes into a copy that is cut by columns, and the product comes out of one.
     struct turns {
@@ -327,7 +335,7 @@ public:
     /// @throws as problem
     [[nodiscard]] turns in_turn(bool add, const distribution* result, const options& wishes) const {
         turns t;
-        t.x_is_copied = has_left() && cuts_both(x_->layout());
+        t.x_is_copied = copies_x();
         t.y_is_copied = has_left() && result != nullptr && cuts_both(*result);
         const distribution columns = cut_columns(x_->ranks().size());
         const auto copy = [&](std::int64_t rows, std::int64_t cols, const distribution& from, const distribution& to) {
@@ -451,7 +459,7 @@ private:
             }
             append(s, k, what);
         } catch (...) {
-            failure_ = failure_ != nullptr ? failure_ : std::current_exception();
+            fail(std::current_exception());
         }
     }
     template <class Kron>
@@ -496,6 +504,95 @@ private:
     std::exception_ptr failure_;
 };
 
+namespace detail {
+/// What the ranks have agreed on before products are evaluated, one added to the other.
+template <class Scalar>
+struct agreed_terms {
+    std::vector<typename distributed_product<Scalar>::turns> turns;  ///< of each term
+    std::vector<distributed_problem> problems;                       ///< of all turns
+    std::int64_t copied_bytes = 0;
+    std::shared_ptr<const distributed_plan> plan;
+    distribution result;  ///< Y's
+
+    /// @throws as distributed_product::in_turn; shape_error terms of unequal shapes; unsupported_error of two communicators
+    void ask(std::span<const distributed_product<Scalar>> terms, bool add, const distribution* wanted,
+             const options& wishes) {
+        turns.clear();
+        problems.clear();
+        copied_bytes = 0;
+        const distributed_product<Scalar>& first = terms.front();
+        for (const distributed_product<Scalar>& term : terms) {
+            term.require_made();
+            const std::string position = std::to_string(turns.size() + 1);
+            if (!(term.x().ranks() == first.x().ranks())) {
+                throw unsupported_error("otimes: a sum over ranks: the first term and term " + position +
+                                        " belong to different communicators.");
+            }
+            turns.push_back(term.in_turn(add || !turns.empty(), wanted, wishes));
+            if (term.rows() != first.rows() || term.cols() != first.cols()) {
+                throw shape_error("otimes: a sum over ranks: the first term is " +
+                                  shape_text(first.rows(), first.cols()) + ", term " + position + " is " +
+                                  shape_text(term.rows(), term.cols()) + "; they must be equal.");
+            }
+            for (const distributed_problem& one : turns.back().problems) {
+                planning::check_problem(one);
+                problems.push_back(one);
+            }
+            copied_bytes += turns.back().copied_bytes;
+        }
+    }
+};
+
+/// The distribution that a new Y gets from a product alone. Collective.
+template <class Scalar>
+distribution chosen_result(const distributed_product<Scalar>& term, const distributed_plan& plan) {
+    return term.has_left() ? term.free_result() : plan.result;
+}
+
+/// Plans `Y = t1; Y += t2; ...`. A Y without a distribution gets, of those that the terms would give it, the one that costs least for all
+/// of them. Collective. @throws as agreed_terms::ask, communicator::plan_for
+template <class Scalar>
+agreed_terms<Scalar> agree_on_terms(std::span<const distributed_product<Scalar>> terms, bool add,
+                                    const distribution* wanted, const options& wishes, const std::string& beside) {
+    const communicator ranks = terms.front().x().ranks();
+    agreed_terms<Scalar> agreed;
+    const auto plan = [&](std::span<const distributed_product<Scalar>> of, const distribution* result) {
+        or_refuse(ranks, [&] { agreed.ask(of, add, result, wishes); });
+        agreed.plan = ranks.plan_for(agreed.problems, agreed.copied_bytes, beside);
+        agreed.result = result != nullptr ? *result : chosen_result(of.front(), *agreed.plan);
+    };
+    if (wanted != nullptr || terms.size() == 1) {
+        plan(terms, wanted);
+        return agreed;
+    }
+    or_refuse(ranks, [&] { agreed.ask(terms, add, nullptr, wishes); });  // all terms, before any is planned
+    std::vector<distribution> candidates;
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+        plan(terms.subspan(i, 1), nullptr);
+        if (std::find(candidates.begin(), candidates.end(), agreed.result) == candidates.end()) {
+            candidates.push_back(agreed.result);
+        }
+    }
+    agreed_terms<Scalar> best;
+    std::exception_ptr refused;
+    for (const distribution& candidate : candidates) {
+        try {
+            plan(terms, &candidate);
+        } catch (const budget_error&) {  // on all ranks
+            refused = std::current_exception();
+            continue;
+        }
+        if (best.plan == nullptr || agreed.plan->predicted_seconds < best.plan->predicted_seconds) {
+            best = agreed;
+        }
+    }
+    if (best.plan == nullptr) {
+        std::rethrow_exception(refused);
+    }
+    return best;
+}
+}  // namespace detail
+
 /// A dense matrix of which every rank holds a block (plan/distribution.hpp), row-major, in the memory of its executor.
 template <class ScalarType>
 class DistributedMatrix {
@@ -534,16 +631,29 @@ public:
     /// Y = alpha * X * K. Takes the shape; a Y that has the right shape keeps its distribution, another gets the one that costs
     /// least. Safe when Y is X. Collective.
     DistributedMatrix& operator=(const distributed_product<Scalar>& value) {
-        assign(value, false, Scalar(1));
+        assign({&value, 1}, assignment::set);
         return *this;
     }
     /// @throws shape_error on every rank when the shapes differ
     DistributedMatrix& operator+=(const distributed_product<Scalar>& value) {
-        assign(value, true, Scalar(1));
+        assign({&value, 1}, assignment::add);
         return *this;
     }
     DistributedMatrix& operator-=(const distributed_product<Scalar>& value) {
-        assign(value, true, Scalar(-1));
+        assign({&value, 1}, assignment::subtract);
+        return *this;
+    }
+    /// Y = X1 * K1 + X2 * K2 + ...: as above, and safe when Y is among the operands. @throws shape_error terms of unequal shapes. Collective.
+    DistributedMatrix& operator=(const distributed_sum<Scalar>& value) {
+        assign(value.terms(), assignment::set);
+        return *this;
+    }
+    DistributedMatrix& operator+=(const distributed_sum<Scalar>& value) {
+        assign(value.terms(), assignment::add);
+        return *this;
+    }
+    DistributedMatrix& operator-=(const distributed_sum<Scalar>& value) {
+        assign(value.terms(), assignment::subtract);
         return *this;
     }
     DistributedMatrix& operator+=(const DistributedMatrix& other) { return *this += other.expression(); }
@@ -783,89 +893,94 @@ private:
         ranks_.move(layout_, other.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
     }
 
-    void assign(const distributed_product<Scalar>& value, bool add, const Scalar& sign) {
-        const communicator ranks = value.x().ranks();
+    enum class assignment : std::uint8_t { set, add, subtract };
+
+    void assign(std::span<const distributed_product<Scalar>> terms, assignment what) {
+        const communicator ranks = terms.front().x().ranks();
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
         if (!ranks.on_device()) {
             enable_kernels<Scalar>();
         }
 #endif
-        typename distributed_product<Scalar>::turns asked;
-        std::vector<std::vector<const void*>> factors;
+        const distributed_product<Scalar>& first = terms.front();
+        const bool add = what != assignment::set;
         bool same_shape = false;
+        bool is_new = false;
+        std::string beside;
+        std::vector<std::vector<std::vector<const void*>>> factors;  // of each term
         detail::or_refuse(ranks, [&] {
-            value.require_made();
+            for (const distributed_product<Scalar>& term : terms) {
+                term.require_made();
+            }
             if (ranks_.size() != 0 && !(ranks_ == ranks)) {
                 throw unsupported_error("otimes: dY = dX * K: X and Y belong to different communicators.");
             }
-            same_shape = ranks_.size() != 0 && !blocks_.empty() && rows_ == value.rows() && cols_ == value.cols();
+            same_shape = ranks_.size() != 0 && !blocks_.empty() && rows_ == first.rows() && cols_ == first.cols();
             if (add && !same_shape) {
-                detail::throw_other_shape("+=", rows_, cols_, value.rows(), value.cols());
+                detail::throw_other_shape(what == assignment::add ? "+=" : "-=", rows_, cols_, first.rows(),
+                                          first.cols());
             }
-            asked = value.in_turn(add, same_shape ? &layout_ : nullptr, ranks.wishes());
-            for (const distributed_problem& one : asked.problems) {
-                planning::check_problem(one);
+            is_new = !same_shape;
+            for (const distributed_product<Scalar>& term : terms) {
+                // A copy of X is no alias of Y, but the copies of later terms are made when Y has been written.
+                is_new = is_new || (&term.x() == this && !(term.copies_x() && terms.size() == 1));
+                factors.push_back(term.addresses());
             }
-            factors = value.addresses();
+            beside = is_new ? "into new memory" : "";
+            if (what == assignment::subtract) {
+                beside += detail::subtracted;
+            }
         });
-        // A copy of X is no alias of Y.
-        const bool is_new = !same_shape || (&value.x() == this && !asked.x_is_copied);
-        std::string beside = is_new ? "into new memory" : "";
-        if (sign == Scalar(-1)) {
-            beside += detail::subtracted;
-        }
-        const std::shared_ptr<const distributed_plan> plan = ranks.plan_for(asked.problems, asked.copied_bytes, beside);
-        std::complex<double> alpha;
-        if constexpr (detail::is_complex_scalar<Scalar>) {
-            const Scalar a = sign * value.alpha();
-            alpha = {static_cast<double>(a.real()), static_cast<double>(a.imag())};
-        } else {
-            alpha = static_cast<double>(sign * value.alpha());
-        }
+        const detail::agreed_terms<Scalar> agreed =
+            detail::agree_on_terms(terms, add, same_shape ? &layout_ : nullptr, ranks.wishes(), beside);
         DistributedMatrix fresh(ranks);
-        DistributedMatrix x_copy(ranks);
-        DistributedMatrix y_copy(ranks);
-        if (is_new || asked.x_is_copied || asked.y_is_copied) {
+        std::vector<DistributedMatrix> x_copies(terms.size(), DistributedMatrix(ranks));
+        std::vector<DistributedMatrix> y_copies(terms.size(), DistributedMatrix(ranks));
+        if (is_new || agreed.copied_bytes > 0) {
             const distribution columns = cut_columns(ranks.size());
             detail::or_refuse(ranks, [&] {
                 if (is_new) {
-                    fresh.take(value.rows(), value.cols(),
-                               !value.has_left() ? plan->result
-                               : same_shape      ? layout_
-                                                 : value.free_result());
+                    fresh.take(first.rows(), first.cols(), agreed.result);
                 }
-                if (asked.x_is_copied) {
-                    x_copy.take(value.x().rows(), value.x().cols(), columns);
-                }
-                if (asked.y_is_copied) {
-                    y_copy.take(value.rows(), value.cols(), columns);
+                for (std::size_t i = 0; i < terms.size(); ++i) {
+                    if (agreed.turns[i].x_is_copied) {
+                        x_copies[i].take(terms[i].x().rows(), terms[i].x().cols(), columns);
+                    }
+                    if (agreed.turns[i].y_is_copied) {
+                        y_copies[i].take(first.rows(), first.cols(), columns);
+                    }
                 }
             });
             ranks.agree("memory for the result of a product");
         }
+        DistributedMatrix& result = is_new ? fresh : *this;
+        if (is_new && add) {  // Y += Y * K
+            ranks.move(layout_, sources(), fresh.layout(), fresh.targets(), rows_, cols_, sizeof(Scalar));
+        }
         std::size_t turn = 0;
         const auto next = [&]() -> const distributed_plan& {
-            return plan->in_turn.empty() ? *plan : plan->in_turn[turn++];
+            return agreed.plan->in_turn.empty() ? *agreed.plan : agreed.plan->in_turn[turn++];
         };
         const std::vector<std::vector<const void*>> none{
             std::vector<const void*>(static_cast<std::size_t>(ranks.local_count()), nullptr)};
-        const DistributedMatrix* x = &value.x();
-        DistributedMatrix* y = is_new ? &fresh : this;
-        if (asked.x_is_copied) {
-            ranks.run(next(), x->sources(), x_copy.targets(), none, 1.0);
-            x = &x_copy;
-        }
-        if (asked.y_is_copied) {
-            if (add) {
-                ranks.run(next(), sources(), y_copy.targets(), none, 1.0);
+        for (std::size_t i = 0; i < terms.size(); ++i) {
+            const DistributedMatrix* x = &terms[i].x();
+            DistributedMatrix* y = &result;
+            if (agreed.turns[i].x_is_copied) {
+                ranks.run(next(), x->sources(), x_copies[i].targets(), none, 1.0);
+                x = &x_copies[i];
             }
-            y = &y_copy;
-        } else if (is_new && add) {  // Y += Y * K
-            ranks.move(layout_, sources(), fresh.layout(), fresh.targets(), rows_, cols_, sizeof(Scalar));
-        }
-        ranks.run(next(), x->sources(), y->targets(), factors, alpha);
-        if (asked.y_is_copied) {
-            ranks.run(next(), y_copy.sources(), targets(), none, 1.0);
+            if (agreed.turns[i].y_is_copied) {
+                y = &y_copies[i];
+                if (add || i > 0) {
+                    ranks.run(next(), result.sources(), y->targets(), none, 1.0);
+                }
+            }
+            const Scalar alpha = what == assignment::subtract ? Scalar(-terms[i].alpha()) : terms[i].alpha();
+            ranks.run(next(), x->sources(), y->targets(), factors[i], std::complex<double>(alpha));
+            if (agreed.turns[i].y_is_copied) {
+                ranks.run(next(), y->sources(), result.targets(), none, 1.0);
+            }
         }
         if (is_new) {
             swap(fresh);
@@ -964,59 +1079,6 @@ template <class Scalar, class Amount>
 requires device::amount<Amount, Scalar> DistributedMatrix<Scalar>
 &operator/=(DistributedMatrix<Scalar>& x, const Amount& amount) { return x = x / amount; }
 
-/// @name Do not compile.
-/// @{
-namespace device {
-template <class Type>
-inline constexpr bool is_distributed = false;
-template <class Scalar>
-inline constexpr bool is_distributed<DistributedMatrix<Scalar>> = true;
-template <class Scalar>
-inline constexpr bool is_distributed<distributed_product<Scalar>> = true;
-
-/// Of two operands the one over ranks.
-template <class First, class Second>
-using distributed_of = std::conditional_t<is_distributed<First>, First, Second>;
-template <class One, class Other>
-concept no_factor_of = is_distributed<One> && !any_kron<Other> && !amount<Other, typename One::Scalar>;
-template <class First, class Second>
-concept no_distributed_product = no_factor_of<First, Second> || no_factor_of<Second, First>;
-
-template <class First, class Second>
-constexpr void refuse_distributed_sum() {
-    static_assert(
-        always_false<First>,
-        "otimes: a DistributedMatrix has no sums. Write Y = X * K1; Y += X * K2; one statement for each term.");
-}
-}  // namespace device
-
-template <class First, class Second>
-requires(device::is_distributed<First> || device::is_distributed<Second>) device::distributed_of<First, Second>
-operator+(const First& first, const Second& second) {
-    device::refuse_distributed_sum<First, Second>();
-    if constexpr (device::is_distributed<First>) {
-        return first;
-    } else {
-        return second;
-    }
-}
-template <class First, class Second>
-requires(device::is_distributed<First> || device::is_distributed<Second>) device::distributed_of<First, Second>
-operator-(const First& first, const Second& second) { return first + second; }
-template <class First, class Second>
-requires device::no_distributed_product<First, Second> device::distributed_of<First, Second>
-operator*(const First& first, const Second& second) {
-    static_assert(device::always_false<First>,
-                  "otimes: a DistributedMatrix is multiplied by Kronecker products and by numbers. Write a matrix as "
-                  "kron(M), and a sum of Kronecker products as Y = X * K1; Y += X * K2;");
-    if constexpr (device::is_distributed<First>) {
-        return first;
-    } else {
-        return second;
-    }
-}
-/// @}
-
 /// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
 /// read on the host. @throws shape_error where the shapes or distributions differ, unsupported_error where the communicators do. Collective.
 template <class Scalar>
@@ -1058,15 +1120,7 @@ template <class Scalar>
 /// The plan of an assignment `Y = value` with a free distribution of Y. Collective.
 template <class Scalar>
 [[nodiscard]] distributed_plan make_plan(const distributed_product<Scalar>& value, const options& wishes) {
-    const communicator ranks = value.x().ranks();
-    typename distributed_product<Scalar>::turns asked;
-    detail::or_refuse(ranks, [&] {
-        asked = value.in_turn(false, nullptr, wishes);
-        for (const distributed_problem& one : asked.problems) {
-            planning::check_problem(one);
-        }
-    });
-    return *ranks.plan_for(asked.problems, asked.copied_bytes);
+    return *detail::agree_on_terms<Scalar>({&value, 1}, false, nullptr, wishes, {}).plan;
 }
 /// The one that the assignment runs: with the communicator's wishes.
 template <class Scalar>
@@ -1085,3 +1139,5 @@ template <class Scalar>
 }
 
 }  // namespace otimes
+
+#include <otimes/distributed_sums.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// EXPECT: otimes: a DistributedMatrix has no sums. Write Y = X * K1; Y += X * K2; one statement for each term.
-// EXPECT: otimes: a DistributedMatrix is multiplied by Kronecker products and by numbers. Write a matrix as kron(M)
+// EXPECT: otimes: a DistributedMatrix plus or minus what is none.
+// EXPECT: otimes: a DistributedMatrix is multiplied by Kronecker products, by sums of them and by numbers. Write a matrix as kron(M).
+// EXPECT: otimes: a sum over ranks times a Kronecker product: evaluate the sum first, dZ = dX * K1 + dX * K2; dY = dZ * K.
+// EXPECT: otimes: the sum of replicated Kronecker products. Replicate the sum, replicate(ranks, K1 + K2)
 #include <Eigen/Dense>
 
 #include <otimes/otimes.hpp>
@@ -13,13 +15,20 @@ void f(otimes::DistributedMatrix<double>& y, const otimes::DistributedMatrix<dou
     y *= K;
     y /= 2;
     y += x * otimes::kron(A);
-#ifdef OTIMES_MUST_NOT_COMPILE
     y = x + y;
-    y = x * K + x * K;
-    y = x * K - 2 * x;
-    y = x * (K + K);
+    y = x * K - 2 * x * (K + K);
     y = (K + K) * x;
+#ifdef OTIMES_MUST_NOT_COMPILE
+    const otimes::DistributedMatrix<float> single;
+    const auto R = otimes::replicate(x.ranks(), K);
+    y = x * K + A;
+    y = A - x;
+    y = x - single;
     y = x * A;
     y = x * y;
+    y = (x * K + y) * K;
+    y = K * (x - y);
+    y = x * (R + R);
+    y = x * (R - otimes::replicate(x.ranks(), K + K));
 #endif
 }

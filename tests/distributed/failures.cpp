@@ -264,6 +264,7 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
             y = x * kron(A, B);
         });
         check("Y is X", poor, [&] { x = x * kron(A, B); });
+        check("Y is X in a sum", poor, [&] { x = x * kron(A, B) - 2 * x; });
         check("a copy", poor, [&] { const DistributedMatrix<double> y(x); });
         check("redistribute", poor, [&] { x.redistribute(otimes::cut_columns(ranks.size())); });
         check("a new matrix", poor, [&] {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <otimes/plan/distributed_plan.hpp>
 #include <otimes/program/cold.hpp>
@@ -65,6 +66,23 @@ OTIMES_COLD inline held_between held_by(const distributed_plan& p, const interco
         }
     }
     return held;
+}
+
+/// What a rank takes at most for plans that run one after another, beside copies of X and Y: what one has taken the next uses again.
+/// @pre none of them is several in turn
+OTIMES_COLD inline std::int64_t workspace_in_turn(const std::vector<distributed_plan>& plans, const interconnect& net) {
+    held_between together;
+    std::int64_t steps = 0;
+    for (const distributed_plan& one : plans) {
+        held_between held = one.slabs.empty() ? held_by(one, net) : held_between{};
+        for (const distributed_plan& slab : one.slabs) {
+            held.join(held_by(slab, net));
+        }
+        held.buffers *= one.overlapped ? static_cast<std::int64_t>(most_slabs_on_their_way) : 1;
+        together.join(held);
+        steps = (std::max)(steps, one.workspace_bytes - held.total());
+    }
+    return together.total() + steps;
 }
 
 }  // namespace planning

@@ -128,9 +128,11 @@ struct distributed_plan {
     std::int64_t slab_count = 1;
     bool overlapped = false;  ///< two slabs by turns: one's exchange goes on while the other is computed
     std::vector<distributed_plan> slabs;
-    /// K * X where X or Y is cut both ways: X's copy into a matrix that is cut by columns, the product, the copy to Y, each a plan of its
-    /// own, run one after another. Then there are no `stages`, `workspace_bytes` counts the copies, and `source` is the first one's.
+    /// Plans of their own, run one after another: the terms of a sum; K * X where X or Y is cut both ways, as X's copy into a matrix that is
+    /// cut by columns, the product, the copy to Y. Then there are no `stages`, `workspace_bytes` counts the `copied_bytes` of the copies, and
+    /// `source` is the first one's.
     std::vector<distributed_plan> in_turn;
+    std::int64_t copied_bytes = 0;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;
 

@@ -420,7 +420,8 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
 }
 
 /// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;
-/// `workspace_limit_bytes` bounds all together, since ranks keep the memory of one for the next. @throws as above; unsupported_error no problem
+/// `workspace_limit_bytes` bounds what all take together, each using the memory of the ones before. @throws as above; unsupported_error no
+/// problem
 OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
                                                           std::int64_t copied_bytes, const machine& where,
                                                           const interconnect& net) {
@@ -430,6 +431,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     const std::int64_t limit = problems.front().wishes.workspace_limit_bytes;
     distributed_plan result;
     result.source = problems.front();
+    result.copied_bytes = copied_bytes;
     // One plan for each problem with its own limit. False: one of them is not possible; `least` then has what it needs.
     const auto planned = [&](const std::vector<std::int64_t>& limits, std::vector<std::int64_t>& least) {
         result.in_turn.clear();
@@ -446,29 +448,25 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
                 all = false;
             }
         }
+        result.workspace_bytes = all ? copied_bytes + planning::workspace_in_turn(result.in_turn, net) : 0;
         return all;
-    };
-    const auto together = [&](const std::vector<std::int64_t>& each) {
-        std::int64_t sum = copied_bytes;
-        for (const std::int64_t bytes : each) {
-            sum += bytes;
-        }
-        return sum;
     };
     // As if each were alone; where that is too much for all of them, with the least that each does with.
     std::vector<std::int64_t> least;
     const std::int64_t left = planning::left_of(limit, copied_bytes);
-    if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || together(least) > limit) {
+    if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || result.workspace_bytes > limit) {
         static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0), least));
         const std::vector<std::int64_t> limits = least;
-        if (together(limits) > limit || !planned(limits, least)) {
+        static_cast<void>(planned(limits, least));
+        if (result.workspace_bytes > limit) {
             throw budget_error(
-                "otimes: the distributed product through copies that are cut by columns needs a workspace of "
-                "at least " +
-                    std::to_string(together(least)) + " bytes on a rank, but workspace_limit_bytes is " +
-                    std::to_string(limit) +
-                    ". Raise the limit to that or more, or cut X and Y by rows or by columns alone.",
-                together(least));
+                "otimes: distributed products one after another need a workspace of at least " +
+                    std::to_string(result.workspace_bytes) + " bytes on a rank, but workspace_limit_bytes is " +
+                    std::to_string(limit) + ". Raise the limit to that or more" +
+                    (copied_bytes > 0 ? ", or cut X and Y by rows or by columns alone: copies of them take " +
+                                            std::to_string(copied_bytes) + " bytes."
+                                      : ", or evaluate the terms of the sum one by one, Y = X * K1; Y += X * K2;"),
+                result.workspace_bytes);
         }
     }
     for (const distributed_plan& one : result.in_turn) {
@@ -476,7 +474,6 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
         result.most_bytes_sent += one.most_bytes_sent;
         result.predicted_seconds += one.predicted_seconds;
     }
-    result.workspace_bytes = together(least);
     result.result = result.in_turn.back().result;
     return result;
 }

@@ -88,7 +88,7 @@ void transfer(Archive& a, distributed_plan& p, int depth = 0) {
     transfer(a, p.source);
     a.line("distributed");
     transfer_all(a, p.bytes_on_wire, p.most_bytes_sent, p.workspace_bytes, p.slab_rows, p.slab_count, p.overlapped,
-                 p.predicted_seconds);
+                 p.copied_bytes, p.predicted_seconds);
     transfer(a, p.result);
     transfer_numbers(a, "buffers", p.buffer_elements);
     a.line("stages");
@@ -176,13 +176,14 @@ OTIMES_COLD inline std::string describe_difference(const distributed_problem& mi
 OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     using namespace planning;
     if (!p.in_turn.empty()) {
-        std::string text =
-            std::to_string(p.in_turn.size()) + " plans one after another, through matrices that are cut by columns\n";
-        for (const distributed_plan& one : p.in_turn) {
-            text += explain(one);
+        std::string text = std::to_string(p.in_turn.size()) + " plans one after another" +
+                           (p.copied_bytes > 0 ? ", through matrices that are cut by columns\n" : "\n");
+        for (std::size_t i = 0; i < p.in_turn.size(); ++i) {
+            text += std::to_string(i + 1) + " of " + std::to_string(p.in_turn.size()) + ", " + explain(p.in_turn[i]);
         }
         return text + "in all: bytes on the wire: " + std::to_string(p.bytes_on_wire) + "; workspace: at most " +
-               bytes_text(static_cast<double>(p.workspace_bytes)) + " on a rank, the copies with it\n";
+               bytes_text(static_cast<double>(p.workspace_bytes)) + " on a rank" +
+               (p.copied_bytes > 0 ? ", the copies with it\n" : "\n");
     }
     const auto bytes = static_cast<double>(element_bytes(p.source.type));
     std::string text = "distributed over " + counted(p.source.ranks, "rank") + ": X " + to_string(p.source.operand) +

@@ -26,7 +26,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 7;
+inline constexpr int text_version = 8;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 OTIMES_ON_DEMAND inline std::string hex_text(double value) {

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+// Sums over 1 to 6 ranks: of products, of krons, Kronecker sums, shifts; what they send and hold, aliases, and what is refused.
+#include "distributed/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "support/compare.hpp"
+#include "support/random.hpp"
+
+using namespace ranks_test;
+using otimes::DistributedMatrix;
+using otimes::distribution;
+using otimes::identity;
+using otimes::kron;
+using otimes::replicate;
+
+namespace {
+
+template <class Scalar>
+using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+
+template <class Scalar>
+matrix<Scalar> random(Eigen::Index rows, Eigen::Index cols, std::uint64_t seed) {
+    return support::random_matrix<matrix<Scalar>>(rows, cols, seed);
+}
+
+// The Kronecker product by its definition.
+template <class Scalar>
+matrix<Scalar> formed(const matrix<Scalar>& a, const matrix<Scalar>& b) {
+    matrix<Scalar> k(a.rows() * b.rows(), a.cols() * b.cols());
+    for (Eigen::Index i = 0; i < a.rows(); ++i) {
+        for (Eigen::Index j = 0; j < a.cols(); ++j) {
+            k.block(i * b.rows(), j * b.cols(), b.rows(), b.cols()) = a(i, j) * b;
+        }
+    }
+    return k;
+}
+
+// Rows; columns in flat ranges; along the first and the second of two modes; a grid where the ranks make one.
+std::vector<distribution> cuts_of(std::int32_t ranks, std::int64_t first, std::int64_t second) {
+    const std::vector<std::int64_t> extents{first, second};
+    std::vector<distribution> cuts{otimes::cut_rows(ranks), otimes::cut_columns(ranks),
+                                   otimes::cut_mode(1, ranks, extents, 0), otimes::cut_mode(1, ranks, extents, 1)};
+    if (ranks % 2 == 0) {
+        cuts.push_back(otimes::cut_mode(2, ranks / 2, extents, 0));
+    }
+    return cuts;
+}
+
+template <class Scalar>
+DistributedMatrix<Scalar> held(const otimes::communicator& ranks, const matrix<Scalar>& x, const distribution& cut) {
+    DistributedMatrix<Scalar> d(ranks, x.rows(), x.cols(), cut);
+    d.from_host(x);
+    return d;
+}
+
+template <class Scalar>
+void check_sums() {
+    using dense = matrix<Scalar>;
+    const dense A = random<Scalar>(3, 2, 1), B = random<Scalar>(4, 5, 2), C = random<Scalar>(3, 2, 3),
+                D = random<Scalar>(4, 5, 4);
+    const dense E = random<Scalar>(3, 3, 5), F = random<Scalar>(4, 4, 6);
+    const dense X = random<Scalar>(5, 12, 7), Z = random<Scalar>(5, 10, 8), V = random<Scalar>(12, 3, 9);
+    const dense AB = formed(A, B), CD = formed(C, D), one3 = dense::Identity(3, 3), one4 = dense::Identity(4, 4);
+    const dense sum = formed(E, one4) + formed(one3, F);
+    const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> d = random<Scalar>(12, 1, 10);
+    const dense diagonal = d.asDiagonal();
+    const Scalar a = Scalar(-3) / Scalar(2);
+    const auto K1 = kron(A, B);
+    const auto K2 = kron(C, D);
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const auto R = replicate(ranks, K1 + a * K2);
+        const auto R1 = replicate(ranks, K1);
+        const auto RS = replicate(ranks, otimes::kron_sum(E, F) - a * identity(12));
+        const std::vector<distribution> cuts = cuts_of(ranks.size(), 3, 4);
+        for (const distribution& cut : cuts) {
+            CAPTURE(to_string(cut));
+            const auto dX = held<Scalar>(ranks, X, cut);
+            const auto dV = held<Scalar>(ranks, V,
+                                         ranks.size() > 1 && cut.row_parts > 1 ? otimes::cut_columns(ranks.size())
+                                                                               : otimes::cut_rows(ranks.size()));
+            const auto is = [](const DistributedMatrix<Scalar>& got, const dense& want) {
+                return support::close(got.to_host(), want, 40);
+            };
+            DistributedMatrix<Scalar> dY(ranks);  // a new one, then one that has its distribution
+            for (int again = 0; again < 2; ++again) {
+                dY = dX * K1 + dX * K2;
+                CHECK(is(dY, X * AB + X * CD));
+            }
+            const distribution kept = dY.layout();
+            dY -= a * dX * K1 - dX * K2 / 4;
+            CHECK(dY.layout() == kept);
+            CHECK(is(dY, X * AB + X * CD - a * X * AB + X * CD / Scalar(4)));
+            dY = 2 * (dX * (K1 - a * K2)) - dX * R / 2;
+            CHECK(is(dY, Scalar(2) * X * (AB - a * CD) - X * (AB + a * CD) / Scalar(2)));
+            dY += -(dX * R1 + dX * (K1 + K2));
+            CHECK(is(dY, Scalar(2) * X * (AB - a * CD) - X * (AB + a * CD) / Scalar(2) - X * (AB + AB + CD)));
+            // Matrices beside products, of any distribution.
+            for (const distribution& other : cuts_of(ranks.size(), 2, 5)) {
+                const auto dZ = held<Scalar>(ranks, Z, other);
+                dY = dX * K1 - dZ;
+                CHECK(is(dY, X * AB - Z));
+                DistributedMatrix<Scalar> dW(ranks, 5, 10, other);
+                dW = dZ + a * dX * K2;
+                CHECK(dW.layout() == other);
+                CHECK(is(dW, Z + a * X * CD));
+                DistributedMatrix<Scalar> dU(ranks);
+                dU = dZ + dY;
+                CHECK(is(dU, X * AB));
+            }
+            // Kronecker sums and shifts, from the right and the left, in place.
+            auto dS = dX;
+            dS = dX * otimes::kron_sum(E, F);
+            CHECK(is(dS, X * sum));
+            dS = dX * RS;
+            CHECK(is(dS, X * (sum - a * dense::Identity(12, 12))));
+            dS = dX * (kron(E, F) + a * identity(12));
+            CHECK(is(dS, X * formed(E, F) + a * X));
+            dS = dX * (kron(E, F) + d.asDiagonal());
+            CHECK(is(dS, X * formed(E, F) + X * diagonal));
+            dS = dX;
+            dS *= otimes::kron_sum(E, F);
+            CHECK(is(dS, X * sum));
+            dS = dS * otimes::kron_sum(E, F) - dX + dS;
+            CHECK(is(dS, X * sum * sum - X + X * sum));
+            dS -= dX * kron(E, F) + dS;
+            CHECK(is(dS, -X * formed(E, F)));
+            auto dT = dV;
+            dT = (otimes::kron_sum(E, F) + identity(12)) * dV;
+            CHECK(is(dT, sum * V + V));
+            dT = K1.transpose() * dV + K2.transpose() * dV;
+            CHECK(is(dT, AB.transpose() * V + CD.transpose() * V));
+            dT = kron(A.transpose(), B.transpose()) * dV * (kron(V) + kron(V)).transpose() * Scalar(2);
+            CHECK(is(dT, AB.transpose() * V * V.transpose() * Scalar(4)));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("sums over ranks are those of their terms: double") { check_sums<double>(); }
+#ifndef OTIMES_TEST_ONCE
+TEST_CASE("sums over ranks are those of their terms: complex float") { check_sums<std::complex<float>>(); }
+#endif
+
+TEST_CASE("real operators beside complex matrices over ranks") {
+    using scalar = std::complex<double>;
+    const matrix<double> E = random<double>(3, 3, 20), F = random<double>(2, 2, 21);
+    const matrix<scalar> X = random<scalar>(2, 6, 22);
+    const matrix<scalar> want =
+        X * (formed<double>(E, F) + formed<double>(E, matrix<double>::Identity(2, 2))).cast<scalar>() -
+        scalar(0, 2) * X;
+    for (const otimes::communicator& ranks : everyone()) {
+        const auto dX = held<scalar>(ranks, X, otimes::cut_columns(ranks.size()));
+        DistributedMatrix<scalar> dY(ranks);
+        dY = dX * (kron(E, F) + kron(E, identity(2))) - scalar(0, 2) * dX;
+        CHECK(support::close(matrix<scalar>(dY.to_host()), want, 12));
+    }
+}
+
+TEST_CASE("a new sum gets the distribution that costs least for all its terms, and sends what its plan says [alone]") {
+    const std::vector<std::int64_t> extents{8, 6, 4};
+    const matrix<double> A = random<double>(8, 8, 30), B = random<double>(6, 6, 31), C = random<double>(4, 4, 32);
+    const matrix<double> X = random<double>(2, 192, 33);
+    const auto K = kron(A, B, C);
+    const matrix<double> want = X * formed<double>(formed<double>(A, B), C) + 2.0 * X;
+    for (const bool chunks : {false, true}) {
+        const auto [ranks, link] = looped(4, chunks ? in_chunks : otimes::communicator_options{});
+        const auto dX = held<double>(ranks, X, otimes::cut_mode(1, 4, extents, 0));
+        // Two exchanges leave the columns as they are cut, so that 2 X is added where it is; one cuts them along another mode, and 2 X is
+        // exchanged too.
+        DistributedMatrix<double> alone(ranks), dY(ranks);
+        alone = dX * K;
+        CHECK(!(alone.layout() == dX.layout()));
+        const auto plan = make_plan(dX * K + 2 * dX);
+        REQUIRE(plan.in_turn.size() == 2);
+        link->bytes_sent = 0;
+        dY = dX * K + 2 * dX;
+        CHECK(link->bytes_sent == plan.bytes_on_wire);
+        CHECK(dY.layout() == plan.result);
+        CHECK(support::close(dY.to_host(), want, 192));
+        CHECK(otimes::distributed_plan_from_text(to_text(plan)) == plan);
+        const std::string said = otimes::explain(dX * K + 2 * dX);
+        CHECK(said == explain(plan));
+        CHECK(said.find("2 plans one after another\n1 of 2, distributed over 4 ranks: X columns along 1 * [8] * 24") ==
+              0);
+        CHECK(has(said, "\n2 of 2, distributed over 4 ranks: "));
+        CHECK(has(said, "in all: bytes on the wire: " + std::to_string(plan.bytes_on_wire) + "; workspace: at most "));
+        // None of the other distributions is predicted to be faster.
+        for (std::size_t mode = 0; mode < 3; ++mode) {
+            const distribution other = otimes::cut_mode(1, 4, extents, mode);
+            const auto fixed = otimes::detail::agree_on_terms<double>((dX * K + 2 * dX).terms(), false, &other, {}, {});
+            CHECK(fixed.plan->predicted_seconds >= plan.predicted_seconds);
+        }
+        // Rows need no exchange.
+        const auto rows = held<double>(ranks, X, otimes::cut_rows(4));
+        DistributedMatrix<double> dR(ranks);
+        link->bytes_sent = 0;
+        dR = rows * (K + 2 * identity(192));
+        CHECK(link->bytes_sent == 0);
+        CHECK(dR.layout() == otimes::cut_rows(4));
+        CHECK(support::close(dR.to_host(), want, 192));
+        // Neither does a multiple of the identity, however the columns are cut.
+        const auto shift = make_plan(dX * (K + 2 * identity(192)));
+        CHECK(shift.bytes_on_wire == plan.bytes_on_wire);
+    }
+}
+
+TEST_CASE("a workspace limit holds for a sum, whose terms use the same memory [alone]") {
+    const std::vector<std::int64_t> extents{8, 6};
+    const matrix<double> A = random<double>(8, 8, 40), B = random<double>(6, 6, 41), X = random<double>(4, 48, 42);
+    const matrix<double> want = X * formed<double>(A, B) - X * formed<double>(B, A) + 2.0 * X;
+    const distribution cut = otimes::cut_mode(1, 3, extents, 0);
+    std::int64_t least = 0;
+    const auto taken = [&](std::int64_t limit) -> std::int64_t {
+        const auto [ranks, link] = looped(3, {.wishes = {.workspace_limit_bytes = limit}});
+        const auto dX = held<double>(ranks, X, cut);
+        DistributedMatrix<double> dY(ranks, 4, 48, cut);
+        dY.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+        std::int64_t before = 0;
+        for (auto& [rank, bytes] : link->held) {
+            bytes.second = bytes.first;
+            before = std::max(before, bytes.first);
+        }
+        try {
+            dY = dX * kron(A, B) - dX * kron(B, A) + 2 * dX;
+        } catch (const otimes::budget_error& refused) {
+            CHECK(dY.to_host().array().isNaN().all());
+            least = refused.least_bytes();
+            return -1;
+        }
+        std::int64_t most = 0;
+        for (std::int32_t rank = 0; rank < 3; ++rank) {
+            most = std::max(most, link->held[rank].second - before);
+        }
+        CHECK(support::close(dY.to_host(), want, 48));
+        return most;
+    };
+    const std::int64_t everything = std::numeric_limits<std::int64_t>::max();
+    // What the plans state for one term alone, and for all.
+    const otimes::communicator ranks = looped(3).first;
+    const auto dX = held<double>(ranks, X, cut);
+    const auto stated = [&](const auto& terms) {
+        return otimes::detail::agree_on_terms<double>(terms, false, &cut, {}, {}).plan->workspace_bytes;
+    };
+    const auto sum = dX * kron(A, B) - dX * kron(B, A) + 2 * dX;
+    const std::int64_t all = stated(sum.terms());
+    CHECK(all < stated(std::span(sum.terms()).first(1)) + stated(std::span(sum.terms()).subspan(1, 1)));
+    CHECK(taken(everything) <= all);
+    REQUIRE(taken(0) == -1);
+    const std::int64_t needed = least;
+    CHECK(needed < all);
+    CHECK(taken(needed - 1) == -1);
+    CHECK(least == needed);
+    for (const std::int64_t limit : {needed, needed + 8, 2 * needed, all, 2 * all}) {
+        const std::int64_t some = taken(limit);
+        CHECK(some > 0);
+        CHECK(some <= limit);
+    }
+}
+
+TEST_CASE("sums that cannot be evaluated are refused by all ranks, and nothing is written") {
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const matrix<double> two = matrix<double>::Ones(2, 2), three = matrix<double>::Ones(3, 3),
+                             wide = matrix<double>::Ones(3, 4);
+        const auto one = [](std::int64_t, std::int64_t) { return 1.0; };
+        DistributedMatrix<double> dX(ranks, 4, 6, otimes::cut_columns(ranks.size())), dY(dX), dZ(ranks, 5, 6);
+        dX.fill(one);
+        dY.fill(one);
+        dZ.fill(one);
+        CHECK(has(thrown([&] { dY = dX * kron(two, three) + dX * kron(two, wide); }),
+                  "shape: otimes: a sum over ranks: the first term is 4 x 6, term 2 is 4 x 8; they must be equal."));
+        CHECK(has(thrown([&] { dY = dX - dZ; }), "term 2 is 5 x 6"));
+        CHECK(has(thrown([&] { dY = dX + dX * kron(three, three); }), "shape: otimes: X * kron(F1, F2): X is 4 x 6"));
+        CHECK(has(thrown([&] { dY += dZ + dZ; }), "shape: otimes: Y += expression: Y is 4 x 6, the expression 5 x 6"));
+        CHECK(has(thrown([&] { dY -= dZ + dZ; }), "shape: otimes: Y -= expression: Y is 4 x 6, the expression 5 x 6"));
+        CHECK(has(thrown([&] { dY = dX * (kron(two, three) * kron(three, two) + kron(two, three)); }),
+                  "unsupported: otimes: a product of operators beside a DistributedMatrix: "));
+        CHECK(
+            has(thrown([&] { static_cast<void>(replicate(ranks, kron(two, three) * kron(three, two) + identity(6))); }),
+                "unsupported: otimes: a product of operators beside a DistributedMatrix: "));
+        const otimes::communicator other = otimes::in_process(ranks.size());
+        DistributedMatrix<double> elsewhere(other, 4, 6);
+        elsewhere.fill(one);
+        CHECK(
+            has(thrown([&] { dY = dX + elsewhere; }),
+                "unsupported: otimes: a sum over ranks: the first term and term 2 belong to different communicators."));
+        CHECK(dY.layout() == dX.layout());
+        CHECK((dY.to_host().array() == 1).all());
+        dY = dX + dX;
+        CHECK((dY.to_host().array() == 2).all());
+    }
+}
+
+TEST_CASE("ranks whose sums have other numbers of terms, or of which one has none, throw together and go on") {
+    if (!under_mpi() || everyone().front().size() == 1) {
+        return;
+    }
+    const otimes::communicator& ranks = everyone().front();
+    const bool first = ranks.rank() == 0;
+    DistributedMatrix<double> dX(ranks, 4, 6, otimes::cut_columns(ranks.size())), dY(dX);
+    dX.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    const matrix<double> two = matrix<double>::Identity(2, 2), three = matrix<double>::Identity(3, 3);
+    const auto K = kron(two, three);
+    const std::string said = thrown([&] {
+        auto sum = dX * K + dX;
+        if (!first) {
+            sum = sum - dX;
+        }
+        dY = sum;
+    });
+    CHECK(has(said, "unsupported: otimes: the ranks were asked for different products"));
+    CHECK((first ? has(said, "this rank agrees with rank 0")
+                 : has(said, "the products one after another are 3 here, 2 there: a sum has another number of terms")));
+    CHECK(has(thrown([&] { dY = first ? dX * (K + K * kron(three, two)) : dX * (K + K); }),
+              first ? "unsupported: otimes: a product of operators" : "device: otimes: another rank could not"));
+    CHECK(has(thrown([&] { first ? dY += dX + dX : dY -= dX + dX; }), "the ranks were asked for different products"));
+    dY = dX * K + dX;
+    CHECK((dY.to_host().array() == 2).all());
+}

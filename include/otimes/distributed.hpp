@@ -32,9 +32,11 @@
 #include <vector>
 
 #include <otimes/cuda.hpp>
+#include <otimes/exec/plan_cache.hpp>
 #include <otimes/exec/transport.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/lower.hpp>
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/rank_factors.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -1079,8 +1081,66 @@ template <class Scalar, class Amount>
 requires device::amount<Amount, Scalar> DistributedMatrix<Scalar>
 &operator/=(DistributedMatrix<Scalar>& x, const Amount& amount) { return x = x / amount; }
 
-/// sum of conj(x) * y over all elements, added in the order of the ranks: the same bits everywhere and each time. The blocks are
-/// read on the host. @throws shape_error where the shapes or distributions differ, unsupported_error where the communicators do. Collective.
+namespace detail {
+/// sum of conj(x) * y over the blocks of each local rank, in its memory, which the host reads.
+template <class Scalar>
+std::vector<std::complex<double>> block_dots_on_host(const DistributedMatrix<Scalar>& x,
+                                                     const DistributedMatrix<Scalar>& y) {
+    std::vector<std::complex<double>> sums;
+    for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
+        const std::int64_t count = x.block(local).elements();
+        std::complex<double> sum = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+            sum += std::complex<double>(conjugate_of(x.data(local)[i])) * std::complex<double>(y.data(local)[i]);
+        }
+        sums.push_back(sum);
+    }
+    return sums;
+}
+/// The same by the ranks' GPUs, which work at the same time. Waits for them. @throws device_error during a capture
+template <class Scalar>
+std::vector<std::complex<double>> block_dots_on_device(const DistributedMatrix<Scalar>& x,
+                                                       const DistributedMatrix<Scalar>& y) {
+    transport& over = x.ranks().over();
+    if (over.captured()) {
+        throw device_error(
+            "otimes: dot(x, y) over ranks during a capture: it returns its number to the host. Call it outside.");
+    }
+    constexpr auto bytes = static_cast<std::int64_t>(sizeof(Scalar));
+    std::vector<std::shared_ptr<void>> numbers;
+    for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
+        numbers.emplace_back();
+        const std::int64_t count = x.block(local).elements();
+        if (count == 0) {
+            continue;
+        }
+        numbers.back() = {over.allocate(local, bytes),
+                          [ranks = x.ranks(), local](void* memory) { ranks.over().release(local, memory, bytes); }};
+        const leaf first = leaf::borrowed({x.data(local), 1, count, count, 1});
+        program p;
+        bindings b;
+        lowering<Scalar> low(p, b);
+        device::append_reduction<Scalar>(low, p, step_variant::dot, &first, {y.data(local), 1, count, count, 1}, false,
+                                         -1, nullptr, static_cast<Scalar*>(numbers.back().get()));
+        device::mark_result_on_device(p);
+        const executor& where = over.executor_of(local);
+        where.run(*cached_plan_for(p, where), b, {});
+    }
+    std::vector<std::complex<double>> sums;
+    for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
+        Scalar number(0);
+        if (const auto at = static_cast<std::size_t>(local); numbers[at] != nullptr) {
+            over.download(local, &number, numbers[at].get(), bytes);
+        }
+        sums.emplace_back(number);
+    }
+    return sums;
+}
+}  // namespace detail
+
+/// sum of conj(x) * y over all elements: each rank's are added where they are, the ranks' numbers in the order of the ranks, so that the bits
+/// are the same everywhere and each time. Waits. @throws shape_error where the shapes or distributions differ, unsupported_error where the
+/// communicators do, device_error during a capture. Collective.
 template <class Scalar>
 [[nodiscard]] Scalar dot(const DistributedMatrix<Scalar>& x, const DistributedMatrix<Scalar>& y) {
     std::vector<double> real;
@@ -1097,13 +1157,8 @@ template <class Scalar>
         }
         of = "dot(x, y) of " + std::string(to_string(dtype_of<Scalar>())) + ", " +
              detail::shape_text(x.rows(), x.cols()) + " with " + to_string(x.layout());
-        for (std::int32_t local = 0; local < x.ranks().local_count(); ++local) {
-            const std::vector<Scalar> a = x.staged_block(local);
-            const std::vector<Scalar> b = y.staged_block(local);
-            std::complex<double> sum = 0;
-            for (std::size_t i = 0; i < a.size(); ++i) {
-                sum += std::complex<double>(detail::conjugate_of(a[i])) * std::complex<double>(b[i]);
-            }
+        for (const std::complex<double>& sum :
+             x.ranks().on_device() ? detail::block_dots_on_device(x, y) : detail::block_dots_on_host(x, y)) {
             real.push_back(sum.real());
             imaginary.push_back(sum.imag());
         }

@@ -214,6 +214,8 @@ TEST_CASE("what cannot be captured of two GPUs is refused, and nothing is queued
     graph.begin();
     CHECK_THROWS_AS(static_cast<void>(dY.to_host()), otimes::device_error);  // the host waits
     CHECK_THROWS_AS(ranks.barrier(), otimes::device_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(dot(dX, dX)), doctest::Contains("returns its number to the host"),
+                         otimes::device_error);
     CHECK_THROWS_AS(dY = dX * kron(factors), otimes::device_error);  // host factors
     CHECK_THROWS_AS(dV = dW * K, otimes::device_error);              // an intermediate that has yet to be taken
     CHECK_THROWS_AS(DistributedMatrix<float>(ranks, 3, 120, otimes::cut_rows(2)), otimes::device_error);

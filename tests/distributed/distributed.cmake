@@ -13,7 +13,7 @@ if(once)
   target_compile_definitions(test_distributed PRIVATE OTIMES_TEST_ONCE)
 endif()
 otimes_compile_together(distributed limits edges failures movement stores)
-otimes_compile_together(distributed products laws left_products products)
+otimes_compile_together(distributed products laws left_products products sums)
 # optimised: it runs seven times, six of them by as many ranks as share the processors
 if(on_gpus)
   target_link_libraries(test_distributed PRIVATE otimes::distributed)

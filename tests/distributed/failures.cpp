@@ -257,7 +257,6 @@ TEST_CASE("a rank that has no memory throws an error of otimes, and the others d
     check("gather", 0, [&] { static_cast<void>(x.gather(0)); });
     check("to_host", last, [&] { static_cast<void>(x.to_host()); });
     check("scatter", 0, [&] { x.scatter(host); });
-    check("dot", last, [&] { static_cast<void>(dot(x, x)); });
     for (const std::int32_t poor : {0, last}) {
         check("a new Y", poor, [&] {
             DistributedMatrix<double> y(ranks);

@@ -99,6 +99,57 @@ TEST_CASE("products on GPUs of this process [gpus]") {
     }
 }
 
+TEST_CASE("sums and dot products on GPUs of this process [gpus]") {
+    const std::vector<otimes::communicator> sets =
+        ranks_test::under_mpi() ? std::vector<otimes::communicator>{} : gpu_sets();
+    const std::vector<std::int64_t> extents{8, 6, 16};
+    const matrix A = support::random_matrix<matrix>(8, 8, 70), B = support::random_matrix<matrix>(6, 6, 71),
+                 C = support::random_matrix<matrix>(16, 16, 72);
+    const matrix A2 = support::random_matrix<matrix>(8, 8, 73);
+    for (const int rows : {1, 5}) {
+        const matrix X = support::random_matrix<matrix>(rows, 768, 74);
+        const matrix once = X * kron(A, B, C), other = X * kron(A2, B, C), summed = X * otimes::kron_sum(A, B, C);
+        for (const otimes::communicator& ranks : sets) {
+            CAPTURE(ranks.name());
+            const auto K = replicate(ranks, kron(A, B, C) - 2.0F * kron(A2, B, C));
+            const auto S = replicate(ranks, otimes::kron_sum(A, B, C) + 3.0F * otimes::identity(768));
+            std::vector<distribution> cuts{otimes::cut_rows(ranks.size()), otimes::cut_columns(ranks.size())};
+            for (std::size_t k = 0; k < 3; ++k) {
+                cuts.push_back(otimes::cut_mode(1, ranks.size(), extents, k));
+            }
+            for (const distribution& from : cuts) {
+                CAPTURE(to_string(from));
+                DistributedMatrix<float> dX(ranks, rows, 768, from), dY(ranks);
+                dX.from_host(X);
+                for (int again = 0; again < 2; ++again) {
+                    dY = dX * K + 3 * dX;
+                    CHECK(support::close(dY.to_host(), matrix(once - 2 * other + 3 * X), 3 * 768));
+                }
+                dY = dX * S;
+                CHECK(support::close(dY.to_host(), matrix(summed + 3 * X), 3 * 768));
+                dY -= dX * (kron(A, B, C) + kron(A2, B, C));  // host factors
+                CHECK(support::close(dY.to_host(), matrix(summed + 3 * X - once - other), 4 * 768));
+                DistributedMatrix<float> dZ(dX);
+                dZ = dZ * S - dZ;
+                CHECK(support::close(dZ.to_host(), matrix(summed + 2 * X), 3 * 768));
+                const float product = dot(dZ, dX);
+                CHECK(product == dot(dZ, dX));
+                const Eigen::MatrixXd z = dZ.to_host().cast<double>(), x = X.cast<double>();
+                CHECK(std::abs(product - z.cwiseProduct(x).sum()) < 1e-6 * z.norm() * x.norm());
+            }
+            // Blocks of which some are empty; complex numbers, the first conjugated.
+            using complex = Eigen::MatrixXcd;
+            const complex V = support::random_matrix<complex>(2, 7, 75), W = support::random_matrix<complex>(2, 7, 76);
+            DistributedMatrix<std::complex<double>> dV(ranks, 2, 7), dW(ranks, 2, 7);
+            dV.from_host(V);
+            dW.from_host(W);
+            const std::complex<double> want = V.conjugate().cwiseProduct(W).sum();
+            CHECK(std::abs(dot(dV, dW) - want) < 1e-13);
+            ranks.barrier();
+        }
+    }
+}
+
 TEST_CASE("diagonals that are too long to be written out, on GPUs of this process [gpus]") {
     const std::vector<otimes::communicator> sets =
         ranks_test::under_mpi() ? std::vector<otimes::communicator>{} : gpu_sets();

@@ -66,6 +66,7 @@ struct communicator_state {
     std::map<std::string, std::shared_ptr<const distributed_plan>> plans;
     std::shared_ptr<const distributed_plan> last_plan;
     std::vector<distributed_problem> last_problems;  ///< that it is the plan of
+    std::string last_likeness;                       ///< likewise
     /// Of those that have been run: this rank has what they hold beside X and Y. Only memory that could not be taken takes that away.
     std::set<const distributed_plan*> held_plans;
     bool some_lack = false;  ///< a rank does not have it for the plan that was agreed on last
@@ -271,6 +272,13 @@ std::string compared_with_root(const std::string& mine, const std::string& of_ro
     return of_root == mine ? "rank 0 the same, another not" : "rank 0: " + in_words(of_root);
 }
 
+/// What a request says of the matrices that the terms of a sum have in common.
+std::string likeness_of(const std::string& asked) {
+    const std::size_t begin = asked.rfind(separator) + 1;
+    const std::size_t end = asked.rfind(sum_at_once::end_of_likeness);
+    return end == std::string::npos || end < begin ? std::string() : asked.substr(begin, end - begin);
+}
+
 /// How two requests of which this rank's is a product differ.
 std::string difference_of(std::int32_t rank, const std::vector<distributed_problem>& mine, const std::string& asked,
                           const std::string& of_root) {
@@ -295,6 +303,8 @@ std::string difference_of(std::int32_t rank, const std::vector<distributed_probl
     } else if (mine != there) {
         const auto differs = std::ranges::mismatch(mine, there);
         what = describe_difference(*differs.in1, *differs.in2);
+    } else if (likeness_of(asked) != likeness_of(of_root)) {
+        what = "terms of the sum have matrices in common here that they have not there, or the other way round";
     }
     return "on rank " + std::to_string(rank) + ", compared with rank 0, " + what;
 }
@@ -557,17 +567,18 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const distributed
 }
 
 std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector<distributed_problem>& problems,
-                                                               std::int64_t copied_bytes,
-                                                               const std::string& beside) const {
+                                                               std::int64_t copied_bytes, const std::string& beside,
+                                                               const sum_at_once& whole) const {
     transport& t = over();
     const bool alone = t.local_count() == t.size();
-    if (alone && state_->last_plan && state_->last_problems == problems) {
+    if (alone && state_->last_plan && state_->last_problems == problems && state_->last_likeness == whole.likeness) {
         return state_->last_plan;
     }
     const auto remember = [&](const std::shared_ptr<const distributed_plan>& made) {
         if (alone) {  // otherwise the ranks agree each time, and one of them may have no memory for the problems
             state_->last_plan = nullptr;
             state_->last_problems = problems;
+            state_->last_likeness = whole.likeness;
             state_->last_plan = made;
         }
         return made;
@@ -578,16 +589,18 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
         for (const distributed_problem& problem : problems) {
             (text += to_text(problem)) += separator;
         }
+        text += whole.likeness;
         asked = text + beside;
     });
     const auto known = state_->plans.find(text);
     std::shared_ptr<const distributed_plan> made = known != state_->plans.end() ? known->second : nullptr;
     // A rank that had no memory for a plan, or for what it holds, lacks it later: then all get it once more.
     const auto has_memory = [&] {
-        return made->in_turn.empty() ? state_->held_plans.contains(made.get())
-                                     : std::ranges::all_of(made->in_turn, [&](const distributed_plan& one) {
-                                           return state_->held_plans.contains(&one);
-                                       });
+        return !made->at_once.empty()  ? true  // a rank's own plans hold nothing between runs
+               : made->in_turn.empty() ? state_->held_plans.contains(made.get())
+                                       : std::ranges::all_of(made->in_turn, [&](const distributed_plan& one) {
+                                             return state_->held_plans.contains(&one);
+                                         });
     };
     bool lacks = made == nullptr || (!alone && !has_memory());
     if (!alone) {
@@ -609,8 +622,9 @@ std::shared_ptr<const distributed_plan> communicator::plan_for(const std::vector
             if (made == nullptr) {
                 const machine& where = t.executor_of(0).target();
                 made = std::make_shared<const distributed_plan>(
-                    problems.size() == 1 ? make_distributed_plan(problems.front(), where, state_->links)
-                                         : make_distributed_plan(problems, copied_bytes, where, state_->links));
+                    !whole.likeness.empty() ? make_distributed_plan(problems, whole.programs(), where, state_->links)
+                    : problems.size() == 1  ? make_distributed_plan(problems.front(), where, state_->links)
+                                            : make_distributed_plan(problems, copied_bytes, where, state_->links));
             }
             answer = alone ? "P" : "P" + to_text(*made);
         } catch (const budget_error& failure) {
@@ -903,8 +917,9 @@ void require_addresses(const char* call, const char* what, std::size_t given, st
 void communicator::run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
                        std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const {
     const transport& t = over();
-    if (!plan.in_turn.empty()) {
-        throw unsupported_error("otimes: a plan of several in turn was run; each of them is to be run by itself.");
+    if (!plan.in_turn.empty() || !plan.at_once.empty()) {
+        throw unsupported_error(
+            "otimes: a plan of several in turn, or of several at once, was run; each of them is to be run by itself.");
     }
     require_plan_of(plan.source, t.size(), on_device());
     const auto locals = static_cast<std::size_t>(t.local_count());

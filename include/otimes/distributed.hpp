@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
@@ -45,6 +46,7 @@
 #include <otimes/plan/distributed_text.hpp>
 #include <otimes/plan/distribution.hpp>
 #include <otimes/program/errors.hpp>
+#include <otimes/program/signature.hpp>
 
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
 #include <otimes/exec/cpu.hpp>
@@ -71,6 +73,15 @@ struct communicator_options {
 };
 
 struct communicator_state;
+
+/// A sum of which each rank evaluates its rows by itself.
+struct sum_at_once {
+    /// Which matrices its terms have in common, the same on all ranks: "X1 F1 F2, X1 F1 F3;". Empty: there is no such sum.
+    std::string likeness;
+    static constexpr char end_of_likeness = ';';
+    /// Asked of rank 0 when it plans.
+    std::function<programs_at_once()> programs;
+};
 
 /// The ranks that hold matrices together. A handle: copies mean the same ranks. They are used by one thread at a time: calls have an order,
 /// the same on all ranks.
@@ -109,10 +120,11 @@ public:
     [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const distributed_problem& problem,
                                                                    const std::string& beside = {}) const;
     /// The plan of several problems one after another, at least one, while a rank holds `copied_bytes` more; of one it is that of the other
-    /// function. Collective.
+    /// function. Collective. @param whole the same as programs, where the problems are a sum that sends nothing
     [[nodiscard]] std::shared_ptr<const distributed_plan> plan_for(const std::vector<distributed_problem>& problems,
                                                                    std::int64_t copied_bytes,
-                                                                   const std::string& beside = {}) const;
+                                                                   const std::string& beside = {},
+                                                                   const sum_at_once& whole = {}) const;
     /// Says that this rank is about to do `what`, and waits for the others to say so. Collective.
     /// @throws unsupported_error another rank is about to do something else, device_error another one cannot make its call
     void agree(const std::string& what) const;
@@ -411,6 +423,28 @@ public:
         return y.row_parts == 1 && cols() == x_->cols() ? x : y;
     }
 
+    /// The product as a local rank evaluates it by itself, on `rows` rows of X at `x`. @pre they are the rows of its part of Y, or with a left
+    /// kron all rows of X. @param copies as addresses(): the factors of all sides
+    [[nodiscard]] product_node<Scalar> on_rank(std::int32_t local, const void* x, std::int64_t rows,
+                                               const std::vector<std::vector<const void*>>& copies) const {
+        const bool on_device = x_->ranks().on_device();
+        product_node<Scalar> node;
+        node.x = leaf::borrowed({x, rows, x_->cols(), x_->cols(), 1});
+        node.x.set_space(on_device ? memory_space::device : memory_space::host);
+        node.alpha = alpha();
+        node.complex_scale = !(detail::real_part_of(node.alpha) == node.alpha);
+        std::size_t at = 0;
+        for (const side* s : {&left_, &right_}) {
+            factor_list& factors = s == &left_ ? node.left : node.right;
+            (s == &left_ ? node.has_left : node.has_right) = s->there;
+            for (const leaf& f : s->node.factors()) {
+                const void* const data = copies[at++][static_cast<std::size_t>(local)];
+                factors.push_back(data == f.view().data ? f : moved_to(data, f));
+            }
+        }
+        return node;
+    }
+
     /// Address of each factor of `problem` for each local rank.
     [[nodiscard]] std::vector<std::vector<const void*>> addresses() const {
         std::vector<std::vector<const void*>> result;
@@ -478,6 +512,20 @@ private:
             }
         }
     }
+    /// A dense or diagonal factor that lies elsewhere.
+    [[nodiscard]] static leaf moved_to(const void* data, const leaf& f) {
+        matrix_view view = f.view();
+        view.data = data;
+        leaf moved = f.kind() == factor_kind::diagonal
+                         ? detail::diagonal_leaf(data, view.rows, view.row_stride + view.col_stride, nullptr)
+                         : leaf::borrowed(view);
+        if (f.conjugated()) {
+            moved.conjugate();
+        }
+        moved.set_real_elements(f.real_elements());
+        moved.set_space(f.space());
+        return moved;
+    }
     [[nodiscard]] static distributed_factor factor_of(const leaf& f, memory_space space) {
         const matrix_view view = f.view();
         distributed_factor d;
@@ -513,6 +561,7 @@ struct agreed_terms {
     std::vector<typename distributed_product<Scalar>::turns> turns;  ///< of each term
     std::vector<distributed_problem> problems;                       ///< of all turns
     std::int64_t copied_bytes = 0;
+    std::vector<std::vector<std::vector<const void*>>> factors;  ///< addresses of each term's
     std::shared_ptr<const distributed_plan> plan;
     distribution result;  ///< Y's
 
@@ -545,6 +594,149 @@ struct agreed_terms {
     }
 };
 
+/// A sum of which each rank evaluates its rows of Y by itself, as it would be evaluated in one memory.
+template <class Scalar>
+class rows_at_once {
+public:
+    using product = distributed_product<Scalar>;
+
+    /// @pre the terms have been asked for (agreed_terms) and are of equal shapes. @param y how Y is cut
+    rows_at_once(std::span<const product> terms, const distribution& y) : terms_(terms), y_(y) {}
+
+    /// Does nothing have to be sent, and is there something?
+    [[nodiscard]] bool possible() const {
+        if (terms_.size() < 2 || terms_.front().rows() == 0 || terms_.front().cols() == 0) {
+            return false;
+        }
+        return std::all_of(terms_.begin(), terms_.end(), [this](const product& term) {
+            const distribution& x = term.x().layout();
+            return term.x().rows() > 0 && term.x().cols() > 0 && x.col_parts == 1 && y_.col_parts == 1 &&
+                   x.row_parts == y_.row_parts && x.first_rank == y_.first_rank &&
+                   (!term.has_left() || y_.row_parts == 1);
+        });
+    }
+    /// See sum_at_once::likeness.
+    [[nodiscard]] std::string likeness(const std::vector<std::vector<std::vector<const void*>>>& factors) const {
+        std::vector<const void*> known;
+        const auto number_of = [&known](const void* object) {
+            const auto at = std::find(known.begin(), known.end(), object);
+            const auto number = at - known.begin();
+            if (at == known.end()) {
+                known.push_back(object);
+            }
+            return std::to_string(number + 1);
+        };
+        std::string text;
+        for (std::size_t i = 0; i < terms_.size(); ++i) {
+            text += (i == 0 ? "X" : ", X") + number_of(&terms_[i].x()) + (is_complex_number(i) ? " complex" : "");
+            for (const std::vector<const void*>& copies : factors[i]) {
+                text += " F" + (copies.front() == nullptr ? std::string("-") : number_of(copies.front()));
+            }
+        }
+        return text + sum_at_once::end_of_likeness;
+    }
+    /// The programs of both forms, for each number of rows. Addresses stand for the matrices alone.
+    [[nodiscard]] programs_at_once programs(const std::vector<std::vector<std::vector<const void*>>>& factors,
+                                            bool add) const {
+        programs_at_once result;
+        result.terms = static_cast<std::int64_t>(terms_.size());
+        for (const std::int32_t part : {0, y_.row_parts - 1}) {
+            const std::int64_t rows = part_of(terms_.front().rows(), y_.row_parts, part).size();
+            if (rows > 0 && std::find(result.rows.begin(), result.rows.end(), rows) == result.rows.end()) {
+                result.rows.push_back(rows);
+            }
+        }
+        std::vector<const void*> x;
+        for (const product& term : terms_) {
+            x.push_back(&term.x());
+        }
+        Scalar y(0);
+        for (const std::int64_t rows : result.rows) {
+            bindings ignored;
+            result.apart.emplace_back();
+            lowering<Scalar> one_by_one(result.apart.back(), ignored);
+            static_cast<void>(lower(one_by_one, factors, 0, rows, x, &y, add, Scalar(1), device::sum_form::apart,
+                                    result.apart.back(), ignored));
+            program shared;
+            lowering<Scalar> together(shared, ignored);
+            if (lower(together, factors, 0, rows, x, &y, add, Scalar(1), device::sum_form::shared, shared, ignored)) {
+                result.shared.push_back(std::move(shared));
+            }
+        }
+        if (result.shared.size() < result.rows.size()) {
+            result.shared.clear();
+        }
+        return result;
+    }
+    /// Y (+)= scale * sum on the local ranks, by the plan that they have agreed on. @param y their blocks
+    void run(const distributed_plan& by, const std::vector<std::vector<std::vector<const void*>>>& factors,
+             const std::vector<void*>& y, bool add, const Scalar& scale) const {
+        const communicator& ranks = terms_.front().x().ranks();
+        for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
+            const std::int64_t rows =
+                block_of(y_, terms_.front().rows(), terms_.front().cols(), ranks.rank() + local).row_count();
+            if (rows == 0) {
+                continue;
+            }
+            std::vector<const void*> x;
+            for (const product& term : terms_) {
+                x.push_back(term.x().data(local));
+            }
+            program p;
+            bindings b;
+            lowering<Scalar> low(p, b);
+            static_cast<void>(lower(low, factors, local, rows, x, y[static_cast<std::size_t>(local)], add, scale,
+                                    by.shares_steps ? device::sum_form::shared : device::sum_form::apart, p, b));
+            const auto at = std::find(by.rows_at_once.begin(), by.rows_at_once.end(), rows) - by.rows_at_once.begin();
+            const plan& steps = by.at_once[static_cast<std::size_t>(at)];
+            if (!(p == steps.source)) {
+                throw unsupported_error("otimes: a sum over ranks: rank " + std::to_string(ranks.rank() + local) +
+                                        " has another signature than the plan that rank 0 made: " +
+                                        describe_difference(steps.source, p) + ".");
+            }
+            ranks.over().executor_of(local).run(steps, b, {});
+        }
+    }
+
+private:
+    [[nodiscard]] bool is_complex_number(std::size_t i) const {
+        const Scalar alpha = terms_[i].alpha();
+        return !(real_part_of(alpha) == alpha);
+    }
+    /// @param low into p and b; it keeps what the bindings point to. @return as device::lower_terms
+    bool lower(lowering<Scalar>& low, const std::vector<std::vector<std::vector<const void*>>>& factors,
+               std::int32_t local, std::int64_t rows, const std::vector<const void*>& x, void* y, bool add,
+               const Scalar& scale, device::sum_form form, program& p, bindings& b) const {
+        const auto term = [&](std::size_t i) {
+            return device_product<Scalar>(
+                terms_[i].on_rank(local, x[i], terms_[i].has_left() ? terms_[i].x().rows() : rows, factors[i]), {});
+        };
+        device_sum<Scalar> sum(term(0));
+        for (std::size_t i = 1; i < terms_.size(); ++i) {
+            sum.append(device_sum<Scalar>(term(i)), 1);
+        }
+        const std::int64_t cols = terms_.front().cols();
+        const bool on_device = terms_.front().x().ranks().on_device();
+        // The cpu executor's programs are real or complex as a whole.
+        if (is_complex_scalar<Scalar> && !on_device &&
+            !std::all_of(sum.terms().begin(), sum.terms().end(), [](const device_product<Scalar>& one) {
+                return is_real_problem(one.node(), one.node().alpha);
+            })) {
+            low.compute_complex();
+        }
+        if (!device::lower_terms(low, device::order_of_terms(sum), {y, rows, cols, cols, 1}, add, scale, form, p, b)) {
+            return false;
+        }
+        if (on_device) {
+            device::mark_result_on_device(p);
+        }
+        return true;
+    }
+
+    std::span<const product> terms_;
+    distribution y_;
+};
+
 /// The distribution that a new Y gets from a product alone. Collective.
 template <class Scalar>
 distribution chosen_result(const distributed_product<Scalar>& term, const distributed_plan& plan) {
@@ -558,30 +750,50 @@ agreed_terms<Scalar> agree_on_terms(std::span<const distributed_product<Scalar>>
                                     const distribution* wanted, const options& wishes, const std::string& beside) {
     const communicator ranks = terms.front().x().ranks();
     agreed_terms<Scalar> agreed;
-    const auto plan = [&](std::span<const distributed_product<Scalar>> of, const distribution* result) {
-        or_refuse(ranks, [&] { agreed.ask(of, add, result, wishes); });
-        agreed.plan = ranks.plan_for(agreed.problems, agreed.copied_bytes, beside);
+    or_refuse(ranks, [&] {
+        for (const distributed_product<Scalar>& term : terms) {
+            term.require_made();
+            agreed.factors.push_back(term.addresses());
+        }
+    });
+    const auto plan = [&](std::span<const distributed_product<Scalar>> of, const distribution* result,
+                          const options& within) {
+        sum_at_once whole;
+        or_refuse(ranks, [&] {
+            agreed.ask(of, add, result, within);
+            if (const rows_at_once<Scalar> rows(of, result != nullptr ? *result : distribution()); rows.possible()) {
+                whole = {rows.likeness(agreed.factors),
+                         [rows, &agreed, add] { return rows.programs(agreed.factors, add); }};
+            }
+        });
+        agreed.plan = ranks.plan_for(agreed.problems, agreed.copied_bytes, beside, whole);
         agreed.result = result != nullptr ? *result : chosen_result(of.front(), *agreed.plan);
     };
     if (wanted != nullptr || terms.size() == 1) {
-        plan(terms, wanted);
+        plan(terms, wanted, wishes);
         return agreed;
     }
     or_refuse(ranks, [&] { agreed.ask(terms, add, nullptr, wishes); });  // all terms, before any is planned
+    options unlimited = wishes;                                          // a limit is for all terms together
+    unlimited.workspace_limit_bytes = options().workspace_limit_bytes;
     std::vector<distribution> candidates;
     for (std::size_t i = 0; i < terms.size(); ++i) {
-        plan(terms.subspan(i, 1), nullptr);
+        plan(terms.subspan(i, 1), nullptr, unlimited);
         if (std::find(candidates.begin(), candidates.end(), agreed.result) == candidates.end()) {
             candidates.push_back(agreed.result);
         }
     }
     agreed_terms<Scalar> best;
     std::exception_ptr refused;
+    std::int64_t least = 0;
     for (const distribution& candidate : candidates) {
         try {
-            plan(terms, &candidate);
-        } catch (const budget_error&) {  // on all ranks
-            refused = std::current_exception();
+            plan(terms, &candidate, wishes);
+        } catch (const budget_error& why) {  // on all ranks
+            if (refused == nullptr || why.least_bytes() < least) {
+                least = why.least_bytes();
+                refused = std::current_exception();
+            }
             continue;
         }
         if (best.plan == nullptr || agreed.plan->predicted_seconds < best.plan->predicted_seconds) {
@@ -909,7 +1121,6 @@ private:
         bool same_shape = false;
         bool is_new = false;
         std::string beside;
-        std::vector<std::vector<std::vector<const void*>>> factors;  // of each term
         detail::or_refuse(ranks, [&] {
             for (const distributed_product<Scalar>& term : terms) {
                 term.require_made();
@@ -926,7 +1137,6 @@ private:
             for (const distributed_product<Scalar>& term : terms) {
                 // A copy of X is no alias of Y, but the copies of later terms are made when Y has been written.
                 is_new = is_new || (&term.x() == this && !(term.copies_x() && terms.size() == 1));
-                factors.push_back(term.addresses());
             }
             beside = is_new ? "into new memory" : "";
             if (what == assignment::subtract) {
@@ -959,6 +1169,15 @@ private:
         if (is_new && add) {  // Y += Y * K
             ranks.move(layout_, sources(), fresh.layout(), fresh.targets(), rows_, cols_, sizeof(Scalar));
         }
+        const Scalar sign = what == assignment::subtract ? Scalar(-1) : Scalar(1);
+        if (!agreed.plan->at_once.empty()) {
+            detail::rows_at_once<Scalar>(terms, agreed.result)
+                .run(*agreed.plan, agreed.factors, result.targets(), add, sign);
+            if (is_new) {
+                swap(fresh);
+            }
+            return;
+        }
         std::size_t turn = 0;
         const auto next = [&]() -> const distributed_plan& {
             return agreed.plan->in_turn.empty() ? *agreed.plan : agreed.plan->in_turn[turn++];
@@ -978,8 +1197,8 @@ private:
                     ranks.run(next(), result.sources(), y->targets(), none, 1.0);
                 }
             }
-            const Scalar alpha = what == assignment::subtract ? Scalar(-terms[i].alpha()) : terms[i].alpha();
-            ranks.run(next(), x->sources(), y->targets(), factors[i], std::complex<double>(alpha));
+            ranks.run(next(), x->sources(), y->targets(), agreed.factors[i],
+                      std::complex<double>(sign * terms[i].alpha()));
             if (agreed.turns[i].y_is_copied) {
                 ranks.run(next(), y->sources(), result.targets(), none, 1.0);
             }

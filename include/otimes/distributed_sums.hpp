@@ -3,8 +3,9 @@
 /// Sums over ranks: `dY = dX * K1 - 2 * dX * K2 + dZ`, `dX * (K1 + K2)`, `dX * kron_sum(A, B, C)`, `(K + s * identity()) * dX`. Included by
 /// distributed.hpp.
 ///
-/// A sum is the list of its terms, each a product with a plan of its own; Y = t1, Y += t2, ... are run one after another, of
-/// which the ranks agree once. A Y that is among the operands is written when all terms are done.
+/// A sum is the list of its terms. Where rows are cut each rank evaluates its rows of all of them by one plan (detail::rows_at_once).
+/// Otherwise each term has a plan of its own; Y = t1, Y += t2, ... are run one after another, of which the ranks agree once. A Y that
+/// is among the operands is written when all terms are done.
 #pragma once
 
 #include <cstddef>
@@ -320,7 +321,7 @@ requires device::replicated_summands<First, Second> First operator-(const First&
 }
 /// @}
 
-/// The plan of an assignment `Y = sum` with a free distribution of Y: one for each term, run one after another. Collective.
+/// The plan of an assignment `Y = sum` with a free distribution of Y. Collective.
 template <class Scalar>
 [[nodiscard]] distributed_plan make_plan(const distributed_sum<Scalar>& value, const options& wishes) {
     return *detail::agree_on_terms<Scalar>(value.terms(), false, nullptr, wishes, {}).plan;

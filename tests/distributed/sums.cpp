@@ -262,6 +262,77 @@ TEST_CASE("a workspace limit holds for a sum, whose terms use the same memory [a
     }
 }
 
+TEST_CASE("a sum of rows is one program on each rank, which computes once what terms have in common") {
+    using otimes::options;
+    const matrix<double> A = random<double>(16, 16, 50), B = random<double>(12, 12, 51), C = random<double>(10, 10, 52);
+    const matrix<double> A2 = random<double>(16, 16, 53), C2 = random<double>(10, 10, 54);
+    const matrix<double> X = random<double>(7, 1920, 55), Z = random<double>(7, 1920, 56);
+    const matrix<double> AB = formed(A, B), A2B = formed(A2, B);
+    const matrix<double> want = X * (formed(AB, C) - 2.0 * formed(A2B, C) + formed(AB, C2)) + Z;
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const auto dX = held<double>(ranks, X, otimes::cut_rows(ranks.size()));
+        const auto dZ = held<double>(ranks, Z, otimes::cut_rows(ranks.size()));
+        const auto R = replicate(ranks, kron(A, B, C) - 2.0 * kron(A2, B, C) + kron(A, B, C2));
+        const auto S = kron(A, B, C) - 2.0 * kron(A2, B, C) + kron(A, B, C2);
+        DistributedMatrix<double> dY(ranks);
+        for (int again = 0; again < 2; ++again) {
+            dY = dX * S + dZ;
+            CHECK(support::close(dY.to_host(), want, 2 * 1920));
+        }
+        dY -= dX * S + dZ / 2;
+        CHECK(support::close(dY.to_host(), matrix<double>(0.5 * Z), 3 * 1920));
+        const otimes::distributed_plan plan = make_plan(dX * S + dZ);
+        CHECK(plan.in_turn.empty());
+        CHECK(plan.stages.empty());
+        CHECK(plan.bytes_on_wire == 0);
+        CHECK(plan.result == dX.layout());
+        CHECK(plan.terms_at_once == 4);
+        CHECK(plan.shares_steps);
+        // Six products instead of nine: one of A - 2 A2, and two that the terms with A have in common.
+        REQUIRE(plan.at_once.size() == (7 % ranks.size() == 0 ? 1 : 7 < ranks.size() ? 1 : 2));
+        for (std::size_t i = 0; i < plan.at_once.size(); ++i) {
+            const auto contracts =
+                std::ranges::count(plan.at_once[i].source.steps, otimes::step_kind::contract, &otimes::step::kind);
+            CHECK(contracts == 6);
+            CHECK(plan.rows_at_once[i] == otimes::part_of(7, ranks.size(), i == 0 ? 0 : ranks.size() - 1).size());
+        }
+        CHECK(otimes::distributed_plan_from_text(to_text(plan)) == plan);
+        CHECK(
+            has(otimes::explain(dX * S + dZ), "  1. local: 4 terms at once, products that they have in common once; "));
+        CHECK_THROWS_AS(ranks.run(plan, dX.sources(), dY.targets(), {}, 1.0), otimes::unsupported_error);
+        // Replicated factors have addresses of their own.
+        CHECK(!make_plan(dX * R + dZ).shares_steps);
+        dY = dX * R + dZ;
+        CHECK(support::close(dY.to_host(), want, 2 * 1920));
+        // Limits, from the least that does.
+        std::int64_t least = 0;
+        try {
+            static_cast<void>(make_plan(dX * S + dZ, options{.workspace_limit_bytes = 0}));
+        } catch (const otimes::budget_error& refused) {
+            least = refused.least_bytes();
+            CHECK(has(refused.what(), "bytes on a rank, but workspace_limit_bytes is 0"));
+        }
+        REQUIRE(least > 0);
+        CHECK(least < plan.workspace_bytes);
+        CHECK_THROWS_AS(static_cast<void>(make_plan(dX * S + dZ, options{.workspace_limit_bytes = least - 1})),
+                        otimes::budget_error);
+        if (ranks_test::under_mpi()) {
+            continue;
+        }
+        for (const std::int64_t limit : {least, (least + plan.workspace_bytes) / 2, plan.workspace_bytes}) {
+            const otimes::communicator limited =
+                otimes::in_process(ranks.size(), {.wishes = {.workspace_limit_bytes = limit}});
+            const auto lX = held<double>(limited, X, otimes::cut_rows(ranks.size()));
+            const auto lZ = held<double>(limited, Z, otimes::cut_rows(ranks.size()));
+            CHECK(make_plan(lX * S + lZ).workspace_bytes <= limit);
+            DistributedMatrix<double> lY(limited);
+            lY = lX * S + lZ;
+            CHECK(support::close(lY.to_host(), want, 2 * 1920));
+        }
+    }
+}
+
 TEST_CASE("sums that cannot be evaluated are refused by all ranks, and nothing is written") {
     for (const otimes::communicator& ranks : everyone()) {
         CAPTURE(ranks.name());
@@ -318,6 +389,12 @@ TEST_CASE("ranks whose sums have other numbers of terms, or of which one has non
                  : has(said, "the products one after another are 3 here, 2 there: a sum has another number of terms")));
     CHECK(has(thrown([&] { dY = first ? dX * (K + K * kron(three, two)) : dX * (K + K); }),
               first ? "unsupported: otimes: a product of operators" : "device: otimes: another rank could not"));
+    // On one rank two terms are of one matrix, on the others of two.
+    DistributedMatrix<double> rows(ranks, 4, 6), same(rows);
+    rows.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    same.fill([](std::int64_t, std::int64_t) { return 1.0; });
+    CHECK(
+        has(thrown([&] { rows = rows * K + (first ? rows : same) * K; }), "terms of the sum have matrices in common"));
     CHECK(has(thrown([&] { first ? dY += dX + dX : dY -= dX + dX; }), "the ranks were asked for different products"));
     dY = dX * K + dX;
     CHECK((dY.to_host().array() == 2).all());

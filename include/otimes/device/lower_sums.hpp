@@ -82,11 +82,11 @@ bool may_share(const product_node<Scalar>& node) {
            std::all_of(factors.begin(), factors.end(), [](const leaf& f) { return f.is_dense() || f.is_identity(); });
 }
 
-/// The program and the bindings of y (+)= scale * value. @return false: there is nothing to share, and p and b say nothing
+/// The program and the bindings of y (+)= scale * value, on operands where they are. @return false: there is nothing to share, and p and b
+/// say nothing. @param low into p and b; it keeps what the bindings point to
 template <class Scalar>
-bool lower_sum(const terms_in_order<Scalar>& order, const matrix_view& y, bool add, const Scalar& scale, sum_form form,
-               program& p, bindings& b) {
-    lowering<Scalar> low(p, b);
+bool lower_terms(lowering<Scalar>& low, const terms_in_order<Scalar>& order, const matrix_view& y, bool add,
+                 const Scalar& scale, sum_form form, program& p, bindings& b) {
     std::vector<bool> done(order.size(), false);
     for (std::size_t i = 0; i < order.size(); ++i) {
         if (done[i]) {
@@ -129,6 +129,16 @@ bool lower_sum(const terms_in_order<Scalar>& order, const matrix_view& y, bool a
         return false;
     }
     share_bindings(p, b);
+    return true;
+}
+/// The same in device memory.
+template <class Scalar>
+bool lower_sum(const terms_in_order<Scalar>& order, const matrix_view& y, bool add, const Scalar& scale, sum_form form,
+               program& p, bindings& b) {
+    lowering<Scalar> low(p, b);  // of matrices in device memory it keeps nothing
+    if (!lower_terms(low, order, y, add, scale, form, p, b)) {
+        return false;
+    }
     mark_result_on_device(p);
     return true;
 }

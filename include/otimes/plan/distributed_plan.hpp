@@ -111,6 +111,15 @@ struct distributed_stage {
     friend bool operator==(const distributed_stage&, const distributed_stage&) = default;
 };
 
+/// A sum of which a rank's rows depend on its own rows alone, as programs: all terms one after another, or with what several of them have in
+/// common once. Made where the sum is known (distributed_sums.hpp).
+struct programs_at_once {
+    std::vector<std::int64_t> rows;  ///< numbers of rows that ranks have
+    std::vector<program> apart;      ///< for each of them
+    std::vector<program> shared;     ///< likewise; none: the terms have nothing in common
+    std::int64_t terms = 0;
+};
+
 /// See the file comment.
 struct distributed_plan {
     distributed_problem source;
@@ -133,6 +142,13 @@ struct distributed_plan {
     /// `source` is the first one's.
     std::vector<distributed_plan> in_turn;
     std::int64_t copied_bytes = 0;
+    /// @name A sum whose terms need nothing from other ranks, instead of plans in turn: every rank evaluates all terms by one plan.
+    /// @{
+    std::vector<plan> at_once;  ///< one for each number of rows that ranks have
+    std::vector<std::int64_t> rows_at_once;
+    std::int64_t terms_at_once = 0;
+    bool shares_steps = false;  ///< products that several terms have in common are computed once
+    /// @}
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;
 

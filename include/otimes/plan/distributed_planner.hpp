@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/sharing.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
@@ -475,6 +477,72 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
         result.predicted_seconds += one.predicted_seconds;
     }
     result.result = result.in_turn.back().result;
+    return result;
+}
+
+/// Problems that are the terms of a sum, of which a rank's rows depend on its own rows alone: by one plan of each rank, if the limit allows it,
+/// else one after another. @throws as above
+OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
+                                                          const programs_at_once& whole, const machine& where,
+                                                          const interconnect& net) {
+    const distributed_problem& first = problems.front();
+    options wishes = first.wishes;
+    wishes.placement = first.space == memory_space::device ? placement::gpu : placement::cpu;
+    // The least workspace of a form that the limit refused.
+    std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+    const auto planned = [&](const std::vector<program>& sources) {
+        std::vector<plan> plans;
+        std::int64_t needed = 0;
+        bool fit = !sources.empty();
+        for (const program& source : sources) {
+            try {
+                plans.push_back(make_plan(source, where, wishes));
+                needed = (std::max)(needed, plans.back().workspace_bytes);
+            } catch (const budget_error& refused) {
+                needed = (std::max)(needed, refused.least_bytes());
+                fit = false;
+            } catch (const shape_error&) {  // an intermediate that no memory holds
+                return std::vector<plan>();
+            }
+        }
+        if (!fit) {
+            least = sources.empty() ? least : (std::min)(least, needed);
+            plans.clear();
+        }
+        return plans;
+    };
+    distributed_plan result;
+    result.source = first;
+    result.result = first.result;
+    result.rows_at_once = whole.rows;
+    result.terms_at_once = whole.terms;
+    result.at_once = planned(whole.apart);
+    if (std::vector<plan> shared = planned(whole.shared); !shared.empty()) {
+        const bool on_gpu = wishes.placement == placement::gpu;
+        if (result.at_once.empty() ||
+            (on_gpu ? planning::sharing_pays(result.at_once.front(), shared.front(), where.gpus.front())
+                    : shared.front().predicted_seconds < result.at_once.front().predicted_seconds)) {
+            result.at_once = std::move(shared);
+            result.shares_steps = true;
+        }
+    }
+    if (result.at_once.empty()) {
+        try {
+            return make_distributed_plan(problems, 0, where, net);
+        } catch (const budget_error& refused) {
+            if (least >= refused.least_bytes()) {
+                throw;
+            }
+            throw budget_error("otimes: a sum over ranks needs a workspace of at least " + std::to_string(least) +
+                                   " bytes on a rank, but workspace_limit_bytes is " +
+                                   std::to_string(wishes.workspace_limit_bytes) + ". Raise the limit to that or more.",
+                               least);
+        }
+    }
+    for (const plan& one : result.at_once) {
+        result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);
+        result.predicted_seconds = (std::max)(result.predicted_seconds, one.predicted_seconds);
+    }
     return result;
 }
 

@@ -108,6 +108,19 @@ void transfer(Archive& a, distributed_plan& p, int depth = 0) {
     for (std::size_t i = 0; i < in_turn; ++i) {
         transfer(a, p.in_turn[i], depth + 1);
     }
+    a.line("at_once");
+    const std::size_t at_once = a.count(p.at_once);
+    for (std::size_t i = 0; i < at_once; ++i) {
+        transfer(a, p.at_once[i]);
+    }
+    transfer_numbers(a, "rows_at_once", p.rows_at_once);
+    a.line("terms_at_once");
+    transfer_all(a, p.terms_at_once, p.shares_steps);
+    if constexpr (Archive::reading) {
+        if (p.rows_at_once.size() != at_once) {
+            refuse_text("plans of all terms at once are not as many as their numbers of rows");
+        }
+    }
 }
 
 }  // namespace planning
@@ -189,6 +202,12 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     std::string text = "distributed over " + counted(p.source.ranks, "rank") + ": X " + to_string(p.source.operand) +
                        "; Y " + to_string(p.result) + (p.source.result_is_fixed ? " (asked for)" : " (chosen)") + "\n";
     std::size_t number = 0;
+    if (!p.at_once.empty()) {
+        text += "  1. local: " + std::to_string(p.terms_at_once) + " terms at once" +
+                (p.shares_steps ? ", products that they have in common once" : ", one after another") +
+                (p.source.add ? ", added to Y; " : "; ") +
+                counted(static_cast<std::int64_t>(p.at_once.size()), "plan") + "\n";
+    }
     if (!p.slabs.empty()) {
         text += "  " + counted(p.slab_count, "slab") + " of at most " + counted(p.slab_rows, "row") +
                 " of each part, " +

@@ -38,6 +38,7 @@
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
 #include <otimes/expr/lower.hpp>
+#include <otimes/expr/lower_tree.hpp>
 #include <otimes/expr/messages.hpp>
 #include <otimes/expr/rank_factors.hpp>
 #include <otimes/expr/scalar.hpp>
@@ -215,17 +216,44 @@ public:
     /// Address of factor `i` for each local rank.
     [[nodiscard]] const std::vector<const void*>& addresses(std::size_t i) const { return addresses_[i]; }
 
-    replicated_kron(const communicator& ranks, const kron_node<Scalar>& source) : ranks_(ranks) {
+    /// A factor that has been copied, and where to.
+    struct copied_factor {
+        leaf source;  ///< keeps what it owns, so that nothing else gets its address
+        leaf copy;
+        std::vector<const void*> addresses;
+        std::vector<std::shared_ptr<void>> memory;
+    };
+
+    /// @param known the factors that other krons of the same sum have: they are copied once
+    replicated_kron(const communicator& ranks, const kron_node<Scalar>& source, std::vector<copied_factor>& known)
+        : ranks_(ranks) {
         detail::or_refuse(ranks, [&] {
             node_.set_alpha(source.alpha());
             const kron_node<Scalar> taken = detail::rank_factors<true>(ranks.on_device(), source);
             for (const leaf& f : taken.factors()) {
-                add(f);
+                const auto same = std::find_if(known.begin(), known.end(), [&](const copied_factor& one) {
+                    return f.is_dense() && detail::reads_alike(one.source, f);
+                });
+                if (same == known.end()) {
+                    const std::size_t before = memory_.size();
+                    add(f);
+                    known.push_back({f, node_.factors()[node_.factors().size() - 1], addresses_.back(),
+                                     std::vector<std::shared_ptr<void>>(
+                                         memory_.begin() + static_cast<std::ptrdiff_t>(before), memory_.end())});
+                    continue;
+                }
+                node_.append(same->copy);
+                addresses_.push_back(same->addresses);
+                memory_.insert(memory_.end(), same->memory.begin(), same->memory.end());
             }
         });
     }
+    replicated_kron(const communicator& ranks, const kron_node<Scalar>& source)
+        : replicated_kron(ranks, source, std::vector<copied_factor>()) {}
 
 private:
+    replicated_kron(const communicator& ranks, const kron_node<Scalar>& source, std::vector<copied_factor>&& known)
+        : replicated_kron(ranks, source, known) {}
     void add(const leaf& f) {
         if (f.is_identity()) {
             node_.append(f);

@@ -189,8 +189,8 @@ distributed_sum<Scalar> multiply_over_ranks(const distributed_product<Scalar>& x
 
 }  // namespace device
 
-/// Copies the factors of a sum of krons of host matrices to every rank of this process. Later changes of the matrices are not seen.
-/// @throws unsupported_error a term that is a product of operators
+/// Copies the factors of a sum of krons of host matrices to every rank of this process, one that several terms have once. Later changes of
+/// the matrices are not seen. @throws unsupported_error a term that is a product of operators
 template <class Sum>
 requires device::host_sum<Sum>
 [[nodiscard]] replicated_sum<typename Sum::Scalar> replicate(const communicator& ranks, const Sum& s) {
@@ -198,7 +198,8 @@ requires device::host_sum<Sum>
     detail::or_refuse(ranks, [&] {
         device::for_each_kron(s, [](const auto&) {});  // all of them, before anything is copied
     });
-    device::for_each_kron(s, [&](const auto& k) { terms.emplace_back(ranks, k.node()); });
+    std::vector<typename replicated_kron<typename Sum::Scalar>::copied_factor> known;
+    device::for_each_kron(s, [&](const auto& k) { terms.emplace_back(ranks, k.node(), known); });
     return replicated_sum<typename Sum::Scalar>(std::move(terms));
 }
 

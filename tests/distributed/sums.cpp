@@ -301,8 +301,11 @@ TEST_CASE("a sum of rows is one program on each rank, which computes once what t
         CHECK(
             has(otimes::explain(dX * S + dZ), "  1. local: 4 terms at once, products that they have in common once; "));
         CHECK_THROWS_AS(ranks.run(plan, dX.sources(), dY.targets(), {}, 1.0), otimes::unsupported_error);
-        // Replicated factors have addresses of their own.
-        CHECK(!make_plan(dX * R + dZ).shares_steps);
+        // Replicated factors are the same for all terms that have them.
+        CHECK(R.terms()[0].addresses(1) == R.terms()[1].addresses(1));
+        CHECK(R.terms()[0].addresses(0) != R.terms()[1].addresses(0));
+        CHECK(R.terms()[0].addresses(0) == R.terms()[2].addresses(0));
+        CHECK(make_plan(dX * R + dZ).shares_steps);
         dY = dX * R + dZ;
         CHECK(support::close(dY.to_host(), want, 2 * 1920));
         // Limits, from the least that does.

@@ -323,7 +323,8 @@ template <class Type>
 concept any_kron = host_kron<Type> || is_kron<bare<Type>> || is_replicated<bare<Type>>;
 }  // namespace device
 
-/// `alpha * K1 * dX * K2`, lazy; either kron may be missing. Borrows dX and the factors: evaluate it in the same statement.
+/// `alpha * K1 * dX * K2`, lazy; either kron may be missing. Borrows dX and the factors: evaluate it in the same statement. Of
+/// `dX * K1 * K2` and `K1 * (K2 * dX)` the inner product is evaluated where it is written, into a matrix that the outer one keeps.
 ///
 /// With K1, X is planned as its rows one after another, one row with the modes of both sides: Y = K1 X K2 is
 /// vec_r(Y) = vec_r(X) * kron(K1^T, K2), where the strides of a factor say that it is transposed and nothing is moved for it.
@@ -333,17 +334,17 @@ public:
     using Scalar = ScalarType;
 
     explicit distributed_product(const DistributedMatrix<Scalar>& x) : x_(&x) {}
+    /// Of a matrix that it keeps.
+    explicit distributed_product(std::shared_ptr<const DistributedMatrix<Scalar>> x)
+        : x_(x.get()), kept_(std::move(x)) {}
+    /// A second kron on a side multiplies the value of what is there, which all ranks evaluate now.
     template <class Kron>
     void multiply_right(const Kron& k) {
-        multiply(right_, k, "dX * K",
-                 "otimes: dX * K1 * K2 with a DistributedMatrix: evaluate the first product, dY = dX * K1, or multiply "
-                 "the factors first, dX * kron(A * C, B * D).");
+        multiply(right_, k, "dX * K");
     }
     template <class Kron>
     void multiply_left(const Kron& k) {
-        multiply(left_, k, "K * dX",
-                 "otimes: K1 * (K2 * dX) with a DistributedMatrix: evaluate the first product, dY = K2 * dX, or "
-                 "multiply the factors first, kron(A * C, B * D) * dX.");
+        multiply(left_, k, "K * dX");
     }
     void scale(const Scalar& amount) { alpha_ = alpha_ * amount; }
     /// What could not be multiplied with; the first that is told counts.
@@ -516,11 +517,14 @@ private:
         return p;
     }
     template <class Kron>
-    void multiply(side& s, const Kron& k, const char* what, const char* why_not_twice) {
+    void multiply(side& s, const Kron& k, const char* what) {
         try {
-            if (std::exchange(s.there, true)) {
-                throw unsupported_error(why_not_twice);
+            if (s.there) {
+                auto value = std::make_shared<DistributedMatrix<Scalar>>(x_->ranks());
+                *value = *this;
+                *this = distributed_product(std::shared_ptr<const DistributedMatrix<Scalar>>(std::move(value)));
             }
+            s.there = true;
             append(s, k, what);
         } catch (...) {
             fail(std::current_exception());
@@ -576,6 +580,7 @@ private:
     }
 
     const DistributedMatrix<Scalar>* x_;
+    std::shared_ptr<const DistributedMatrix<Scalar>> kept_;
     side left_;
     side right_;
     Scalar alpha_ = Scalar(1);

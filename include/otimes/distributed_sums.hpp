@@ -9,7 +9,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <memory>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -125,68 +129,93 @@ struct kron_term {
     [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return of; }
 };
 
-/// Calls each(kron) for every term of a sum of krons. @throws unsupported_error a term that is a product of operators
+/// Calls each(tree, kron) for every term of a sum: a kron, or (`tree` is not null) a product of operators.
 template <class Sum, class Each>
-void for_each_kron(const Sum& s, const Each& each) {
+void for_each_term(const Sum& s, const Each& each) {
     if constexpr (is_operator<Sum> || is_replicated_sum<Sum>) {
         for (const auto& k : s.terms()) {
-            each(k);
+            each(static_cast<const operator_tree<typename Sum::Scalar>*>(nullptr), k);
         }
     } else {
-        using scalar = typename Sum::Scalar;
-        const operator_tree<scalar>& tree = s.tree();
-        const auto term = [&each](const operator_tree<scalar>& part) {
-            if (part.kind != tree_kind::kron) {
-                throw unsupported_error(
-                    "otimes: a product of operators beside a DistributedMatrix: " + part.name() +
-                    ". Multiply one after the other, dZ = dX * K1; dY = dZ * K2, or by the factors' products, "
-                    "kron(A * C, B * D).");
-            }
-            each(kron_term<scalar>{part.kron});
-        };
-        if (tree.kind != tree_kind::sum) {
-            term(tree);
-            return;
-        }
-        for (const operator_tree<scalar>& part : tree.parts) {
-            term(part);
+        using tree = operator_tree<typename Sum::Scalar>;
+        const tree& all = s.tree();
+        const std::span<const tree> parts =
+            all.kind == tree_kind::sum ? std::span<const tree>(all.parts) : std::span<const tree>(&all, 1);
+        for (const tree& part : parts) {
+            each(part.kind == tree_kind::kron ? nullptr : &part, kron_term<typename Sum::Scalar>{part.kron});
         }
     }
 }
 
-/// X * S, or S * X, term by term; a multiple of the identity is one of X.
-template <bool FromLeft, class Scalar, class Sum>
-distributed_sum<Scalar> multiply_over_ranks(const distributed_product<Scalar>& x, const Sum& s) {
-    static_assert(fits_scalar<Sum, Scalar>,
-                  "otimes: dX * (K1 + K2): the factors have another scalar type than the DistributedMatrix.");
-    std::vector<distributed_product<Scalar>> terms;
+/// The value of a sum as a matrix that a product keeps: evaluated now, by all ranks.
+template <class Scalar>
+distributed_product<Scalar> evaluated_over_ranks(const distributed_sum<Scalar>& s) {
+    const DistributedMatrix<Scalar>& x = s.terms().front().x();
     try {
-        for_each_kron(s, [&](const auto& k) {
-            distributed_product<Scalar> term = x;
-            bool identity = true;
-            for (const leaf& f : k.node().factors()) {
-                identity = identity && f.is_identity();
-            }
-            if (identity && k.node().rows() == (FromLeft ? x.rows() : x.cols())) {
-                term.scale(Scalar(k.node().alpha()));
-            } else if constexpr (FromLeft) {
-                term.multiply_left(k);
-            } else {
-                term.multiply_right(k);
-            }
-            terms.push_back(std::move(term));
-        });
-    } catch (...) {  // the other ranks are told where the sum is evaluated
-        terms.assign(1, x);
-        terms.front().fail(std::current_exception());
+        auto value = std::make_shared<DistributedMatrix<Scalar>>(x.ranks());
+        *value = s;
+        return distributed_product<Scalar>(std::shared_ptr<const DistributedMatrix<Scalar>>(std::move(value)));
+    } catch (...) {  // on all ranks, which say it where the product is evaluated
+        distributed_product<Scalar> failed(x);
+        failed.fail(std::current_exception());
+        return failed;
     }
-    distributed_sum<Scalar> result(terms.front());
-    for (std::size_t i = 1; i < terms.size(); ++i) {
-        result.append(distributed_sum<Scalar>(std::move(terms[i])), Scalar(1));
+}
+
+/// X * k, or k * X, for a kron; a multiple of the identity is one of X.
+template <bool FromLeft, class Scalar, class Kron>
+distributed_product<Scalar> multiply_by_kron(distributed_product<Scalar> x, const Kron& k) {
+    bool identity = true;
+    for (const leaf& f : k.node().factors()) {
+        identity = identity && f.is_identity();
+    }
+    if (identity && k.node().rows() == (FromLeft ? x.rows() : x.cols())) {
+        x.scale(Scalar(k.node().alpha()));
+    } else if constexpr (FromLeft) {
+        x.multiply_left(k);
+    } else {
+        x.multiply_right(k);
+    }
+    return x;
+}
+
+/// X * T, or T * X, as a sum of its terms. The factors of a product of operators follow one another, each on the value of the one before.
+template <bool FromLeft, class Scalar, class TreeScalar>
+distributed_sum<Scalar> multiply_by_tree(const distributed_product<Scalar>& x, const operator_tree<TreeScalar>& tree) {
+    if (tree.kind == tree_kind::kron) {
+        return distributed_sum<Scalar>(multiply_by_kron<FromLeft>(x, kron_term<TreeScalar>{tree.kron}));
+    }
+    const std::size_t count = tree.parts.size();
+    const auto part = [&](std::size_t i) -> const operator_tree<TreeScalar>& {
+        return tree.parts[FromLeft && tree.kind == tree_kind::product ? count - 1 - i : i];
+    };
+    distributed_sum<Scalar> result = multiply_by_tree<FromLeft>(x, part(0));
+    for (std::size_t i = 1; i < count; ++i) {
+        if (tree.kind == tree_kind::product) {
+            result = multiply_by_tree<FromLeft>(evaluated_over_ranks(result), part(i));
+        } else {
+            result.append(multiply_by_tree<FromLeft>(x, part(i)), Scalar(1));
+        }
     }
     return result;
 }
 
+/// X * S, or S * X, term by term.
+template <bool FromLeft, class Scalar, class Sum>
+distributed_sum<Scalar> multiply_over_ranks(const distributed_product<Scalar>& x, const Sum& s) {
+    static_assert(fits_scalar<Sum, Scalar>,
+                  "otimes: dX * (K1 + K2): the factors have another scalar type than the DistributedMatrix.");
+    std::vector<distributed_sum<Scalar>> terms;
+    for_each_term(s, [&](const auto* tree, const auto& k) {
+        terms.push_back(tree != nullptr ? multiply_by_tree<FromLeft>(x, *tree)
+                                        : distributed_sum<Scalar>(multiply_by_kron<FromLeft>(x, k)));
+    });
+    distributed_sum<Scalar> result(std::move(terms.front()));
+    for (std::size_t i = 1; i < terms.size(); ++i) {
+        result.append(terms[i], Scalar(1));
+    }
+    return result;
+}
 }  // namespace device
 
 /// Copies the factors of a sum of krons of host matrices to every rank of this process, one that several terms have once. Later changes of
@@ -195,11 +224,16 @@ template <class Sum>
 requires device::host_sum<Sum>
 [[nodiscard]] replicated_sum<typename Sum::Scalar> replicate(const communicator& ranks, const Sum& s) {
     std::vector<replicated_kron<typename Sum::Scalar>> terms;
-    detail::or_refuse(ranks, [&] {
-        device::for_each_kron(s, [](const auto&) {});  // all of them, before anything is copied
+    detail::or_refuse(ranks, [&] {  // all of them, before anything is copied
+        device::for_each_term(s, [](const auto* tree, const auto&) {
+            if (tree != nullptr) {
+                throw unsupported_error("otimes: replicate(ranks, S): a term of S is " + tree->name() +
+                                        ". Replicate each of them and multiply one after the other, dX * R1 * R2.");
+            }
+        });
     });
     std::vector<typename replicated_kron<typename Sum::Scalar>::copied_factor> known;
-    device::for_each_kron(s, [&](const auto& k) { terms.emplace_back(ranks, k.node(), known); });
+    device::for_each_term(s, [&](const auto*, const auto& k) { terms.emplace_back(ranks, k.node(), known); });
     return replicated_sum<typename Sum::Scalar>(std::move(terms));
 }
 
@@ -235,7 +269,8 @@ requires device::amount<Amount, Scalar>
 }
 /// @}
 
-/// @name dX * (K1 + K2), (K1 + K2) * dX, dX *= K1 + K2; also of a product over ranks.
+/// @name dX * (K1 + K2), (K1 + K2) * dX, dX *= K1 + K2; also of a product over ranks. A sum as the X of a product, `(dX * K1 + dZ) * K2`, is
+/// evaluated where the product is written.
 /// @{
 template <class Matrix, class Sum>
 requires(device::distributed_factor_or_x<Matrix>&& device::any_kron_sum<Sum>) [[nodiscard]] auto operator*(
@@ -246,6 +281,16 @@ template <class Sum, class Matrix>
 requires(device::distributed_factor_or_x<Matrix>&& device::any_kron_sum<Sum>) [[nodiscard]] auto operator*(
     const Sum& s, const Matrix& x) {
     return device::multiply_over_ranks<true>(device::to_distributed_product(x), s);
+}
+template <class Scalar, class Operator>
+requires(device::any_kron<Operator> || device::any_kron_sum<Operator>) [[nodiscard]] auto operator*(
+    const distributed_sum<Scalar>& x, const Operator& k) {
+    return device::evaluated_over_ranks(x) * k;
+}
+template <class Operator, class Scalar>
+requires(device::any_kron<Operator> || device::any_kron_sum<Operator>) [[nodiscard]] auto operator*(
+    const Operator& k, const distributed_sum<Scalar>& x) {
+    return k * device::evaluated_over_ranks(x);
 }
 template <class Scalar, class Sum>
 requires device::any_kron_sum<Sum> DistributedMatrix<Scalar>
@@ -266,8 +311,6 @@ concept no_factor_of =
     is_distributed<One> && !any_kron<Other> && !any_kron_sum<Other> && !amount<Other, typename One::Scalar>;
 template <class First, class Second>
 concept no_distributed_product = no_factor_of<First, Second> || no_factor_of<Second, First>;
-template <class One, class Other>
-concept sum_and_operator = is_distributed_sum<One> &&(any_kron<Other> || any_kron_sum<Other>);
 template <class First, class Second>
 concept replicated_summands = (is_replicated<First> || is_replicated_sum<First>)&&(is_replicated<Second> ||
                                                                                    is_replicated_sum<Second>);
@@ -299,14 +342,6 @@ auto operator*(const First& first, const Second& second) {
     static_assert(device::always_false<First>,
                   "otimes: a DistributedMatrix is multiplied by Kronecker products, by sums of them and by numbers. "
                   "Write a matrix as kron(M).");
-    return device::one_of(first, second);
-}
-template <class First, class Second>
-requires(device::sum_and_operator<First, Second> || device::sum_and_operator<Second, First>) auto operator*(
-    const First& first, const Second& second) {
-    static_assert(device::always_false<First>,
-                  "otimes: a sum over ranks times a Kronecker product: evaluate the sum first, dZ = dX * K1 + dX * K2; "
-                  "dY = dZ * K.");
     return device::one_of(first, second);
 }
 template <class First, class Second>

@@ -186,21 +186,6 @@ TEST_CASE("what one rank cannot do is told to the others") {
     check("unsupported: otimes: factor 1, 300 x 300, has structure",
           [&] { static_cast<void>(make_plan(2.0 * x * kron(large.triangularView<Eigen::Lower>()))); });
     check("shape: otimes: X * kron(F1)", [&] { static_cast<void>(make_plan(x * kron(large))); });
-    const matrix same = matrix::Identity(2, 2), rows = matrix::Identity(3, 3);
-    check("unsupported: otimes: dX * K1 * K2", [&] {
-        auto product = x * kron(same);
-        if (first) {
-            product = product * kron(same);
-        }
-        y = product;
-    });
-    check("unsupported: otimes: K1 * (K2 * dX)", [&] {
-        auto product = kron(rows) * x;
-        if (first) {
-            product = kron(rows) * product;
-        }
-        y = product;
-    });
     check("shape: otimes: dot(x, y)", [&] {
         const DistributedMatrix<double> z(ranks, 3, 2, otimes::cut_columns(first && ranks.size() > 1 ? 2 : 1));
         const DistributedMatrix<double> w(ranks, 3, 2, otimes::cut_columns(1));

@@ -62,7 +62,8 @@ void check_sums() {
     const dense A = random<Scalar>(3, 2, 1), B = random<Scalar>(4, 5, 2), C = random<Scalar>(3, 2, 3),
                 D = random<Scalar>(4, 5, 4);
     const dense E = random<Scalar>(3, 3, 5), F = random<Scalar>(4, 4, 6);
-    const dense X = random<Scalar>(5, 12, 7), Z = random<Scalar>(5, 10, 8), V = random<Scalar>(12, 3, 9);
+    const dense X = random<Scalar>(5, 12, 7), Z = random<Scalar>(5, 10, 8), V = random<Scalar>(12, 3, 9),
+                G = random<Scalar>(10, 6, 11);
     const dense AB = formed(A, B), CD = formed(C, D), one3 = dense::Identity(3, 3), one4 = dense::Identity(4, 4);
     const dense sum = formed(E, one4) + formed(one3, F);
     const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> d = random<Scalar>(12, 1, 10);
@@ -79,6 +80,7 @@ void check_sums() {
         for (const distribution& cut : cuts) {
             CAPTURE(to_string(cut));
             const auto dX = held<Scalar>(ranks, X, cut);
+            const auto dZ0 = held<Scalar>(ranks, Z, otimes::cut_rows(ranks.size()));
             const auto dV = held<Scalar>(ranks, V,
                                          ranks.size() > 1 && cut.row_parts > 1 ? otimes::cut_columns(ranks.size())
                                                                                : otimes::cut_rows(ranks.size()));
@@ -128,7 +130,23 @@ void check_sums() {
             CHECK(is(dS, X * sum * sum - X + X * sum));
             dS -= dX * kron(E, F) + dS;
             CHECK(is(dS, -X * formed(E, F)));
+            // Products of operators, and of sums.
+            DistributedMatrix<Scalar> dP(ranks);
+            dP = dX * kron(E, F) * K1 * Scalar(2);
+            CHECK(is(dP, Scalar(2) * X * formed(E, F) * AB));
+            dP += dX * (kron(E, F) * kron(F, E)) * K1 - (dX * K1 - dZ0) / Scalar(2);
+            CHECK(is(dP, Scalar(2) * X * formed(E, F) * AB + X * formed(E, F) * formed(F, E) * AB -
+                             (X * AB - Z) / Scalar(2)));
+            dP = (dX * kron(E, F) - a * dX) * (K1 + K2) * kron(G);
+            CHECK(is(dP, (X * formed(E, F) - a * X) * (AB + CD) * G));
+            dS = dX * (otimes::kron_sum(E, F) * kron(E, F) - (kron(F, E) + identity(12)) * otimes::kron_sum(E, F));
+            CHECK(is(dS, X * (sum * formed(E, F) - (formed(F, E) + dense::Identity(12, 12)) * sum)));
+            dS = dS * kron(E, F) * RS;
+            CHECK(is(dS, X * (sum * formed(E, F) - (formed(F, E) + dense::Identity(12, 12)) * sum) * formed(E, F) *
+                             (sum - a * dense::Identity(12, 12))));
             auto dT = dV;
+            dT = (kron(E, F) * otimes::kron_sum(E, F)) * (kron(F, E) * (dV + kron(E, F) * dV));
+            CHECK(is(dT, formed(E, F) * sum * formed(F, E) * (V + formed(E, F) * V)));
             dT = (otimes::kron_sum(E, F) + identity(12)) * dV;
             CHECK(is(dT, sum * V + V));
             dT = K1.transpose() * dV + K2.transpose() * dV;
@@ -352,11 +370,14 @@ TEST_CASE("sums that cannot be evaluated are refused by all ranks, and nothing i
         CHECK(has(thrown([&] { dY = dX + dX * kron(three, three); }), "shape: otimes: X * kron(F1, F2): X is 4 x 6"));
         CHECK(has(thrown([&] { dY += dZ + dZ; }), "shape: otimes: Y += expression: Y is 4 x 6, the expression 5 x 6"));
         CHECK(has(thrown([&] { dY -= dZ + dZ; }), "shape: otimes: Y -= expression: Y is 4 x 6, the expression 5 x 6"));
-        CHECK(has(thrown([&] { dY = dX * (kron(two, three) * kron(three, two) + kron(two, three)); }),
-                  "unsupported: otimes: a product of operators beside a DistributedMatrix: "));
         CHECK(
             has(thrown([&] { static_cast<void>(replicate(ranks, kron(two, three) * kron(three, two) + identity(6))); }),
-                "unsupported: otimes: a product of operators beside a DistributedMatrix: "));
+                "unsupported: otimes: replicate(ranks, S): a term of S is a product of 2 operators. Replicate each"));
+        // A product that does not fit inside one that is multiplied on.
+        CHECK(has(thrown([&] { dY = dX * kron(three, three) * kron(two, three); }),
+                  "shape: otimes: X * kron(F1, F2): X is 4 x 6"));
+        CHECK(has(thrown([&] { dY = (dX - dZ) * kron(two, three); }), "term 2 is 5 x 6"));
+        CHECK(has(thrown([&] { dY = dX * (kron(two, three) * kron(three, two)) * kron(wide, three); }), "shape: "));
         const otimes::communicator other = otimes::in_process(ranks.size());
         DistributedMatrix<double> elsewhere(other, 4, 6);
         elsewhere.fill(one);
@@ -390,8 +411,10 @@ TEST_CASE("ranks whose sums have other numbers of terms, or of which one has non
     CHECK(has(said, "unsupported: otimes: the ranks were asked for different products"));
     CHECK((first ? has(said, "this rank agrees with rank 0")
                  : has(said, "the products one after another are 3 here, 2 there: a sum has another number of terms")));
-    CHECK(has(thrown([&] { dY = first ? dX * (K + K * kron(three, two)) : dX * (K + K); }),
-              first ? "unsupported: otimes: a product of operators" : "device: otimes: another rank could not"));
+    const matrix<double> large = matrix<double>::Ones(first ? 300 : 6, first ? 300 : 6);
+    CHECK(has(thrown([&] { dY = dX * (kron(large.triangularView<Eigen::Lower>()) + K) * K; }),
+              first ? "unsupported: otimes: factor 1, 300 x 300" : "device: otimes: another rank could not"));
+    CHECK(has(thrown([&] { dY = first ? dX * K * K : dX * K; }), "the ranks "));
     // On one rank two terms are of one matrix, on the others of two.
     DistributedMatrix<double> rows(ranks, 4, 6), same(rows);
     rows.fill([](std::int64_t, std::int64_t) { return 1.0; });

@@ -97,9 +97,9 @@ TEST_CASE("foreign, damaged and other-version text is refused") {
     CHECK_THROWS_AS(otimes::machine_from_text(text), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::plan_from_text(text + "x"), otimes::unsupported_error);
     std::string newer = text;
-    newer.replace(0, 13, "otimes-plan 8");
+    newer.replace(0, 13, "otimes-plan 9");
     CHECK_THROWS_WITH_AS(otimes::plan_from_text(newer),
-                         "otimes: this text is not a plan or machine that this version can read: it is of version 8. "
+                         "otimes: this text is not a plan or machine that this version can read: it is of version 9. "
                          "Make it again with to_text of this version.",
                          otimes::unsupported_error);
     for (std::size_t cut = 0; cut < text.size(); cut += 7) {

@@ -347,10 +347,18 @@ public:
         multiply(left_, k, "K * dX");
     }
     void scale(const Scalar& amount) { alpha_ = alpha_ * amount; }
-    /// What could not be multiplied with; the first that is told counts.
-    void fail(std::exception_ptr why) { failure_ = failure_ != nullptr ? failure_ : std::move(why); }
+    /// The value of a product or a sum, evaluated now. Collective. @throws as the assignment, on all ranks
+    template <class Value>
+    [[nodiscard]] static std::shared_ptr<const DistributedMatrix<Scalar>> value_of(const Value& lazy) {
+        const communicator& ranks = lazy.ranks();
+        std::shared_ptr<DistributedMatrix<Scalar>> value;
+        detail::or_refuse(ranks, [&] { value = std::make_shared<DistributedMatrix<Scalar>>(ranks); });
+        *value = lazy;
+        return value;
+    }
 
     [[nodiscard]] const DistributedMatrix<Scalar>& x() const noexcept { return *x_; }
+    [[nodiscard]] const communicator& ranks() const noexcept { return x_->ranks(); }
     [[nodiscard]] Scalar alpha() const { return alpha_ * left_.node.alpha() * right_.node.alpha(); }
     [[nodiscard]] bool has_left() const noexcept { return left_.there; }
     [[nodiscard]] bool has_right() const noexcept { return right_.there; }
@@ -518,16 +526,14 @@ private:
     }
     template <class Kron>
     void multiply(side& s, const Kron& k, const char* what) {
+        if (s.there) {
+            *this = distributed_product(value_of(*this));
+        }
+        s.there = true;
         try {
-            if (s.there) {
-                auto value = std::make_shared<DistributedMatrix<Scalar>>(x_->ranks());
-                *value = *this;
-                *this = distributed_product(std::shared_ptr<const DistributedMatrix<Scalar>>(std::move(value)));
-            }
-            s.there = true;
             append(s, k, what);
         } catch (...) {
-            fail(std::current_exception());
+            failure_ = failure_ != nullptr ? failure_ : std::current_exception();
         }
     }
     template <class Kron>

@@ -10,8 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -45,6 +43,7 @@ public:
     }
 
     [[nodiscard]] const std::vector<distributed_product<Scalar>>& terms() const noexcept { return terms_; }
+    [[nodiscard]] const communicator& ranks() const noexcept { return terms_.front().ranks(); }
     [[nodiscard]] std::int64_t rows() const { return terms_.front().rows(); }
     [[nodiscard]] std::int64_t cols() const { return terms_.front().cols(); }
 
@@ -150,16 +149,7 @@ void for_each_term(const Sum& s, const Each& each) {
 /// The value of a sum as a matrix that a product keeps: evaluated now, by all ranks.
 template <class Scalar>
 distributed_product<Scalar> evaluated_over_ranks(const distributed_sum<Scalar>& s) {
-    const DistributedMatrix<Scalar>& x = s.terms().front().x();
-    try {
-        auto value = std::make_shared<DistributedMatrix<Scalar>>(x.ranks());
-        *value = s;
-        return distributed_product<Scalar>(std::shared_ptr<const DistributedMatrix<Scalar>>(std::move(value)));
-    } catch (...) {  // on all ranks, which say it where the product is evaluated
-        distributed_product<Scalar> failed(x);
-        failed.fail(std::current_exception());
-        return failed;
-    }
+    return distributed_product<Scalar>(distributed_product<Scalar>::value_of(s));
 }
 
 /// X * k, or k * X, for a kron; a multiple of the identity is one of X.

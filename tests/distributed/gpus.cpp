@@ -132,6 +132,8 @@ TEST_CASE("sums and dot products on GPUs of this process [gpus]") {
                 DistributedMatrix<float> dZ(dX);
                 dZ = dZ * S - dZ;
                 CHECK(support::close(dZ.to_host(), matrix(summed + 2 * X), 3 * 768));
+                dZ = (dX * K + 2 * dX) * kron(A, B, C);  // the sum first
+                CHECK(support::close(dZ.to_host(), matrix((once - 2 * other + 2 * X) * kron(A, B, C)), 3 * 768));
                 const float product = dot(dZ, dX);
                 CHECK(product == dot(dZ, dX));
                 const Eigen::MatrixXd z = dZ.to_host().cast<double>(), x = X.cast<double>();

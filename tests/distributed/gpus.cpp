@@ -108,6 +108,7 @@ TEST_CASE("sums and dot products on GPUs of this process [gpus]") {
     const matrix A2 = support::random_matrix<matrix>(8, 8, 73);
     for (const int rows : {1, 5}) {
         const matrix X = support::random_matrix<matrix>(rows, 768, 74);
+        const Eigen::VectorXf d = support::random_matrix<matrix>(768, 1, 77);
         const matrix once = X * kron(A, B, C), other = X * kron(A2, B, C), summed = X * otimes::kron_sum(A, B, C);
         for (const otimes::communicator& ranks : sets) {
             CAPTURE(ranks.name());
@@ -134,6 +135,12 @@ TEST_CASE("sums and dot products on GPUs of this process [gpus]") {
                 CHECK(support::close(dZ.to_host(), matrix(summed + 2 * X), 3 * 768));
                 dZ = (dX * K + 2 * dX) * kron(A, B, C);  // the sum first
                 CHECK(support::close(dZ.to_host(), matrix((once - 2 * other + 2 * X) * kron(A, B, C)), 3 * 768));
+                // A diagonal that is too long to be written out, from host memory and from copies.
+                const auto KD = kron(A, B, C) - d.asDiagonal();
+                dZ = dX * KD;
+                CHECK(support::close(dZ.to_host(), matrix(once - X * d.asDiagonal()), 2 * 768));
+                dZ += dX * replicate(ranks, KD);
+                CHECK(support::close(dZ.to_host(), matrix(2 * (once - X * d.asDiagonal())), 3 * 768));
                 const float product = dot(dZ, dX);
                 CHECK(product == dot(dZ, dX));
                 const Eigen::MatrixXd z = dZ.to_host().cast<double>(), x = X.cast<double>();
@@ -147,6 +154,13 @@ TEST_CASE("sums and dot products on GPUs of this process [gpus]") {
             dW.from_host(W);
             const std::complex<double> want = V.conjugate().cwiseProduct(W).sum();
             CHECK(std::abs(dot(dV, dW) - want) < 1e-13);
+            // Complex matrices beside real and complex factors and numbers.
+            const complex H = support::random_matrix<complex>(7, 7, 78);
+            const Eigen::MatrixXd R = support::random_matrix<Eigen::MatrixXd>(7, 7, 79);
+            const std::complex<double> i(0, 1);
+            dW = dV * (kron(H) + 2.0 * kron(R)) - i * dV + dV * kron(R) / 3.0;
+            CHECK(support::close(dW.to_host<complex>(),
+                                 complex(V * H + (2 + 1.0 / 3) * V * R.cast<std::complex<double>>() - i * V), 30));
             ranks.barrier();
         }
     }

@@ -81,7 +81,7 @@ double error_of(const DistributedMatrix<Scalar>& y, const Eigen::VectorXd& s, co
                 }
                 want *= s[held.rows.begin + i];
                 const double difference = std::abs(static_cast<double>(got[at++]) - want);
-                worst = difference <= worst ? worst : difference;  // NaN stays
+                worst = std::isnan(worst) || difference <= worst ? worst : difference;  // NaN stays
                 largest = std::max(largest, std::abs(want));
             }
         }

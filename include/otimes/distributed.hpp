@@ -594,13 +594,16 @@ private:
 };
 
 namespace detail {
+/// Of each term, of each of its factors, the address for each local rank.
+using factor_addresses = std::vector<std::vector<std::vector<const void*>>>;
+
 /// What the ranks have agreed on before products are evaluated, one added to the other.
 template <class Scalar>
 struct agreed_terms {
     std::vector<typename distributed_product<Scalar>::turns> turns;  ///< of each term
     std::vector<distributed_problem> problems;                       ///< of all turns
     std::int64_t copied_bytes = 0;
-    std::vector<std::vector<std::vector<const void*>>> factors;  ///< addresses of each term's
+    factor_addresses factors;
     std::shared_ptr<const distributed_plan> plan;
     distribution result;  ///< Y's
 
@@ -612,7 +615,6 @@ struct agreed_terms {
         copied_bytes = 0;
         const distributed_product<Scalar>& first = terms.front();
         for (const distributed_product<Scalar>& term : terms) {
-            term.require_made();
             const std::string position = std::to_string(turns.size() + 1);
             if (!(term.x().ranks() == first.x().ranks())) {
                 throw unsupported_error("otimes: a sum over ranks: the first term and term " + position +
@@ -655,7 +657,7 @@ public:
         });
     }
     /// See sum_at_once::likeness.
-    [[nodiscard]] std::string likeness(const std::vector<std::vector<std::vector<const void*>>>& factors) const {
+    [[nodiscard]] std::string likeness(const factor_addresses& factors) const {
         std::vector<const void*> known;
         const auto number_of = [&known](const void* object) {
             const auto at = std::find(known.begin(), known.end(), object);
@@ -675,8 +677,7 @@ public:
         return text + sum_at_once::end_of_likeness;
     }
     /// The programs of both forms, for each number of rows. Addresses stand for the matrices alone.
-    [[nodiscard]] programs_at_once programs(const std::vector<std::vector<std::vector<const void*>>>& factors,
-                                            bool add) const {
+    [[nodiscard]] programs_at_once programs(const factor_addresses& factors, bool add) const {
         programs_at_once result;
         result.terms = static_cast<std::int64_t>(terms_.size());
         for (const std::int32_t part : {0, y_.row_parts - 1}) {
@@ -708,8 +709,8 @@ public:
         return result;
     }
     /// Y (+)= scale * sum on the local ranks, by the plan that they have agreed on. @param y their blocks
-    void run(const distributed_plan& by, const std::vector<std::vector<std::vector<const void*>>>& factors,
-             const std::vector<void*>& y, bool add, const Scalar& scale) const {
+    void run(const distributed_plan& by, const factor_addresses& factors, const std::vector<void*>& y, bool add,
+             const Scalar& scale) const {
         const communicator& ranks = terms_.front().x().ranks();
         for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
             const std::int64_t rows =
@@ -743,9 +744,9 @@ private:
         return !(real_part_of(alpha) == alpha);
     }
     /// @param low into p and b; it keeps what the bindings point to. @return as device::lower_terms
-    bool lower(lowering<Scalar>& low, const std::vector<std::vector<std::vector<const void*>>>& factors,
-               std::int32_t local, std::int64_t rows, const std::vector<const void*>& x, void* y, bool add,
-               const Scalar& scale, device::sum_form form, program& p, bindings& b) const {
+    bool lower(lowering<Scalar>& low, const factor_addresses& factors, std::int32_t local, std::int64_t rows,
+               const std::vector<const void*>& x, void* y, bool add, const Scalar& scale, device::sum_form form,
+               program& p, bindings& b) const {
         const auto term = [&](std::size_t i) {
             return device_product<Scalar>(
                 terms_[i].on_rank(local, x[i], terms_[i].has_left() ? terms_[i].x().rows() : rows, factors[i]), {});

@@ -128,22 +128,11 @@ struct kron_term {
     [[nodiscard]] const kron_node<Scalar>& node() const noexcept { return of; }
 };
 
-/// Calls each(tree, kron) for every term of a sum: a kron, or (`tree` is not null) a product of operators.
-template <class Sum, class Each>
-void for_each_term(const Sum& s, const Each& each) {
-    if constexpr (is_operator<Sum> || is_replicated_sum<Sum>) {
-        for (const auto& k : s.terms()) {
-            each(static_cast<const operator_tree<typename Sum::Scalar>*>(nullptr), k);
-        }
-    } else {
-        using tree = operator_tree<typename Sum::Scalar>;
-        const tree& all = s.tree();
-        const std::span<const tree> parts =
-            all.kind == tree_kind::sum ? std::span<const tree>(all.parts) : std::span<const tree>(&all, 1);
-        for (const tree& part : parts) {
-            each(part.kind == tree_kind::kron ? nullptr : &part, kron_term<typename Sum::Scalar>{part.kron});
-        }
-    }
+/// The terms of a sum, or what is none as the only one.
+template <class Scalar>
+std::span<const operator_tree<Scalar>> terms_of(const operator_tree<Scalar>& tree) {
+    return tree.kind == tree_kind::sum ? std::span<const operator_tree<Scalar>>(tree.parts)
+                                       : std::span<const operator_tree<Scalar>>(&tree, 1);
 }
 
 /// The value of a sum as a matrix that a product keeps: evaluated now, by all ranks.
@@ -195,16 +184,15 @@ template <bool FromLeft, class Scalar, class Sum>
 distributed_sum<Scalar> multiply_over_ranks(const distributed_product<Scalar>& x, const Sum& s) {
     static_assert(fits_scalar<Sum, Scalar>,
                   "otimes: dX * (K1 + K2): the factors have another scalar type than the DistributedMatrix.");
-    std::vector<distributed_sum<Scalar>> terms;
-    for_each_term(s, [&](const auto* tree, const auto& k) {
-        terms.push_back(tree != nullptr ? multiply_by_tree<FromLeft>(x, *tree)
-                                        : distributed_sum<Scalar>(multiply_by_kron<FromLeft>(x, k)));
-    });
-    distributed_sum<Scalar> result(std::move(terms.front()));
-    for (std::size_t i = 1; i < terms.size(); ++i) {
-        result.append(terms[i], Scalar(1));
+    if constexpr (host_sum<Sum>) {
+        return multiply_by_tree<FromLeft>(x, s.tree());
+    } else {
+        distributed_sum<Scalar> result(multiply_by_kron<FromLeft>(x, s.terms().front()));
+        for (std::size_t i = 1; i < s.terms().size(); ++i) {
+            result.append(distributed_sum<Scalar>(multiply_by_kron<FromLeft>(x, s.terms()[i])), Scalar(1));
+        }
+        return result;
     }
-    return result;
 }
 }  // namespace device
 
@@ -213,18 +201,22 @@ distributed_sum<Scalar> multiply_over_ranks(const distributed_product<Scalar>& x
 template <class Sum>
 requires device::host_sum<Sum>
 [[nodiscard]] replicated_sum<typename Sum::Scalar> replicate(const communicator& ranks, const Sum& s) {
-    std::vector<replicated_kron<typename Sum::Scalar>> terms;
+    using scalar = typename Sum::Scalar;
+    const std::span<const operator_tree<scalar>> parts = device::terms_of(s.tree());
     detail::or_refuse(ranks, [&] {  // all of them, before anything is copied
-        device::for_each_term(s, [](const auto* tree, const auto&) {
-            if (tree != nullptr) {
-                throw unsupported_error("otimes: replicate(ranks, S): a term of S is " + tree->name() +
+        for (const operator_tree<scalar>& part : parts) {
+            if (part.kind != tree_kind::kron) {
+                throw unsupported_error("otimes: replicate(ranks, S): a term of S is " + part.name() +
                                         ". Replicate each of them and multiply one after the other, dX * R1 * R2.");
             }
-        });
+        }
     });
-    std::vector<typename replicated_kron<typename Sum::Scalar>::copied_factor> known;
-    device::for_each_term(s, [&](const auto*, const auto& k) { terms.emplace_back(ranks, k.node(), known); });
-    return replicated_sum<typename Sum::Scalar>(std::move(terms));
+    std::vector<replicated_kron<scalar>> terms;
+    std::vector<typename replicated_kron<scalar>::copied_factor> known;
+    for (const operator_tree<scalar>& part : parts) {
+        terms.emplace_back(ranks, part.kron, known);
+    }
+    return replicated_sum<scalar>(std::move(terms));
 }
 
 /// @name Sums of matrices and products over ranks, and their multiples.

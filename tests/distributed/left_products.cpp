@@ -20,20 +20,6 @@ namespace {
 template <class Scalar>
 using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
 
-// Rows, flat columns, columns along each of two modes, a grid, and one rank.
-std::vector<distribution> cuts(std::int32_t ranks, std::int64_t first, std::int64_t second) {
-    const std::vector<std::int64_t> extents{first, second};
-    std::vector<distribution> list{otimes::cut_rows(ranks), otimes::cut_columns(ranks),
-                                   otimes::cut_mode(1, ranks, extents, 0), otimes::cut_mode(1, ranks, extents, 1)};
-    if (ranks % 2 == 0) {
-        list.push_back(otimes::cut_mode(2, ranks / 2, extents, 1));
-    }
-    distribution one;
-    one.first_rank = ranks - 1;
-    list.push_back(one);
-    return list;
-}
-
 struct sizes {
     int p1, q1, p2, q2;     // K1 = kron of p1 x q1 and p2 x q2
     int first, second, to;  // X has first * second columns, K2 is kron of an identity and second x to
@@ -52,7 +38,7 @@ void check_all(const sizes& s, std::uint64_t seed) {
     const auto nan = std::numeric_limits<support::real_t<Scalar>>::quiet_NaN();
     for (const otimes::communicator& ranks : everyone()) {
         CAPTURE(ranks.name());
-        const std::vector<distribution> targets = cuts(ranks.size(), s.first, s.second);
+        const std::vector<distribution> targets = cuts_of(ranks.size(), s.first, s.second);
         const auto replicated = otimes::replicate(ranks, kron(A, B));
         std::size_t number = 0;
         for (const distribution& from : targets) {
@@ -99,7 +85,7 @@ TEST_CASE("K * X: what needs no communication, aliases, laws, errors") {
         const auto plan = make_plan(kron(A, B) * dX);
         CHECK(plan.bytes_on_wire == 0);
         CHECK(plan.stages.size() == 1);
-        for (const distribution& cut : cuts(ranks.size(), 1, 5)) {
+        for (const distribution& cut : cuts_of(ranks.size(), 1, 5)) {
             DistributedMatrix<double> dY(ranks, 24, 5, cut);
             dY.from_host(X);
             dY = kron(A, B) * dY;  // Y is X

@@ -194,4 +194,19 @@ inline const std::vector<otimes::communicator>& everyone() {
     return all;
 }
 
+// Rows, flat columns, columns along each of two modes, a grid, and one rank.
+inline std::vector<otimes::distribution> cuts_of(std::int32_t ranks, std::int64_t first, std::int64_t second) {
+    const std::vector<std::int64_t> extents{first, second};
+    std::vector<otimes::distribution> list{otimes::cut_rows(ranks), otimes::cut_columns(ranks),
+                                           otimes::cut_mode(1, ranks, extents, 0),
+                                           otimes::cut_mode(1, ranks, extents, 1)};
+    if (ranks % 2 == 0) {
+        list.push_back(otimes::cut_mode(2, ranks / 2, extents, 1));
+    }
+    otimes::distribution one;
+    one.first_rank = ranks - 1;
+    list.push_back(one);
+    return list;
+}
+
 }  // namespace ranks_test

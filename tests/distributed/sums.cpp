@@ -38,17 +38,6 @@ matrix<Scalar> formed(const matrix<Scalar>& a, const matrix<Scalar>& b) {
     return k;
 }
 
-// Rows; columns in flat ranges; along the first and the second of two modes; a grid where the ranks make one.
-std::vector<distribution> cuts_of(std::int32_t ranks, std::int64_t first, std::int64_t second) {
-    const std::vector<std::int64_t> extents{first, second};
-    std::vector<distribution> cuts{otimes::cut_rows(ranks), otimes::cut_columns(ranks),
-                                   otimes::cut_mode(1, ranks, extents, 0), otimes::cut_mode(1, ranks, extents, 1)};
-    if (ranks % 2 == 0) {
-        cuts.push_back(otimes::cut_mode(2, ranks / 2, extents, 0));
-    }
-    return cuts;
-}
-
 template <class Scalar>
 DistributedMatrix<Scalar> held(const otimes::communicator& ranks, const matrix<Scalar>& x, const distribution& cut) {
     DistributedMatrix<Scalar> d(ranks, x.rows(), x.cols(), cut);

@@ -520,6 +520,11 @@ TEST_CASE("distributed plans as text") {
                    static_cast<void>(otimes::distributed_plan_from_text(nested));
                }).find("deeper") == std::string::npos) == fits);
     }
+    otimes::distributed_plan at_once;  // of fewer numbers of rows than plans
+    at_once.at_once.push_back(otimes::plan());
+    CHECK((support::text_of([&] {
+               static_cast<void>(otimes::distributed_plan_from_text(otimes::to_text(at_once)));
+           }).find("plans of all terms at once are not as many as their numbers of rows") != std::string::npos));
     otimes::distributed_problem other = p;
     other.factors[2].p_extent = 7;
     CHECK(otimes::describe_difference(p, other) == "factor 3 is here 4 x 5, there 7 x 5");

@@ -136,6 +136,21 @@ TEST_CASE("columns: the inner modes take all rows in one tile of half of L2, two
     const otimes::plan slabs = columns(1024, 64, 2, dtype::f32);
     CHECK(slabs.slab_extent == 64);  // one intermediate of 64 x 64 x 64 floats: half of L2
     CHECK(slabs.buffer_elements == std::vector<std::int64_t>{64 * 64 * 64});
+    for (const std::int64_t rows :
+         {10000, 9000, 3000}) {  // slabs of rows that are neighbours in memory begin at cache lines
+        for (const std::int64_t extent : {16, 30}) {
+            for (const dtype type : {dtype::f32, dtype::f64, dtype::c128}) {
+                CAPTURE(rows);
+                CAPTURE(extent);
+                const otimes::plan lines = columns(rows, extent, 2, type);
+                if (lines.slab_count > 1) {
+                    CHECK(lines.slab_extent * otimes::element_bytes(type) % 64 == 0);
+                    CHECK(lines.slab_count % lines.threads == 0);
+                }
+            }
+        }
+    }
+    CHECK(columns(10000, 16, 2, dtype::f64).slab_extent == 504);
     // a row of 8^4 doubles is 32 KiB: in place it stays in L1, and one pass does everything
     CHECK(otimes::make_plan(rows_power(512, 8, 4, dtype::f64), two_wide_cores()).passes.size() == 1);
 }

@@ -137,6 +137,30 @@ TEST_CASE("real factors of a complex chain are swept like complex ones, on a CPU
     CHECK_FALSE(otimes::planning::fits_a_chain(p, p.steps[0]));
 }
 
+TEST_CASE("a program of real and complex products, which the CPU's kernels would read wrong, is refused") {
+    using otimes::dtype;
+    chain_spec spec;
+    spec.modes = {free_mode(20), factor(8, 8)};
+    for (const bool complex_first : {false, true}) {
+        CAPTURE(complex_first);
+        spec.type = complex_first ? dtype::c128 : dtype::f64;
+        otimes::program p = chain_program(spec);
+        CHECK_NOTHROW(otimes::make_plan(p, two_wide_cores()));
+        const otimes::step first = p.steps.front();
+        otimes::step second = first;
+        spec.type = complex_first ? dtype::f64 : dtype::c128;
+        using otimes::tensor_role;
+        second.in = add_operand(p, spec, {20, 8}, {}, tensor_role::input, 3);
+        second.factor = add_operand(p, spec, {8, 8}, {}, tensor_role::factor, 4);
+        second.out = add_operand(p, spec, {20, 8}, {}, tensor_role::output, 5);
+        p.steps.push_back(second);
+        CHECK_THROWS_WITH_AS(otimes::make_plan(p, two_wide_cores()),
+                             "otimes: a program of c128 has a product of f64. The CPU's kernels run a plan in "
+                             "one type: evaluate that product by a program of its own.",
+                             otimes::unsupported_error);
+    }
+}
+
 TEST_CASE("zero extents are legal") {
     for (const auto& modes : std::vector<std::vector<mode_spec>>{
              {free_mode(0), factor(2, 3)},

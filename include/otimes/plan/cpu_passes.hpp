@@ -28,6 +28,7 @@
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -307,14 +308,26 @@ public:
     }
 
     /// `single` receives the decision about the only chain, if the program is one chain.
+    /// @throws unsupported_error a chain is of another type than the program
     void build(std::vector<chain>& chains, chain_decision& single) {
         const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
         const std::vector<std::int32_t> last_use = last_uses(source_, chains);
+        // The executor runs all chains in one type: that of the first tensor, or of the first complex one.
+        dtype type = source_.tensors.empty() ? dtype::other : source_.tensors.front().type;
+        for (const tensor& t : source_.tensors) {
+            type = is_complex(t.type) && !is_complex(type) ? t.type : type;
+        }
         for (std::size_t position = 0; position < chains.size(); ++position) {
             chain& c = chains[position];
             if (c.step_count == 0) {
                 add_step(c.first_step);
             } else {
+                if (c.type != type) {
+                    throw unsupported_error("otimes: a program of " + std::string(to_string(type)) +
+                                            " has a product of " + std::string(to_string(c.type)) +
+                                            ". The CPU's kernels run a plan in one type: evaluate that product by a "
+                                            "program of its own.");
+                }
                 store(c.out, c.in);
                 for (chain_mode& m : c.modes) {
                     m.stride_in = stride_of(c.in, m.name);

@@ -67,19 +67,19 @@ OTIMES_COLD inline std::vector<slab_choice> slab_candidates(const fusion_setting
                                    static_cast<double>(element_bytes(f.source->type));
         constexpr std::int64_t line_bytes = 64;
         const std::int64_t line = (std::max)(vector, line_bytes / element_bytes(f.source->type));
-        const auto whole_lines = [&](std::int64_t extent) {  // the next that leaves every thread as many slabs
-            const std::int64_t longest = neighbours && extent > line ? round_up(extent, line) : extent;
-            for (std::int64_t e = longest; 2 * e > extent && e % line == 0; e -= line) {
-                if ((total + e - 1) / e % f.threads == 0) {
-                    return e;
-                }
-            }
-            return longest;
-        };
         const auto add = [&](std::int64_t extent) {
             extent = std::clamp<std::int64_t>(extent, 1, (total + f.threads - 1) / f.threads);
             const std::int64_t count = (std::min)(total, round_up((total + extent - 1) / extent, f.threads));
-            const slab_choice choice = cut(*f.source, mode, whole_lines((total + count - 1) / count));
+            extent = (total + count - 1) / count;
+            if (neighbours && extent > line) {
+                const std::int64_t longest = round_up(extent, line);
+                std::int64_t fair = longest;  // the next that leaves every thread as many slabs
+                while (2 * fair > extent && (total + fair - 1) / fair % f.threads != 0) {
+                    fair -= line;
+                }
+                extent = 2 * fair > extent ? fair : longest;
+            }
+            const slab_choice choice = cut(*f.source, mode, extent);
             if (choice.count > 1 && (result.empty() || result.back().extent < choice.extent)) {
                 result.push_back(choice);
             }

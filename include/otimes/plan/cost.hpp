@@ -415,49 +415,6 @@ inline double busiest_share(double parts, std::int32_t threads) {
     return parts <= 0 ? 1.0 : std::ceil(parts / threads) / parts;
 }
 
-/// The sweeps that are done at once since their modes are short (exec/cpu/tail_kernel.hpp): `count` from `first` on; none: 0.
-struct short_tail {
-    std::size_t first = 0;
-    std::size_t count = 0;
-
-    [[nodiscard]] bool holds(std::size_t i) const noexcept { return i >= first && i < first + count; }
-};
-
-/// Three square factors of 4 or of 3 (doubles), or two of 4 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
-/// register has 64 bytes.
-OTIMES_COLD inline short_tail tail_of(const pass& p, const cpu_description& cpu, dtype type) {
-    if (cpu.simd_bytes != 64 || p.lane_mode >= 0 || is_complex(type)) {
-        return {};
-    }
-    const bool doubles = vector_count(cpu, type) == 8;
-    const std::int64_t most = doubles ? 7 : 8;
-    for (const std::size_t count : {std::size_t{3}, std::size_t{2}}) {
-        for (std::size_t first = 0; first + count <= p.sweeps.size(); ++first) {
-            const std::int64_t extent = p.sweeps[first].p_extent;
-            bool fits = count == 3 ? extent == 4 || (doubles && extent == 3) : extent >= 4 && extent <= most;
-            for (std::size_t k = 0; k < count; ++k) {
-                const sweep& s = p.sweeps[first + k];
-                fits = fits && static_cast<std::size_t>(s.mode) + count == p.modes.size() + k && s.p_extent == extent &&
-                       s.q_extent == extent;
-            }
-            if (fits) {
-                return {first, count};
-            }
-        }
-    }
-    return {};
-}
-
-/// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all that its
-/// kernel issues, rows of the last mode put side by side and shuffled, of which it reaches as much as a sweep of full registers.
-constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
-    const auto e = static_cast<double>(extent);
-    const auto modes = static_cast<double>(count);
-    const std::int64_t rows = vector / (extent == 3 ? 4 : extent);
-    const double filled = static_cast<double>(rows) * e / static_cast<double>(vector);
-    return 0.65 * modes * e * filled / ((modes + 1.0) * e + static_cast<double>(rows - 1));
-}
-
 /// True when sweep i and the next are done at once (exec/cpu/twin_kernel.hpp): both by a factor of 3 x 3, with registers of 64 bytes also
 /// 4 x 4 and 5 x 5, and with a register or more of a tile of `lanes` lanes inside both modes.
 OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, std::int64_t vector, bool many) {
@@ -481,6 +438,58 @@ OTIMES_COLD inline bool begins_twin(const pass& p, std::size_t i, double lanes, 
         }
     }
     return p.sweeps[i].mode != p.sweeps[i + 1].mode && run >= static_cast<double>(vector);
+}
+
+/// The sweeps that are done at once since their modes are short (exec/cpu/tail_kernel.hpp): `count` from `first` on; none: 0.
+struct short_tail {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    std::int64_t elements = 1;  ///< of its modes, which lie side by side
+    std::int64_t padded = 1;    ///< from one such group to the next in a tile buffer
+
+    [[nodiscard]] bool holds(std::size_t i) const noexcept { return i >= first && i < first + count; }
+};
+
+/// Tiles, in bytes, from which on what a tail kernel takes begins at whole registers in their buffers: sweeps between buffers then work in place, so that
+/// one buffer is enough. Measured, rows from L2 on a Xeon: 3^7, 5^5 and 7^4 of doubles and 6^5 of floats 0.8 to 0.9 of the time, 5^5 of floats (12 KiB) 1.08.
+inline constexpr double padded_tile_bytes = 16 * 1024;
+
+/// Three square factors of 3 or 4, or two of 4 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
+/// register has 64 bytes.
+OTIMES_COLD inline short_tail tail_of(const pass& p, std::int64_t simd_bytes, dtype type) {
+    if (simd_bytes != 64 || p.lane_mode >= 0 || is_complex(type)) {
+        return {};
+    }
+    const std::int64_t most = type == dtype::f64 ? 7 : 8;
+    for (const std::size_t count : {std::size_t{3}, std::size_t{2}}) {
+        for (std::size_t first = 0; first + count <= p.sweeps.size(); ++first) {
+            const std::int64_t extent = p.sweeps[first].p_extent;
+            bool fits = count == 3 ? extent == 3 || extent == 4 : extent >= 4 && extent <= most;
+            for (std::size_t k = 0; k < count; ++k) {
+                const sweep& s = p.sweeps[first + k];
+                fits = fits && static_cast<std::size_t>(s.mode) + count == p.modes.size() + k && s.p_extent == extent &&
+                       s.q_extent == extent;
+            }
+            if (fits) {
+                const std::int64_t elements = count == 3 ? extent * extent * extent : extent * extent;
+                const std::int64_t each = element_bytes(type);
+                const bool between = first > 2 || (first == 2 && !begins_twin(p, 0, 1, simd_bytes / each, true));
+                const bool pads = between && tile_peak_elements(p) * static_cast<double>(each) > padded_tile_bytes;
+                return {first, count, elements, pads ? round_up(elements, simd_bytes / each) : elements};
+            }
+        }
+    }
+    return {};
+}
+
+/// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all that its
+/// kernel issues, rows of the last mode put side by side and shuffled, of which it reaches as much as a sweep of full registers.
+constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
+    const auto e = static_cast<double>(extent);
+    const auto modes = static_cast<double>(count);
+    const std::int64_t rows = vector / (extent == 3 ? 4 : extent);
+    const double filled = static_cast<double>(rows) * e / static_cast<double>(vector);
+    return 0.65 * modes * e * filled / ((modes + 1.0) * e + static_cast<double>(rows - 1));
 }
 
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
@@ -530,7 +539,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
 
     pass_cost cost;
     bool first_of_twin = false;
-    const short_tail tail = tail_of(p, cpu, type);
+    const short_tail tail = tail_of(p, cpu.simd_bytes, type);
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         const sweep& s = p.sweeps[i];
         const bool in_tail = tail.holds(i);

@@ -257,11 +257,12 @@ OTIMES_COLD inline std::vector<chain> chains_of(const program& source) {
     return chains;
 }
 
-/// Elements of one tile buffer of a pass: the longest stage of as many tiles as are taken at once, the lanes of a lane mode rounded up to
-/// whole vectors, and one vector that a store at the end of a row may run over.
-inline std::int64_t tile_elements_of(const pass& p, std::int64_t vector, std::int64_t batch) {
-    const std::int64_t lanes = p.lane_mode < 0 ? 1 : round_up(p.lane_count, vector);
-    return static_cast<std::int64_t>(tile_peak_elements(p)) * lanes * batch + vector;
+/// Elements of one tile buffer of a pass: the longest stage of as many tiles as are taken at once, the lanes of a lane mode, or what a tail kernel
+/// takes, padded to whole vectors, and one vector that a store at the end of a row may run over.
+inline std::int64_t tile_elements_of(const pass& p, const short_tail& tail, std::int64_t vector, std::int64_t batch) {
+    const std::int64_t together = p.lane_mode < 0 ? tail.elements : 1;
+    const std::int64_t padded = p.lane_mode < 0 ? tail.padded : round_up(p.lane_count, vector);
+    return static_cast<std::int64_t>(tile_peak_elements(p)) / together * padded * batch + vector;
 }
 
 /// Per tensor the position of the last chain that reads or writes it; -1: none.
@@ -518,7 +519,9 @@ private:
         if (p.kernel == pass_kernel::cpu_tiles) {
             const bool tight = request_.most_lanes < (std::numeric_limits<std::int64_t>::max)();
             const std::int64_t batch = tight ? 1 : batch_count(p, type);
-            result_.tile_elements = (std::max)(result_.tile_elements, tile_elements_of(p, result_.vector_count, batch));
+            result_.tile_elements =
+                (std::max)(result_.tile_elements,
+                           tile_elements_of(p, tail_of(p, cpu_.simd_bytes, type), result_.vector_count, batch));
         }
         saturating_add(result_.flops, static_cast<double>(p.flops));
         result_.predicted_seconds += p.predicted_seconds;

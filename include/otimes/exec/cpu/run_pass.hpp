@@ -13,12 +13,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <otimes/exec/cpu/factors.hpp>
 #include <otimes/exec/cpu/sweep.hpp>
 #include <otimes/exec/cpu/tail_kernel.hpp>
 #include <otimes/exec/cpu/tile.hpp>
 #include <otimes/exec/cpu/twin_kernel.hpp>
+#include <otimes/plan/cost.hpp>
 #include <otimes/plan/plan.hpp>
 
 namespace otimes {
@@ -66,6 +68,11 @@ struct pass_shape {
     bool conjugate;
     Real alpha_re, alpha_im;
     bool empty_sum;  ///< a contracted mode has no index: the result is zero
+
+    int tail;         ///< from this sweep on, tail_modes of them are done together by a tail kernel; -1: none are
+    int tail_modes;   ///< the last modes
+    int padded_mode;  ///< its stride in a tile buffer is rounded up to whole registers; -1: none is
+    std::ptrdiff_t pad_reals;  ///< real elements of a tile buffer with such gaps, which hold zeros; 0: it has none
 };
 
 /// Lanes of a tile buffer: whole registers when they are fewer than one register's worth.
@@ -75,9 +82,18 @@ constexpr std::ptrdiff_t padded_lanes(std::ptrdiff_t lanes) noexcept {
     return lanes * Components >= width ? lanes : width / Components > 0 ? width / Components : 1;
 }
 
-/// Real elements of the largest stage of a tile of `lanes` lanes.
+/// The sweeps that a tail kernel does.
 template <class Real, int Components>
-std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
+planning::short_tail tail_of_tile(const pass& p) noexcept {
+    if (Components != 1 || tail_kernel_for<Real>(4, 2) == nullptr) {
+        return {};
+    }
+    return planning::tail_of(p, simd<Real>::width * static_cast<std::int64_t>(sizeof(Real)), dtype_of<Real>());
+}
+
+/// Real elements of the largest stage of a tile of `lanes` lanes. @param tail tail_of_tile(p)
+template <class Real, int Components>
+std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes, const planning::short_tail& tail) noexcept {
     const bool has_lanes = p.lane_mode >= 0 && p.lane_count > 1;
     std::ptrdiff_t now = (has_lanes ? padded_lanes<Real, Components>(lanes) : 1) * Components;
     std::ptrdiff_t largest = 0;
@@ -97,7 +113,7 @@ std::ptrdiff_t stage_reals(const pass& p, std::ptrdiff_t lanes) noexcept {
         now = now / static_cast<std::ptrdiff_t>(s.p_extent) * static_cast<std::ptrdiff_t>(s.q_extent);
         largest = now > largest ? now : largest;
     }
-    return largest;
+    return largest / static_cast<std::ptrdiff_t>(tail.elements) * static_cast<std::ptrdiff_t>(tail.padded);
 }
 
 /// Which sweeps take the row kernels, for which the factors are packed in another order: there are no lanes, and nothing but
@@ -194,12 +210,13 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
         free_tiles *= extent;
     }
     shape.lane_blocks = shape.lane_count > 0 ? (shape.lanes.extent + shape.lane_count - 1) / shape.lane_count : 0;
+    const planning::short_tail tail = tail_of_tile<Real, Components>(p);
     // The innermost free loop is taken in batches that fill the tile buffers.
     shape.batch = {1, 0, 0};
     shape.batch_count = 1;
     if (shape.loop_count > 0 && shape.lane_blocks == 1) {
         shape.batch = shape.loops[--shape.loop_count];
-        const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count);
+        const std::ptrdiff_t one = stage_reals<Real, Components>(p, shape.lane_count, tail);
         constexpr auto real_bytes = static_cast<std::ptrdiff_t>(sizeof(Real));
         const std::ptrdiff_t most_reals = static_cast<std::ptrdiff_t>(batch_bytes(p, one * real_bytes)) / real_bytes;
         const std::ptrdiff_t room = capacity - simd<Real>::width;
@@ -230,6 +247,10 @@ void make_shape(const plan& whole, const pass& p, std::int64_t slab, std::ptrdif
         shape.q_extent[i] = static_cast<std::ptrdiff_t>(s.q_extent);
     }
     count_rows(p, shape);
+    shape.tail = tail.count > 0 ? static_cast<int>(tail.first) : -1;
+    shape.tail_modes = static_cast<int>(tail.count);
+    shape.padded_mode = tail.padded > tail.elements ? shape.mode_count - shape.tail_modes - 1 : -1;
+    shape.pad_reals = shape.padded_mode < 0 ? 0 : stage_reals<Real, Components>(p, 1, tail) * shape.batch_count;
 }
 
 /// Everything about one shape of tile (full or at an end) but the addresses.
@@ -237,7 +258,7 @@ template <class Real>
 struct tile_job {
     bool direct_in;
     bool direct_out;
-    int tail;   ///< from this sweep on, tail_work.modes are done together by a tail kernel; -1: none are
+    int tail;   ///< as in the shape
     int last;   ///< the sweep that finishes: of several that are done together the first
     bool adds;  ///< it adds to the result itself
     tail_job<Real> tail_work;
@@ -327,6 +348,9 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
         return true;
     };
     for (int m = shape.mode_count - 1; m >= 0; --m) {
+        if (m == shape.padded_mode && in_run && !direct_in && !direct_out) {
+            run = static_cast<std::ptrdiff_t>(planning::round_up(run, width));  // with the gap
+        }
         if (m == on || m == also_on) {
             in_run = false;
             nests = false;
@@ -379,27 +403,6 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
                    job.q_extent <= block_shapes<Real, Components>::fibre_q(job.q_extent) && run % width == 0 &&
                    !job.stage_panels;
     return true;
-}
-
-/// The first of the sweeps that a tail kernel may do together, as many as `modes` says then: they replace the last modes, the innermost
-/// last, all extents equal; -1: there is none.
-template <class Real, int Components>
-int first_of_tail(const pass_shape<Real>& shape, int& modes) noexcept {
-    for (modes = most_tail_modes; Components == 1 && modes > 1; --modes) {
-        const int first_mode = shape.mode_count - modes;
-        for (int i = 0; i + modes <= shape.sweep_count; ++i) {
-            const std::ptrdiff_t extent = shape.p_extent[i];
-            bool fits = shape.rows[i + modes - 1] > 0;
-            for (int k = 0; k < modes; ++k) {
-                fits = fits && shape.sweep_mode[i + k] == first_mode + k && shape.p_extent[i + k] == extent &&
-                       shape.q_extent[i + k] == extent;
-            }
-            if (fits && tail_kernel_for<Real>(extent, modes) != nullptr) {
-                return i;
-            }
-        }
-    }
-    return -1;
 }
 
 /// The work of a tail kernel between two views; false where they do not suit it. @param job `modes` is set
@@ -482,6 +485,8 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
     const auto buffer_view = [&](stage_view& v) {
         std::ptrdiff_t next = ld * Components;
         for (int m = shape.mode_count - 1; m >= 0; --m) {
+            next = m == shape.padded_mode ? static_cast<std::ptrdiff_t>(planning::round_up(next, simd<Real>::width))
+                                          : next;
             v.modes[m] = next;
             next *= extents[m];
         }
@@ -565,7 +570,8 @@ void make_job(const pass_shape<Real>& shape, std::ptrdiff_t lanes, std::ptrdiff_
     };
     job.direct_in = whole_registers && !shape.conjugate && !rows_evict(true);
     job.direct_out = whole_registers && !rows_evict(false);
-    job.tail = first_of_tail<Real, Components>(shape, job.tail_work.modes);
+    job.tail = shape.tail;
+    job.tail_work.modes = shape.tail_modes;
     if (shape.in_place && (n == 1 || (n == 2 && begins_twin<Real, Components>(shape, 0, extents, ld)))) {
         job.direct_in = false;  // it would overwrite what it still reads
     }
@@ -706,20 +712,18 @@ std::ptrdiff_t blocks_of_tile(const pass_shape<Real>& shape, std::ptrdiff_t lane
         elements *= extents[m];
     }
     std::ptrdiff_t blocks = 0;
-    int modes = 0;
-    const int tail = first_of_tail<Real, Components>(shape, modes);
     for (int i = 0; i < shape.sweep_count; ++i) {
         const std::ptrdiff_t q = shape.q_extent[i];
-        if (i == tail) {
+        if (i == shape.tail) {
             std::ptrdiff_t group = rows_side_by_side<Real>(q);
-            for (int k = 0; k < modes; ++k) {
+            for (int k = 0; k < shape.tail_modes; ++k) {
                 group *= q;
             }
             blocks += elements / group;
-            i += modes - 1;
+            i += shape.tail_modes - 1;
             continue;
         }
-        if (i + 1 != tail && begins_twin<Real, Components>(shape, i, extents, lanes)) {
+        if (i + 1 != shape.tail && begins_twin<Real, Components>(shape, i, extents, lanes)) {
             blocks += elements / (simd<Real>::width * q * q);
             ++i;
             continue;
@@ -775,6 +779,10 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
     rest /= shape.lane_blocks;
     std::ptrdiff_t batch_block = rest % shape.batch_blocks;
     rest /= shape.batch_blocks;
+    if (shape.pad_reals > 0) {  // what is computed there must cost no more than other numbers
+        std::memset(a, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+        std::memset(b, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+    }
     const Real* x_loop = x + shape.offset_in;
     Real* y_loop = y + shape.offset_out;
     for (int k = shape.loop_count - 1; k >= 0; --k) {

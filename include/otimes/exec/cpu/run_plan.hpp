@@ -123,8 +123,9 @@ run_layout layout_run(const plan& p, const bindings& b) noexcept {
             layout.buffers += all_packed_bytes<Real, Components>(p, b, one, s);
         }
         if (one.kernel == pass_kernel::cpu_tiles) {
+            const auto lanes = static_cast<std::ptrdiff_t>(one.lane_count);
             const std::ptrdiff_t need =
-                stage_reals<Real, Components>(one, static_cast<std::ptrdiff_t>(one.lane_count)) + simd<Real>::width;
+                stage_reals<Real, Components>(one, lanes, tail_of_tile<Real, Components>(one)) + simd<Real>::width;
             tile = need > tile ? need : tile;
         }
     }
@@ -696,6 +697,10 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
         bind_shape<Real, Components>(p, planned, b, workspace, shape);
         shape.past = false;  // so few bytes stay in cache
         make_job<Real, Components>(shape, shape.lane_count, shape.batch_count, one.job);
+        if (shape.pad_reals > 0) {
+            std::memset(whole->a, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+            std::memset(whole->b, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+        }
         one.planned = &planned;
         one.sweep_count = shape.sweep_count;
         const auto place = [&](std::int32_t id, std::int32_t& binding, Real*& buffer) {

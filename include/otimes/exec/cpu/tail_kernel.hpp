@@ -5,7 +5,7 @@
 ///
 ///     y[o, q, s] = sum_r (sum_p x[o, p, r] * A[p, q]) * B[r, s]
 ///
-/// or three of 4 or of 3 doubles, with one more sum outside. One after the other, each sweep would fill a part of its registers, and store and load all
+/// or three of 3 or of 4, with one more sum outside. One after the other, each sweep would fill a part of its registers, and store and load all
 /// that lies between. Here rows of the last mode of several o lie side by side in one register, W / P of them:
 ///
 ///     sum over p     a register is multiplied by one element of A                 P^2 multiply-adds
@@ -309,13 +309,7 @@ OTIMES_NOINLINE void tail_of_halves(const tail_job<Real>& j, const Real* x, Real
 template <class Real>
 typename tail_job<Real>::kernel tail_kernel_for(std::ptrdiff_t extent, int modes) noexcept {
     if (modes == 3) {
-        if (extent == 4) {
-            return &tail_kernel<Real, 4, 3>;
-        }
-        if constexpr (simd<Real>::width == 8) {  // of floats transposed tiles are as fast
-            return extent == 3 ? &tail_kernel<Real, 3, 3> : nullptr;
-        }
-        return nullptr;
+        return extent == 4 ? &tail_kernel<Real, 4, 3> : extent == 3 ? &tail_kernel<Real, 3, 3> : nullptr;
     }
     switch (extent) {
         case 4: return &tail_kernel<Real, 4, 2>;

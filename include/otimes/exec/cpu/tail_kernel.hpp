@@ -134,6 +134,16 @@ private:
     }
 };
 
+/// Asks for the lines of y that are written `claimed_groups` times `count` o after those at y.
+template <class Real>
+OTIMES_INLINE void claim_rows(const tail_job<Real>& j, const Real* y, std::ptrdiff_t count) noexcept {
+    const char* at = reinterpret_cast<const char*>(y + claimed_groups * count * j.y_step);
+    const char* const end = at + count * j.y_step * static_cast<std::ptrdiff_t>(sizeof(Real));
+    for (; at < end; at += read_ahead::line) {
+        __builtin_prefetch(at, 1, 3);
+    }
+}
+
 template <class Real, int Extent, int Modes>
 OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y) noexcept {
     using simd_t = simd<Real>;
@@ -155,11 +165,7 @@ OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y
             ahead = read_ahead::ask(ahead, ahead_lines);
         }
         if (j.claim) {
-            const char* at = reinterpret_cast<const char*>(y + (o + claimed_groups * rows::count) * j.y_step);
-            const char* const end = at + rows::count * j.y_step * static_cast<std::ptrdiff_t>(sizeof(Real));
-            for (; at < end; at += read_ahead::line) {
-                __builtin_prefetch(at, 1, 3);
-            }
+            claim_rows(j, y + o * j.y_step, rows::count);
         }
         const Real* from[rows::count];
         Real* to[rows::count];
@@ -218,6 +224,72 @@ OTIMES_NOINLINE void tail_kernel(const tail_job<Real>& j, const Real* x, Real* y
                 }
                 // What a row spills is the beginning of the next one, which is stored after it.
                 rows::store(to, at, sum, j.finish != epilogue::scale_add && a * Extent + q + 1 < outer * Extent);
+            }
+        }
+    }
+}
+
+/// Two modes whose rows have a register each. The sums over p go to the stack, where loads spread their elements: a shuffle takes a port of the
+/// multiply-adds on some processors. Those of the next o come before the sums over r of this one, which then wait for nothing.
+template <class Real, int Extent>
+OTIMES_NOINLINE void tail_of_registers(const tail_job<Real>& j, const Real* x, Real* y) noexcept {
+    using simd_t = simd<Real>;
+    using vec = typename simd_t::type;
+    static_assert(2 * Extent > simd_t::width && Extent < simd_t::width);
+    const Real* const first = j.factors[0];
+    vec last[Extent];
+    OTIMES_UNROLL
+    for (int r = 0; r < Extent; ++r) {
+        last[r] = simd_t::load_first(j.factors[1] + r * simd_t::width, Extent);
+    }
+    const char* ahead = j.ahead != nullptr ? j.ahead->take(j.count) : nullptr;
+    const std::ptrdiff_t ahead_lines = j.ahead != nullptr ? j.ahead->lines_per_block : 0;
+    const vec alpha = simd_t::broadcast(j.alpha);
+    const epilogue finish = j.finish;
+    alignas(64) Real sums[2][Extent][simd_t::width];  // of even and of odd o
+    for (std::ptrdiff_t o = 0; o <= j.count; ++o, x += j.x_step) {
+        if (o < j.count) {
+            if (ahead != nullptr) {
+                ahead = read_ahead::ask(ahead, ahead_lines);
+            }
+            if (j.claim) {
+                claim_rows(j, y + o * j.y_step, 1);
+            }
+            vec t[Extent];
+            OTIMES_UNROLL
+            for (int p = 0; p < Extent; ++p) {
+                vec v = simd_t::load_first(x + p * Extent, Extent);
+                simd_t::pin(v);
+                OTIMES_UNROLL
+                for (int q = 0; q < Extent; ++q) {
+                    const vec factor = simd_t::broadcast(first[p * Extent + q]);
+                    t[q] = p == 0 ? factor * v : simd_t::multiply_add(factor, v, t[q]);
+                }
+            }
+            OTIMES_UNROLL
+            for (int q = 0; q < Extent; ++q) {
+                simd_t::store(sums[o % 2][q], t[q]);
+            }
+        }
+        asm("" : "+m"(sums));  // GCC would go around the memory
+        if (o > 0) {
+            Real* const to = y + (o - 1) * j.y_step;
+            OTIMES_UNROLL
+            for (int q = 0; q < Extent; ++q) {
+                const Real* const row = sums[(o + 1) % 2][q];
+                vec sum = simd_t::broadcast(row[0]) * last[0];
+                OTIMES_UNROLL
+                for (int r = 1; r < Extent; ++r) {
+                    sum = simd_t::multiply_add(simd_t::broadcast(row[r]), last[r], sum);
+                }
+                if (finish != epilogue::store) {
+                    sum = alpha * sum;
+                    simd_t::pin(sum);  // as in block_kernel
+                    if (finish == epilogue::scale_add) {
+                        sum += simd_t::load_first(to + q * Extent, Extent);
+                    }
+                }
+                simd_t::store_first(to + q * Extent, sum, Extent);
             }
         }
     }
@@ -311,19 +383,25 @@ typename tail_job<Real>::kernel tail_kernel_for(std::ptrdiff_t extent, int modes
     if (modes == 3) {
         return extent == 4 ? &tail_kernel<Real, 4, 3> : extent == 3 ? &tail_kernel<Real, 3, 3> : nullptr;
     }
-    switch (extent) {
-        case 4: return &tail_kernel<Real, 4, 2>;
-        case 5: return &tail_kernel<Real, 5, 2>;
-        case 6: return &tail_kernel<Real, 6, 2>;
-        case 7: return &tail_kernel<Real, 7, 2>;
-        default: break;
+    if (extent == 4) {
+        return &tail_kernel<Real, 4, 2>;
     }
     if constexpr (simd<Real>::width == 16) {
-        if (extent == 8) {
-            return &tail_of_halves<Real>;
+        switch (extent) {
+            case 5: return &tail_kernel<Real, 5, 2>;
+            case 6: return &tail_kernel<Real, 6, 2>;
+            case 7: return &tail_kernel<Real, 7, 2>;
+            case 8: return &tail_of_halves<Real>;
+            default: return nullptr;
+        }
+    } else {
+        switch (extent) {
+            case 5: return &tail_of_registers<Real, 5>;
+            case 6: return &tail_of_registers<Real, 6>;
+            case 7: return &tail_of_registers<Real, 7>;
+            default: return nullptr;
         }
     }
-    return nullptr;
 }
 #else
 template <class Real>

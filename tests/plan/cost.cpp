@@ -384,6 +384,8 @@ TEST_CASE("the last short modes are done at once") {
     CHECK(tail_efficiency(5, 2, 16) == doctest::Approx(0.65 * 10 * (15.0 / 16) / (15 + 2)));
     // Three of 3 doubles: 2 rows in 6 of 8 places.
     CHECK(tail_efficiency(3, 3, 8) == doctest::Approx(0.65 * 9 * (6.0 / 8) / (12 + 1)));
+    // Two of 7 doubles: a row in 7 of 8 places, which loads spread.
+    CHECK(tail_efficiency(7, 2, 8) == doctest::Approx(0.65 * (7.0 / 8)));
     const double each = 2.0 * 10 * 25 * 5;
     CHECK(cost_of(rows_of(5, 2), cpu, dtype::f32, {}).compute_seconds ==
           doctest::Approx(2 * each / (1e9 * tail_efficiency(5, 2, vector_count(cpu, dtype::f32))) + 1e-7));

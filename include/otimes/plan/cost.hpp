@@ -483,13 +483,15 @@ OTIMES_COLD inline short_tail tail_of(const pass& p, std::int64_t simd_bytes, dt
 }
 
 /// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all that its
-/// kernel issues, rows of the last mode put side by side and shuffled, of which it reaches as much as a sweep of full registers.
+/// kernel issues, rows of the last mode put side by side and shuffled (one alone in its register is not), of which it reaches as much as a sweep of
+/// full registers.
 constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
     const auto e = static_cast<double>(extent);
     const auto modes = static_cast<double>(count);
     const std::int64_t rows = vector / (extent == 3 ? 4 : extent);
     const double filled = static_cast<double>(rows) * e / static_cast<double>(vector);
-    return 0.65 * modes * e * filled / ((modes + 1.0) * e + static_cast<double>(rows - 1));
+    const double shuffled = rows > 1 ? e + static_cast<double>(rows - 1) : 0.0;
+    return 0.65 * modes * e * filled / (modes * e + shuffled);
 }
 
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.

@@ -11,7 +11,8 @@
 ///     sum over p     a register is multiplied by one element of A                 P^2 multiply-adds
 ///     sum over r     element r of each row, P times, is multiplied by row r of B   P^2 multiply-adds and as many shuffles
 ///
-/// Two of 8 floats are transposed between the sums and back after them instead: 3 W + P shuffles. All sums are chains in ascending
+/// Rows of 5 to 7 doubles, one in a register, are spread by loads. Two of 8 floats are transposed between the sums and back after them instead: 3 W + P
+/// shuffles. All sums are chains in ascending
 /// order as in micro_kernel.hpp, and the sweeps come in their order, so the bits are those of one sweep after the other.
 #pragma once
 

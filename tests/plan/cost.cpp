@@ -136,7 +136,7 @@ TEST_CASE("vector waste, transposition and runs") {
     CHECK(transpose_flops(4) == doctest::Approx(6.0));  // 3 log2(4)
     CHECK(transpose_flops(16) == doctest::Approx(12.0));
     CHECK(transpose_flops(1) == 0.0);
-    CHECK(gather_flops(4) == 16.0);
+    CHECK(gather_flops(4) == 24.0);
     CHECK(run_efficiency(level::memory, 512, 512) == 0.5);
     CHECK(run_efficiency(level::l2, 1536, 512) == 0.75);
     CHECK(run_efficiency(level::l1, 4, 512) == 1.0);
@@ -201,11 +201,22 @@ TEST_CASE("lanes that are not contiguous transpose; nothing contiguous gathers")
     CHECK(cost_of(p, round_numbers(), dtype::f32, {level::memory, level::l2, 1, 1}).traffic_seconds ==
           doctest::Approx(1024 / 1e9 * (128.0 + 1536) / 128 + 1024 / 4e9 * (128.0 + 512) / 128));
     const auto run = [&](double page, std::int64_t vector) {
-        return contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, page, vector);
+        return contiguous_run(p, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, page, vector, 1);
     };
     CHECK(run(32, 8) == 32);
     CHECK(run(31, 8) == 4);   // eight lanes at a time are more than a page
     CHECK(run(31, 4) == 32);  // four are not
+
+    // Three rows by columns: their elements are neighbours, and where all three are taken at once their tiles are one run.
+    pass few;
+    few.modes = {{20, 20, 300, 300}, {100, 100, 3, 3}, {3, 3, 1, 1}};
+    few.sweeps = {sweep{1, sweep_kernel::row, 100, 100, {}}};
+    const auto run_of_few = [&](std::int64_t vector, double batch) {
+        return contiguous_run(few, &otimes::pass_mode::stride_in, &otimes::pass_mode::extent_in, 1024, vector, batch);
+    };
+    CHECK(run_of_few(8, 2) == 1);
+    CHECK(run_of_few(8, 3) == 6000);
+    CHECK(run_of_few(2, 3) == 1);  // registers of two are lanes enough
     p.modes = {{64, 64, 5, 5}, {5, 5, 1, 1}};
     p.sweeps[0].p_extent = p.sweeps[0].q_extent = 5;
     const double one = cost_of(p, round_numbers(), dtype::f32, {level::l2, level::l2, 1, 1}).compute_seconds;

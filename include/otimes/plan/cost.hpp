@@ -97,8 +97,8 @@ inline double transpose_flops(std::int64_t vector) noexcept {
     return vector <= 1 ? 0.0 : 3.0 * std::log2(static_cast<double>(vector));
 }
 
-/// Cost of one element that is moved alone (no mode of the tile is contiguous): a load and a store, one a cycle, 4 W flops.
-constexpr double gather_flops(std::int64_t vector) noexcept { return 4.0 * static_cast<double>(vector); }
+/// Cost of one element that is moved alone (no mode of the tile is contiguous): a load and a store in a cycle and a half, 6 W flops.
+constexpr double gather_flops(std::int64_t vector) noexcept { return 6.0 * static_cast<double>(vector); }
 
 /// Fraction of a level's bandwidth that runs of `bytes` contiguous bytes reach beyond L1, where the beginning of a run costs what
 /// `lost` bytes take.
@@ -257,10 +257,12 @@ OTIMES_COLD inline std::int64_t batch_count(const pass& p, dtype type) {
 }
 
 /// Longest contiguous run of a tile on one side, in elements; without lanes of all tiles that follow each other there, since they are
-/// taken in that order. A tile that is transposed takes `vector` lanes at a time: where those are more than `most_elements`, each lane is
-/// a run of its own, also where the lanes lie side by side, since they are not walked in the order of memory.
+/// taken in that order, and of the `batch` that are taken at once where neighbours in memory are fewer than a register. A tile that is
+/// transposed takes `vector` lanes at a time: where those are more than `most_elements`, each lane is a run of its own, also where the
+/// lanes lie side by side, since they are not walked in the order of memory.
 OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::*strides,
-                                         std::int64_t pass_mode::*extents, double most_elements, std::int64_t vector) {
+                                         std::int64_t pass_mode::*extents, double most_elements, std::int64_t vector,
+                                         double batch) {
     double run = 1;
     std::size_t inside = 0;  // contracted modes so far
     for (std::size_t k = p.modes.size(); k-- > 0;) {
@@ -280,7 +282,8 @@ OTIMES_COLD inline double contiguous_run(const pass& p, std::int64_t pass_mode::
             continue;
         }
         inside += is_contracted(p, k) ? 1U : 0U;
-        if (!is_contracted(p, k) && (p.lane_mode >= 0 || inside < p.sweeps.size())) {
+        const bool at_once = run == 1 && m.*extents < vector && batch >= static_cast<double>(m.*extents);
+        if (!is_contracted(p, k) && (p.lane_mode >= 0 || (inside < p.sweeps.size() && !at_once))) {
             break;
         }
         run *= static_cast<double>(m.*extents);
@@ -642,11 +645,11 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         again +
         share * ((in_blocks ? 1.0 / share : 1.0) * bytes_in * per_byte_in /
                      efficiency(where.in, moves_in,
-                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, pages, vector),
+                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, pages, vector, batch),
                                 tile_stage_elements(p, 0)) +
                  written * per_byte_out /
                      efficiency(where.out, moves_out,
-                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, pages, vector),
+                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, pages, vector, batch),
                                 tile_stage_elements(p, p.sweeps.size())));
     // Each thread reads the factors, once: of few rows that is most of the time. The kernels' efficiency counts it for factors in L2, unless
     // there is next to nothing else; parts have counted theirs.

@@ -235,7 +235,19 @@ void load_tile(const copy_job<Real>& j, const Real* x, Real* buffer) noexcept {
                                   reinterpret_cast<Unit*>(buffer + b), j.padded_lanes, j.inner.extent, j.lanes);
         });
     } else {
+        const std::ptrdiff_t in = j.inner.in, out = j.inner.out, extent = j.inner.extent;
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {
+            if (!by_lane) {  // elements that lie apart, one after the other
+                const Real* from = x + m;
+                Real* to = buffer + b;
+                for (std::ptrdiff_t r = 0; r < extent; ++r, from += in, to += out) {
+                    OTIMES_UNROLL
+                    for (int c = 0; c < Components; ++c) {
+                        to[c] = from[c];
+                    }
+                }
+                return;
+            }
             for (std::ptrdiff_t r = 0; r < j.inner.extent; ++r) {
                 const Real* const from = x + m + r * j.inner.in;
                 Real* const to = buffer + b + r * j.inner.out;
@@ -304,7 +316,20 @@ void store_tile(const copy_job<Real>& j, const Real* buffer, Real* y) noexcept {
                                          j.inner.extent, j.lanes, j.add, j.past);
         });
     } else {
+        const std::ptrdiff_t in = j.inner.in, out = j.inner.out, extent = j.inner.extent;
+        const bool add = j.add;
         for_each_offset(j, [&](std::ptrdiff_t m, std::ptrdiff_t b) {
+            if (!by_lane) {
+                const Real* from = buffer + b;
+                Real* to = y + m;
+                for (std::ptrdiff_t r = 0; r < extent; ++r, from += out, to += in) {
+                    OTIMES_UNROLL
+                    for (int c = 0; c < Components; ++c) {
+                        to[c] = add ? to[c] + from[c] : from[c];
+                    }
+                }
+                return;
+            }
             for (std::ptrdiff_t r = 0; r < j.inner.extent; ++r) {
                 Real* const to = y + m + r * j.inner.in;
                 const Real* const from = buffer + b + r * j.inner.out;

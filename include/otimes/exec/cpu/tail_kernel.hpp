@@ -272,7 +272,7 @@ OTIMES_NOINLINE void tail_of_registers(const tail_job<Real>& j, const Real* x, R
                 simd_t::store(sums[o % 2][q], t[q]);
             }
         }
-        asm("" : "+m"(sums));  // GCC would go around the memory
+        asm("" : "+m"(sums));  // else GCC spreads the elements by shuffles out of registers
         if (o > 0) {
             Real* const to = y + (o - 1) * j.y_step;
             OTIMES_UNROLL

@@ -740,6 +740,7 @@ TEST_CASE_TEMPLATE("cpu: square factors of one size", Scalar, float, double, std
 // whole registers in the tile buffers.
 TEST_CASE_TEMPLATE("cpu: short factors at once have the bits of one after the other", Scalar, float, double) {
     std::mt19937 bits(31);
+    int prepared = 0;
     for (int i = 0; i < 440; ++i) {
         const auto pick = [&](std::int64_t from, std::int64_t to) {
             return std::uniform_int_distribution<std::int64_t>(from, to)(bits);
@@ -780,6 +781,24 @@ TEST_CASE_TEMPLATE("cpu: short factors at once have the bits of one after the ot
         const std::vector<Scalar> apart(f.result().data(), f.result().data() + f.result().size());
         request.partition = otimes::planning::partition::one_pass;
         otimes::plan p = otimes::planning::try_request(f.source, m.cpu, request).made;
+        if (long_rows && m.cpu.simd_bytes == OTIMES_TARGET_SIMD_BYTES) {  // the plan states all that they take
+            CHECK(otimes::cpu_detail::layout_run<Scalar, 1>(p, f.bound).total <= p.workspace_bytes);
+        }
+        if (long_rows) {  // a prepared plan leaves its gaps as they are
+            otimes::plan small = p;
+            small.flops = 1;
+            otimes::run_memo memo;
+            f.restore();
+            otimes::cpu().run_first(small, f.bound, memo);
+            for (int again = 0; again < 2; ++again) {
+                const std::vector<Scalar> first(f.result().data(), f.result().data() + f.result().size());
+                f.restore();
+                if (memo.run(f.bound)) {
+                    ++prepared;
+                    CHECK(std::memcmp(f.result().data(), first.data(), first.size() * sizeof(Scalar)) == 0);
+                }
+            }
+        }
         for (int variant = 0; variant < 4; ++variant) {
             const std::string text = describe(spec, p);
             CAPTURE(text);
@@ -792,6 +811,7 @@ TEST_CASE_TEMPLATE("cpu: short factors at once have the bits of one after the ot
             bend(p, bits);
         }
     }
+    CHECK(prepared > 0);
 }
 
 // Fibres that are taken in parts, as lanes and as rows: results that go on from what is there, are scaled, are added to Y; ends of runs and

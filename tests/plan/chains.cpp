@@ -158,6 +158,19 @@ TEST_CASE("a program of real and complex products, which the CPU's kernels would
                              "otimes: a program of c128 has a product of f64. The CPU's kernels run a plan in "
                              "one type: evaluate that product by a program of its own.",
                              otimes::unsupported_error);
+        CHECK(otimes::make_plan(p, otimes::gpu_machine(otimes::h200())).where == otimes::placement::gpu);
+        // Lists of indices are no operands of products, wherever they stand.
+        p = chain_program(spec);
+        otimes::tensor list;
+        list.type = dtype::other;
+        list.binding = 3;
+        p.tensors.insert(p.tensors.begin(), list);
+        for (otimes::step& s : p.steps) {
+            ++s.in;
+            ++s.factor;
+            ++s.out;
+        }
+        CHECK_NOTHROW(otimes::make_plan(p, two_wide_cores()));
     }
 }
 

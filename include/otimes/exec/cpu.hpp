@@ -59,6 +59,7 @@ void enable_cpu_steps() noexcept {
 #include <otimes/exec/cpu/run_plan.hpp>
 #include <otimes/exec/executor.hpp>
 #include <otimes/exec/target.hpp>
+#include <otimes/plan/chain.hpp>
 #include <otimes/plan/cpu_plan.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/program/bindings.hpp>
@@ -169,15 +170,12 @@ public:
 
 private:
     static void run_with(const plan& p, const bindings& b, workspace_view workspace, run_memo* memo) {
-        dtype type = dtype::other;
         for (const tensor& t : p.source.tensors) {
             if (t.space != memory_space::host) {
                 cpu_detail::throw_device_operand();
             }
-            if (type == dtype::other || is_complex(t.type)) {
-                type = t.type;
-            }
         }
+        const dtype type = planning::type_of_kernels(p.source);
         detail::cpu_runner runner = cpu_detail::own_runner(type).load(std::memory_order_relaxed);
         if (runner == nullptr) {
             runner = detail::shared_cpu_runner(type).load(std::memory_order_acquire);

@@ -57,6 +57,15 @@ constexpr bool has_tile_kernels(dtype type) noexcept {
     return type == dtype::f32 || type == dtype::f64 || type == dtype::c64 || type == dtype::c128;
 }
 
+/// The type in which the CPU's kernels run a program: its only one, and complex where tensors are complex.
+inline dtype type_of_kernels(const program& source) noexcept {
+    dtype type = dtype::other;
+    for (const tensor& t : source.tensors) {
+        type = type == dtype::other || is_complex(t.type) ? t.type : type;
+    }
+    return type;
+}
+
 /// True when a chain may contain this step: a contraction with a dense (or identity) factor that all items share, or a
 /// plain copy; operands of one type, to which a real factor of a complex chain is widened when it is packed; extents that are not 0 (those
 /// are the reference loops' business).

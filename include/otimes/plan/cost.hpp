@@ -458,7 +458,7 @@ struct short_tail {
 inline constexpr double padded_tile_bytes = 16 * 1024;
 
 /// Three square factors of 3 or 4, or two of 4 to 7 or of 8 floats, in that order, on the last modes of a pass without lanes, where a
-/// register has 64 bytes.
+/// register has 64 bytes. @param simd_bytes of a register
 OTIMES_COLD inline short_tail tail_of(const pass& p, std::int64_t simd_bytes, dtype type) {
     if (simd_bytes != 64 || p.lane_mode >= 0 || is_complex(type)) {
         return {};

@@ -257,14 +257,6 @@ OTIMES_COLD inline std::vector<chain> chains_of(const program& source) {
     return chains;
 }
 
-/// Elements of one tile buffer of a pass: the longest stage of as many tiles as are taken at once, the lanes of a lane mode, or what a tail kernel
-/// takes, padded to whole vectors, and one vector that a store at the end of a row may run over.
-inline std::int64_t tile_elements_of(const pass& p, const short_tail& tail, std::int64_t vector, std::int64_t batch) {
-    const std::int64_t together = p.lane_mode < 0 ? tail.elements : 1;
-    const std::int64_t padded = p.lane_mode < 0 ? tail.padded : round_up(p.lane_count, vector);
-    return static_cast<std::int64_t>(tile_peak_elements(p)) / together * padded * batch + vector;
-}
-
 /// Per tensor the position of the last chain that reads or writes it; -1: none.
 OTIMES_COLD inline std::vector<std::int32_t> last_uses(const program& source, const std::vector<chain>& chains) {
     std::vector<std::int32_t> last(source.tensors.size(), -1);
@@ -313,11 +305,7 @@ public:
     void build(std::vector<chain>& chains, chain_decision& single) {
         const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
         const std::vector<std::int32_t> last_use = last_uses(source_, chains);
-        // The executor runs all chains in one type: that of the first tensor, or of the first complex one.
-        dtype type = source_.tensors.empty() ? dtype::other : source_.tensors.front().type;
-        for (const tensor& t : source_.tensors) {
-            type = is_complex(t.type) && !is_complex(type) ? t.type : type;
-        }
+        const dtype type = type_of_kernels(source_);
         for (std::size_t position = 0; position < chains.size(); ++position) {
             chain& c = chains[position];
             if (c.step_count == 0) {
@@ -519,9 +507,13 @@ private:
         if (p.kernel == pass_kernel::cpu_tiles) {
             const bool tight = request_.most_lanes < (std::numeric_limits<std::int64_t>::max)();
             const std::int64_t batch = tight ? 1 : batch_count(p, type);
-            result_.tile_elements =
-                (std::max)(result_.tile_elements,
-                           tile_elements_of(p, tail_of(p, cpu_.simd_bytes, type), result_.vector_count, batch));
+            // The longest stage of as many tiles as are taken at once, the lanes of a lane mode or what a tail kernel takes padded to whole
+            // vectors, and one vector that a store at the end of a row may run over.
+            const short_tail tail = tail_of(p, cpu_.simd_bytes, type);
+            const std::int64_t vector = result_.vector_count;
+            const std::int64_t padded = p.lane_mode < 0 ? tail.padded : round_up(p.lane_count, vector);
+            const std::int64_t stage = static_cast<std::int64_t>(tile_peak_elements(p)) / tail.elements * padded;
+            result_.tile_elements = (std::max)(result_.tile_elements, stage * batch + vector);
         }
         saturating_add(result_.flops, static_cast<double>(p.flops));
         result_.predicted_seconds += p.predicted_seconds;

@@ -482,7 +482,7 @@ std::optional<plan> plan_if_it_fits(const Make& make, std::int64_t& least) {
     }
 }
 
-/// The quickest plan of a program on host operands, on the CPU, one GPU or all. A place that cannot keep the workspace limit loses
+/// The quickest plan of a program on host operands, on the CPU, one GPU or all. A place that cannot keep the workspace limit, or run the program, loses
 /// to one that can. @throws budget_error none can; the text names the least of all.
 OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine& target, const options& wishes) {
     std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
@@ -502,7 +502,14 @@ OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine&
             other = std::move(spread);
         }
     }
-    std::optional<plan> result = plan_if_it_fits([&] { return place_on_cpu(source, target, wishes); }, least);
+    std::optional<plan> result;
+    try {
+        result = plan_if_it_fits([&] { return place_on_cpu(source, target, wishes); }, least);
+    } catch (const unsupported_error&) {  // real products among complex ones
+        if (!other) {
+            throw;
+        }
+    }
     if (!result && !other) {
         throw_over_limit(least, wishes.workspace_limit_bytes);
     }
@@ -641,8 +648,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_sizes(const program& source) {
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws shape_error an operand or an intermediate that no memory holds.
 /// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU
-/// for operands in device memory, one that is none of the enumeration, a precision that is none, a negative number of threads, or a
-/// machine with rates and times that no cost is reckoned from.
+/// for operands in device memory or for real products among complex ones, one that is none of the enumeration, a precision that is none, a negative
+/// number of threads, or a machine with rates and times that no cost is reckoned from.
 OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);

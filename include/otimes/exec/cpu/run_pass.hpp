@@ -757,6 +757,15 @@ inline constexpr std::ptrdiff_t most_ahead_bytes = 256 * 1024;
 template <class Real>
 inline constexpr std::ptrdiff_t most_slab_bytes = (simd<Real>::has_masks ? 512 : 128) * 1024;
 
+/// Sets tile buffers with gaps to zero: what is computed there must cost no more than other numbers.
+template <class Real>
+OTIMES_INLINE void clear_gaps(const pass_shape<Real>& shape, Real* a, Real* b) noexcept {
+    if (shape.pad_reals > 0) {
+        std::memset(a, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+        std::memset(b, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
+    }
+}
+
 /// Tiles [begin, end) of a pass from x to y. @param a, b tile buffers of the calling thread
 /// @param slab_ahead where the caller asks for whole slabs; nullptr: each tile asks for the next one
 template <class Real, int Components>
@@ -779,10 +788,7 @@ void run_tiles(const pass_shape<Real>& shape, std::ptrdiff_t begin, std::ptrdiff
     rest /= shape.lane_blocks;
     std::ptrdiff_t batch_block = rest % shape.batch_blocks;
     rest /= shape.batch_blocks;
-    if (shape.pad_reals > 0) {  // what is computed there must cost no more than other numbers
-        std::memset(a, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
-        std::memset(b, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
-    }
+    clear_gaps(shape, a, b);
     const Real* x_loop = x + shape.offset_in;
     Real* y_loop = y + shape.offset_out;
     for (int k = shape.loop_count - 1; k >= 0; --k) {

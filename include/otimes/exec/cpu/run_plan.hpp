@@ -697,10 +697,7 @@ bool prepare_plan(const plan& p, const bindings& b, const run_layout& layout, ru
         bind_shape<Real, Components>(p, planned, b, workspace, shape);
         shape.past = false;  // so few bytes stay in cache
         make_job<Real, Components>(shape, shape.lane_count, shape.batch_count, one.job);
-        if (shape.pad_reals > 0) {
-            std::memset(whole->a, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
-            std::memset(whole->b, 0, static_cast<std::size_t>(shape.pad_reals) * sizeof(Real));
-        }
+        clear_gaps(shape, whole->a, whole->b);
         one.planned = &planned;
         one.sweep_count = shape.sweep_count;
         const auto place = [&](std::int32_t id, std::int32_t& binding, Real*& buffer) {

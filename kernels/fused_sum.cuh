@@ -129,6 +129,8 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
         } else
             wait_for_copies<0>();
         __syncthreads();
+        if constexpr (Group::slots == 0)
+            if (next < tiles) ask_for_part<Group>(locate(next), own_part);
         for_constants<0, steps::count - (to_y ? 1 : 0)>([&](auto s) {
             constexpr int step = decltype(s)::value, level = steps::first(step);
             constexpr bool first = step == 0;

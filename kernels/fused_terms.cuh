@@ -73,17 +73,6 @@ struct terms_memory {
         (tiles_offset + (Moves::tiles() + Group::slots) * Group::main_count) * int(sizeof(typename Group::scalar));
 };
 
-// Asks for a tile's X in L2, where it stands while another one is worked on.
-template <class Group>
-__device__ __forceinline__ void prefetch_tile(const tile_place<typename Group::scalar>& place) {
-    constexpr int line = 128 / int(sizeof(typename Group::scalar)), count = Group::count_p();
-    constexpr int lines = (count + line - 1) / line;
-    for (int i = int(threadIdx.x); i < Group::rows * lines; i += Group::threads) {
-        const int row = i / lines, at = i % lines * line;
-        if (row < place.rows) prefetch_line(place.x + row * place.x_row_stride + at);
-    }
-}
-
 template <class Group, class Moves>
 __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
     fused_terms(const __grid_constant__ group_arguments<typename Group::scalar> arguments) {
@@ -155,7 +144,7 @@ __global__ void __launch_bounds__(Group::threads, Group::blocks_per_multiprocess
             commit_copies();
             wait_for_copies<1>();
         } else {
-            if (next < tiles && Group::blocks_per_multiprocessor == 1) prefetch_tile<Group>(locate(next));
+            if (next < tiles && Group::blocks_per_multiprocessor == 1) ask_for_part<Group>(locate(next), 0);
             wait_for_copies<0>();
         }
         for_constants<0, Moves::count>([&](auto index) {

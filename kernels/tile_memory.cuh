@@ -183,6 +183,18 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::stora
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
+// The lines of what load_part will copy begin to travel to L2. Run 1, of a part whole stretches.
+template <class Group>
+__device__ __forceinline__ void ask_for_part(const tile_place<typename Group::scalar>& place, int part) {
+    static_assert(Group::run == 1 && Group::segments == 1 && !Group::swizzled);
+    constexpr int line = 128 / int(sizeof(typename Group::scalar)), count = Group::count_p() / Group::cluster;
+    constexpr int lines = (count + line - 1) / line;
+    for (int i = int(threadIdx.x); i < Group::rows * lines; i += Group::threads) {
+        const int row = i / lines, at = i % lines * line;
+        if (row < place.rows) prefetch_line(place.x + row * place.x_row_stride + part * count + at);
+    }
+}
+
 // 16-bit elements. The tile's X -> sRaw, densely, as it stands in memory: (Rows, P_1, .., P_n, Run); 0 where there is nothing.
 template <class Group>
 __device__ __forceinline__ void load_raw(const tile_place<typename Group::storage>& place,

@@ -90,6 +90,9 @@ device_context::device_context(CUcontext context, CUdevice device)
             }
         }
     } guard(this);
+    unsigned flags = 0;
+    OTIMES_CUDA_CALL(cuCtxGetFlags(&flags));
+    waits_awake_ = (flags & (CU_CTX_SCHED_YIELD | CU_CTX_SCHED_BLOCKING_SYNC)) == 0;
     takes_host_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
     takes_registered_pages_ = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
     if (driver().has_pools && attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {

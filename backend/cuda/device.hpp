@@ -109,6 +109,8 @@ public:
     device_context& operator=(const device_context&) = delete;
 
     [[nodiscard]] CUcontext handle() const noexcept { return context_; }
+    /// False where the context was made for threads that sleep, or let others run, while they wait for the GPU.
+    [[nodiscard]] bool waits_awake() const noexcept { return waits_awake_; }
     [[nodiscard]] const gpu_description& description() const noexcept { return description_; }
     [[nodiscard]] kernel_store& kernels() noexcept { return kernels_; }
     /// Shared by all streams, so that as many are made as are in use at once, however many streams come and go.
@@ -136,6 +138,7 @@ private:
     lanes_pool lanes_;
     CUmemoryPool pool_ = nullptr;
     CUdeviceptr ones_ = 0;
+    bool waits_awake_ = true;
     bool takes_host_pages_ = false;        ///< also those of which the driver knows nothing
     bool takes_registered_pages_ = false;  ///< by the host's own address
 };

@@ -12,24 +12,24 @@
 namespace otimes::backend {
 
 // Names pass through the header's own renaming (cuMemAlloc is cuMemAlloc_v2), so each is the version that it declares.
-#define OTIMES_DRIVER_FUNCTIONS(each)                                                                               \
-    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)             \
-        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)              \
-            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent)       \
-                each(cuCtxGetDevice) each(cuCtxSynchronize) each(cuCtxGetStreamPriorityRange) each(cuStreamCreate)  \
-                    each(cuStreamCreateWithPriority) each(cuStreamDestroy) each(cuStreamSynchronize)                \
-                        each(cuStreamGetCtx) each(cuStreamIsCapturing) each(cuStreamWaitEvent) each(cuEventCreate)  \
-                            each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)    \
-                                each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)           \
-                                    each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)         \
-                                        each(cuMemcpy2DAsync) each(cuMemcpy3DAsync) each(cuMemsetD8Async)           \
-                                            each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)   \
-                                                each(cuFuncSetAttribute) each(cuFuncGetAttribute)                   \
-                                                    each(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
-                                                        each(cuLaunchKernel) each(cuModuleGetGlobal)                \
-                                                            each(cuPointerGetAttribute) each(cuDeviceCanAccessPeer) \
-                                                                each(cuThreadExchangeStreamCaptureMode)             \
-                                                                    each(cuMemHostRegister) each(cuMemHostUnregister)
+#define OTIMES_DRIVER_FUNCTIONS(each)                                                                                  \
+    each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuGetErrorString) each(cuDeviceGet)                \
+        each(cuDeviceGetCount) each(cuDeviceGetName) each(cuDeviceGetAttribute) each(cuDeviceTotalMem)                 \
+            each(cuDevicePrimaryCtxRetain) each(cuCtxGetCurrent) each(cuCtxPushCurrent) each(cuCtxPopCurrent) each(    \
+                cuCtxGetDevice) each(cuCtxSynchronize) each(cuCtxGetStreamPriorityRange) each(cuStreamCreate)          \
+                each(cuStreamCreateWithPriority) each(cuStreamDestroy) each(cuStreamSynchronize) each(cuStreamGetCtx)  \
+                    each(cuCtxGetFlags) each(cuStreamIsCapturing) each(cuStreamWaitEvent) each(cuEventCreate)          \
+                        each(cuEventDestroy) each(cuEventRecord) each(cuEventQuery) each(cuEventSynchronize)           \
+                            each(cuMemAlloc) each(cuMemFree) each(cuMemAllocHost) each(cuMemFreeHost)                  \
+                                each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) each(cuMemcpyDtoDAsync)                \
+                                    each(cuMemcpy2DAsync) each(cuMemcpy3DAsync) each(cuMemsetD8Async)                  \
+                                        each(cuModuleLoadData) each(cuModuleUnload) each(cuModuleGetFunction)          \
+                                            each(cuFuncSetAttribute) each(cuFuncGetAttribute)                          \
+                                                each(cuOccupancyMaxActiveBlocksPerMultiprocessor) each(cuLaunchKernel) \
+                                                    each(cuModuleGetGlobal) each(cuPointerGetAttribute)                \
+                                                        each(cuDeviceCanAccessPeer)                                    \
+                                                            each(cuThreadExchangeStreamCaptureMode)                    \
+                                                                each(cuMemHostRegister) each(cuMemHostUnregister)
 /// Renamed by 12.8; older drivers have what serves as well by the first name.
 #define OTIMES_RENAMED_FUNCTIONS(each) each(cuEventElapsedTime)
 

@@ -106,7 +106,7 @@ public:
     void release(void* memory, std::int64_t bytes) const noexcept override;
     void upload(void* to, const host_tensor& from) const override;
     void download(const host_tensor& to, const void* from) const override;
-    void receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+    void receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                  const std::function<void(const void*)>& read) const override;
     void wait_for(const device_executor& other) const override;
     void require_no_capture(const char* what) const override;

@@ -115,17 +115,20 @@ std::int64_t blocks_that_come_back(const launch& l, std::int64_t useful, std::in
 }
 
 /// The launches of a plan begin early all or none: what was measured. But blocks that have a multiprocessor each settle evenly behind any
-/// launch of the plan that is not in clusters, since they come where all of its blocks have left.
+/// launch of the plan that is not in clusters, since they come where all of its blocks have left; and one block settles anywhere.
 void launch_early_together(prepared_plan& p) {
     bool all = true;
     for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
         all = all && std::ranges::all_of(*part, &prepared_launch::early);
     }
+    bool first = true;
     for (std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
         const prepared_launch* front = nullptr;
         for (prepared_launch& l : *part) {
-            l.early = all || (l.early && l.alone && front != nullptr && !front->clustered);
+            const bool settles_evenly = (l.grid == 1 && !first) || (l.alone && front != nullptr && !front->clustered);
+            l.early = all || (l.early && settles_evenly);
             front = &l;
+            first = false;
         }
     }
 }

@@ -256,7 +256,10 @@ Scalar total_of(const device_executor& where, std::int64_t most, const Queue& qu
     wide sum(0);
     where.receive(
         most * static_cast<std::int64_t>(sizeof(Scalar)),
-        [&](void* numbers) { count = queue(static_cast<Scalar*>(numbers)); },
+        [&](void* numbers) {
+            count = queue(static_cast<Scalar*>(numbers));
+            return count * static_cast<std::int64_t>(sizeof(Scalar));
+        },
         [&](const void* numbers) {
             for (std::int64_t i = 0; i < count; ++i) {
                 sum += wide(static_cast<const Scalar*>(numbers)[i]);

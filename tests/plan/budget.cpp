@@ -151,35 +151,8 @@ TEST_CASE(
 }
 
 TEST_CASE("products that only a reduction reads: blocks where tiles are slower, slabs where many pieces are") {
-    // X * kron(factors), multiplied by a matrix like X and summed.
     const auto dot_program = [](std::int64_t rows, const std::vector<planner_test::mode_spec>& factors, dtype type) {
-        otimes::program p = rows_program(rows, factors, type);
-        const std::int32_t product = p.steps.back().out;
-        const auto add = [&](otimes::tensor_role role, bool scalar) {
-            otimes::tensor t = p.at(product);
-            const std::int32_t from = t.first_mode;
-            t.role = role;
-            t.binding = static_cast<std::int32_t>(p.tensors.size());
-            const std::int32_t id = p.add_tensor(t);
-            for (std::int32_t k = 0; k < t.mode_count; ++k) {
-                const otimes::mode m = p.modes[static_cast<std::size_t>(from + k)];
-                p.add_mode(scalar ? 1 : m.extent, m.stride);
-            }
-            return id;
-        };
-        otimes::step reduce;
-        reduce.kind = otimes::step_kind::reduce;
-        reduce.variant = otimes::step_variant::dot;
-        reduce.in = add(otimes::tensor_role::input, false);
-        reduce.factor = product;
-        reduce.out = add(otimes::tensor_role::output, true);
-        for (otimes::tensor& t : p.tensors) {
-            t.space = otimes::memory_space::device;
-        }
-        p.tensors[static_cast<std::size_t>(product)].role = otimes::tensor_role::temporary;
-        p.tensors[static_cast<std::size_t>(product)].binding = -1;
-        p.steps.push_back(reduce);
-        return p;
+        return planner_test::reduced_on_device(rows_program(rows, factors, type), otimes::step_variant::dot);
     };
     const auto eights = dot_program(1, {factor(200, 200), factor(8, 8), factor(8, 8), factor(8, 8)}, dtype::f32);
     const otimes::plan stored =

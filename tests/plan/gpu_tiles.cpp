@@ -593,6 +593,52 @@ TEST_CASE("clusters of sixteen hold rows that no smaller ones hold whole, and la
     }
 }
 
+TEST_CASE(
+    "beside a second matrix the tiles that were measured so; for few rows, norms and products those of products") {
+    using otimes::step_variant;
+    using otimes::planning::text_of_tile;
+    const auto tile_of = [](const program& p) {
+        const plan made = planned(p, otimes::h200());
+        REQUIRE(!made.passes.empty());
+        CHECK(made.passes.front().kernel == pass_kernel::gpu_trailing);
+        gpu_group g = group_of(made.passes.front(), made.source.tensors.front().type);
+        CHECK(otimes::planning::why_illegal(g, otimes::h200()) == "");
+        CHECK(made.passes.front().shared_bytes == otimes::planning::shared_bytes_of(g));
+        return text_of_tile(g.tile, false);
+    };
+    for (const otimes::planning::tile_beside& entry : otimes::planning::tiles_beside) {
+        CAPTURE(entry.group);
+        std::istringstream text(entry.group);
+        std::string type_name;
+        std::string trailing;
+        std::int64_t extent = 0;
+        char power = 0;
+        std::size_t count = 0;
+        text >> type_name >> trailing >> extent >> power >> count;
+        REQUIRE((trailing == "T" && power == '^' && count > 1));
+        const dtype type = type_name == "f32" ? dtype::f32 : dtype::f64;
+        const std::vector<mode_spec> factors(count, factor(extent, extent));
+        std::int64_t width = 1;
+        for (std::size_t i = 0; i < count; ++i) {
+            width *= extent;
+        }
+        const std::int64_t rows = (std::int64_t{1} << 27) / otimes::element_bytes(type) / width;
+        const program product = rows_program(rows, factors, type);
+        CHECK(tile_of(reduced_on_device(product, step_variant::dot)) == entry.tile);
+        CHECK(tile_of(reduced_on_device(product, step_variant::squared_distance)) == entry.tile);
+        const std::string own = tile_of(on_device(product));
+        CHECK(own != entry.tile);
+        CHECK(tile_of(reduced_on_device(product, step_variant::squared_norm)) == own);
+        const program few = rows_program(100, factors, type);
+        CHECK(tile_of(reduced_on_device(few, step_variant::dot)) == tile_of(on_device(few)));
+    }
+    // Without the matrix unit the entries that use it do not serve.
+    const program sixteens = rows_program(8192, {factor(16, 16), factor(16, 16), factor(16, 16)}, dtype::f32);
+    const plan plain =
+        planned(reduced_on_device(sixteens, step_variant::dot), otimes::h200(), {.precision = otimes::precision::ieee});
+    CHECK(text_of_tile(plain.passes.front().tile, false).find('m') == std::string::npos);
+}
+
 TEST_CASE("a cluster's last trip replaces mode 1 alone, also behind a pair, or the last two modes of whole rows") {
     using namespace otimes::planning;
     gpu_group g;

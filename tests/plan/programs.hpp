@@ -218,4 +218,38 @@ inline otimes::machine tiny_caches(std::int32_t threads = 1) {
     return m;
 }
 
+// The same product in device memory, of which only a reduction is wanted: with a matrix like it, or (squared_norm) of it alone.
+inline program reduced_on_device(program p, otimes::step_variant what) {
+    const std::int32_t product = p.steps.back().out;
+    const auto add = [&](otimes::tensor_role role, bool scalar) {
+        otimes::tensor t = p.at(product);
+        const std::int32_t from = t.first_mode;
+        t.role = role;
+        t.binding = static_cast<std::int32_t>(p.tensors.size());
+        const std::int32_t id = p.add_tensor(t);
+        for (std::int32_t k = 0; k < t.mode_count; ++k) {
+            const otimes::mode m = p.modes[static_cast<std::size_t>(from + k)];
+            p.add_mode(scalar ? 1 : m.extent, m.stride);
+        }
+        return id;
+    };
+    otimes::step reduce;
+    reduce.kind = otimes::step_kind::reduce;
+    reduce.variant = what;
+    if (what == otimes::step_variant::squared_norm) {
+        reduce.in = product;
+    } else {
+        reduce.in = add(otimes::tensor_role::input, false);
+        reduce.factor = product;
+    }
+    reduce.out = add(otimes::tensor_role::output, true);
+    for (otimes::tensor& t : p.tensors) {
+        t.space = otimes::memory_space::device;
+    }
+    p.tensors[static_cast<std::size_t>(product)].role = otimes::tensor_role::temporary;
+    p.tensors[static_cast<std::size_t>(product)].binding = -1;
+    p.steps.push_back(reduce);
+    return p;
+}
+
 }  // namespace planner_test

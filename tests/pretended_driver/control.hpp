@@ -18,10 +18,11 @@ struct control {
     std::atomic<int> modules{0};
     std::atomic<int> pools{0};
     std::atomic<int> launches{0};
-    std::atomic<int> frees_of_nothing{0};  ///< of memory that a call may not free there
-    std::atomic<int> invalidated{0};       ///< captures that a call made invalid
-    std::atomic<bool> lost[8]{};           ///< the context of a GPU
-    std::atomic<bool> knows_all{false};    ///< modules have every kernel that is asked for; they do nothing
+    std::atomic<int> frees_of_nothing{0};    ///< of memory that a call may not free there
+    std::atomic<int> invalidated{0};         ///< captures that a call made invalid
+    std::atomic<bool> lost[8]{};             ///< the context of a GPU
+    std::atomic<unsigned> context_flags{0};  ///< of every context
+    std::atomic<bool> knows_all{false};      ///< modules have every kernel that is asked for; they do nothing
     std::atomic<int> compilations{0};
     /// The nth call of that name from now on, and the `times - 1` behind it, return `code`. A null name forgets all.
     void (*fail)(const char* call, int nth, int code, int times) = nullptr;

@@ -483,6 +483,10 @@ CUresult cuStreamSynchronize(CUstream s) {
     of(s)->wait();
     return CUDA_SUCCESS;
 }
+CUresult cuCtxGetFlags(unsigned* flags) {
+    *flags = control.context_flags;
+    return CUDA_SUCCESS;
+}
 CUresult cuStreamGetCtx(CUstream s, CUcontext* c) {
     *c = reinterpret_cast<CUcontext>(&contexts[of(s)->device]);
     return CUDA_SUCCESS;

@@ -5,6 +5,7 @@
 #include <Eigen/Dense>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -72,6 +73,54 @@ TEST_CASE("a matrix of before a capture that ends in it is freed when the captur
     void* graph = nullptr;
     REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
     CHECK(driver().frees_of_nothing == 0);
+}
+
+TEST_CASE("numbers that kernels write to the host are taken when they have come, without the driver's wait") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    using std::chrono::microseconds;
+    // What kernels do: two numbers of four at most, after a while.
+    const auto received = [&e](double first, double second, microseconds after) {
+        std::thread kernel;
+        std::vector<double> got;
+        const auto queue = [&](void* memory) {
+            auto* const numbers = static_cast<double*>(memory);
+            kernel = std::thread([=] {
+                std::this_thread::sleep_for(after);
+                std::atomic_ref(numbers[0]).store(first);
+                std::this_thread::sleep_for(after);
+                std::atomic_ref(numbers[1]).store(second);
+            });
+            return std::int64_t{16};
+        };
+        const auto read = [&](const void* memory) {
+            const auto* const numbers = static_cast<const double*>(memory);
+            got.assign(numbers, numbers + 2);
+        };
+        const auto join = [&] { kernel.join(); };
+        try {
+            e.receive(32, queue, read);
+        } catch (const otimes::device_error&) {
+            got.clear();
+        }
+        join();
+        return got;
+    };
+    // Not each time: the other thread may get no core within the millisecond.
+    const std::vector<double> some{3.5, -2.25};
+    bool came = false;
+    for (int turn = 0; turn < 50 && !came; ++turn) {
+        driver().fail("cuStreamSynchronize", 1, 700, 1);
+        came = received(3.5, -2.25, microseconds(20)) == some;
+        driver().fail(nullptr, 0, 0, 0);
+    }
+    CHECK(came);
+    // What has not come within a millisecond is waited for as ever: the driver says what happened.
+    driver().fail("cuStreamSynchronize", 1, 700, 1);
+    CHECK(received(3.5, -2.25, microseconds(10000)).empty());
+    driver().fail(nullptr, 0, 0, 0);
+    e.receive(
+        8, [](void*) { return std::int64_t{0}; }, [](const void*) {});
 }
 
 TEST_CASE("without memory pools no matrix is made in a capture, and one that ends there waits, too [no pools]") {

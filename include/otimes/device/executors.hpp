@@ -75,16 +75,16 @@ public:
     virtual void upload(void* to, const host_tensor& from) const = 0;
     /// Copies contiguous device memory to host elements, and waits for it.
     virtual void download(const host_tensor& to, const void* from) const = 0;
-    /// A few numbers that kernels leave for the host: `queue(memory)` queues what writes the `bytes` bytes there, and when that is done
-    /// `read(memory)` has them. Waits.
-    virtual void receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+    /// A few numbers that kernels leave for the host: `queue(memory)` queues what writes the first bytes there, each once and `bytes` at most, and
+    /// says how many; when they have come `read(memory)` has them. Waits for them.
+    virtual void receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                          const std::function<void(const void*)>& read) const;
     /// Work queued here from now on comes after what `other` has queued so far.
     virtual void wait_for(const device_executor& other) const = 0;
     /// @}
 };
 
-OTIMES_COLD inline void device_executor::receive(std::int64_t bytes, const std::function<void(void*)>& queue,
+OTIMES_COLD inline void device_executor::receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                                                  const std::function<void(const void*)>& read) const {
     struct held {
         const device_executor& from;

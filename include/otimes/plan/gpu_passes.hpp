@@ -177,7 +177,7 @@ private:
         if (reduction != nullptr && made.count() > 1) {
             reduce_in_one_pass(c, groups, *reduction, made);
         }
-        append(c, groups, reduction != nullptr, made);
+        append(c, groups, reduction, made);
     }
 
     /// May the launches of a chain become one with those of a neighbour (backend/core/join_launches.cpp): a step that is no chain, or a chain that writes the same
@@ -352,7 +352,9 @@ private:
     }
 
     /// The passes of a chain with their operands, buffers and reasons.
-    void append(const chain& c, const std::vector<factor_group>& groups, bool is_reduced, gpu_chain_passes<>& made) {
+    /// @param reduction the step that the last pass's kernel ends in, or null
+    void append(const chain& c, const std::vector<factor_group>& groups, const step* reduction,
+                gpu_chain_passes<>& made) {
         result_.slab_extent = made.slab().extent;
         result_.slab_count = made.slab().count;
         const std::size_t count = groups.size();
@@ -377,9 +379,12 @@ private:
                 saturating_add(chosen.bytes, static_cast<double>(element_bytes(c.type)));
             }
             if (last) {
-                chosen.reason = is_reduced   ? "reduced where it would be stored"
-                                : begin == 0 ? "everything in one pass"
-                                             : "end of the chain";
+                if (reduction != nullptr && reduction->variant != step_variant::squared_norm) {
+                    read_beside(c.type, chosen);
+                }
+                chosen.reason = reduction != nullptr ? "reduced where it would be stored"
+                                : begin == 0         ? "everything in one pass"
+                                                     : "end of the chain";
             } else {
                 pass more;
                 planner.evaluate(begin, end + 1, nullptr, more);
@@ -396,6 +401,23 @@ private:
             }
             result_.passes.push_back(std::move(chosen));
         }
+    }
+
+    /// The tile of a pass that ends in a dot product or a distance.
+    void read_beside(dtype type, pass& p) const {
+        std::vector<std::uint8_t> contracted(p.modes.size(), 0);
+        for (const sweep& s : p.sweeps) {
+            contracted[static_cast<std::size_t>(s.mode)] = 1;
+        }
+        const std::optional<group_place> place = place_of_group(p.modes, contracted);
+        if (p.kernel != pass_kernel::gpu_trailing || !place) {
+            return;
+        }
+        gpu_group g = group_of(p, type);
+        g.tile = tile_beside_matrix(g, place->groups() / (std::max)(std::int64_t{1}, result_.slab_count),
+                                    place->parts_per_line, gpu_);
+        p.tile = g.tile;
+        p.shared_bytes = static_cast<std::int32_t>(shared_bytes_of(g));
     }
 
     /// Which factors the sweeps of groups [begin, end) apply. The first sweep carries those of 1 x 1.

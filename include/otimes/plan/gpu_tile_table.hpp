@@ -275,4 +275,37 @@ inline constexpr measured_tile measured_tiles[] = {
 };
 // clang-format on
 
+/// Beside a second matrix, which is read where the product would be stored (dot products, distances), another tile may do better: its threads have
+/// the registers to read all of it that they need at once. Behind each entry: microseconds of dot products by the product's own tile and by this one, X of
+/// 134 MB, on an H200 (2026-11-29).
+struct tile_beside {
+    const char* group;
+    const char* tile;
+};
+
+// clang-format off
+inline constexpr tile_beside tiles_beside[] = {
+    {"f32 T 16^3", "r1 t64 b6 g1 s0 : 1m 2+2m"},  // 91.5, 84.1
+    {"f32 T 32^2", "r4 t128 b3 g1 s0 : 2w 1w"},  // 88.1, 82.1
+    {"f32 T 3^7", "r2 t128 b6 g1 s0 : 5+3f 3+2f 1+2f"},  // 120.8, 84.9
+    {"f32 T 4^7", "r1 t256 b2 g1 s0 : 5+3f 2+3f 1f"},  // 100.4, 89.1
+    {"f32 T 5^3", "r32 t128 b6 g1 s0 : 2+2f 1f"},  // 104.9, 73.6
+    {"f32 T 6^3", "r32 t128 b4 g1 s0 : 2+2f 1f"},  // 81.7, 69.3
+    {"f32 T 8^3", "r8 t64 b6 g1 s0 : 2+2f 1f"},  // 78.7, 71.1
+    {"f32 T 8^4", "r2 t128 b3 g1 s0 : 3+2f 1+2f"},  // 90.6, 82.9
+    {"f32 T 8^5", "r1 t256 b1 g4 s2 : 4+2f 3f 1+2f"},  // 117.9, 116.8
+    {"f64 T 10^3", "r5 t128 b3 g1 s0 : 3f 2f 1f"},  // 93.9, 84.1
+    {"f64 T 16^3", "r1 t128 b3 g1 s0 : 1m 2+2m"},  // 77.2, 74.8
+    {"f64 T 3^7", "r2 t128 b5 g1 s0 : 5+3f 3+2f 1+2f"},  // 95.4, 82.1
+    {"f64 T 4^2", "r64 t64 b14 g1 s0 : 2f 1f"},  // 95.7, 75.9
+    {"f64 T 4^6", "r1 t128 b3 g1 s0 : 5+2f 3+2f 1+2f"},  // 87.4, 72.9
+    {"f64 T 5^3", "r32 t128 b4 g1 s0 : 2+2f 1f"},  // 113.7, 79.4
+    {"f64 T 6^5", "r1 t128 b2 g1 s0 : 4+2f 2+2f 1f"},  // 120.2, 109.8
+    {"f64 T 7^3", "r8 t64 b4 g1 s0 : 2+2f 1f"},  // 90.6, 86.9
+    {"f64 T 8^2", "r32 t128 b6 g1 s0 : 1+2m"},  // 81.4, 67.8
+    {"f64 T 8^3", "r2 t128 b8 g1 s0 : 3m 2m 1m"},  // 73.7, 70.8
+    {"f64 T 8^4", "r1 t128 b5 g1 s0 : 1+2m 3+2m"},  // 85.9, 71.6
+};
+// clang-format on
+
 }  // namespace otimes::planning

@@ -460,8 +460,10 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             while (true) {
                 wait_for_copies<0>();
                 ask_for_tile<Group>(place);
-                steps_of(constant<0>{}, place, sFactors, epilogue_step, of_tile.now);
                 tile += tile_step;
+                if constexpr (Group::asks_ahead)
+                    if (tile < tiles) ask_for_part<Group>(locate(tile), part);
+                steps_of(constant<0>{}, place, sFactors, epilogue_step, of_tile.now);
                 if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
                 if (tile >= tiles) break;
                 if constexpr (Group::cluster == 1) __syncthreads();

@@ -183,15 +183,25 @@ __device__ __forceinline__ void load_part(const tile_place<typename Group::stora
         load_pieces<Group, parts, 1>(place, sPart, part);
 }
 
-// The lines of what load_part will copy begin to travel to L2. Run 1, of a part whole stretches.
+// The lines of what load_part will copy begin to travel to L2.
 template <class Group>
-__device__ __forceinline__ void ask_for_part(const tile_place<typename Group::scalar>& place, int part) {
-    static_assert(Group::run == 1 && Group::segments == 1 && !Group::swizzled);
-    constexpr int line = 128 / int(sizeof(typename Group::scalar)), count = Group::count_p() / Group::cluster;
-    constexpr int lines = (count + line - 1) / line;
-    for (int i = int(threadIdx.x); i < Group::rows * lines; i += Group::threads) {
-        const int row = i / lines, at = i % lines * line;
-        if (row < place.rows) prefetch_line(place.x + row * place.x_row_stride + part * count + at);
+__device__ __forceinline__ void ask_for_part(const tile_place<typename Group::storage>& place, int part) {
+    static_assert(Group::segments == 1 && Group::inputs == 1 && !Group::swizzled);
+    constexpr int line = 128 / int(sizeof(typename Group::storage)), count = Group::count_p() / Group::cluster;
+    if constexpr (Group::run > 1) {
+        static_assert(Group::cluster == 1);
+        constexpr int each = (Group::run + line - 1) / line;
+        for (unsigned i = threadIdx.x; i < unsigned(Group::rows * count * each); i += Group::threads) {
+            const int within = int(i % unsigned(each)) * line;
+            if (within < place.run) prefetch_line(place.x + i / unsigned(each) * place.x_inner + within);
+        }
+    } else {
+        constexpr int each = (count + line - 1) / line;
+        for (unsigned i = threadIdx.x; i < unsigned(Group::rows * each); i += Group::threads) {
+            const int row = int(i / unsigned(each));
+            if (row < place.rows)
+                prefetch_line(place.x + row * place.x_row_stride + part * count + i % unsigned(each) * line);
+        }
     }
 }
 

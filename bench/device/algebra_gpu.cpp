@@ -5,7 +5,7 @@
 //
 //   algebra_gpu [OUTPUT.csv [CASE [N]]]
 //
-// CASE: only the rows whose name begins so; N: only factors of this size.
+// CASE: only the rows whose name begins so, or so, of several beginnings with commas between; N: only factors of this size.
 //
 // Columns: case,dtype,n,rows,ms,ratio,bar,residual. ratio: the time over that of its yardstick (`dX * kron(dA, dB, dC)` where nothing
 // else is said), the bar is what it should not exceed (0: none). Medians of 15 blocks, each between two of the yardstick; X is larger
@@ -39,8 +39,19 @@ using otimes::bench::milliseconds_of;
 
 struct wishes {
     std::FILE* out = stdout;
-    std::string only;    ///< the beginning of a case's name
+    std::string only;    ///< beginnings of cases' names, with commas between; empty: every case
     Eigen::Index n = 0;  ///< 0: every size
+
+    [[nodiscard]] bool has(std::string_view name) const {
+        for (std::string_view rest = only; !rest.empty();) {
+            const std::string_view one = rest.substr(0, rest.find(','));
+            if (name.substr(0, one.size()) == one) {
+                return true;
+            }
+            rest.remove_prefix((std::min)(one.size() + 1, rest.size()));
+        }
+        return only.empty();
+    }
 };
 
 struct bench {
@@ -49,9 +60,7 @@ struct bench {
     Eigen::Index n;
     Eigen::Index rows;
 
-    [[nodiscard]] bool has(const char* name) const {
-        return std::string_view(name).substr(0, wanted.only.size()) == wanted.only;
-    }
+    [[nodiscard]] bool has(const char* name) const { return wanted.has(name); }
     void compare(const char* name, const std::function<void()>& work, const std::function<void()>& yardstick,
                  double bar, double error) const {
         if (!has(name)) {
@@ -196,7 +205,7 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
     // `device_way` writes dY, `host_way` Y; the two must agree.
     const auto both = [&](const char* name, const std::function<void()>& device_way,
                           const std::function<void()>& host_way, double bar) {
-        if (std::string_view(name).substr(0, wanted.only.size()) != wanted.only) {
+        if (!wanted.has(name)) {
             return;
         }
         host_way();
@@ -234,7 +243,7 @@ void run(Eigen::Index n, Eigen::Index rows, const wishes& wanted) {
         [&] { Y.noalias() = X * (K * kron(M, N, O)); }, 2.0);
     run_reductions<Scalar>({n, n, n}, rows, wanted);
     run_solves<Scalar>(n, rows, wanted);
-    if (wanted.only.substr(0, 1) != "I" && !wanted.only.empty()) {
+    if (!bench_.has("I x F x I over one mode") && !bench_.has("I x F x I over X * K")) {
         return;
     }
     // One mode: the same bytes as n^2 rows each, and the factor in the last place.

@@ -397,15 +397,17 @@ struct mode_group {
         (words == 1 || BlocksPerMultiprocessor == 1);
 
     // Asking ahead: the lines of the next tile begin to travel to L2 when this one has come. Where that was measured to gain (docs/notebook/gpu.md): single
-    // modes, and two trailing ones by the unit, one after the other, in so few warps that they do not hide all of a load. A multiprocessor's tiles are to be
-    // small enough to stay in L2 until they are read; a second matrix is asked for instead.
+    // modes, and two trailing ones by the unit, one after the other; the latter, and short lines side by side, in so few warps that they do not hide all of
+    // a load. A multiprocessor's tiles are to be small enough to stay in L2 until they are read; a second matrix is asked for instead.
+    static constexpr bool few_warps = Threads * BlocksPerMultiprocessor <= 512;
     static constexpr bool few_bytes =
         Rows * count_p() * Run * int(sizeof(Storage)) * BlocksPerMultiprocessor <= 112 * 1024;
-    static constexpr bool asks_ahead =
-        Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && Trips::count == modes && few_bytes &&
-        !refills && !single_products && !reads_y && !in_pieces && !Scattered &&
-        (modes == 1 || (modes == 2 && Run == 1 && !is_complex && Trips::unit(0) > 0 &&
-                        Trips::unit(Trips::count - 1) > 0 && Threads * BlocksPerMultiprocessor <= 512));
+    static constexpr bool asks_ahead = Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 &&
+                                       Trips::count == modes && few_bytes && !refills && !single_products && !reads_y &&
+                                       !in_pieces && !Scattered &&
+                                       (modes == 1 ? Run == 1 || Rows == 1 || few_warps
+                                                   : modes == 2 && Run == 1 && few_warps && !is_complex &&
+                                                         Trips::unit(0) > 0 && Trips::unit(Trips::count - 1) > 0);
 
     // Launched early, it may read its factors, and X, before it waits for the launch in front (fused_pass.cuh): where a pass may come second, or
     // blocks are few, and as the executor launches early. Elsewhere the other way would only take registers.

@@ -190,11 +190,15 @@ __device__ __forceinline__ void ask_for_part(const tile_place<typename Group::st
     constexpr int line = 128 / int(sizeof(typename Group::storage)), count = Group::count_p() / Group::cluster;
     if constexpr (Group::run > 1) {
         static_assert(Group::cluster == 1);
-        constexpr int each = (Group::run + line - 1) / line;
-        for (unsigned i = threadIdx.x; i < unsigned(Group::rows * count * each); i += Group::threads) {
-            const int within = int(i % unsigned(each)) * line;
-            if (within < place.run) prefetch_line(place.x + i / unsigned(each) * place.x_inner + within);
-        }
+        constexpr int each = (Group::run + line - 1) / line, runs = Group::rows * count;
+        if (place.x_inner == Group::run) {  // one stretch, of which a line may have several runs
+            for (unsigned at = threadIdx.x * line; at < unsigned(runs * Group::run); at += Group::threads * line)
+                prefetch_line(place.x + at);
+        } else
+            for (unsigned i = threadIdx.x; i < unsigned(runs * each); i += Group::threads) {
+                const int within = int(i % unsigned(each)) * line;
+                if (within < place.run) prefetch_line(place.x + i / unsigned(each) * place.x_inner + within);
+            }
     } else {
         constexpr int each = (count + line - 1) / line;
         for (unsigned i = threadIdx.x; i < unsigned(Group::rows * each); i += Group::threads) {

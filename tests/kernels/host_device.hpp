@@ -146,7 +146,8 @@ inline std::size_t current = 0;
 inline std::size_t used_shared = most_shared;
 inline std::function<void()> kernel;
 inline std::function<void()>
-    earlier_launches;   // writes what the launch in front writes, each time that it is waited for
+    earlier_launches;  // writes what the launch in front writes, each time that it is waited for
+inline std::vector<const void*>* asked_lines = nullptr;  // of which prefetches are noted there
 inline long steps = 0;  // that the coroutines have taken: none in a whole turn, and none will come
 
 [[noreturn]] inline void fail(const char* why) {
@@ -421,7 +422,11 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
 namespace otimes::kernels {
 
 // device_language.cuh
-inline void prefetch_line(const void*) {}
+inline void prefetch_line(const void* at) {
+    if (host_device::asked_lines != nullptr) {
+        host_device::asked_lines->push_back(at);
+    }
+}
 template <class T>
 void keep_stepping(T*&) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the group of every measured tile, as the type that its kernel is made from, to the file OTIMES_TILES, a line each; without pieces of rows, which are groups of more
+// Writes the group of every measured tile, those beside a second matrix as dot products, as the type that its kernel is made from, to the file OTIMES_TILES, a line each; without pieces of rows, which are groups of more
 // than one tensor, and without tiles too large to be walked on a host.
 #include <algorithm>
 #include <cstdlib>
@@ -55,16 +55,17 @@ TEST_CASE("the measured tiles can be read back and are legal") {
     REQUIRE(to != nullptr);
     std::ofstream file(to);
     std::set<std::string> seen;
-    for (const otimes::planning::measured_tile& measured : otimes::planning::measured_tiles) {
-        CAPTURE(measured.group);
-        CAPTURE(measured.tile);
-        otimes::planning::gpu_group g = group_named(measured.group);
-        const auto tile = otimes::planning::read_tile(measured.tile);
+    const auto list = [&](const char* name, const char* text, otimes::planning::gpu_ending ending) {
+        CAPTURE(name);
+        CAPTURE(text);
+        otimes::planning::gpu_group g = group_named(name);
+        const auto tile = otimes::planning::read_tile(text);
         REQUIRE(tile);
         g.tile = *tile;
+        g.ending = ending;
         CHECK(otimes::planning::why_illegal(g, otimes::h200()) == "");
         if (g.tile.pieces > 1 || (std::max)(g.count_p(), g.count_q()) * g.tile.rows * g.tile.run > most_elements) {
-            continue;
+            return;
         }
         const std::string kernel = otimes::backend::request_of(g).expression;
         const std::size_t begin = kernel.find("mode_group<");
@@ -72,6 +73,12 @@ TEST_CASE("the measured tiles can be read back and are legal") {
         if (seen.insert(group).second) {
             file << group << '\n';
         }
+    };
+    for (const otimes::planning::measured_tile& measured : otimes::planning::measured_tiles) {
+        list(measured.group, measured.tile, otimes::planning::gpu_ending::stored);
+    }
+    for (const otimes::planning::tile_beside& measured : otimes::planning::tiles_beside) {
+        list(measured.group, measured.tile, otimes::planning::gpu_ending::dot);
     }
     file.close();
     CHECK(file);

@@ -484,6 +484,7 @@ CUresult cuStreamSynchronize(CUstream s) {
     return CUDA_SUCCESS;
 }
 CUresult cuCtxGetFlags(unsigned* flags) {
+    ENTER()
     *flags = control.context_flags;
     return CUDA_SUCCESS;
 }

@@ -557,9 +557,10 @@ TEST_CASE("an executor that cannot be made leaves nothing behind, and is made by
                                  driver().pools};
     };
     const std::vector<long> before = in_use();
+    driver().context_flags = 4;  // CU_CTX_SCHED_BLOCKING_SYNC
     // In the order in which they are called; the last two when the context's object is there, which stays.
-    for (const char* const call : {"cuMemPoolCreate", "cuMemPoolSetAttribute", "cuMemAlloc", "cuStreamCreate",
-                                   "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuModuleLoadData"}) {
+    for (const char* const call : {"cuCtxGetFlags", "cuMemPoolCreate", "cuMemPoolSetAttribute", "cuMemAlloc",
+                                   "cuStreamCreate", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuModuleLoadData"}) {
         CAPTURE(std::string(call));
         for (int twice = 0; twice < 2; ++twice) {
             const failing once(call, 2, 1, 1);
@@ -579,6 +580,20 @@ TEST_CASE("an executor that cannot be made leaves nothing behind, and is made by
     DeviceMatrix<double> dY(otimes::gpu());
     dY = DeviceMatrix<double>(X, otimes::gpu()) * kron(A, B);
     CHECK(dY.to_host() == X * dense(A, B));
+    // Its threads sleep while they wait, also for numbers that are there already.
+    const auto queue = [](void* memory) {
+        *static_cast<double*>(memory) = 3;
+        return std::int64_t{8};
+    };
+    double got = 0;
+    const auto read = [&got](const void* memory) { got = *static_cast<const double*>(memory); };
+    {
+        const failing once("cuStreamSynchronize", 1, 1, 1);
+        CHECK(holds(refusal([&] { otimes::gpu().receive(8, queue, read); }), "cuStreamSynchronize"));
+    }
+    otimes::gpu().receive(8, queue, read);
+    CHECK(got == 3);
+    driver().context_flags = 0;
     REQUIRE(cuda.context_pop(&context) == 0);
 }
 

@@ -762,6 +762,11 @@ CUresult cuLaunchKernel(CUfunction f, unsigned, unsigned, unsigned, unsigned, un
         s, w ? std::move(w) : [] {});
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** parameters, void** extra) {
+    for (unsigned i = 0; i < c->numAttrs; ++i) {
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+            ++control.early_launches;
+        }
+    }
     return cuLaunchKernel(f, c->gridDimX, 1, 1, c->blockDimX, 1, 1, c->sharedMemBytes, c->hStream, parameters, extra);
 }
 

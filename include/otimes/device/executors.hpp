@@ -77,6 +77,7 @@ public:
     virtual void download(const host_tensor& to, const void* from) const = 0;
     /// A few numbers that kernels leave for the host: `queue(memory)` queues what writes the first bytes there, each once and `bytes` at most, and
     /// says how many; when they have come `read(memory)` has them. Waits for them.
+    /// @throws device_error what was queued failed, as far as the numbers had not come
     virtual void receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                          const std::function<void(const void*)>& read) const;
     /// Work queued here from now on comes after what `other` has queued so far.

@@ -749,6 +749,15 @@ OTIMES_ON_DEMAND inline trip_use use_of_trip(const gpu_group& g, std::size_t at)
 
 // --- where a group lies -----------------------------------------------------------------------------------------------
 
+/// 1 for each mode that a pass's sweeps replace, else 0.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::vector<std::uint8_t> contracted_modes(const pass& p) {
+    std::vector<std::uint8_t> contracted(p.modes.size(), 0);
+    for (const sweep& s : p.sweeps) {
+        contracted[static_cast<std::size_t>(s.mode)] = 1;
+    }
+    return contracted;
+}
+
 /// The place of a group of pass modes: `contracted[k]` says which modes it replaces. They must be neighbours that are nested
 /// on both sides, with at most a line and a part index around them and one contiguous stretch, or nothing, inside them;
 /// otherwise nothing.

@@ -251,10 +251,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void choose_gpu_kernel(const fusion_setting&
     const auto slabs = static_cast<double>(f.slab.count);
     double elements_in = 1;
     double elements_out = 1;
-    std::vector<std::uint8_t> contracted(p.modes.size(), 0);
-    for (const sweep& s : p.sweeps) {
-        contracted[static_cast<std::size_t>(s.mode)] = 1;
-    }
+    const std::vector<std::uint8_t> contracted = contracted_modes(p);
     for (const pass_mode& m : p.modes) {
         elements_in *= static_cast<double>(m.extent_in);
         elements_out *= static_cast<double>(m.extent_out);

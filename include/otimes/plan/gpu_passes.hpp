@@ -405,11 +405,7 @@ private:
 
     /// The tile of a pass that ends in a dot product or a distance.
     void read_beside(dtype type, pass& p) const {
-        std::vector<std::uint8_t> contracted(p.modes.size(), 0);
-        for (const sweep& s : p.sweeps) {
-            contracted[static_cast<std::size_t>(s.mode)] = 1;
-        }
-        const std::optional<group_place> place = place_of_group(p.modes, contracted);
+        const std::optional<group_place> place = place_of_group(p.modes, contracted_modes(p));
         if (p.kernel != pass_kernel::gpu_trailing || !place) {
             return;
         }

@@ -92,10 +92,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool terms_take_two_passes(const program& so
                                                                const std::vector<pass>& passes,
                                                                const gpu_description& gpu) {
     const auto place = [&passes](std::size_t i, std::vector<std::int64_t>& p) {
-        std::vector<std::uint8_t> contracted(passes[i].modes.size(), 0);
-        for (const sweep& s : passes[i].sweeps) {
-            contracted[static_cast<std::size_t>(s.mode)] = 1;
-        }
+        const std::vector<std::uint8_t> contracted = contracted_modes(passes[i]);
         for (std::size_t k = 0; k < contracted.size(); ++k) {
             if (contracted[k] != 0) {
                 p.push_back(passes[i].modes[k].extent_in);

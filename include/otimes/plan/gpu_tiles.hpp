@@ -42,31 +42,6 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string group_name(const group_request& 
     return text;
 }
 
-/// The tile of a trailing group of so many rows, `parts_per_line` of which are a line, where a second matrix is read beside its products
-/// (tiles_beside); else its own. Tiles that do not fill the GPU twice are as they were.
-OTIMES_ON_DEMAND OTIMES_COLD inline gpu_tile tile_beside_matrix(const gpu_group& g, std::int64_t rows,
-                                                                std::int64_t parts_per_line,
-                                                                const gpu_description& gpu) {
-    group_request named;
-    named.outer = g.outer;
-    named.type = g.type;
-    named.p.assign(g.p.begin(), g.p.end());
-    named.q.assign(g.q.begin(), g.q.end());
-    const std::string name = group_name(named);
-    const auto* const entry = std::ranges::find_if(tiles_beside, [&](const tile_beside& t) { return t.group == name; });
-    if (entry == std::end(tiles_beside) || g.tile.cluster > 1 || g.tile.slices > 1 || g.tile.pieces > 1) {
-        return g.tile;
-    }
-    gpu_group other = g;
-    other.tile = *read_tile(entry->tile);
-    const auto uses_unit = [](const gpu_group& of) { return std::ranges::any_of(of.tile.trips, &gpu_trip::matrix); };
-    const bool fills = rows >= std::int64_t{2} * gpu.multiprocessors * (std::max)(g.tile.rows, other.tile.rows);
-    const bool fits = (parts_per_line == 1 || parts_per_line % other.tile.rows == 0) &&
-                      why_illegal(other, gpu).empty() &&
-                      other.tile.blocks * shared_bytes_of(other) <= gpu.shared_bytes_per_multiprocessor;
-    return fills && fits && uses_unit(other) == uses_unit(g) ? other.tile : g.tile;
-}
-
 /// A chosen group; `copies` as in the table, 0 where a formula chose.
 struct chosen_group {
     gpu_group group;
@@ -98,6 +73,30 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool suits(const gpu_group& g, const group_r
     const std::int64_t run = g.tile.run;
     return may_serve(g, r) && (!g.outer || run <= r.inner || run == 2) &&
            (run <= 128 || r.inner % run == 0 || r.inner >= 8 * run);
+}
+
+/// The tile of a trailing group of so many rows, `parts_per_line` of which are a line, where a second matrix is read beside its products
+/// (tiles_beside); else its own. Tiles that do not fill the GPU twice are as they were.
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_tile tile_beside_matrix(const gpu_group& g, std::int64_t rows,
+                                                                std::int64_t parts_per_line,
+                                                                const gpu_description& gpu) {
+    group_request r;
+    r.type = g.type;
+    r.p.assign(g.p.begin(), g.p.end());
+    r.q.assign(g.q.begin(), g.q.end());
+    r.may_use_unit = std::ranges::any_of(g.tile.trips, &gpu_trip::matrix);
+    r.parts_per_line = parts_per_line;
+    const std::string name = group_name(r);
+    const auto* const entry = std::ranges::find_if(tiles_beside, [&](const tile_beside& t) { return t.group == name; });
+    if (entry == std::end(tiles_beside) || g.tile.cluster > 1 || g.tile.slices > 1 || g.tile.pieces > 1) {
+        return g.tile;
+    }
+    gpu_group other = g;
+    other.tile = *read_tile(entry->tile);
+    const bool fills = rows >= std::int64_t{2} * gpu.multiprocessors * (std::max)(g.tile.rows, other.tile.rows);
+    const bool fits = why_illegal(other, gpu).empty() &&
+                      other.tile.blocks * shared_bytes_of(other) <= gpu.shared_bytes_per_multiprocessor;
+    return fills && fits && may_serve(other, r) ? other.tile : g.tile;
 }
 
 /// The table's choice: the entry of this group that was measured with the nearest number of tiles, where the GPU can run it. Entries that were

@@ -6,6 +6,7 @@
 #pragma once
 #include "launch_order.cuh"
 #include "pair_trip.cuh"
+#include "ring_pass.cuh"
 
 namespace otimes::kernels {
 
@@ -354,6 +355,10 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 slot = 1 - slot;
             middle_and_last(constant<(Group::reads_raw ? 1 : 0)>{}, place);
         }
+    } else if constexpr (Group::ring) {
+        ring_pass<Group>(tiles, epilogue_step, sFactors,
+                         reinterpret_cast<stage_barrier*>(shared_bytes + Group::stage_barriers_offset), locate,
+                         [&] { place_factors<Group>(arguments, sFactors); });
     } else if constexpr (Group::rotates) {
         static_assert(has_stage_barriers || !Group::rotates);
         index_t tile = blockIdx.x;

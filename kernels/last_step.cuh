@@ -43,6 +43,26 @@ struct epilogue : addend_place<Addend> {
         if (reads_y) value += beta * gY[c_offset];
         *gY = value;
     }
+    // As store_all, of whole pieces; what is the same for all of them, the usual case, is asked once.
+    template <int K, int Count, class To, class Value>
+    __device__ __forceinline__ void store_many(const To& to, const Value& value) const {
+        constexpr int size = Count * int(sizeof(Scalar));
+        if constexpr (size == 16 || size == 8)
+            if (wide && !reads_y) {
+#pragma unroll
+                for (int k = 0; k < K; ++k) {
+                    union {
+                        packet<size> bits;
+                        Scalar element[Count];
+                    } out;
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) out.element[e] = alpha * value(k, e);
+                    *reinterpret_cast<packet<size>*>(to(k)) = out.bits;
+                }
+                return;
+            }
+        store_all<K, Count>(to, value);
+    }
     // K pieces of Count neighbouring elements: to(k) says where, value(k, e) which; of each the first `left` exist. For the compiler
     // what is stored and what is added may overlap, so that it waits for each piece unless they are read together; where
     // registers are short that spills.

@@ -112,7 +112,6 @@ struct mode_group {
     static_assert(!widens || (Segments == 1 && (Slots == 1 || Slots == 2) && Cluster == 1 && Slices == 1 &&
                               Terms == 1 && !Addend && Inputs == 1 && Ending == ends_stored && !Scattered),
                   "half and bfloat16: one product, stored, of tiles that arrive in one stage or two");
-    static_assert(Slots == 0 || Segments == 1 || (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
     static_assert(Slots > 0 || Segments == 1);
 
     __host__ __device__ static constexpr bool is_pair(int step) {
@@ -141,6 +140,38 @@ struct mode_group {
                                     Terms == 1 && Inputs == 1 && !is_complex && !any_pair() && all_powers_of_two(2) &&
                                     P::at(0) == 32 && Trips::count == P::count && Trips::count > 1 &&
                                     Trips::first(Trips::count - 1) == 1 && Trips::split(Trips::count - 1) == 1;
+    __host__ __device__ static constexpr bool all_multiply_adds() {
+        for (int i = 0; i < Trips::count; ++i)
+            if (Trips::unit(i) != 0) return false;
+        return true;
+    }
+    __host__ __device__ static constexpr bool is_square() {
+        for (int i = 0; i < P::count; ++i)
+            if (P::at(i) != Q::at(i)) return false;
+        return true;
+    }
+    // No trip's fibres are shared by threads, and registers hold each of them.
+    __host__ __device__ static constexpr bool all_whole_fibres() {
+        for (int i = 0; i < Trips::count; ++i) {
+            int n = 1;
+            for (int l = Trips::first(i); l < Trips::first(i) + Trips::modes(i); ++l) n *= P::at(l - 1);
+            if (Trips::split(i) != 1 || n * words > 128) return false;
+        }
+        return true;
+    }
+    // The slices of mode 1 of a row, and with `Slots` more some of the next row's, stand in a ring of places, and each has a warp (ring_pass.cuh):
+    // the first trip replaces mode 1 across the slices, the others stay within one. For rows that a block alone can hold.
+    static constexpr bool ring =
+        Segments > 1 && Segments == P::at(0) && Slots > 0 && Slots <= Segments&& Trips::first(0) == 1 &&
+        Trips::modes(0) == 1 && Trips::split(0) == 1 && Trips::count > 1 && Rows == 1 && Run == 1 &&
+        Threads == 32 * Segments&& Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Scattered && !widens &&
+        !is_complex && !in_pieces && is_square() && all_multiply_adds() && all_whole_fibres();
+    static constexpr int ring_sums =
+        64 / words;  // held at a time, of the 255 registers that a thread of a block alone has
+    static_assert(!ring || BlocksPerMultiprocessor * Threads <= 256,
+                  "a ring: a thread has all the registers that there are");
+    static_assert(Slots == 0 || Segments == 1 || ring ||
+                  (Rows == 1 && P::at(0) % Segments == 0 && Trips::first(0) > 1));
     static constexpr bool swizzled = any_pair() || rotates;
     static_assert(!any_pair() || (all_powers_of_two(1) && Segments == 1),
                   "a pair trip wants square modes, powers of two, all by the matrix unit");
@@ -151,11 +182,6 @@ struct mode_group {
                                         : Trips::first(Trips::count - 1) == 1 && Trips::modes(Trips::count - 1) == 1)),
                   "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair");
 
-    __host__ __device__ static constexpr bool all_multiply_adds() {
-        for (int i = 0; i < Trips::count; ++i)
-            if (Trips::unit(i) != 0) return false;
-        return true;
-    }
     static_assert(
         Slices == 1 || (Run == 1 && Slots == 0 && Cluster == 1 && Q::at(modes - 1) % Slices == 0 &&
                         all_multiply_adds() && Trips::modes(Trips::of_level(modes)) == 1),
@@ -374,6 +400,7 @@ struct mode_group {
              : extent_product(Trips::count, last_level + 1, modes) * Run * int(sizeof(Storage)) >= 32 ||
                    (Trips::unit(Trips::count - 1) > 0 && !(filled_up(last_level) && last_level == modes && Run == 1)) ||
                    (Slices > 1 && last_level < modes));
+    static_assert(!ring || direct, "a ring's last trip stores to Y itself");
     static_assert(!in_pieces || (direct && last_level == 1), "the last trip of a piece replaces mode 1 alone");
     // 16-bit elements: a pair trip on the last modes reads them from the stage, where it makes floats of them.
     static constexpr bool reads_raw = widens && is_pair(0) && Trips::first(0) + 1 == modes && Run == 1;
@@ -384,11 +411,6 @@ struct mode_group {
     // has read them, so that the next tile arrives while this one's products are computed and stored, in the same shared memory. Only
     // where that was measured to gain (docs/notebook/gpu.md): modes of 32 by the matrix unit, in double with one block a multiprocessor;
     // the other groups' blocks hide each other's loads, and more of them on their way slow the stores.
-    __host__ __device__ static constexpr bool is_square() {
-        for (int i = 0; i < P::count; ++i)
-            if (P::at(i) != Q::at(i)) return false;
-        return true;
-    }
     static constexpr bool refills =
         Slots == 0 && Cluster == 1 && Slices == 1 && Terms == 1 && Inputs == 1 && !Scattered && !Unaligned &&
         !in_pieces && !is_complex && is_square() && P::at(0) == 32 && Trips::first(Trips::count - 1) == 1 &&
@@ -441,13 +463,17 @@ struct mode_group {
     static constexpr int main_offset = (factors_stay ? Terms : 1) * factors_each;
     static_assert(!Kept || (Terms > 1 && Run == 1 && Cluster == 1), "kept: several terms of whole trailing tensors");
     static constexpr int stage_offset =
-        holds_factor ? 0 : main_offset + (only_staged ? 0 : (Kept ? 2 : 1) * main_count);
+        holds_factor ? 0 : main_offset + (only_staged || ring ? 0 : (Kept ? 2 : 1) * main_count);
+    static constexpr int stage_count = Slots + (ring ? Segments : 0);
     // Several stages alone, and no other block that hides one warp's stores behind another's products: a warp waits for what has arrived
     // in them instead of for all others; two barriers for each stage.
     static constexpr bool flows = only_staged && Slots > 1 && (holds_factor || BlocksPerMultiprocessor == 1);
     static constexpr int stage_barriers_offset =
-        max(holds_factor ? main_offset : 0, stage_offset + Slots * slot_count) * int(sizeof(scalar));
-    static constexpr int shared_bytes = stage_barriers_offset + (flows ? 2 * Slots * 8 : rotates ? 2 * 8 : 0);
+        max(holds_factor ? main_offset : 0, stage_offset + stage_count * slot_count) * int(sizeof(scalar));
+    static constexpr int shared_bytes = stage_barriers_offset + (flows     ? 2 * Slots * 8
+                                                                 : rotates ? 2 * 8
+                                                                 : ring    ? stage_count * 8
+                                                                           : 0);
 
     // Of fused_sum: the factors, X, with a slot the next X, and the sum.
     static constexpr int sum_bytes = (main_offset + (2 + Slots) * main_count) * int(sizeof(scalar));

@@ -35,18 +35,24 @@ __device__ __forceinline__ void read_factor(const Scalar* sF, Scalar (&rF)[Count
 #endif
 }
 
-// rX[a, p, b] -> rX[a, q, b] = sum_p rX[a, p, b] F[p, q], for a < A, b < B.
-template <class Group, int Level, int A, int B, int Size>
-__device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[Size],
-                                                   const typename Group::scalar* sF) {
+// Fibres that share one read of the factor: as many as Sums sums are, of the Fibres that there are.
+template <int Sums, int Q, int Fibres>
+constexpr int fibres_of_sums = Sums / Q < 1        ? 1
+                               : Sums / Q < Fibres ? Sums / Q
+                                                   : Fibres;
+
+// sum_p rX[a, p, b] F[p, q], for a < A, b < B, of several fibres a * B + b at a time: result(first, rY) has those of fibre first + j in rY[j][q]; of
+// the last ones some may not exist. A read of 16 bytes of the factor takes shared memory as long as 16 multiply-adds take the schedulers, so that it should serve
+// 32 where registers allow. InStep: all lanes of the warp are here; the compiler then keeps the reads of one group of fibres from those of the next.
+template <class Group, int Level, int A, int B, int Sums, bool InStep, int Size, class Result>
+__device__ __forceinline__ void contract_fibres(const typename Group::scalar (&rX)[Size],
+                                                const typename Group::scalar* sF, const Result& result) {
     using scalar = typename Group::scalar;
     constexpr int P = Group::p(Level), Q = Group::q(Level), W = Group::vector, pitch = Group::factor_pitch(Level);
-    constexpr int fibres = A * B;
-    constexpr int budget = 32 / Group::words;  // accumulators held at a time
-    constexpr int wanted = budget / Q < 1 ? 1 : budget / Q;
-    constexpr int together = wanted < fibres ? wanted : fibres;  // fibres that share one read of the factor
+    constexpr int fibres = A * B, together = fibres_of_sums<Sums, Q, fibres>;
 #pragma unroll
     for (int first = 0; first < fibres; first += together) {
+        if constexpr (InStep) __syncwarp();
         scalar rY[together][Group::round_up(Q, W)];  // (fibre, q)
 #pragma unroll
         for (int p = 0; p < P; ++p) {
@@ -66,13 +72,23 @@ __device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[
                 }
             }
         }
+        result(first, rY);
+    }
+}
+
+// rX[a, p, b] -> rX[a, q, b] = sum_p rX[a, p, b] F[p, q], for a < A, b < B. Sums: held at a time.
+template <class Group, int Level, int A, int B, int Sums = 32 / Group::words, bool InStep = false, int Size>
+__device__ __forceinline__ void contract_registers(typename Group::scalar (&rX)[Size],
+                                                   const typename Group::scalar* sF) {
+    constexpr int Q = Group::q(Level), P = Group::p(Level);
+    contract_fibres<Group, Level, A, B, Sums, InStep>(rX, sF, [&](int first, const auto& rY) {
 #pragma unroll
-        for (int j = 0; j < together; ++j)
-            if (first + j < fibres)
+        for (int j = 0; j < fibres_of_sums<Sums, Q, A * B>; ++j)
+            if (first + j < A * B)
 #pragma unroll
                 for (int q = 0; q < Q; ++q)
                     rX[(((first + j) / B) * (A > 1 ? P : 0) + q) * B + (first + j) % B] = rY[j][q];
-    }
+    });
 }
 
 // Offset in Y of the trip's element with outer index o, new index 0, inner index i; the new index steps by `step`.

@@ -26,6 +26,38 @@ TEST_CASE("tiles that arrive while others are worked on") {
     check_group<mode_group<float, 1, 32, 64, 2, 1, 2, 1, 1, e<16>, e<16>, trips<unit<1>>>>("outer, two stages");
 }
 
+namespace {
+
+// Slices in a ring, `Slots` places more than a row has slices, a warp for each slice.
+template <class Scalar, int Slots, class E, class Trips, int Ending = ends_stored>
+using ring_group =
+    mode_group<Scalar, 1, 1, 32 * E::at(0), 1, E::at(0), Slots, 1, 1, E, E, Trips, 1, false, false, 1, Ending>;
+
+// As check_group, and rows enough that each place is used again and again.
+template <class Group>
+void check_ring(const char* text) {
+    static_assert(Group::ring);
+    check_group<Group>(text);
+    for (const bool backwards : {false, true}) {
+        check_fused<Group>({19, 1, 1}, what::plain, backwards);
+        check_fused<Group>({4, 3, 1}, what::sums_and_gaps, backwards);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("slices of mode 1 in a ring") {
+    using adds_1_3_2 = trips<adds<1>, adds<3>, adds<2>>;
+    check_ring<ring_group<float, 3, e<4, 2, 4, 4>, trips<adds<1>, adds<3, 2>, adds<2>>>>("float, 3 of 4 ahead");
+    check_ring<ring_group<float, 1, e<3, 5, 9>, adds_1_3_2>>("float, odd, 1 of 3 ahead");
+    check_ring<ring_group<float, 2, e<2, 8, 8, 8>, trips<adds<1>, adds<3, 2>, adds<2>>>>("float, a row ahead");
+    check_ring<ring_group<double, 2, e<5, 3, 4>, adds_1_3_2>>("double, odd, 2 of 5 ahead");
+    check_ring<ring_group<double, 1, e<2, 4, 4, 8>, trips<adds<1>, adds<4>, adds<2, 2>>>>("double, two modes last");
+    check_ring<ring_group<float, 2, e<3, 4, 8>, adds_1_3_2, ends_in_dot>>("dot product");
+    check_ring<ring_group<double, 1, e<3, 4, 8>, adds_1_3_2, ends_in_norm>>("norm");
+    check_ring<ring_group<float, 3, e<4, 4, 8>, adds_1_3_2, ends_scaled_along>>("times a diagonal");
+}
+
 TEST_CASE("blocks that share a tile") {
     // Slices: each block computes a part of the last mode's new index.
     check_group<mode_group<float, 2, 1, 64, 2, 1, 0, 1, 2, e<5, 7>, e<3, 8>, trips<adds<2>, adds<1>>>>("two slices");

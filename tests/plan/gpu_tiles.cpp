@@ -9,6 +9,7 @@
 #include <otimes/plan/gpu_pieces.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
+#include <otimes/plan/scatter.hpp>
 #include <otimes/plan/serialize.hpp>
 
 #include <doctest/doctest.h>
@@ -709,6 +710,67 @@ TEST_CASE("tiles in two of three places: half a tile more of shared memory, with
     CHECK(shared_bytes_of(g) == factors + 3 * half + 16);
     g.tile = *read_tile("run8 t512 b1 g2 s1 : 2m 1m");  // runs of 64 bytes: staged as other groups' parts
     CHECK(!group_memory::rotates(g));
+}
+
+TEST_CASE("slices in a ring: a place for each slice of a row and some more, a barrier each") {
+    using namespace otimes::planning;
+    const auto group_with = [](std::vector<std::int32_t> p, const char* tile) {
+        gpu_group g;
+        g.type = dtype::f32;
+        g.p = g.q = std::move(p);
+        g.tile = *read_tile(tile);
+        return g;
+    };
+    gpu_group g = group_with({8, 8, 8, 8, 8}, "r1 t256 b1 g8 s3 : 1f 4+2f 2+2f");
+    const std::int64_t factors = 5 * 8 * 8 * 4;
+    const std::int64_t slice = 8 * 8 * (8 * 8 + 4) * 4;  // rows of the last trip's neighbours are padded
+    CHECK(group_memory::is_ring(g));
+    CHECK(why_illegal(g, otimes::h200()).empty());
+    CHECK(shared_bytes_of(g) == factors + 11 * slice + 11 * 8);
+    for (const gpu_ending ending : {gpu_ending::dot, gpu_ending::squared_norm}) {
+        g.ending = ending;
+        CHECK(why_illegal(g, otimes::h200()).empty());
+    }
+    g.ending = gpu_ending::stored;
+    g.tile.slots = 6;  // 14 places
+    CHECK(why_illegal(g, otimes::h200()) == "too much shared memory");
+    g.tile.slots = 3;
+    gpu_description without_barriers = otimes::h200();
+    without_barriers.has_bulk_copy = false;
+    CHECK(!why_illegal(g, without_barriers).empty());
+    // What the kernel does not know is no ring, and then the first trip may not have mode 1.
+    const auto refused = [](const gpu_group& other) {
+        CHECK(!group_memory::is_ring(other));
+        CHECK(!why_illegal(other, otimes::h200()).empty());
+    };
+    gpu_group other = g;
+    other.terms = 2;
+    refused(other);
+    other = g;
+    other.scattered = true;
+    refused(other);
+    other = g;
+    other.type = dtype::c64;
+    refused(other);
+    refused(group_with({8, 8, 8, 8, 8}, "r1 t128 b1 g8 s3 : 1f 4+2f 2+2f"));  // a warp for each slice
+    refused(group_with({8, 8, 8, 8, 8}, "r1 t256 b1 g4 s3 : 1f 4+2f 2+2f"));
+    refused(group_with({8, 8, 8, 8}, "r1 t256 b1 g8 s3 : 1f 2+3f"));  // 512 elements in registers
+    refused(group_with({8, 8, 8}, "r1 t256 b1 g8 s9 : 1f 3f 2f"));
+    CHECK(!why_illegal(group_with({8, 8, 8}, "r1 t256 b2 g8 s3 : 1f 3f 2f"), otimes::h200()).empty());  // all registers
+    CHECK(
+        !why_illegal(group_with({3, 5, 7}, "r1 t96 b1 g3 s1 : 1f 3f 2f"), otimes::h200()).empty());  // runs of 28 bytes
+    CHECK(why_illegal(group_with({3, 5, 9}, "r1 t96 b1 g3 s1 : 1f 3f 2f"), otimes::h200()).empty());
+    other = group_with({8, 8, 8}, "r1 t256 b1 g8 s3 : 1f 3f 2f");
+    other.q = {8, 8, 7};
+    refused(other);
+    // Of several matrices one takes whole tiles.
+    const auto scattered = scattered_group(g, std::int64_t{1} << 15, otimes::h200());
+    REQUIRE(scattered.has_value());
+    CHECK(scattered->tile.segments == 1);
+    CHECK(scattered->tile.slots == 0);
+    const plan p = planned(on_device(rows_program(1024, std::vector(5, factor(8, 8)), dtype::f32)), otimes::h200());
+    REQUIRE(p.passes.size() == 1);
+    CHECK(text_of_tile(p.passes[0].tile, false) == "r1 t256 b1 g8 s3 : 1f 4+2f 2+2f");
 }
 
 TEST_CASE("few rows: blocks share the last new index, in trailing groups by multiply-adds that read X alone") {

@@ -232,6 +232,23 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool rotates(const gpu_group& g) {
            std::ranges::all_of(g.p, power) && g.modes() > 1 && static_cast<std::int32_t>(t.trips.size()) == g.modes() &&
            std::ranges::all_of(t.trips, one_by_unit) && t.trips.back().first == 1 && t.trips.back().split == 1;
 }
+/// The slices of mode 1 of one row, and with the slots some of the next row's, in a ring of places, a warp for each (mode_group.cuh: ring).
+OTIMES_ON_DEMAND OTIMES_COLD inline bool is_ring(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    const auto in_registers = [&g](const gpu_trip& trip) {
+        std::int64_t n = 1;
+        for (std::int32_t l = trip.first; l < trip.first + trip.count && l <= g.modes(); ++l) {
+            n *= g.p_of(l);
+        }
+        return !trip.matrix && trip.split == 1 && n * words_of(g.type) <= 128;
+    };
+    return !g.outer && t.segments > 1 && t.segments == g.p_of(1) && t.slots > 0 && t.slots <= t.segments &&
+           t.trips.size() > 1 && t.trips.front().first == 1 && t.trips.front().count == 1 && t.rows == 1 &&
+           t.threads == 32 * t.segments && t.cluster == 1 && t.slices == 1 && t.pieces == 1 && g.terms == 1 &&
+           g.inputs == 1 && !g.sum && g.moves.empty() && !g.scattered &&
+           (g.type == dtype::f32 || g.type == dtype::f64) && g.is_square() &&
+           std::ranges::all_of(t.trips, in_registers);
+}
 /// Groups with a pair, or that rotate, keep their elements close together and exchange 16-byte pieces instead of padding.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool is_swizzled(const gpu_group& g) {
     return std::ranges::any_of(g.tile.trips, is_pair<>) || rotates(g);
@@ -403,6 +420,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
     const bool holds_factor =
         held > 0 && held <= (words == 2 ? 128 : 64) && std::int64_t{1} * t.blocks * t.threads * (held + 96) <= 65536;
     const bool flows = only_staged && t.slots > 1 && (holds_factor || t.blocks == 1);
+    if (is_ring(g)) {
+        const std::int64_t places = t.segments + t.slots;
+        return (factors + places * slot) * bytes_of(g.type) + places * 8;
+    }
     return (holds_factor ? (std::max)(factors, t.slots * slot)
                          : factors + (only_staged ? 0 : (g.kept ? 2 : 1) * main) + t.slots * slot) *
                bytes_of(g.type) +
@@ -573,7 +594,18 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
             return "outer groups with a pair have one row";
         }
     }
-    if (t.segments > 1 && (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
+    if (group_memory::is_ring(g)) {
+        const gpu_trip& last = t.trips.back();
+        std::int64_t below = 1;
+        for (std::int32_t l = last.first + last.count; l <= g.modes(); ++l) {
+            below *= g.q_of(l);
+        }
+        if (!gpu.has_bulk_copy || t.threads * t.blocks > 256 || below * element_bytes(g.type) < 32) {
+            return "a ring: a block alone, of few threads, on a GPU whose copies open barriers, that stores runs of at "
+                   "least 32 bytes";
+        }
+    } else if (t.segments > 1 &&
+               (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
         return "parts of a tile are cut along mode 1, which the first trip leaves alone";
     }
     if (t.slices > 1) {

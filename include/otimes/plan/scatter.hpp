@@ -22,6 +22,10 @@ namespace otimes::planning {
 /// @param together scatter_shape::together of the output
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> scattered_group(gpu_group g, std::int64_t together,
                                                                              const gpu_description& gpu) {
+    if (group_memory::is_ring(g)) {  // one of several matrices takes whole tiles
+        g.tile.segments = 1;
+        g.tile.slots = 0;
+    }
     g.scattered = true;
     while (g.tile.slots > 1 && shared_bytes_of(g) > gpu.shared_bytes_per_block) {
         --g.tile.slots;

@@ -96,17 +96,20 @@ __global__ void shared_tile(const float* x, const float* f, float* y, int inner)
 using eights = extents<8, 8, 8, 8, 8>;
 // All five modes in one pass, a row on chip, a barrier after each mode.
 using fused_single =
-    mode_group<float, 1, 1, 256, 1, 1, 0, 1, eights, eights,
+    mode_group<float, 1, 1, 256, 1, 1, 0, 1, 1, eights, eights,
                trips<trip<5, 1, 0, 1>, trip<4, 1, 0, 1>, trip<3, 1, 0, 1>, trip<2, 1, 0, 1>, trip<1, 1, 0, 1>>>;
 // Two modes at a time in registers: three barriers.
-using fused_pairs = mode_group<float, 1, 1, 256, 1, 1, 0, 1, eights, eights,
+using fused_pairs = mode_group<float, 1, 1, 256, 1, 1, 0, 1, 1, eights, eights,
                                trips<trip<4, 2, 0, 1>, trip<2, 2, 0, 1>, trip<1, 1, 0, 1>>>;
 // And the next row arrives in quarters while this one is worked on.
-using fused_ahead = mode_group<float, 1, 1, 256, 1, 4, 2, 1, eights, eights,
+using fused_ahead = mode_group<float, 1, 1, 256, 1, 4, 2, 1, 1, eights, eights,
                                trips<trip<4, 2, 0, 1>, trip<2, 2, 0, 1>, trip<1, 1, 0, 1>>>;
+// A warp for each of the eight slices of a row, in a ring of places: one barrier, after the first mode.
+using fused_ring = mode_group<float, 1, 1, 256, 1, 8, 3, 1, 1, eights, eights,
+                              trips<trip<1, 1, 0, 1>, trip<4, 2, 0, 1>, trip<2, 2, 0, 1>>>;
 // The matrix unit, three-term TF32, a row over four blocks.
 using fused_matrix =
-    mode_group<float, 1, 1, 256, 2, 1, 0, 4, eights, eights,
+    mode_group<float, 1, 1, 256, 2, 1, 0, 4, 1, eights, eights,
                trips<trip<5, 1, 1, 1>, trip<4, 1, 1, 1>, trip<3, 1, 1, 1>, trip<2, 1, 1, 1>, trip<1, 1, 1, 1>>>;
 
 struct problem {
@@ -221,6 +224,8 @@ int main() {
     right &= rung(p, "gpu: fused; two modes in registers", "one pass; three barriers", 20,
                   [&] { launch_fused<fused_pairs>(p); });
     right &= rung(p, "gpu: asynchronous", "the next row arrives meanwhile", 20, [&] { launch_fused<fused_ahead>(p); });
+    right &= rung(p, "gpu: a warp a slice", "one barrier; slices arrive when a warp has room", 20,
+                  [&] { launch_fused<fused_ring>(p); });
     right &=
         rung(p, "gpu: tensor cores", "three-term TF32; four blocks a row", 20, [&] { launch_fused<fused_matrix>(p); });
     return right ? 0 : 1;

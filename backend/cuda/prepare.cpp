@@ -82,7 +82,7 @@ std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsign
     if (group.tile.cluster == 1) {
         OTIMES_CUDA_CALL(
             cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, group.tile.threads, shared_bytes));
-        return std::int64_t{count} * gpu.multiprocessors;
+        return std::min<std::int64_t>(count, planning::most_resident_blocks(group)) * gpu.multiprocessors;
     }
     const cluster_launch one(group.tile.cluster, group.tile.threads, shared_bytes);
     OTIMES_CUDA_CALL(cuOccupancyMaxActiveClusters(&count, function, &one.config));

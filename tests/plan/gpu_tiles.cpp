@@ -500,14 +500,46 @@ TEST_CASE("small tensors between identities: several in a tile, and blocks enoug
     const auto tile_of = [&r] {
         return otimes::planning::text_of_tile(otimes::planning::choose_group(r, otimes::h200())->group.tile, true);
     };
-    CHECK(tile_of() == "run8 r32 t128 b8 g1 s0 : 1m");
+    CHECK(tile_of() == "run8 r16 t64 b8 g1 s0 : 1m");
     r.parts_per_line = 24;  // whole tiles only
-    CHECK(tile_of() == "run8 r24 t128 b8 g1 s0 : 1m");
+    CHECK(tile_of() == "run8 r12 t64 b8 g1 s0 : 1m");
     r.parts_per_line = 8 * 37;
-    CHECK(tile_of() == "run8 r8 t128 b8 g1 s0 : 1m");
+    CHECK(tile_of() == "run8 r4 t64 b8 g1 s0 : 1m");
     r.p = r.q = {16};
     r.parts_per_line = r.groups;
-    CHECK(tile_of() == "run8 r8 t128 b4 g1 s0 : 1m");
+    CHECK(tile_of() == "run8 r8 t64 b8 g1 s0 : 1m");
+    // Few warps, of which each thread takes several fibres.
+    const auto tile_between = [&](dtype type, std::int64_t p, std::int64_t inner) {
+        r = outer_mode(type, p, inner, 1 << 18);
+        return tile_of();
+    };
+    CHECK(tile_between(dtype::f32, 10, 16) == "run16 r8 t64 b8 g1 s0 : 1f");
+    CHECK(tile_between(dtype::f64, 4, 8) == "run8 r32 t64 b8 g1 s0 : 1f");
+    CHECK(tile_between(dtype::f32, 8, 8) == "run8 r16 t64 b6 g1 s2 : 1f");  // lines of 32 bytes
+    CHECK(tile_between(dtype::f64, 7, 4) == "run4 r16 t64 b6 g1 s2 : 1f");
+    CHECK(tile_between(dtype::f32, 5, 8) == "run8 r32 t128 b8 g1 s0 : 1f");
+    CHECK(tile_between(dtype::f32, 10, 8) == "run8 r16 t64 b8 g1 s0 : 1f");   // not of more than eight
+    CHECK(tile_between(dtype::f32, 10, 5) == "run5 r32 t128 b8 g1 s0 : 1f");  // one by one
+    CHECK(tile_between(dtype::f64, 10, 5) == "run5 r16 t64 b8 g1 s0 : 1f");
+    CHECK(tile_between(dtype::f32, 24, 8) == "run8 r8 t64 b8 g1 s0 : 1m");
+    CHECK(tile_between(dtype::f32, 16, 16) == "run16 r8 t128 b4 g1 s0 : 1m");  // as before
+    // As many of them as were measured, of the others as fit.
+    const auto most = [&] {
+        return otimes::planning::most_resident_blocks(otimes::planning::choose_group(r, otimes::h200())->group);
+    };
+    CHECK(most() > 100);
+    r = outer_mode(dtype::f32, 24, 8, 1 << 18);
+    CHECK(most() == 8);
+    r = outer_mode(dtype::f32, 8, 8, 1 << 18);
+    CHECK(most() == 6);
+    r = outer_mode(dtype::f32, 8, 4096, 1 << 10);
+    CHECK(most() > 100);
+    CHECK(tile_between(dtype::f64, 24, 4) == "run4 r8 t64 b8 g1 s0 : 1m");
+    CHECK(tile_between(dtype::f64, 8, 2) ==
+          "run2 r128 t128 b6 g1 s0 : 1m");  // lines below 32 bytes, not measured or slower: as before
+    CHECK(tile_between(dtype::f64, 14, 2) == "run2 r32 t128 b4 g1 s0 : 1m");
+    CHECK(tile_between(dtype::f32, 32, 8) == "run8 r8 t128 b4 g1 s0 : 1m/2");
+    CHECK(tile_between(dtype::c64, 4, 8).find("t128") != std::string::npos);
 }
 
 TEST_CASE("outer groups: long runs for lines of whole tiles, clusters where there are some, else the next best tile") {

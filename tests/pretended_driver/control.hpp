@@ -20,6 +20,8 @@ struct control {
     std::atomic<int> launches{0};
     std::atomic<int> frees_of_nothing{0};    ///< of memory that a call may not free there
     std::atomic<int> early_launches{0};      ///< before the one in front has ended
+    std::atomic<int> occupancy{2};           ///< blocks of any kernel that a multiprocessor holds
+    std::atomic<unsigned> last_grid{0};      ///< blocks of the last launch
     std::atomic<int> invalidated{0};         ///< captures that a call made invalid
     std::atomic<bool> lost[8]{};             ///< the context of a GPU
     std::atomic<unsigned> context_flags{0};  ///< of every context

@@ -745,17 +745,18 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
     return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, CUfunction, int, std::size_t) {
-    *count = 2;
+    *count = control.occupancy;
     return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveClusters(int* count, CUfunction, const CUlaunchConfig*) {
     *count = 16;
     return CUDA_SUCCESS;
 }
-CUresult cuLaunchKernel(CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream s,
-                        void** parameters, void**) {
+CUresult cuLaunchKernel(CUfunction f, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        CUstream s, void** parameters, void**) {
     ENTER()
     ++control.launches;
+    control.last_grid = blocks;
     work w = launch_of(reinterpret_cast<function*>(f)->name, parameters);
     if (!w && !control.knows_all) return CUDA_ERROR_NOT_SUPPORTED;
     return queue(

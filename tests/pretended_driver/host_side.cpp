@@ -124,6 +124,27 @@ TEST_CASE("numbers that kernels write to the host are taken when they have come,
         8, [](void*) { return std::int64_t{0}; }, [](const void*) {});
 }
 
+TEST_CASE("as many blocks are launched as fit, of small tensors side by side no more than their tile says") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    using floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using device = DeviceMatrix<float, Eigen::RowMajor>;
+    const device dX(floats::Ones(8192, 512), e), dF(floats::Ones(8, 8), e);
+    device dY(8192, 512, e);
+    driver().knows_all = true;
+    driver().occupancy = 12;
+    dY.noalias() = dX * kron(otimes::identity(8), dF, otimes::identity(8));  // 16 a tile, six blocks a multiprocessor
+    CHECK(driver().last_grid == 6 * 132);
+    driver().occupancy = 4;
+    dY.noalias() = dX * kron(otimes::identity(4), dF, otimes::identity(16));
+    CHECK(driver().last_grid == 4 * 132);
+    driver().occupancy = 12;
+    dY.noalias() = dX * kron(otimes::identity(64), dF);
+    CHECK(driver().last_grid == 12 * 132);
+    driver().occupancy = 2;
+    driver().knows_all = false;
+}
+
 TEST_CASE("the one block that adds up what many have left is launched before they have ended, and they are not") {
     support::driver cuda;
     const otimes::device_executor& e = on_new_stream(cuda);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -430,6 +431,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
            (flows        ? 2 * t.slots * 8
             : rotates(g) ? 2 * 8
                          : 0);
+}
+
+/// Most blocks of a group on a multiprocessor, whatever else fits. Of small tensors side by side in blocks of two warps (side_by_side) as many as were
+/// measured: as many as a compiler happens to leave registers for may lose a fifth (16 floats between 16: 72 us alone with eight, 87 with what fits).
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t most_resident_blocks(const gpu_group& g) {
+    const bool two_warps = g.outer && g.modes() == 1 && g.tile.rows > 1 && g.tile.threads == 64 &&
+                           (g.type == dtype::f32 || g.type == dtype::f64);
+    return two_warps ? g.tile.blocks : (std::numeric_limits<std::int64_t>::max)();
 }
 
 /// Why fused_terms cannot make a group's moves; empty: it can, or there are none.

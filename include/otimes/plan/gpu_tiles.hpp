@@ -484,6 +484,38 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t small_tensors(const group_reque
     return rows;
 }
 
+/// Small tensors side by side, one mode of up to twelve by multiply-adds or of up to 24 by the matrix unit in whole steps: threads that take several fibres
+/// each, in so few warps that these ask for their next tile; or, of lines of 32 bytes by multiply-adds, tiles of half the size, of which the next two
+/// arrive meanwhile. Measured on an H200, 2 to 24 between 2 to 24 floats or doubles: 0.71 to 1.04 of the time of blocks of 128 threads, 0.93 in the mean.
+/// Odd lines of floats, which are read one by one, want all warps, and so do 5 lines of 32 bytes; 16 floats gain next to nothing.
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group side_by_side(const gpu_description& gpu, const gpu_group& several) {
+    const gpu_trip& trip = several.tile.trips.front();
+    const std::int64_t longest = (std::max)(several.p_of(1), several.q_of(1));
+    const std::int64_t line_bytes = several.tile.run * element_bytes(several.type);
+    const bool doubles = several.type == dtype::f64;
+    if (!(doubles || several.type == dtype::f32) || several.tile.rows < 2 || trip.split != 1 ||
+        longest > (trip.matrix ? 24 : 12) || group_memory::is_filled_up(several, trip) ||
+        (trip.matrix && !doubles && longest < 24)) {
+        return several;
+    }
+    gpu_group g = several;
+    const bool all_warps = !trip.matrix && ((!doubles && g.tile.run % 2 != 0) || (line_bytes == 32 && longest == 5));
+    g.tile.threads = all_warps ? 128 : 64;
+    g.tile.blocks = 8;
+    if (trip.matrix && longest == 8) {  // of these a tile holds twice as much (small_tensors)
+        if (line_bytes < 32) {
+            return several;
+        }
+        g.tile.rows /= 2;
+    } else if (!trip.matrix && line_bytes == 32 && longest <= 8 && !all_warps) {
+        g.tile.rows /= 2;
+        g.tile.blocks = 6;
+        g.tile.slots = 2;
+    }
+    const std::int64_t bytes = g.tile.blocks * (shared_bytes_of(g) + 1024);
+    return why_illegal(g, gpu).empty() && bytes <= gpu.shared_bytes_per_multiprocessor ? g : several;
+}
+
 /// The formulas' choice by what a tile holds.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(const group_request& r,
                                                                             const gpu_description& gpu) {
@@ -528,7 +560,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(cons
             }
             gpu_group several = g;
             several.tile.rows = static_cast<std::int32_t>(g.tile.run == r.inner ? small_tensors(r, gpu, g, tile) : 1);
-            return one_round_each(r, gpu, several.tile.rows > 1 && complete(r, gpu, several) ? several : g);
+            return several.tile.rows > 1 && complete(r, gpu, several)
+                       ? one_round_each(r, gpu, side_by_side(gpu, several))
+                       : one_round_each(r, gpu, g);
         }
         return std::nullopt;  // runs below a sector waste more than another pass costs
     }

@@ -95,6 +95,14 @@ struct slice_fibres {
     static constexpr bool even = items % 32 == 0;
 };
 
+// Sums of whole groups of fibres: at most Sums, such that the groups divide the fibres.
+template <int Sums, int Q, int Fibres>
+__host__ __device__ constexpr int sums_of_whole_groups() {
+    int together = fibres_of_sums<Sums, Q, Fibres>;
+    while (Fibres % together) --together;
+    return together * Q;
+}
+
 // One trip within a slice, by its warp: sSlice[o, q.., i] = sum_p sSlice[o, p.., i] * prod F; with ToY to gY, which is where the slice goes, through
 // the epilogue. has_read(): called by all lanes when this lane has read all that it reads.
 template <class Group, int Step, bool ToY, class HasRead>
@@ -132,12 +140,12 @@ __device__ __forceinline__ void slice_trip(typename Group::scalar* sSlice, const
         });
         if constexpr (ToY) {
             // The last mode's sums are stored as soon as they are complete, while others are summed.
-            constexpr int Q = Group::q(first), under = Group::extent_product(Step, first + 1, last);
+            constexpr int Q = Group::q(first), under = Group::extent_product(Step, first + 1, last),
+                          sums = sums_of_whole_groups<Group::ring_sums, Q, under * V>();
             typename Group::storage* const gFibre = gY + index_t(o) * (N * inner) + i;
-            contract_fibres<Group, first, 1, under * V, Group::ring_sums, fibres::even>(
+            contract_fibres<Group, first, 1, under * V, sums, fibres::even>(
                 rX, sFactors + Group::factor_offset(first), [&](int from, const auto& rY) {
-                    constexpr int together = fibres_of_sums<Group::ring_sums, Q, under * V>,
-                                  wide = together % V == 0 ? V : 1;
+                    constexpr int together = sums / Q, wide = together % V == 0 ? V : 1;
                     const auto to = [&](int k) {
                         const int q = k / (together / wide), b = from + k % (together / wide) * wide;
                         return gFibre + (q * under + b / V) * inner + b % V;

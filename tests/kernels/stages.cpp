@@ -53,6 +53,8 @@ TEST_CASE("slices of mode 1 in a ring") {
     check_ring<ring_group<float, 2, e<2, 8, 8, 8>, trips<adds<1>, adds<3, 2>, adds<2>>>>("float, a row ahead");
     check_ring<ring_group<double, 2, e<5, 3, 4>, adds_1_3_2>>("double, odd, 2 of 5 ahead");
     check_ring<ring_group<double, 1, e<2, 4, 4, 8>, trips<adds<1>, adds<4>, adds<2, 2>>>>("double, two modes last");
+    check_ring<ring_group<float, 1, e<2, 6, 6, 64>, trips<adds<1>, adds<4>, adds<2, 2>>>>(
+        "float, twelve fibres of six, of which 64 sums are not whole groups");
     check_ring<ring_group<float, 2, e<3, 4, 8>, adds_1_3_2, ends_in_dot>>("dot product");
     check_ring<ring_group<double, 1, e<3, 4, 8>, adds_1_3_2, ends_in_norm>>("norm");
     check_ring<ring_group<float, 3, e<4, 4, 8>, adds_1_3_2, ends_scaled_along>>("times a diagonal");

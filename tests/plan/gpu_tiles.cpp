@@ -523,6 +523,11 @@ TEST_CASE("small tensors between identities: several in a tile, and blocks enoug
     CHECK(tile_between(dtype::f64, 10, 5) == "run5 r16 t64 b8 g1 s0 : 1f");
     CHECK(tile_between(dtype::f32, 24, 8) == "run8 r8 t64 b8 g1 s0 : 1m");
     CHECK(tile_between(dtype::f32, 16, 16) == "run16 r8 t128 b4 g1 s0 : 1m");  // as before
+    r = outer_mode(dtype::f32, 10, 16, 8 * 132 * 8);
+    CHECK(tile_of() == "run16 r8 t64 b8 g1 s0 : 1f");
+    r = outer_mode(dtype::f32, 10, 16, 8 * 132 * 8 - 8);  // fewer tiles than blocks
+    CHECK(tile_of() == "run16 r8 t128 b4 g1 s0 : 1f");
+    r = outer_mode(dtype::f32, 16, 16, 1 << 18);
     // As many of them as were measured, of the others as fit.
     const auto most = [&] {
         return otimes::planning::most_resident_blocks(otimes::planning::choose_group(r, otimes::h200())->group);

@@ -487,8 +487,10 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t small_tensors(const group_reque
 /// Small tensors side by side, one mode of up to twelve by multiply-adds or of up to 24 by the matrix unit in whole steps: threads that take several fibres
 /// each, in so few warps that these ask for their next tile; or, of lines of 32 bytes by multiply-adds, tiles of half the size, of which the next two
 /// arrive meanwhile. Measured on an H200, 2 to 24 between 2 to 24 floats or doubles: 0.71 to 1.04 of the time of blocks of 128 threads, 0.93 in the mean.
-/// Odd lines of floats, which are read one by one, want all warps, and so do 5 lines of 32 bytes; 16 floats gain next to nothing.
-OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group side_by_side(const gpu_description& gpu, const gpu_group& several) {
+/// Odd lines of floats, which are read one by one, want all warps, and so do 5 lines of 32 bytes; 16 floats gain next to nothing. Fewer tiles than such blocks keep
+/// the wider ones.
+OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group side_by_side(const group_request& r, const gpu_description& gpu,
+                                                           const gpu_group& several) {
     const gpu_trip& trip = several.tile.trips.front();
     const std::int64_t longest = (std::max)(several.p_of(1), several.q_of(1));
     const std::int64_t line_bytes = several.tile.run * element_bytes(several.type);
@@ -513,7 +515,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group side_by_side(const gpu_description
         g.tile.slots = 2;
     }
     const std::int64_t bytes = g.tile.blocks * (shared_bytes_of(g) + 1024);
-    return why_illegal(g, gpu).empty() && bytes <= gpu.shared_bytes_per_multiprocessor ? g : several;
+    const bool fills = r.groups / g.tile.rows >= std::int64_t{g.tile.blocks} * (std::max)(1, gpu.multiprocessors);
+    return fills && why_illegal(g, gpu).empty() && bytes <= gpu.shared_bytes_per_multiprocessor ? g : several;
 }
 
 /// The formulas' choice by what a tile holds.
@@ -561,7 +564,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> choose_by_size(cons
             gpu_group several = g;
             several.tile.rows = static_cast<std::int32_t>(g.tile.run == r.inner ? small_tensors(r, gpu, g, tile) : 1);
             return several.tile.rows > 1 && complete(r, gpu, several)
-                       ? one_round_each(r, gpu, side_by_side(gpu, several))
+                       ? one_round_each(r, gpu, side_by_side(r, gpu, several))
                        : one_round_each(r, gpu, g);
         }
         return std::nullopt;  // runs below a sector waste more than another pass costs

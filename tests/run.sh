@@ -179,9 +179,6 @@ if [ "$mode" != default ]; then
         section "clang++: skipped, there is none with sanitizers"
     fi
 
-    # shellcheck disable=SC2086
-    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L long ${front:+-E ^headers} "$@"
-
     if build release -DOTIMES_BUILD_TESTS=OFF; then
         for source in examples/*.cpp; do # one that needs what is not here is not built
             program="$builds/release/examples/$(basename "$source" .cpp)"
@@ -192,6 +189,9 @@ if [ "$mode" != default ]; then
             fi
         done
     fi
+
+    # shellcheck disable=SC2086
+    build tests "-DOTIMES_TEST_WITHOUT=${front:+adapt}" && check tests -L long ${front:+-E ^headers} "$@"
 
     if [ -n "$front" ]; then
         only=test_kernels # their text on the host is for g++ alone

@@ -64,7 +64,7 @@ struct mode_group {
     using steps = Trips;
     static constexpr int rows = Rows, run = Run, threads = Threads, blocks_per_multiprocessor = BlocksPerMultiprocessor;
     static constexpr int segments = Segments;  // parts of a tile, cut along mode 1, that arrive one by one
-    static constexpr int slots = Slots;        // staged parts; 0: the tile is loaded where it is worked on
+    static constexpr int slots = Slots;        // staged parts, or places more of a ring; 0: loaded where worked on
     static constexpr int cluster = Cluster;    // blocks that share a tile, cut along mode `cut`
     static constexpr int slices = Slices;   // blocks that each compute so much of the last mode's new index of a tile
     static constexpr bool addend = Addend;  // what is added stands elsewhere than Y

@@ -2,6 +2,7 @@
 // The body of groups whose slices stand in a ring (mode_group.cuh: ring). A tile is one row; its slice s has the elements of index s of mode 1, and a
 // warp of its own. The ring has places for the slices of one row and, with `slots` more, for some of the next:
 //   slice number n = turn * segments + s of a block, (D_2, .., D_n) elements, stands in place n % places.
+// Requires: compute capability 9.0; P_i = Q_i; 32 * segments threads.
 // A turn: all threads together replace mode 1, across the slices, where they stand; then each warp replaces the other modes of its slice and stores it to
 // Y. Between the two is the only barrier of a turn: a warp that is done goes on to the next row's mode 1 while others still store. What a
 // warp has read for the last time it fills itself with slice n + places: at once where that is wanted in the next turn, else when mode 1 is done, so

@@ -434,7 +434,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t shared_bytes_of(const gpu_group
 }
 
 /// Most blocks of a group on a multiprocessor, whatever else fits. Of small tensors side by side in blocks of two warps (side_by_side) as many as were
-/// measured: as many as a compiler happens to leave registers for may lose a fifth (16 floats between 16: 72 us alone with eight, 87 with what fits).
+/// measured: as many as a compiler happens to leave registers for may lose a fifth (16 floats between 16: 72 us alone with eight, 87 through the API with what fits).
 OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t most_resident_blocks(const gpu_group& g) {
     const bool two_warps = g.outer && g.modes() == 1 && g.tile.rows > 1 && g.tile.threads == 64 &&
                            (g.type == dtype::f32 || g.type == dtype::f64);

@@ -486,7 +486,7 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t small_tensors(const group_reque
 
 /// Small tensors side by side, one mode of up to twelve by multiply-adds or of up to 24 by the matrix unit in whole steps: threads that take several fibres
 /// each, in so few warps that these ask for their next tile; or, of lines of 32 bytes by multiply-adds, tiles of half the size, of which the next two
-/// arrive meanwhile. Measured on an H200, 2 to 24 between 2 to 24 floats or doubles: 0.71 to 1.04 of the time of blocks of 128 threads, 0.93 in the mean.
+/// arrive meanwhile. Measured on an H200, 2 to 24 between 2 to 24 floats or doubles: 0.71 to 1.04 of the time of blocks of 128 threads, 0.92 in the mean.
 /// Odd lines of floats, which are read one by one, want all warps, and so do 5 lines of 32 bytes; 16 floats gain next to nothing. Fewer tiles than such blocks keep
 /// the wider ones.
 OTIMES_ON_DEMAND OTIMES_COLD inline gpu_group side_by_side(const group_request& r, const gpu_description& gpu,

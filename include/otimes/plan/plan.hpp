@@ -73,7 +73,7 @@ struct gpu_tile {
     std::int32_t threads = 256;
     std::int32_t blocks = 1;    ///< per multiprocessor, bounds the registers
     std::int32_t segments = 1;  ///< parts of a tile that arrive one by one
-    std::int32_t slots = 0;     ///< staged parts; 0: loaded where they are worked on
+    std::int32_t slots = 0;     ///< staged parts, or places more of a ring; 0: loaded where worked on
     std::int32_t cluster = 1;   ///< blocks that share a tile, cut along its first mode
     std::int32_t slices =
         1;  ///< blocks that each compute so much of the last mode's new index (trailing); threads of a sum (gpu_generic)

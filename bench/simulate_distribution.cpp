@@ -91,11 +91,12 @@ prediction predicted(const distributed_plan& plan) {
     p.seconds += seen;
     double waiting = 0;  // the local stage whose chunks the next exchange sends
     std::int32_t chunks = 1;
-    for (const otimes::distributed_stage& stage : plan.stages) {
+    for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+        const otimes::distributed_stage& stage = plan.stages[i];
         const double seconds = stage.predicted_seconds;
         if (stage.kind != otimes::stage_kind::exchange) {
             p.local += seconds;
-            p.seconds += seconds;
+            p.seconds += seconds - otimes::planning::hidden_by_portions(plan, i);
             waiting = seconds;
             chunks = stage.chunks;
             continue;
@@ -172,7 +173,9 @@ int compare(const char* path) {
         net.least_chunk_bytes = 1;
         net.packs = false;
         net.store_bytes_per_second = store_bytes_per_second;
-        net.stores = cells.size() > 15 && cells[15].find("store") != std::string::npos;
+        const std::string way = cells.size() > 15 ? cells[15] : "";
+        net.stores = way.find("store") != std::string::npos;
+        net.portions = way.find("portions") != std::string::npos ? 16 : 1;
         distributed_plan plan = otimes::make_distributed_plan(problem, where, net);
         const prediction p = predicted(plan);
         // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.

@@ -70,6 +70,12 @@ __device__ __forceinline__ void prefetch_line(const void* pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
+// A barrier of a block's first Threads threads, where it has more.
+template <int Threads>
+__device__ __forceinline__ void barrier_of_first() {
+    asm volatile("barrier.sync 1, %0;" ::"n"(Threads) : "memory");
+}
+
 // An address that goes on from step to step: the compiler must not make each step's own from the first one's, which takes registers for all distances.
 template <class T>
 __device__ __forceinline__ void keep_stepping(T*& pointer) {

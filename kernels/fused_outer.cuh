@@ -17,9 +17,8 @@
 
 namespace otimes::kernels {
 
-template <class Group>
-__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
-    fused_outer(const __grid_constant__ group_arguments<typename Group::storage> arguments) {
+template <class Group, class Calls>
+__device__ __forceinline__ void outer_pass(const group_arguments<typename Group::storage>& arguments, Calls& calls) {
     using storage = typename Group::storage;
     static_assert(Group::run > 1 && (Group::rows == 1 || !Group::swizzled));
     constexpr int in = Group::rows * Group::count_p() / Group::inputs,
@@ -29,21 +28,31 @@ __global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threa
     const index_t tiles = arguments.lines * parts * runs;
     const bool y_wide = aligned_to(arguments.y, 16) && (!Group::addend || arguments.c_offset % Group::vector == 0) &&
                         arguments.y_line_stride % Group::vector == 0 && arguments.y_inner % Group::vector == 0;
-    fused_pass<Group>(arguments, tiles, y_wide, [&](index_t tile) {
-        const index_t tensor = tile / runs, run = tile - tensor * runs;
-        const index_t line = parts == 1 ? tensor : tensor / parts, part = tensor - line * parts;
-        const index_t first = run * Group::run;
-        tile_place<storage> place;
-        place.x = arguments.x + line * arguments.x_line_stride + part * in * arguments.x_inner + first;
-        place.y = arguments.y + line * arguments.y_line_stride + part * out * arguments.y_inner + first;
-        place.x_row_stride = Group::inputs > 1 ? arguments.second : 0;
-        place.y_row_stride = 0;
-        place.x_inner = arguments.x_inner;
-        place.y_inner = arguments.y_inner;
-        place.rows = Group::rows;
-        place.run = arguments.inner - first < Group::run ? int(arguments.inner - first) : Group::run;
-        return place;
-    });
+    fused_pass<Group>(
+        arguments, tiles, y_wide,
+        [&](index_t tile) {
+            const index_t tensor = tile / runs, run = tile - tensor * runs;
+            const index_t line = parts == 1 ? tensor : tensor / parts, part = tensor - line * parts;
+            const index_t first = run * Group::run;
+            tile_place<storage> place;
+            place.x = arguments.x + line * arguments.x_line_stride + part * in * arguments.x_inner + first;
+            place.y = arguments.y + line * arguments.y_line_stride + part * out * arguments.y_inner + first;
+            place.x_row_stride = Group::inputs > 1 ? arguments.second : 0;
+            place.y_row_stride = 0;
+            place.x_inner = arguments.x_inner;
+            place.y_inner = arguments.y_inner;
+            place.rows = Group::rows;
+            place.run = arguments.inner - first < Group::run ? int(arguments.inner - first) : Group::run;
+            return place;
+        },
+        calls);
+}
+
+template <class Group>
+__global__ void OTIMES_CLUSTER_OF(Group::cluster) __launch_bounds__(Group::threads, Group::blocks_per_multiprocessor)
+    fused_outer(const __grid_constant__ group_arguments<typename Group::storage> arguments) {
+    calls_nothing calls;
+    outer_pass<Group>(arguments, calls);
 }
 
 }  // namespace otimes::kernels

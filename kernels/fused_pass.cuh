@@ -273,10 +273,22 @@ __device__ __forceinline__ void run_trip(const typename Group::scalar* sFrom, ty
         multiply_add_trip<Group, Step, Part, ToY>(sFrom, sTo, sFactors, place, last_step);
 }
 
+// What a pass calls whose tiles come from other GPUs while it runs, or go there.
+struct calls_nothing {
+    static constexpr bool waits_for_tiles = false;  // instead of for the launches in front
+    static constexpr bool deals_tiles = false;      // tile_of_turn: which tile the block does next
+    __device__ __forceinline__ static index_t tile_of_turn(unsigned turn) {
+        return blockIdx.x + index_t(turn) * gridDim.x;
+    }
+    __device__ __forceinline__ void before_load(index_t /*tile*/) {}
+    __device__ __forceinline__ void after_store() {}  // of tiles that are finished in shared memory
+    __device__ __forceinline__ static void barrier() { __syncthreads(); }
+};
+
 // locate(tile) -> tile_place.
-template <class Group, class Locate>
+template <class Group, class Locate, class Calls>
 __device__ __forceinline__ void fused_pass(const group_arguments<typename Group::storage>& arguments, index_t tiles,
-                                           bool y_wide, Locate&& locate) {
+                                           bool y_wide, Locate&& locate, Calls& calls) {
     using scalar = typename Group::scalar;
     using storage = typename Group::storage;
     OTIMES_DYNAMIC_SHARED(shared_bytes);
@@ -291,10 +303,16 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
     using last_step_type = typename Group::last_step;
     own_sum<scalar, Group::sums_up> own;
     const last_step_type epilogue_step = last_step_for<Group>(arguments, y_wide, own);
-    const bool factors_first = Group::places_early && arguments.factors_ready;
-    const bool x_first = Group::places_early && arguments.x_ready;
+    constexpr bool waits_for_tiles = Calls::waits_for_tiles;
+    static_assert(!waits_for_tiles || (Group::slots == 0 && Group::terms == 1 && !Group::ring && !Group::rotates &&
+                                       !Group::refills && !Group::widens && Group::cluster == 1 && Group::slices == 1));
+    static_assert(!Calls::deals_tiles ||
+                  (!direct && Group::terms == 1 && Group::slots == 1 && Group::segments == 1 && !Group::ring &&
+                   !Group::rotates && !Group::widens && !Group::flows && !Group::holds_factor));
+    const bool factors_first = !waits_for_tiles && Group::places_early && arguments.factors_ready;
+    const bool x_first = !waits_for_tiles && Group::places_early && arguments.x_ready;
     const bool waits_late = Group::waits_late && x_first;
-    if (!factors_first) after_earlier_launches();
+    if (!factors_first && !waits_for_tiles) after_earlier_launches();
     const auto steps_of = [&](auto from, const tile_place<storage>& place, const scalar* sF,
                               const last_step_type& last_step, const group_arguments<storage>& now) {
         for_constants<decltype(from)::value, steps>([&](auto s) {
@@ -302,14 +320,15 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
             if constexpr (step == last && Group::cluster > 1)
                 cluster_barrier();
             else
-                __syncthreads();
+                calls.barrier();
             if (step == last && waits_late) after_earlier_launches();
             run_trip<Group, step, step == last || Group::swizzled ? 1 : Group::cluster, step == last && direct>(
                 sMain, sMain, sF, place, last_step, now);
         });
         if constexpr (!direct) {
-            __syncthreads();
+            calls.barrier();
             store_tile<Group>(place, sMain, last_step);
+            calls.after_store();
         }
     };
     const auto middle_and_last = [&](auto from, const tile_place<storage>& place) {
@@ -430,6 +449,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         }
         tile_place<storage> place = locate(tile);
         const auto send_for_first_tile = [&] {
+            calls.before_load(tile);
             load_part<Group>(place, sMain + (Group::kept ? Group::main_count : 0), part);
             commit_copies();
         };
@@ -466,13 +486,14 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                 wait_for_copies<0>();
                 ask_for_tile<Group>(place);
                 tile += tile_step;
-                if constexpr (Group::asks_ahead)
+                if constexpr (Group::asks_ahead && !waits_for_tiles)
                     if (tile < tiles) ask_for_part<Group>(locate(tile), part);
                 steps_of(constant<0>{}, place, sFactors, epilogue_step, of_tile.now);
                 if constexpr (Group::cluster > 1) cluster_barrier();  // also before the end: others may still read here
                 if (tile >= tiles) break;
-                if constexpr (Group::cluster == 1) __syncthreads();
+                if constexpr (Group::cluster == 1) calls.barrier();
                 place = locate(tile);
+                calls.before_load(tile);
                 load_part<Group>(place, sMain, part);
                 commit_copies();
                 of_tile.follow(tile, sFactors);
@@ -640,13 +661,16 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         constexpr int parts = Group::segments;
         index_t coming_tile = blockIdx.x;
         int coming_part = 0;
+        unsigned coming_turn = 0, turn = 0;  // of tiles that are dealt
         const auto start_next = [&](int slot) {
+            if constexpr (Calls::deals_tiles)
+                if (coming_tile < tiles) coming_tile = calls.tile_of_turn(coming_turn++);
             if (coming_tile < tiles) {
                 const tile_place<storage> coming = locate(coming_tile);
                 load_part<Group>(coming, sStage + slot * Group::slot_count, coming_part);
                 if (++coming_part == parts) {
                     coming_part = 0;
-                    coming_tile += gridDim.x;
+                    if constexpr (!Calls::deals_tiles) coming_tile += gridDim.x;
                 }
             }
             commit_copies();
@@ -660,9 +684,9 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         const auto held = [&] {
             if constexpr (Group::holds_factor) {
                 held_pairs<Group, 0> pairs;
-                __syncthreads();
+                calls.barrier();
                 pairs.read(sFactors + Group::factor_offset(Group::steps::first(0)));
-                __syncthreads();  // the stages take the factor's place
+                calls.barrier();  // the stages take the factor's place
                 start_all();
                 return pairs;
             } else
@@ -670,13 +694,14 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         }();
         int slot = 0;
 #pragma unroll 1
-        for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        for (index_t tile = blockIdx.x; tile < tiles;
+             tile = Calls::deals_tiles ? calls.tile_of_turn(++turn) : tile + gridDim.x) {
             const tile_place<storage> place = locate(tile);
 #pragma unroll 1
             for (int part = 0; part < parts; ++part) {
                 wait_for_copies<Group::slots - 1>();
                 if (part == 0) ask_for_tile<Group>(place);
-                __syncthreads();
+                calls.barrier();
                 if constexpr (Group::holds_factor)
                     matrix_trip<Group, 0, parts, true>(sStage + slot * Group::slot_count, sMain, sFactors, place,
                                                        epilogue_step, arguments, held);
@@ -687,7 +712,7 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
                     run_trip<Group, 0, parts, false>(sStage + slot * Group::slot_count,
                                                      sMain + part * (Group::p(1) / parts) * Group::stride(1), sFactors,
                                                      place, epilogue_step, arguments);
-                __syncthreads();
+                calls.barrier();
                 start_next(slot);
                 slot = slot + 1 == Group::slots ? 0 : slot + 1;
             }
@@ -695,6 +720,13 @@ __device__ __forceinline__ void fused_pass(const group_arguments<typename Group:
         }
     }
     if constexpr (Group::sums_up) store_sum<Group>(own.value, arguments, shared_bytes);
+}
+
+template <class Group, class Locate>
+__device__ __forceinline__ void fused_pass(const group_arguments<typename Group::storage>& arguments, index_t tiles,
+                                           bool y_wide, Locate&& locate) {
+    calls_nothing calls;
+    fused_pass<Group>(arguments, tiles, y_wide, locate, calls);
 }
 
 }  // namespace otimes::kernels

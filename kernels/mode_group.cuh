@@ -343,6 +343,12 @@ struct mode_group {
             if (warpgroup_level(l)) return true;
         return false;
     }
+    // A trip whose fibres several warps share waits for the block between reading and writing.
+    __host__ __device__ static constexpr bool trips_without_barriers() {
+        for (int i = 0; i < Trips::count; ++i)
+            if (Trips::split(i) > 1) return false;
+        return true;
+    }
     // Extents of a factor's fragments: the unit takes eight indices at a time, as many for each warp that shares a fibre; what a mode of
     // other extents has not is zero there.
     __host__ __device__ static constexpr int unit_p(int level) { return is_complex ? p(level) : round_up(p(level), 8); }

@@ -236,9 +236,9 @@ argument_block group_block(const launch& l, Scalar one, Scalar zero) {
     for (std::size_t i = 0; i < l.factors.size(); ++i) {
         block.addresses.push_back({offsetof(arguments, factor) + i * sizeof(void*), l.factors[i]});
     }
-    if (s.group.scattered) {
-        block.scattered_offset = sizeof(arguments);
-        block.bytes.resize(sizeof(arguments) + sizeof(scattered_rest));
+    if (s.group.scattered || s.group.arriving) {
+        block.rest_offset = sizeof(arguments);
+        block.bytes.resize(sizeof(arguments) + (s.group.scattered ? sizeof(scattered_rest) : sizeof(arriving_rest)));
     }
     block.alpha_offset = offsetof(arguments, alpha);
     block.ready_offset = offsetof(arguments, factors_ready);
@@ -355,13 +355,31 @@ void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* 
     rest.below = static_cast<unsigned>(shape.below / row_elements);
     rest.whole = static_cast<unsigned>(shape.whole);
     rest.whole_first = static_cast<unsigned>(shape.whole_first);
+    for (std::size_t k = 0; k < receivers.size(); ++k) {
+        rest.most = std::max(rest.most, rest.first[k + 1] - rest.first[k]);
+    }
     rest.cuts_inner = shape.cuts_inner;
     if (tell != nullptr) {
         std::ranges::copy(tell->words, rest.tell.words);
         rest.tell.blocks_done = tell->blocks_done;
         rest.tell.count = static_cast<unsigned>(tell->words.size());
         rest.tell.value = tell->value;
+        rest.tell.tiles_done = tell->tiles_done;
+        rest.tell.tiles_dealt = tell->tiles_dealt;
+        rest.tell.items = tell->items;
     }
+    put(to, rest);
+}
+
+void write_arriving(std::byte* to, const awaited_signal& awaited) {
+    arriving_rest rest;
+    std::memset(static_cast<void*>(&rest), 0, sizeof(rest));
+    rest.awaited.words = awaited.words;
+    rest.awaited.senders = awaited.senders;
+    rest.awaited.value = awaited.value;
+    rest.awaited.deadline = static_cast<unsigned long long>(awaited.deadline.count());
+    rest.item = awaited.item_elements;
+    rest.items = awaited.items;
     put(to, rest);
 }
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include <otimes/exec/executor.hpp>
+#include <otimes/exec/peer_stores.hpp>
 #include <otimes/plan/scatter_shape.hpp>
 
 #include "launch_list.hpp"
@@ -145,12 +145,22 @@ struct group_arguments {
 };
 
 inline constexpr std::size_t most_receivers = 16;
+/// Portions that a GPU keeps words for.
+inline constexpr std::size_t most_portions = planning::most_portions;
 
 /// kernels/arrivals.cuh
 struct arrival_words {
     unsigned* words[most_receivers];
     unsigned* blocks_done;
     unsigned count, value;
+    unsigned* tiles_done;
+    unsigned* tiles_dealt;
+    unsigned items;
+};
+struct awaited_portions {
+    const unsigned* words;
+    unsigned senders, value;
+    unsigned long long deadline;
 };
 struct awaited_arrivals {
     const unsigned* words;
@@ -166,8 +176,16 @@ struct scattered_rest {
     unsigned count;
     unsigned outer, between, inner, below;
     unsigned whole, whole_first;
+    unsigned most;
     bool cuts_inner;
     arrival_words tell;
+};
+
+/// kernels/fused_arriving.cuh: what follows group_arguments.
+struct arriving_rest {
+    awaited_portions awaited;
+    long long item;
+    unsigned items;
 };
 
 inline constexpr int most_moves = 32;
@@ -215,7 +233,8 @@ struct argument_block {
         memory_reference to;
     };
     std::vector<distance_hole> distances;
-    std::size_t scattered_offset = 0;  ///< of a scattered group: where its scattered_rest goes
+    std::size_t rest_offset =
+        0;  ///< of a scattered or an arriving group: where its scattered_rest or arriving_rest goes
     dtype accumulator = dtype::f32;
     std::int32_t scalar = -1;
 };
@@ -231,6 +250,9 @@ void write_scalar(std::byte* to, dtype accumulator, std::complex<double> value);
 /// @param tell null: the receivers are told nothing
 void write_scattered(std::byte* to, const scatter_shape& shape, std::span<void* const> receivers,
                      std::int64_t row_elements, const arrival_signal* tell);
+
+/// Writes the arriving_rest of a group at `to`.
+void write_arriving(std::byte* to, const awaited_signal& awaited);
 
 /// Type in which reductions are summed.
 constexpr dtype sum_type_of(dtype storage) noexcept { return is_complex(storage) ? dtype::c128 : dtype::f64; }

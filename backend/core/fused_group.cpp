@@ -10,7 +10,9 @@ namespace otimes::backend {
 std::string kernel_of(const gpu_group& g) {
     return g.sum              ? "fused_sum"
            : !g.moves.empty() ? "fused_terms"
+           : g.telling        ? "fused_telling"
            : g.scattered      ? "fused_scattered"
+           : g.arriving       ? "fused_arriving"
            : g.outer          ? "fused_outer"
                               : "fused_trailing";
 }

@@ -13,7 +13,7 @@ using planning::gpu_ending;
 using planning::gpu_group;
 using planning::group_of;
 
-/// "fused_trailing", "fused_outer", "fused_sum", "fused_terms" or "fused_scattered": the kernel and, with ".cuh", its file.
+/// "fused_trailing", "fused_outer", "fused_sum", "fused_terms", "fused_scattered", "fused_telling" or "fused_arriving": the kernel and, with ".cuh", its file.
 std::string kernel_of(const gpu_group& g);
 
 /// "otimes::kernels::mode_group<...>"

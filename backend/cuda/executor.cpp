@@ -136,17 +136,28 @@ void gpu_executor::run_beside(const plan& p, const bindings& b) const {
 
 bool gpu_executor::run_scattered(const plan& p, const bindings& b, const scatter_shape& to,
                                  std::span<void* const> receivers, const arrival_signal* tell, bool half) const {
-    const std::shared_ptr<const prepared_plan> ready = prepared(p, true);
+    const std::shared_ptr<const prepared_plan> ready =
+        prepared(p, tell != nullptr && tell->items > 0 ? lowered_for::telling : lowered_for::scattered);
     if (ready->slab.empty() || receivers.size() > most_receivers) {
         return false;
     }
     const gpu_group& group = ready->list.slab.front().fused.group;
-    if (to.together() % (group.tile.rows * group.count_q()) != 0) {
+    const std::int64_t tile = group.tile.rows * group.count_q();
+    if (to.together() % tile != 0 || (tell != nullptr && tell->items > 0 && to.below % tile != 0)) {
         return false;
     }
     const scatter_target target{to, receivers, tell};
     run_on_device(*ready, b, {}, half, &target);
     return true;
+}
+
+bool gpu_executor::can_tell_portions(const plan& p) const { return !prepared(p, lowered_for::telling)->slab.empty(); }
+
+bool gpu_executor::can_run_arriving(const plan& p) const { return !prepared(p, lowered_for::arriving)->slab.empty(); }
+
+void gpu_executor::run_arriving(const plan& p, const bindings& b, const awaited_signal& awaited) const {
+    const std::shared_ptr<const prepared_plan> ready = prepared(p, lowered_for::arriving);
+    run_on_device(*ready, b, {}, false, nullptr, &awaited);
 }
 
 void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) const {
@@ -170,7 +181,7 @@ void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) 
 }
 
 void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside,
-                                 const scatter_target* to) const {
+                                 const scatter_target* to, const awaited_signal* awaited) const {
     const context_scope scope(device_.handle());
     if (to == nullptr) {  // else Y is in several matrices, whose owner knows who reaches them
         require_reach(ready, b);
@@ -255,14 +266,19 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                 const std::array<bool, 2> flags{true, slab == 0 && early.x};
                 std::memcpy(arguments.data() + l.arguments.ready_offset, flags.data(), sizeof(flags));
             }
-            if (to != nullptr && l.arguments.scattered_offset > 0) {
-                write_scattered(arguments.data() + l.arguments.scattered_offset, to->shape, to->receivers,
+            if (to != nullptr && l.arguments.rest_offset > 0) {
+                write_scattered(arguments.data() + l.arguments.rest_offset, to->shape, to->receivers,
                                 list.slab.front().fused.group.count_q(), to->tell);
             }
+            const bool arrives = awaited != nullptr && l.arguments.rest_offset > 0;
+            if (arrives) {
+                write_arriving(arguments.data() + l.arguments.rest_offset, *awaited);
+            }
             void* parameters[] = {arguments.data()};
-            // Beside other work not early: blocks that wait for the launch in front would take the room that is left.
-            launch_kernel(l.kernel->function, beside ? l.half_grid : l.grid, l.threads, l.shared_bytes, stream_,
-                          parameters, l.early && !beside);
+            // Beside other work not early: blocks that wait for the launch in front would take the room that is left. What waits for
+            // portions begins beside the launch that tells of them, in the room that this leaves.
+            launch_kernel(l.kernel->function, beside || arrives ? l.half_grid : l.grid, l.threads, l.shared_bytes,
+                          stream_, parameters, arrives || (l.early && !beside));
         }
     };
     launch_all(ready.before, 0);

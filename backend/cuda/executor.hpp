@@ -47,6 +47,9 @@ struct used_operand {
     tensor_role role = tensor_role::input;
 };
 
+/// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving.
+enum class lowered_for : std::uint8_t { run, scattered, telling, arriving };
+
 /// A plan ready to run.
 struct prepared_plan {
     plan made_for;  ///< recognises the plan when its address is used again
@@ -59,8 +62,8 @@ struct prepared_plan {
     bool host_operands = false;  ///< X or Y is in host memory: they pass through `stream`, and `list` is empty
     std::shared_ptr<const prepared_stream> stream;
     bool host_factors = false;
-    bool reads_early = false;  ///< its first launch may read before the launch in front of the run has ended
-    bool scattered = false;    ///< for run_scattered; without launches where no kernel does that
+    bool reads_early = false;            ///< its first launch may read before the launch in front of the run has ended
+    lowered_for use = lowered_for::run;  ///< the others: without launches where no kernel does that
     /// Why generic kernels stand for compiled ones; empty where they do not.
     std::string replaced;
     /// After that time the compiled kernels are tried again: what they lacked, memory say, comes and goes.
@@ -74,7 +77,7 @@ struct prepared_plan {
     }
 };
 
-class gpu_executor final : public device_executor {
+class gpu_executor final : public device_executor, public peer_stores {
 public:
     /// @param owns_stream the stream lasts as long as the process
     gpu_executor(device_context& device, CUstream stream, bool owns_stream, device_memory_resource* resource);
@@ -92,8 +95,12 @@ public:
     [[nodiscard]] plan plan_for(const program& p) const override;
     void run(const plan& p, const bindings& b, workspace_view workspace) const override;
     void run_beside(const plan& p, const bindings& b) const override;
+    [[nodiscard]] const peer_stores* stores_for_peers() const noexcept override { return this; }
     bool run_scattered(const plan& p, const bindings& b, const scatter_shape& to, std::span<void* const> receivers,
                        const arrival_signal* tell, bool half) const override;
+    [[nodiscard]] bool can_tell_portions(const plan& p) const override;
+    [[nodiscard]] bool can_run_arriving(const plan& p) const override;
+    void run_arriving(const plan& p, const bindings& b, const awaited_signal& awaited) const override;
 
     [[nodiscard]] CUstream_st* stream() const noexcept override { return stream_; }
     void synchronize() const override;
@@ -113,9 +120,10 @@ public:
     [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }
 
 private:
-    std::shared_ptr<const prepared_plan> prepared(const plan& p, bool scattered = false) const;
+    std::shared_ptr<const prepared_plan> prepared(const plan& p, lowered_for use = lowered_for::run) const;
     std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
-    std::shared_ptr<prepared_plan> prepare_scattered(const plan& p) const;
+    std::shared_ptr<prepared_plan> prepare_scattered(const plan& p, bool in_portions) const;
+    std::shared_ptr<prepared_plan> prepare_arriving(const plan& p) const;
     /// The choice that was tuned for a program on such a GPU, by any executor of this process or in an earlier one; empty: none.
     [[nodiscard]] std::string tuned_choice(const program& p) const;
     std::vector<prepared_launch> prepare(const std::vector<launch>& launches) const;
@@ -129,7 +137,7 @@ private:
     /// @throws device_error an operand is where kernels do not reach. Cost: some nanoseconds for each whose page this thread has seen.
     void require_reach(const prepared_plan& ready, const bindings& b) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,
-                       const scatter_target* to = nullptr) const;
+                       const scatter_target* to = nullptr, const awaited_signal* awaited = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.
     void run_with_host_operands(const prepared_plan& ready, const bindings& b) const;
     /// @param wrote set as soon as results may have reached host memory

@@ -75,13 +75,16 @@ kernel_request request_of(const launch& l) {
     return backend::request_of(l.fused.group);
 }
 
+/// Threads of a block: beside those that compute the warpgroup that tells.
+int threads_of(const gpu_group& group) { return group.tile.threads + (group.telling ? 128 : 0); }
+
 /// Blocks of a fused kernel that the device holds at once: whole clusters.
 std::int64_t resident_blocks(CUfunction function, const gpu_group& group, unsigned shared_bytes,
                              const gpu_description& gpu) {
     int count = 0;
     if (group.tile.cluster == 1) {
         OTIMES_CUDA_CALL(
-            cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, group.tile.threads, shared_bytes));
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, threads_of(group), shared_bytes));
         return std::min<std::int64_t>(count, planning::most_resident_blocks(group)) * gpu.multiprocessors;
     }
     const cluster_launch one(group.tile.cluster, group.tile.threads, shared_bytes);
@@ -252,7 +255,7 @@ block_counts size_few_fibres(const launch& l, const kernel_request& request, con
 block_counts size_fused(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
                         const gpu_description& gpu, prepared_launch& ready) {
     const gpu_group& group = l.fused.group;
-    ready.threads = static_cast<unsigned>(group.tile.threads);
+    ready.threads = static_cast<unsigned>(threads_of(group));
     take_shared_memory(kernel, request, gpu, ready);
     take_clusters(kernel, group);
     std::int64_t resident = resident_blocks(kernel.function, group, ready.shared_bytes, gpu);
@@ -487,12 +490,12 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
     return ready;
 }
 
-std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) const {
+std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p, bool in_portions) const {
     const context_scope scope(device_.handle());
     const beside_captures loading;
     auto ready = std::make_shared<prepared_plan>();
     ready->made_for = p;
-    ready->scattered = true;
+    ready->use = in_portions ? lowered_for::telling : lowered_for::scattered;
     const gpu_description& gpu = device_.description();
     launch_list list = lower_to_launches(p, gpu);
     if (list.slab.size() != 1 || list.slab_count != 1 || !list.after.empty()) {
@@ -506,10 +509,11 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) co
                 place.groups() >= std::int64_t{1} << 31
             ? std::nullopt
             : planning::scattered_group(last.fused.group, last.fused.group.tile.rows * last.fused.group.count_q(), gpu);
-    if (!group) {
+    if (!group || (in_portions && !planning::may_tell(*group))) {
         return ready;
     }
     last.fused.group = *group;
+    last.fused.group.telling = in_portions;
     try {
         load(list);
         ready->before = prepare(list.before);
@@ -525,7 +529,39 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare_scattered(const plan& p) co
     return ready;
 }
 
-std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool scattered) const {
+std::shared_ptr<prepared_plan> gpu_executor::prepare_arriving(const plan& p) const {
+    const context_scope scope(device_.handle());
+    const beside_captures loading;
+    auto ready = std::make_shared<prepared_plan>();
+    ready->made_for = p;
+    ready->use = lowered_for::arriving;
+    const gpu_description& gpu = device_.description();
+    launch_list list = lower_to_launches(p, gpu);
+    if (list.slab.empty() || list.slab_count != 1 || !list.before.empty() || !list.rest.empty() ||
+        !list.staged.empty() || list.slab.front().kind != launch_kind::fused ||
+        !planning::may_arrive(list.slab.front().fused.group)) {
+        return ready;
+    }
+    list.slab.front().fused.group.arriving = true;
+    try {
+        load(list);
+        ready->slab = prepare(list.slab);
+        ready->after = prepare(list.after);
+    } catch (const device_error& failure) {
+        set_replaced(*ready, failure);
+        ready->slab.clear();
+        ready->after.clear();
+    }
+    if (!ready->slab.empty() && !may_launch_early(ready->slab.front().kernel->function)) {
+        ready->slab.clear();
+    }
+    ready->list = std::move(list);
+    ready->operands = operands_of(*ready);
+    launch_early_together(*ready);
+    return ready;
+}
+
+std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, lowered_for use) const {
     struct recent_plan {
         std::uint64_t executor_id = 0;
         const plan* address = nullptr;
@@ -536,9 +572,9 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool 
     recent_plans* const recent = otimes::detail::kept_by_thread<recent_plans, recent_plan>();
     // Ranks on several GPUs run the same plan by turns.
     const std::uint64_t where =
-        (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull + (scattered ? 1 : 0);
+        (reinterpret_cast<std::uintptr_t>(&p) >> 4) + id() * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(use);
     recent_plan& entry = recent != nullptr ? (*recent)[(where * 0x9e3779b97f4a7c15ull) >> 58] : none;
-    if (entry.executor_id == id() && entry.address == &p && entry.ready->scattered == scattered &&
+    if (entry.executor_id == id() && entry.address == &p && entry.ready->use == use &&
         same_work(entry.ready->made_for, p) && !entry.ready->is_stale()) {
         return entry.ready;
     }
@@ -548,7 +584,7 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool 
     const auto place = [&] {
         const auto [begin, end] = plans_.equal_range(key);
         const auto at = std::find_if(begin, end, [&](const auto& known) {
-            return known.second->scattered == scattered && same_work(known.second->made_for, p);
+            return known.second->use == use && same_work(known.second->made_for, p);
         });
         return at == end ? plans_.end() : at;
     };
@@ -559,7 +595,10 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, bool 
         }
     }
     if (!found || found->is_stale()) {
-        const std::shared_ptr<prepared_plan> fresh = scattered ? prepare_scattered(p) : prepare(p);
+        const std::shared_ptr<prepared_plan> fresh = use == lowered_for::run ? prepare(p)
+                                                     : use == lowered_for::arriving
+                                                         ? prepare_arriving(p)
+                                                         : prepare_scattered(p, use == lowered_for::telling);
         if (found) {
             wait_longer(*fresh, *found);
         }

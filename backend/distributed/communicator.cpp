@@ -165,6 +165,7 @@ struct communicator_state {
     /// @return true where what is stored is still on its way
     bool store(slab_on_its_way& at, const distributed_stage& stage, std::size_t arena, std::size_t other,
                std::span<const std::vector<const void*>> factors);
+    [[nodiscard]] bool begins_with_portions(const slab_on_its_way& at, const distributed_stage& store) const;
     /// Where the ranks keep an intermediate of a plan.
     void take_intermediate(const distributed_plan& plan, std::size_t which, std::vector<void*>& output);
     void finish(const slab_on_its_way& at);
@@ -185,6 +186,8 @@ struct communicator_state::slab_on_its_way {
     std::int64_t exchange = -1;           ///< that is on its way and must end before it; -1: none
     std::optional<std::uint32_t> stored;  ///< value of the fence of stores that are on their way, likewise
     std::int64_t barrier = 0;             ///< `begun` with that
+    unsigned items = 0;  ///< of the portions in which those stores tell the next stage; 0: it waits for their end
+    std::int64_t item_elements = 1;
 
     [[nodiscard]] bool done() const noexcept { return stage == plan->stages.size(); }
     [[nodiscard]] bool waits() const noexcept { return exchange >= 0 || stored; }
@@ -712,6 +715,7 @@ bool communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
     const std::span<const arrival_signal> signals =
         by_all ? over->signals_of_fence() : std::span<const arrival_signal>();
     bool beside = at.by_turns && !signals.empty();
+    const bool in_portions = !at.by_turns && !signals.empty() && begins_with_portions(at, stage);
     bool scattered = true;
     std::vector<void*> blocks(static_cast<std::size_t>(ranks), nullptr);
     for (std::int32_t rank = 0, first_to_run = -1; rank < ranks; ++rank) {
@@ -736,8 +740,13 @@ bool communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
             beside = branch != nullptr;
             const executor& where = beside ? *branch : over->executor_of(rank);
             const bool half = beside || planning::half_stores(stage, pass);
-            if (where.run_scattered(pass, b, to, receivers, signals.empty() ? nullptr : &signals[n], half)) {
+            arrival_signal tell = signals.empty() ? arrival_signal() : signals[n];
+            tell.items = in_portions ? static_cast<unsigned>(stage.portion_items) : 0;
+            const peer_stores* const stores = where.stores_for_peers();
+            if (stores != nullptr &&
+                stores->run_scattered(pass, b, to, receivers, signals.empty() ? nullptr : &tell, half)) {
                 first_to_run = rank;
+                at.item_elements = to.below;
                 continue;
             }
             if (first_to_run >= 0) {
@@ -760,6 +769,10 @@ bool communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
         if (beside) {
             return true;
         }
+        if (in_portions) {
+            at.items = static_cast<unsigned>(stage.portion_items);
+            return false;
+        }
         finish(at);
         at.stored.reset();
     } else if (scattered) {
@@ -769,6 +782,25 @@ bool communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
         exchange(stage.from, stage.to, whole.rows, cols, bytes, from, at.next);
     }
     return false;
+}
+
+/// True where the stage behind a store begins with what has arrived, as planned, and the ranks' executors can do both so.
+bool communicator_state::begins_with_portions(const slab_on_its_way& at, const distributed_stage& store) const {
+    if (store.portion_items == 0) {
+        return false;
+    }
+    const distributed_stage& next = at.plan->stages[at.stage];
+    const auto plan_of = [](const distributed_stage& stage, std::int32_t rank) -> const plan& {
+        return stage.plans[static_cast<std::size_t>(stage.plan_of_rank[static_cast<std::size_t>(rank)])];
+    };
+    for (std::int32_t rank = 0; rank < over->local_count(); ++rank) {
+        const peer_stores* const stores = over->executor_of(rank).stores_for_peers();
+        if (stores == nullptr || !stores->can_tell_portions(plan_of(store, rank)) ||
+            !stores->can_run_arriving(plan_of(next, rank))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /// Does stages up to the end, or to an exchange that is then on its way.
@@ -861,7 +893,12 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
                     b.scalars.push_back(alpha);
                 }
                 const otimes::plan& steps = stage.plans[static_cast<std::size_t>(which)];
-                if (beside) {
+                if (at.items > 0) {
+                    awaited_signal awaited = over->awaited_by(local, *at.stored);
+                    awaited.items = at.items;
+                    awaited.item_elements = at.item_elements;
+                    over->executor_of(local).stores_for_peers()->run_arriving(steps, b, awaited);
+                } else if (beside) {
                     over->executor_of(local).run_beside(steps, b);
                 } else {
                     over->executor_of(local).run(steps, b, {});
@@ -877,6 +914,12 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
                            arrived, chunk, stage.chunks, chunk + 1 < stage.chunks);
         }
         at.current.assign(at.next.begin(), at.next.end());
+        if (at.items > 0) {  // what the ranks get now comes after all that was told
+            told.reset();
+            at.stored.reset();
+            at.items = 0;
+            ended = std::max(ended, at.barrier);
+        }
     }
 }
 

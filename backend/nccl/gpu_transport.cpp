@@ -55,7 +55,7 @@ struct gpu_rank {
     CUfunction kernel = nullptr;                       ///< kernels/exchange_blocks.cuh
     CUfunction await = nullptr;                        ///< kernels/arrivals.cuh
     bool await_early = false;                          ///< it may be launched early
-    unsigned* arrivals = nullptr;                      ///< a word that each GPU sets, and what its own kernels count in
+    unsigned* arrivals = nullptr;  ///< (portions, GPUs): words that each GPU sets; and what its own kernels count in
 };
 
 class gpu_transport final : public transport {
@@ -306,6 +306,14 @@ public:
             launch_kernel(g.await, 1, 32, 0, g.executor->stream(), parameters, g.await_early);
         }
     }
+    [[nodiscard]] awaited_signal awaited_by(std::int32_t local, std::uint32_t value) const override {
+        awaited_signal awaited;
+        awaited.words = at(local).arrivals;
+        awaited.senders = static_cast<unsigned>(size());
+        awaited.value = value;
+        awaited.deadline = std::chrono::nanoseconds(nanoseconds_of(deadline_, 10));
+        return awaited;
+    }
     [[nodiscard]] const executor* branch_of(std::int32_t local) override {
         gpu_rank& g = at(local);
         const context_scope scope(g.context);
@@ -370,7 +378,7 @@ private:
     }
 
     [[nodiscard]] std::int64_t arrivals_bytes() const noexcept {
-        return static_cast<std::int64_t>((gpus_.size() + 1) * sizeof(unsigned));
+        return static_cast<std::int64_t>((2 + 2 * most_portions * gpus_.size()) * sizeof(unsigned));
     }
 
     /// The words by which GPUs tell each other what they have stored, and the kernel that waits for them. False where it cannot be had.
@@ -389,7 +397,7 @@ private:
             g.await = found->function;
             g.await_early = may_launch_early(g.await);
         }
-        std::vector<unsigned> zero(gpus_.size() + 1, 0);
+        std::vector<unsigned> zero(static_cast<std::size_t>(arrivals_bytes()) / sizeof(unsigned), 0);
         for (gpu_rank& g : gpus_) {
             g.arrivals = static_cast<unsigned*>(g.executor->allocate(arrivals_bytes()));
             g.executor->upload(g.arrivals, bytes_on_host(zero.data(), arrivals_bytes()));
@@ -400,7 +408,9 @@ private:
             for (const gpu_rank& g : gpus_) {
                 s.words.push_back(g.arrivals + rank);
             }
-            s.blocks_done = gpus_[rank].arrivals + gpus_.size();
+            s.tiles_done = gpus_[rank].arrivals + most_portions * gpus_.size();
+            s.tiles_dealt = s.tiles_done + most_portions * gpus_.size();
+            s.blocks_done = s.tiles_dealt + 1;
             signals_.push_back(std::move(s));
         }
         return true;

@@ -158,14 +158,14 @@ struct yardsticks {
 
 std::string way_of(const otimes::distributed_plan& plan) {
     if (plan.slab_count > 1) {
-        const bool stores = way_of(plan.slabs.front()) == "stores into peers";
+        const bool stores = way_of(plan.slabs.front()).starts_with("stores into peers");
         return std::to_string(plan.slab_count) + (stores ? " slabs store" : " slabs") +
                (plan.overlapped ? " by turns" : "");
     }
     std::int32_t chunks = 1;
     for (const otimes::distributed_stage& s : plan.stages) {
         if (s.kind == otimes::stage_kind::store) {
-            return "stores into peers";
+            return s.portion_items > 0 ? "stores into peers in portions" : "stores into peers";
         }
         chunks = std::max(chunks, s.chunks);
     }
@@ -320,13 +320,19 @@ int main(int argc, char** argv) {
             }
             // In one piece (the yardstick), in chunks or slabs, and as the planner chooses.
             std::vector<communicator> ways;
-            for (const auto& [copies, chunks, stores] :
-                 {std::tuple(true, 1, false), {true, 4, false}, {true, 1, true}, {true, 6, true}, {false, 1, false}}) {
-                ways.push_back(otimes::gpu_communicator(
-                    {.gpu_count = gpus,
-                     .exchange_by_copies = copies,
-                     .links = {
-                         .bytes_per_second = 330e9, .exchange_seconds = 25e-6, .chunks = chunks, .stores = stores}}));
+            for (const auto& [copies, chunks, stores, portions] : {std::tuple(true, 1, false, 1),
+                                                                   {true, 4, false, 1},
+                                                                   {true, 1, true, 1},
+                                                                   {true, 1, true, 16},
+                                                                   {true, 6, true, 16},
+                                                                   {false, 1, false, 1}}) {
+                ways.push_back(otimes::gpu_communicator({.gpu_count = gpus,
+                                                         .exchange_by_copies = copies,
+                                                         .links = {.bytes_per_second = 330e9,
+                                                                   .exchange_seconds = 25e-6,
+                                                                   .chunks = chunks,
+                                                                   .stores = stores,
+                                                                   .portions = portions}}));
             }
             for (const problem& c : {problem{64, 4, 1}, problem{64, 4, 2}, problem{64, 4, 16 * gpus},
                                      problem{128, 4, 1}, problem{128, 4, 2}, problem{128, 4, 4 * gpus}}) {

@@ -333,7 +333,7 @@ void check_scattered(const scattered_case& c) {
             b.pointers.push_back(const_cast<Scalar*>(f.data()));
         }
         b.pointers.push_back(nullptr);
-        REQUIRE(gpu.run_scattered(pass, b, to, receivers));
+        REQUIRE(gpu.stores_for_peers()->run_scattered(pass, b, to, receivers));
         gpu.synchronize();
     }
     for (std::int32_t k = 0; k < c.parts; ++k) {
@@ -441,5 +441,77 @@ TEST_CASE("products in a row: what peers store is there when it is read [gpus]")
             want = (want * kron(factors)).eval();
         }
         CHECK((dS.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
+    }
+}
+
+TEST_CASE("stages that begin with what has arrived [gpus]") {
+    if (ranks_test::under_mpi()) {
+        return;
+    }
+    for (const std::vector<std::int64_t>& extents :
+         {std::vector<std::int64_t>{12, 20, 64, 64}, {64, 9, 64, 64}, {5, 64, 3, 64, 64}}) {
+        CAPTURE(extents.front());
+        std::vector<matrix> factors;
+        for (const std::int64_t e : extents) {  // orthogonal: one element that is read too early stays
+            factors.push_back(
+                Eigen::HouseholderQR<matrix>(support::random_matrix<matrix>(e, e, 60 + static_cast<int>(e)))
+                    .householderQ());
+        }
+        const std::int64_t cols = otimes::planning::product_of(extents);
+        for (int count = 2; count <= 4; ++count) {
+            std::vector<otimes::communicator> sets;
+            try {
+                sets.push_back(otimes::gpu_communicator({.gpu_count = 1}));  // what is expected
+                // Links that hold the passes up.
+                sets.push_back(otimes::gpu_communicator(
+                    {.deadline = std::chrono::seconds(30),
+                     .gpu_count = count,
+                     .links = {.bytes_per_second = 1e10, .stores = true, .store_bytes_per_second = 1e10}}));
+            } catch (const otimes::device_error& failure) {
+                MESSAGE("tests on several GPUs are skipped: " << std::string(failure.what()));
+                break;
+            }
+            const otimes::communicator& alone = sets.front();
+            const otimes::communicator& ranks = sets.back();
+            const otimes::executor& one = ranks.over().executor_of(0);
+            REQUIRE(one.stores_for_peers() != nullptr);
+            const auto K = otimes::replicate(ranks, kron(factors));
+            const auto K_alone = otimes::replicate(alone, kron(factors));
+            for (const std::int64_t rows : {3, 5}) {
+                CAPTURE(count);
+                CAPTURE(rows);
+                const matrix X = support::random_matrix<matrix>(rows, cols, 61);
+                DistributedMatrix<float> dW(alone, rows, cols);
+                dW.from_host(X);
+                DistributedMatrix<float> dX(ranks, rows, cols, otimes::cut_mode(1, count, extents, 0));
+                DistributedMatrix<float> dY(ranks, rows, cols, otimes::cut_mode(1, count, extents, 1));
+                dX.from_host(X);
+                for (const auto* const from : {&dX, &dY}) {
+                    const auto plan = ranks.plan_for((*from * K).problem(false, &(from == &dX ? dY : dX).layout(), {}));
+                    const otimes::distributed_stage& store = plan->stages.at(plan->stages.size() - 2);
+                    REQUIRE(store.kind == otimes::stage_kind::store);
+                    if (!one.target().gpus.front().has_warpgroup_mma) {
+                        MESSAGE("without warpgroups stages wait for all that is stored");
+                        continue;
+                    }
+                    CHECK(store.portion_items > 0);
+                    CHECK(one.stores_for_peers()->can_tell_portions(store.plans.front()));
+                    CHECK(one.stores_for_peers()->can_run_arriving(plan->stages.back().plans.front()));
+                }
+                for (int i = 0; i < 10; ++i) {
+                    dY = dX * K;
+                    dX = dY * K;
+                    dW = dW * K_alone;
+                    dW = dW * K_alone;
+                }
+                const matrix want = dW.to_host();
+                CHECK((dX.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
+                const matrix before = dY.to_host();
+                dY += dX * K;  // what the last stage adds to
+                dW = dW * K_alone;
+                CHECK((dY.to_host() - before - dW.to_host()).cwiseAbs().maxCoeff() <
+                      1e-4f * want.cwiseAbs().maxCoeff());
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Slabs by turns whose last passes store into the receivers, beside the stages of the slab before: on the CPU, by an executor that stores
-// as early or as late as it may.
+// Slabs by turns whose last passes store into the receivers, beside the stages of the slab before, and stages that begin with what has arrived of
+// what is stored: on the CPU, by an executor that stores as early or as late as it may.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 using matrix = Eigen::MatrixXd;
 
 // What a pass stores goes to the receivers when `queue` says so.
-class storing_executor final : public otimes::executor {
+class storing_executor final : public otimes::executor, public otimes::peer_stores {
 public:
     using queue = std::function<void(std::uint32_t value, std::function<void()> store)>;
     explicit storing_executor(queue q) : queue_(std::move(q)) {}
@@ -35,6 +35,7 @@ public:
         ++beside;
         run(p, b, {});
     }
+    const otimes::peer_stores* stores_for_peers() const noexcept override { return this; }
     bool run_scattered(const otimes::plan& p, const otimes::bindings& b, const otimes::scatter_shape& to,
                        std::span<void* const> receivers, const otimes::arrival_signal* tell, bool) const override {
         REQUIRE(tell != nullptr);
@@ -77,7 +78,19 @@ public:
         return true;
     }
 
+    bool can_tell_portions(const otimes::plan&) const override { return tells; }
+    bool can_run_arriving(const otimes::plan&) const override { return true; }
+    void run_arriving(const otimes::plan& p, const otimes::bindings& b,
+                      const otimes::awaited_signal& awaited) const override {
+        arriving.push_back(awaited);
+        arrive(awaited.value);
+        run(p, b, {});
+    }
+
+    bool tells = false;
+    std::function<void(std::uint32_t value)> arrive;
     mutable int beside = 0;
+    mutable std::vector<otimes::awaited_signal> arriving;
 
 private:
     queue queue_;
@@ -126,9 +139,19 @@ public:
         return signals_;
     }
     void end_signalled_fence(std::uint32_t value) override {
+        ++fences;
+        do_stores(value);
+    }
+    void do_stores(std::uint32_t value) {
         for (; !queued_.empty() && queued_.front().first <= value; queued_.pop_front()) {
             queued_.front().second();
         }
+    }
+    otimes::awaited_signal awaited_by(std::int32_t local, std::uint32_t value) const override {
+        otimes::awaited_signal awaited;
+        awaited.senders = static_cast<unsigned>(local);
+        awaited.value = value;
+        return awaited;
     }
     const otimes::executor* branch_of(std::int32_t) override {
         ++branches;
@@ -141,18 +164,22 @@ public:
 
     int branches = 0;
     int exchanges = 0;
-    storing_executor own{[](std::uint32_t, const std::function<void()>& store) { store(); }};
-    storing_executor branch{[this](std::uint32_t value, std::function<void()> store) {
+    int fences = 0;
+    storing_executor own{
+        [this](std::uint32_t value, const std::function<void()>& store) { own.tells ? queue(value, store) : store(); }};
+    storing_executor branch{[this](std::uint32_t value, const std::function<void()>& store) { queue(value, store); }};
+    std::size_t most_queued = 0;
+
+private:
+    void queue(std::uint32_t value, const std::function<void()>& store) {
         if (late_) {
-            queued_.emplace_back(value, std::move(store));
+            queued_.emplace_back(value, store);
             most_queued = std::max(most_queued, queued_.size());
         } else {
             store();
         }
-    }};
-    std::size_t most_queued = 0;
+    }
 
-private:
     std::int32_t ranks_;
     bool late_;
     std::vector<otimes::arrival_signal> signals_;
@@ -212,5 +239,56 @@ TEST_CASE("slabs by turns that store beside each other, as early or as late as t
             }
             CHECK(seen.most_queued == (late ? 2 * static_cast<std::size_t>(count) : 0));
         }
+    }
+}
+
+TEST_CASE("a last stage that begins with what has arrived waits for portions, and for nothing else [alone]") {
+    const std::vector<std::int64_t> before{5, 6, 4, 5};
+    const std::vector<std::int64_t> after{4, 7, 3, 4};
+    std::vector<matrix> factors;
+    for (std::size_t k = 0; k < before.size(); ++k) {
+        factors.push_back(support::random_matrix<matrix>(before[k], after[k], 70 + k));
+    }
+    const otimes::interconnect links{.bytes_per_second = 1e7, .packs = false, .store_bytes_per_second = 1e9};
+    constexpr std::int64_t rows = 3;
+    const matrix X = support::random_matrix<matrix>(static_cast<int>(rows), 600, 75);
+    const matrix want = X * kron(factors);
+    for (const bool late : {false, true}) {
+        auto made = std::make_unique<storing_ranks>(2, late);
+        storing_ranks& seen = *made;
+        seen.own.arrive = [&seen](std::uint32_t value) { seen.do_stores(value); };
+        const otimes::communicator ranks(std::move(made), {});
+        const auto K = otimes::replicate(ranks, kron(factors));
+        std::vector<std::vector<const void*>> addresses;
+        for (std::size_t k = 0; k < before.size(); ++k) {
+            addresses.push_back(K.addresses(k));
+        }
+        DistributedMatrix<double> dX(ranks, rows, 600, otimes::cut_mode(1, 2, before, 0));
+        dX.from_host(X);
+        const distribution to = otimes::cut_mode(1, 2, after, 1);
+        DistributedMatrix<double> dY(ranks, rows, want.cols(), to);
+        otimes::distributed_plan plan =
+            otimes::make_distributed_plan((dX * K).problem(false, &to, {}), seen.own.target(), links, true);
+        REQUIRE(plan.stages.size() == 3);
+        REQUIRE(plan.stages[1].kind == otimes::stage_kind::store);
+        CHECK(plan.stages[1].portion_items == 0);  // on a CPU all is stored by then
+        plan.stages[1].portion_items = 2;
+        for (int turn = 1; turn < 6; ++turn) {
+            seen.own.tells = turn != 3;  // once the executors cannot
+            seen.fences = seen.exchanges = 0;
+            seen.own.arriving.clear();
+            dY.fill([](std::int64_t, std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+            ranks.run(plan, dX.sources(), dY.targets(), addresses, turn);
+            CHECK(seen.exchanges == 0);
+            CHECK((seen.fences == 0) == seen.own.tells);
+            CHECK(support::close(dY.to_host(), turn * want, 600));
+            REQUIRE(seen.own.arriving.size() == (seen.own.tells ? 2 : 0));
+            for (unsigned rank = 0; seen.own.tells && rank < 2; ++rank) {
+                CHECK(seen.own.arriving[rank].senders == rank);
+                CHECK(seen.own.arriving[rank].items == 2);
+                CHECK(seen.own.arriving[rank].item_elements == 3 * 4);  // F3 and F4 are behind both modes
+            }
+        }
+        CHECK(seen.most_queued == (late ? 2 : 0));
     }
 }

@@ -93,6 +93,7 @@ struct shown {
 
 struct block {
     meeting all;
+    meeting first;  // some of its threads
     meeting warps[32];
     shown lanes[32][32];
     bool any[2] = {false, false};
@@ -147,7 +148,8 @@ inline std::size_t used_shared = most_shared;
 inline std::function<void()> kernel;
 inline std::function<void()>
     earlier_launches;  // writes what the launch in front writes, each time that it is waited for
-inline std::vector<const void*>* asked_lines = nullptr;  // of which prefetches are noted there
+inline std::function<void(const unsigned*)> before_look;  // at a word that another device sets
+inline std::vector<const void*>* asked_lines = nullptr;   // of which prefetches are noted there
 inline long steps = 0;  // that the coroutines have taken: none in a whole turn, and none will come
 
 [[noreturn]] inline void fail(const char* why) {
@@ -209,6 +211,7 @@ inline void meet(meeting& m, int count) {
     }
 }
 inline void meet_block() { meet(own_block().all, static_cast<int>(blockDim.x)); }
+inline void meet_first(int threads) { meet(own_block().first, threads); }
 inline void meet_warp() { meet(own_block().warps[threadIdx.x / 32], 32); }
 inline shown* own_warp() { return own_block().lanes[threadIdx.x / 32]; }
 inline shown& own_lane() { return own_warp()[threadIdx.x % 32]; }
@@ -405,6 +408,10 @@ inline bool __any_sync(unsigned, bool value) {
     }
     host_device::meet_warp();
     return any;
+}
+template <class T>
+T __shfl_sync(unsigned, T value, unsigned lane) {
+    return host_device::from_lane(value, lane);
 }
 template <class T>
 T __shfl_up_sync(unsigned, T value, int distance) {
@@ -607,7 +614,25 @@ inline void without_unit(double (&rD)[4], const double (&rA)[4], double b0, doub
 
 // arrivals.cuh
 inline void store_release(unsigned* word, unsigned value) { *word = value; }
-inline unsigned load_acquire(const unsigned* word) { return *word; }
+inline void store_system(unsigned* word, unsigned value) { *word = value; }
+inline unsigned load_acquire(const unsigned* word) {
+    if (host_device::before_look) {
+        host_device::before_look(word);
+    }
+    return *word;
+}
+inline unsigned load_system(const unsigned* word) { return load_acquire(word); }
+inline void add_release_of_block(unsigned* word, unsigned value) {
+    *word += value;
+    ++host_device::steps;  // others may wait for it
+}
+inline unsigned load_acquire_of_block(const unsigned* word) { return *word; }
+inline void let_others_go_on() { host_device::let_others(); }
+inline void take_a_nap() { host_device::let_others(); }
+template <int Threads>
+void barrier_of_first() {
+    host_device::meet_first(Threads);
+}
 inline unsigned long long nanoseconds() { return 0; }
 
 }  // namespace otimes::kernels

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels over whole rows with tiles of their own: Kronecker sums, sums of products that share factors, products whose rows go to several
-// receivers. As fused_kernels.cpp.
-#include <array>
-
+// Kernels over whole rows with tiles of their own: Kronecker sums, sums of products that share factors. As fused_kernels.cpp.
 #include "kernels/fused.hpp"
 
-#include <fused_scattered.cuh>
 #include <fused_sum.cuh>
 #include <fused_terms.cuh>
 
@@ -217,108 +213,6 @@ TEST_CASE_TEMPLATE("sums of products that share factors", Scalar, float, double)
     // A sum inside: T_1 = X F_1 + X F_3 (mode 2), Y = T_1 F_0.
     using inside = moves<move<0, 1, 2, 1, -1, 0>, move<0, 1, 2, 2, 1, 1>, move<1, -1, 1, 0, -1, -1>>;
     check_terms<sum_group<Scalar, 2, 64, e<8, 16>, units21>, inside>("8 x 16, a sum inside", {1, 2, 2});
-}
-
-TEST_CASE_TEMPLATE("rows that go to several receivers", Scalar, float, double, c128) {
-    using scattered_group = mode_group<Scalar, 2, 1, 64, 2, 1, 0, 1, 1, e<4, 8>, e<4, 8>, trips<adds<2>, adds<1>>, 1,
-                                       false, false, 1, ends_stored, true>;
-    constexpr index in = 32;
-    // [before, outer, between, inner, below]
-    constexpr std::array<index, 5> extents = {2, 5, 3, 4, 2};
-    for (const bool cuts_inner : {false, true}) {
-        CAPTURE(cuts_inner);
-        support::random_stream stream(3);
-        const index rows = 2 * 5 * 3 * 4 * 2;
-        matrix_in_memory<Scalar> x(rows, in, 1, 0, 0);
-        x.fill(stream);
-        const std::vector<std::vector<Scalar>> factors = {random_values<Scalar>(stream, 16),
-                                                          random_values<Scalar>(stream, 64)};
-        const Scalar alpha = make<Scalar>({0.5, -1});
-        const std::vector<wide> image =
-            product_of(x.values(), rows, 1, {4, 8}, {widened(factors[0]), widened(factors[1])});
-        // Of the mode that is cut, receiver 0 has 1, receiver 1 has 3 or 2, receiver 2 the rest; the other one has `whole` indices there.
-        const index cut = cuts_inner ? extents[3] : extents[1];
-        const std::array<index, 4> first = {0, 1, cut - 1, cut};
-        const index whole = (cuts_inner ? extents[1] : extents[3]) + 3;
-        const index whole_first = 2;
-        scattered_arguments<Scalar> arguments{};
-        arguments.rows.x = x.data();
-        for (std::size_t k = 0; k < 2; ++k) {
-            arguments.rows.factor[k] = factors[k].data();
-            arguments.rows.factor_p_stride[k] = k == 0 ? 4 : 8;
-            arguments.rows.factor_q_stride[k] = 1;
-        }
-        arguments.rows.alpha = alpha;
-        arguments.rows.lines = rows;
-        arguments.rows.parts_per_line = 1;
-        arguments.rows.x_line_stride = arguments.rows.y_line_stride = in;
-        arguments.outer = static_cast<unsigned>(extents[1]);
-        arguments.between = static_cast<unsigned>(extents[2]);
-        arguments.inner = static_cast<unsigned>(extents[3]);
-        arguments.below = static_cast<unsigned>(extents[4]);
-        arguments.whole = static_cast<unsigned>(whole);
-        arguments.whole_first = static_cast<unsigned>(whole_first);
-        arguments.cuts_inner = cuts_inner;
-        arguments.count = 3;
-        std::vector<std::vector<wide>> want;
-        std::vector<std::vector<Scalar>> received;
-        for (std::size_t k = 0; k < 3; ++k) {
-            const index own = first[k + 1] - first[k];
-            const index outer = cuts_inner ? whole : own;
-            const index inner = cuts_inner ? own : whole;
-            want.emplace_back(static_cast<std::size_t>(extents[0] * outer * extents[2] * inner * extents[4] * in));
-            received.emplace_back(want.back().size(), make<Scalar>({-7, 0}));
-            std::fill(want.back().begin(), want.back().end(), wide{-7});
-            for (index r = 0; r < rows; ++r) {
-                const index below = r % extents[4];
-                const index i = r / extents[4] % extents[3];
-                const index between = r / (extents[4] * extents[3]) % extents[2];
-                const index o = r / (extents[4] * extents[3] * extents[2]) % extents[1];
-                const index before = r / (extents[4] * extents[3] * extents[2] * extents[1]);
-                const index c = cuts_inner ? i : o;
-                if (c < first[k] || c >= first[k + 1]) {
-                    continue;
-                }
-                const index o_there = cuts_inner ? o + whole_first : o - first[k];
-                const index i_there = cuts_inner ? i - first[k] : i + whole_first;
-                const index row =
-                    (((before * outer + o_there) * extents[2] + between) * inner + i_there) * extents[4] + below;
-                for (index q = 0; q < in; ++q) {
-                    want[k][static_cast<std::size_t>(row * in + q)] =
-                        widen(alpha) * image[static_cast<std::size_t>(r * in + q)];
-                }
-            }
-        }
-        std::array<unsigned, 3> told = {5, 6, 7};
-        unsigned blocks_done = 0;
-        for (std::size_t k = 0; k < 3; ++k) {
-            arguments.receivers[k] = received[k].data();
-            arguments.first[k] = static_cast<unsigned>(first[k]);
-            arguments.tell.words[k] = &told[k];
-        }
-        arguments.first[3] = static_cast<unsigned>(cut);
-        arguments.tell.blocks_done = &blocks_done;
-        arguments.tell.count = 2;  // the third is told nothing
-        arguments.tell.value = 42;
-        gridDim.x = 3;
-        host_device::backwards = cuts_inner;
-        host_device::run_grid(1, scattered_group::threads, scattered_group::shared_bytes,
-                              [&arguments] { fused_scattered<scattered_group>(arguments); });
-        for (std::size_t k = 0; k < 3; ++k) {
-            CAPTURE(k);
-            CHECK(relative_distance(widened(received[k]), want[k]) <= tolerance<Scalar>);
-        }
-        CHECK(told == std::array<unsigned, 3>{42, 42, 7});
-        CHECK(blocks_done == 0);
-
-        // Who waits for these words goes on: two of them have come, one of them with a later value.
-        awaited_arrivals awaited{};
-        awaited.words = told.data();
-        awaited.count = 2;
-        awaited.value = 41;
-        gridDim.x = 1;
-        host_device::run_grid(1, 32, 0, [&awaited] { await_arrivals(awaited); });
-    }
 }
 
 }  // namespace kernel_tests

@@ -334,9 +334,10 @@ TEST_CASE("the last pass stores into the receivers where they can be reached and
 TEST_CASE("slabs by turns store where that hides more than exchanges, and where half of a GPU does a pass") {
     otimes::machine gpus = otimes::gpu_machine(otimes::h200(), 2);
     otimes::interconnect nvlink{.bytes_per_second = 330e9, .chunks = 6, .packs = false};
-    const auto planned = [&](std::int64_t rows, std::int64_t extent, std::int32_t ranks = 2) {
+    const auto planned = [&](std::int64_t rows, std::int64_t extent, std::int32_t ranks = 2,
+                             otimes::dtype type = otimes::dtype::f32) {
         otimes::distributed_problem p = power(rows, extent, extent, 4, ranks);
-        p.type = otimes::dtype::f32;
+        p.type = type;
         p.space = otimes::memory_space::device;
         for (otimes::distributed_factor& f : p.factors) {
             f.type = p.type;
@@ -372,6 +373,41 @@ TEST_CASE("slabs by turns store where that hides more than exchanges, and where 
     CHECK(group->tile.threads == 128);
     CHECK(group->tile.slots == 1);
     CHECK(group->tile.blocks == 2);
+    // What the links hold up leaves room: the last stage begins with what has arrived, in at most 16 portions of whole items (rows and indices of mode 2).
+    CHECK(store.portion_items == 4);
+    CHECK(otimes::planning::portions_of(store, few.source) == 16);
+    CHECK(planned(1, 64).stages.at(1).portion_items == 2);
+    CHECK(otimes::explain(few).find("from one rank; the next stage begins with what has arrived; 1 plan\n") !=
+          std::string::npos);
+    CHECK(otimes::distributed_plan_from_text(otimes::to_text(few)) == few);
+    nvlink.portions = 1;
+    const otimes::distributed_plan at_once = planned(2, 64);
+    CHECK(at_once.stages.at(1).portion_items == 0);
+    CHECK(few.predicted_seconds < at_once.predicted_seconds);
+    nvlink.portions = 1000;
+    CHECK(planned(2, 64).stages.at(1).portion_items == 1);
+    nvlink.portions = 16;
+    nvlink.store_bytes_per_second = 330e9;
+    {  // ranks with 22 and 21 indices
+        const otimes::distributed_plan uneven = planned(1, 64, 3);
+        REQUIRE(stores(uneven));
+        CHECK(uneven.stages.at(1).portion_items == 2);
+        CHECK(otimes::planning::portions_of(uneven.stages.at(1), uneven.source) == 11);
+    }
+    nvlink.bytes_per_second = nvlink.store_bytes_per_second = 1e10;
+    {  // warpgroups take floats
+        nvlink.chunks = 1;
+        const otimes::distributed_plan doubles = planned(2, 64, 2, otimes::dtype::f64);
+        nvlink.chunks = 6;
+        REQUIRE(stores(doubles));
+        CHECK(otimes::planning::half_stores(doubles.stages.at(1), doubles.stages.at(1).plans.at(0)));
+        CHECK(doubles.stages.at(1).portion_items == 0);
+    }
+    nvlink.bytes_per_second = 330e9;
+    nvlink.store_bytes_per_second = 0;
+    for (const otimes::distributed_plan& slab : many.slabs) {  // beside each other anyway
+        CHECK(slab.stages.at(1).portion_items == 0);
+    }
     // A block of 128's passes takes a multiprocessor: copies by the engines leave it alone.
     const otimes::distributed_plan large = planned(8, 128);
     REQUIRE(large.overlapped);
@@ -388,6 +424,7 @@ TEST_CASE("slabs by turns store where that hides more than exchanges, and where 
     nvlink.bytes_per_second = 394e9;
     nvlink.store_bytes_per_second = 330e9;
     CHECK(stores(planned(1, 128, 4)));
+    CHECK(planned(1, 128, 4).stages.at(1).portion_items == 0);
 }
 
 TEST_CASE("where the rows of a pass go when it stores into the receivers") {

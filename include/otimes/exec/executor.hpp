@@ -14,24 +14,18 @@
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>
-#include <otimes/plan/scatter_shape.hpp>
 #include <otimes/program/bindings.hpp>
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
 
+class peer_stores;  // peer_stores.hpp
+
 /// Memory for intermediates that belongs to the caller; `data == nullptr`: take it from the executor's own pool.
 struct workspace_view {
     void* data = nullptr;
     std::int64_t bytes = 0;
-};
-
-/// What a storing kernel tells other ranks' GPUs behind its last store: words in their memory take a value. All of it is device memory.
-struct arrival_signal {
-    std::vector<unsigned*> words;     ///< of each rank, the one that is this rank's
-    unsigned* blocks_done = nullptr;  ///< 0 before and after the kernel, which counts in it
-    unsigned value = 0;
 };
 
 /// What an executor keeps beside a plan that one thread runs again and again, so that the next run prepares less. It belongs to
@@ -116,17 +110,8 @@ public:
     /// As `run`, and about half of the processors are left to what goes on beside it, if the executor can.
     virtual void run_beside(const plan& p, const bindings& b) const { run(p, b, {}); }
 
-    /// Evaluates `p` and leaves its output in several matrices, `receivers[k]` of the elements that `to` gives to k. The output's own
-    /// binding is not used. False: this executor cannot, or not this plan; nothing has been done then.
-    /// @param tell what becomes of it once all is stored, and what was queued before is done; null: nothing
-    /// @param half with about half of the blocks that the processors hold, and beside what they do
-    virtual bool run_scattered([[maybe_unused]] const plan& p, [[maybe_unused]] const bindings& b,
-                               [[maybe_unused]] const scatter_shape& to,
-                               [[maybe_unused]] std::span<void* const> receivers,
-                               [[maybe_unused]] const arrival_signal* tell = nullptr,
-                               [[maybe_unused]] bool half = false) const {
-        return false;
-    }
+    /// What an executor does with the memory of other ranks; null: nothing.
+    [[nodiscard]] virtual const peer_stores* stores_for_peers() const noexcept { return nullptr; }
 
     /// From now on `target` is that machine and plans follow its choices; plans of before are not found in the caches again. It
     /// lives until the process ends: another thread may plan by it at any time. Null: none. False: this executor follows none. See otimes::tune (tune.hpp).

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include <otimes/exec/executor.hpp>
+#include <otimes/exec/peer_stores.hpp>
 
 namespace otimes {
 
@@ -100,11 +101,17 @@ public:
     /// begin_fence(). For ranks that write into each other's memory. Nothing to do where executors work while they are called.
     virtual void begin_fence() {}
     virtual void end_fence() {}
-    /// A fence that every local rank begins itself, by what its executor's run_scattered tells all ranks behind its last store.
+    /// A fence that every local rank begins itself, by what its executor's peer_stores tells all ranks behind its last store.
     /// @return what each local rank is to tell; empty: this transport has none, use the other one
     [[nodiscard]] virtual std::span<const arrival_signal> signals_of_fence() { return {}; }
     /// Ends it, and those begun before. @param value of its signals. @pre every local rank's executor has been given its own
     virtual void end_signalled_fence([[maybe_unused]] std::uint32_t value) {}
+    /// What a local rank's executor waits for instead of the end of that fence, where all ranks tell it of portions. Null words: nothing
+    /// @param value of the signals
+    [[nodiscard]] virtual awaited_signal awaited_by([[maybe_unused]] std::int32_t local,
+                                                    [[maybe_unused]] std::uint32_t value) const {
+        return {};
+    }
     /// An executor of a local rank whose work, from this call on, comes after what executor_of(local) has now, and goes on beside what that
     /// gets next. It is for work behind which a signal is told: the end of that fence is the end of the work. Null: there is none.
     [[nodiscard]] virtual const executor* branch_of([[maybe_unused]] std::int32_t local) { return nullptr; }

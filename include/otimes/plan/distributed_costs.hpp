@@ -138,12 +138,32 @@ OTIMES_COLD inline double chunk_seconds(const distributed_problem& problem, cons
                              beside_seconds(problem, exchange, 1.0, rates);
 }
 
+/// What a pass that stores in portions and the pass behind it, which begins with what has arrived, take beside each other where the links do not
+/// hold them up, over what they take one after another with all blocks. Measured on two H200, 64^4 with 1, 2 and 32 rows: 1.37, 1.43, 1.50.
+inline constexpr double beside_portions = 1.5;
+
+/// What a store in portions hides of itself and of the stage behind it, which is stage `i`.
+OTIMES_COLD inline double hidden_by_portions(const distributed_plan& p, std::size_t i) {
+    if (i == 0 || p.stages[i - 1].portion_items == 0) {
+        return 0;
+    }
+    const distributed_stage& store = p.stages[i - 1];
+    const double next = p.stages[i].predicted_seconds;
+    double computed = 0;
+    for (const plan& pass : store.plans) {
+        computed = (std::max)(computed, pass.predicted_seconds);
+    }
+    const double last = next / static_cast<double>(portions_of(store, p.source));
+    const double both = (std::max)(store.predicted_seconds, beside_portions * (computed + next)) + last;
+    return (std::max)(store.predicted_seconds + next - both, 0.0);
+}
+
 /// The stages one after another; where one is done in chunks, the last chunk's part of the exchange (or of the stage) is seen.
 OTIMES_COLD inline double seconds_of(const distributed_plan& p, const distribution_rates& rates) {
     double seconds = 0;
     for (std::size_t i = 0; i < p.stages.size(); ++i) {
         const distributed_stage& s = p.stages[i];
-        seconds += s.predicted_seconds;
+        seconds += s.predicted_seconds - hidden_by_portions(p, i);
         if (s.kind == stage_kind::exchange && i > 0 && p.stages[i - 1].chunks > 1) {
             const distributed_stage& local = p.stages[i - 1];
             seconds += chunk_seconds(p.source, local, s, local.chunks, rates) -

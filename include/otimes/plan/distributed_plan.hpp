@@ -73,6 +73,9 @@ struct interconnect {
     /// Where they do: the last pass of a local stage may store straight into the memory of the ranks that take its output next.
     bool stores = true;
     double store_bytes_per_second = 0;  ///< at which a pass does so; 0: as an exchange
+    /// Of what a pass stores into another rank's memory, at most so many portions are told by themselves, so that the next pass begins
+    /// with those that have arrived; 1: it begins when all has.
+    std::int32_t portions = 16;
     friend bool operator==(const interconnect&, const interconnect&) = default;
 };
 
@@ -98,6 +101,9 @@ struct distributed_stage {
     /// [rank * chunks + chunk]: index into `plans`; -1: nothing to do
     std::vector<std::int32_t> plan_of_rank;
     std::int32_t receiver_mode = -1;  ///< store: that `to` cuts; before the factors
+    /// store: the receivers are told of portions of so many items, an index of all modes but `mode` and those below both, and of the rows; the
+    /// next stage begins with what has arrived. 0: they are told once.
+    std::int64_t portion_items = 0;
     /// @}
 
     /// @name exchange, store

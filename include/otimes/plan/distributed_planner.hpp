@@ -206,6 +206,14 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
             }
         }
     }
+    for (std::size_t i = 0; with_local_plans && steps_need == 0 && i < result.stages.size(); ++i) {
+        if (result.stages[i].kind == stage_kind::store) {
+            result.stages[i].portion_items = portion_items_of(result, i, where, net.portions);
+            if (result.stages[i].portion_items > 0 && hidden_by_portions(result, i + 1) == 0) {
+                result.stages[i].portion_items = 0;
+            }
+        }
+    }
     least = held.total() + steps_need;
     result.workspace_bytes = held.total() + steps_take;
     result.predicted_seconds = with_local_plans ? seconds_of(result, search.rates()) : chosen.seconds - hidden;
@@ -356,6 +364,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         const std::int64_t slab_rows = (longest + count - 1) / count;
         interconnect whole_slabs = net;
         whole_slabs.chunks = 1;
+        whole_slabs.portions = 1;
         whole_slabs.stores = false;
         std::int64_t needed = 0;
         distributed_plan slabs =
@@ -379,8 +388,8 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         }
         // Chunks of the cut mode are for rows that are too few: where both were measured, slabs were as fast or faster.
         double in_one_piece = with_local_plans ? 0.0 : result.predicted_seconds;
-        for (const distributed_stage& s : result.stages) {
-            in_one_piece += with_local_plans ? s.predicted_seconds : 0.0;
+        for (std::size_t i = 0; i < result.stages.size() && with_local_plans; ++i) {
+            in_one_piece += result.stages[i].predicted_seconds - hidden_by_portions(result, i);
         }
         if (needed <= limit && (least > limit || slabs.predicted_seconds < in_one_piece)) {
             slabs.rejected = std::move(result.rejected);

@@ -227,6 +227,26 @@ OTIMES_COLD inline scatter_shape scatter_of(const distributed_stage& stage, cons
     return to;
 }
 
+/// Items of which a receiver of a store has at most so many (distributed_stage::portion_items).
+OTIMES_COLD inline std::int64_t items_of(const distributed_stage& store, const distributed_problem& problem) {
+    const std::vector<std::int64_t> after = extents_after(problem, store);
+    const scatter_shape to = scatter_of(store, problem, store.where.first_rank);
+    const std::int64_t most =
+        part_of(after[static_cast<std::size_t>(store.receiver_mode)], store.where.col_parts, 0).size();
+    std::int64_t others = part_of(problem.rows, store.where.row_parts, 0).size();
+    for (std::size_t k = 0; k < after.size(); ++k) {
+        others *= static_cast<std::int32_t>(k) == store.mode || static_cast<std::int32_t>(k) == store.receiver_mode
+                      ? 1
+                      : after[k];
+    }
+    return others * most / to.below;
+}
+
+/// Portions in which a store tells its receivers; 1: at once.
+OTIMES_COLD inline std::int64_t portions_of(const distributed_stage& store, const distributed_problem& problem) {
+    return store.portion_items == 0 ? 1 : (items_of(store, problem) + store.portion_items - 1) / store.portion_items;
+}
+
 }  // namespace planning
 
 }  // namespace otimes

@@ -80,6 +80,50 @@ OTIMES_COLD inline bool half_stores(const distributed_stage& store, const plan& 
     return half_takes * pass.predicted_seconds < store.predicted_seconds;
 }
 
+/// The items of a portion in which the store before the last stage tells its receivers of what it has stored, so that the last stage, one pass over the mode
+/// that was cut, begins with what has arrived; 0 where that is not possible, or the pass that stores leaves no room beside it.
+/// @param i of the store
+OTIMES_COLD inline std::int64_t portion_items_of(const distributed_plan& p, std::size_t i, const machine& where,
+                                                 std::int32_t portions) {
+    if (portions < 2 || p.source.space != memory_space::device || i + 2 != p.stages.size() || where.gpus.empty() ||
+        p.stages[i].where.parts() != p.source.ranks || p.stages[i].where.row_parts != 1) {
+        return 0;
+    }
+    const distributed_stage& store = p.stages[i];
+    const distributed_stage& next = p.stages[i + 1];
+    if (next.kind != stage_kind::local || next.factors != std::vector<std::int32_t>{store.mode}) {
+        return 0;
+    }
+    const auto all_have_plans = [](const distributed_stage& s) {
+        return !s.plan_of_rank.empty() && std::ranges::none_of(s.plan_of_rank, [](std::int32_t n) { return n < 0; });
+    };
+    if (!all_have_plans(store) || !all_have_plans(next)) {
+        return 0;
+    }
+    const scatter_shape to = scatter_of(store, p.source, store.where.first_rank);
+    for (const plan& pass : store.plans) {
+        const std::optional<gpu_group> group =
+            scattered_group(group_of(pass.passes.front(), p.source.type), to.together(), where.gpus.front());
+        if (!half_stores(store, pass) || !group || !may_tell(*group) ||
+            to.below % (group->tile.rows * group->count_q()) != 0) {
+            return 0;
+        }
+    }
+    std::int64_t widest = 1;  // elements of a tile in a row of its mode
+    for (const plan& pass : next.plans) {
+        if (pass.where != placement::gpu || pass.slab_count != 1 || pass.passes.size() != 1 ||
+            pass.passes.front().kernel != pass_kernel::gpu_outer ||
+            !may_arrive(group_of(pass.passes.front(), p.source.type))) {
+            return 0;
+        }
+        widest = (std::max)(widest, std::int64_t{pass.passes.front().tile.run});
+    }
+    const std::int64_t items = items_of(store, p.source);
+    portions = (std::min)(portions, most_portions);
+    const std::int64_t each = (std::max)((items + portions - 1) / portions, (widest + to.below - 1) / to.below);
+    return items > each ? each : 0;
+}
+
 /// True where slabs by turns gain by stores: one of them is stored by half of a processor while the other half does the stages of another.
 OTIMES_COLD inline bool stores_by_turns(const distributed_plan& p, const machine& where) {
     bool any = false;

@@ -54,8 +54,8 @@ template <class Archive>
 void transfer(Archive& a, distributed_stage& s) {
     a.line("stage");
     a.choice(s.kind, stage_kind::store);
-    transfer_all(a, s.mode, s.chunks, s.receiver_mode, s.scaled, s.add, s.moved.total, s.moved.most_sent,
-                 s.moved.most_received, s.predicted_seconds);
+    transfer_all(a, s.mode, s.chunks, s.receiver_mode, s.portion_items, s.scaled, s.add, s.moved.total,
+                 s.moved.most_sent, s.moved.most_received, s.predicted_seconds);
     transfer_numbers(a, "extents", s.extents);
     transfer_numbers(a, "applied", s.factors);
     transfer_numbers(a, "plan_of_rank", s.plan_of_rank);
@@ -229,7 +229,7 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
         if (s.kind == stage_kind::store) {
             text += ", to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
                     " on the wire, at most " + bytes_text(static_cast<double>(s.moved.most_sent) * bytes) +
-                    " from one rank";
+                    " from one rank" + (s.portion_items > 0 ? "; the next stage begins with what has arrived" : "");
         }
         text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") +
                 (s.chunks > 1 ? ", in " + std::to_string(s.chunks) + " chunks that are sent while the next is computed"

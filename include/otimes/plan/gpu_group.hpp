@@ -63,7 +63,7 @@ OTIMES_ON_DEMAND inline bool sums_up(gpu_ending e) {
            e == gpu_ending::squared_distance;
 }
 
-/// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms or fused_scattered.
+/// One instantiation of fused_trailing, fused_outer, fused_sum, fused_terms, fused_scattered, fused_telling or fused_arriving.
 struct gpu_group {
     bool outer = false;           ///< fused_outer: strided tiles; else fused_trailing: contiguous rows
     dtype type = dtype::f32;      ///< f16, bf16, f32, f64, c64 or c128
@@ -79,6 +79,8 @@ struct gpu_group {
         1;  ///< matrices that follow each other along mode 1 of the input, each with its part of the factor; outer
     gpu_ending ending = gpu_ending::stored;
     bool scattered = false;  ///< fused_scattered: its tiles go to several matrices, in whole lines; trailing
+    bool telling = false;    ///< fused_telling: scattered, and the receivers are told of portions
+    bool arriving = false;   ///< fused_arriving: its input comes from other GPUs while it runs; outer
     bool single = false;     ///< floats: one TF32 product instead of three
     bool unaligned = false;  ///< Y's rows are not aligned for wide stores: neighbouring threads store neighbours; outer
     friend bool operator==(const gpu_group&, const gpu_group&) = default;

@@ -53,6 +53,21 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::optional<gpu_group> scattered_group(gpu
     return g;
 }
 
+/// True of a scattered group that may tell its receivers of portions while it runs, and leaves a block of another kernel room (kernels/fused_telling.cuh).
+OTIMES_ON_DEMAND OTIMES_COLD inline bool may_tell(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    return g.scattered && t.threads == 128 && t.blocks == 2 && t.segments == 1 && t.slots == 1 &&
+           std::ranges::all_of(t.trips, [](const gpu_trip& trip) { return trip.warpgroup && trip.split == 1; });
+}
+
+/// True of a group whose tiles may wait for what other GPUs store, one after another (kernels/fused_arriving.cuh).
+OTIMES_ON_DEMAND OTIMES_COLD inline bool may_arrive(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    return g.outer && g.modes() == 1 && g.terms == 1 && g.inputs == 1 && !g.addend && g.ending == gpu_ending::stored &&
+           !is_widened(g.type) && t.rows == 1 && t.segments == 1 && t.slots == 0 && t.cluster == 1 && t.slices == 1 &&
+           t.pieces == 1 && g.p_of(1) != 32;  // those of 32 fetch the next tile while they store one
+}
+
 /// True where one pass does a plan and can leave its output divided so.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool scatters(const plan& p, const scatter_shape& to, const machine& where) {
     return p.where == placement::gpu && p.slab_count == 1 && p.passes.size() == 1 &&

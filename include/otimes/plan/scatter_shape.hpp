@@ -11,6 +11,11 @@
 
 namespace otimes {
 
+namespace planning {
+/// Portions of which a receiver is told at most; its GPU keeps a word for each and each sender.
+inline constexpr std::int32_t most_portions = 64;
+}  // namespace planning
+
 /// A row-major output [.., outer, between, inner, below] of which one of outer and inner is cut: index c of it belongs to the matrix k with
 /// first[k] <= c < first[k + 1]. That matrix is row-major too, [.., outer, between, inner, below] with first[k + 1] - first[k] indices of
 /// the mode that is cut and `whole` of the other one, of which this output has those from `whole_first` on.

@@ -346,7 +346,11 @@ TEST_CASE("groups whose tiles go to several matrices compile, with the shared me
     CHECK((jobs.back().group.tile.rows == 1 &&
            jobs.back().group.tile.threads == 128));  // half a tile, the next one on its way
     CHECK((jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 1));
+    gpu_group telling = jobs.back().group;
+    CHECK(otimes::planning::may_tell(telling));
+    telling.telling = true;
     add(dtype::f32, {64, 64}, "r2 t256 b1 g1 s1 : 2m 1m");
+    CHECK(!otimes::planning::may_tell(jobs.back().group));
     CHECK(
         (jobs.back().group.tile.rows == 2 && jobs.back().group.tile.blocks == 2 && jobs.back().group.tile.slots == 0));
     add(dtype::f32, {128}, "r64 t256 b1 g1 s2 : 1w/2");
@@ -356,10 +360,29 @@ TEST_CASE("groups whose tiles go to several matrices compile, with the shared me
     gpu_group outer = jobs.back().group;
     outer.outer = true;
     CHECK(otimes::planning::why_illegal(outer, gpu) != "");
+    // Told in portions: no more than 128 registers a thread, of which those that compute get what the others leave.
+    const std::size_t told = jobs.size();
+    jobs.push_back(
+        {checked_request(telling, otimes::planning::shared_bytes_of(telling)), compiler.architecture_for(90), telling});
+    // And what begins with what has arrived.
+    for (const auto& [type, extent, tile] : {std::tuple(dtype::f32, 64, "run128 t256 b2 g1 s0 : 1w"),
+                                             {dtype::f32, 12, "run64 t128 b4 g1 s0 : 1f"},
+                                             {dtype::f64, 5, "run32 t128 b4 g1 s0 : 1f"}}) {
+        gpu_group arriving;
+        arriving.outer = true;
+        arriving.type = type;
+        arriving.p = arriving.q = {extent};
+        arriving.tile = *otimes::planning::read_tile(tile);
+        CHECK(otimes::planning::may_arrive(arriving));
+        arriving.arriving = true;
+        jobs.push_back({checked_request(arriving, otimes::planning::shared_bytes_of(arriving)),
+                        compiler.architecture_for(90), arriving});
+    }
     compile_all(jobs);
     for (const job& j : jobs) {
         check_compiled(j);
     }
+    CHECK(check_compiled(jobs[told]) == 0);
 }
 
 TEST_CASE("the kernels of 16-bit elements compile for 9.0, the measured ones and what formulas choose") {

@@ -689,16 +689,29 @@ TEST_CASE("a long factor for few rows or lanes is read as it lies, or packed in 
         CHECK(otimes::explain(few).find(", factor as it lies") != std::string::npos);
         CHECK(only_pass(program(16, 2000, 1500, columns), 1).passes.front().block_columns == 1500);
     }
-    // Its rows are not contiguous: packed, since they are few, in blocks of the rows that are summed at once.
-    otimes::program turned = program(16, 2000, 1500, false);
-    otimes::mode* const at = turned.modes.data() + turned.tensors[1].first_mode;
-    at[0].stride = 1;
-    at[1].stride = 2000;
-    const otimes::plan in_blocks = only_pass(turned);
+    // Its columns are contiguous: packed, since rows are few, in blocks of as many of its rows as leave it three registers of columns.
+    const auto turned = [&program](std::int64_t rows, std::int64_t P, std::int64_t Q, bool columns) {
+        otimes::program p = program(rows, P, Q, columns);
+        otimes::mode* const at = p.modes.data() + p.tensors[1].first_mode;
+        at[0].stride = 1;
+        at[1].stride = P;
+        return p;
+    };
+    const otimes::plan in_blocks = only_pass(turned(16, 2000, 1500, false));
     const pass& one = in_blocks.passes.front();
-    CHECK(one.block_rows == otimes::planning::part_extent(m.cpu));
-    CHECK(one.block_columns % 8 == 0);
+    CHECK(one.block_rows == 2000);
+    CHECK(one.block_columns % 24 == 0);
     CHECK(one.block_rows * one.block_columns * 8 <= m.cpu.l2_bytes / 4 + one.block_rows * 24 * 8);
+    CHECK(only_pass(turned(16, 6001, 1500, false)).passes.front().block_rows == 2001);  // 2730 at most, in equal parts
+    // Rows that would not stay in L2 beside them, and few columns: the rows that are summed at once.
+    CHECK(only_pass(turned(100, 2000, 1500, false)).passes.front().block_rows == otimes::planning::part_extent(m.cpu));
+    CHECK(only_pass(turned(16, 6000, 300, false)).passes.front().block_rows == otimes::planning::part_extent(m.cpu));
+    // Few rows by columns are copied for each block; as many as a register has elements are lanes.
+    CHECK(only_pass(turned(3, 2000, 1500, true)).passes.front().block_rows == 2000);
+    CHECK(only_pass(turned(3, 2000, 1500, true)).passes.front().lane_mode == -1);
+    for (const std::int64_t rows : {8, 12, 16, 30}) {
+        CHECK(only_pass(turned(rows, 2000, 1500, true)).passes.front().lane_mode >= 0);
+    }
     const std::int64_t count = (1500 - 1) / one.block_columns + 1;
     CHECK(count % 2 == 0);
     CHECK(in_blocks.factor_elements == 2 * std::max(one.block_rows * one.block_columns, 2000 * std::int64_t{8}));

@@ -391,10 +391,11 @@ OTIMES_COLD inline void read_unpacked(pass& p, const cpu_description& cpu, dtype
 }
 
 /// May the sweep of a pass, lanes chosen, pack its factor in blocks? Where it reads its input as it is: a tile would be copied for each of
-/// them.
+/// them. Few rows are little beside a block.
 OTIMES_COLD inline bool suits_blocks(const pass& p, const cpu_description& cpu, dtype type) {
-    return movement_of(p, &pass_mode::stride_in) == movement::direct &&
-           (p.lane_mode < 0 || p.lane_count >= vector_count(cpu, type));
+    const bool direct = movement_of(p, &pass_mode::stride_in) == movement::direct;
+    return p.lane_mode < 0 ? direct || tile_count(p) <= most_unpacked_rows(cpu)
+                           : direct && p.lane_count >= vector_count(cpu, type);
 }
 
 /// It packs its factor in blocks, of as many rows as are summed at once where sums may wait in the result (exec/cpu/run_plan.hpp), else of
@@ -406,8 +407,19 @@ OTIMES_COLD inline void pack_in_blocks(pass& p, const cpu_description& cpu, dtyp
         return p.modes[static_cast<std::size_t>(mode)].stride_out == 1;
     };
     const bool waits = !is_complex(type) && !p.add && is_contiguous(p.lane_mode < 0 ? s.mode : p.lane_mode);
-    p.block_rows = waits ? (std::min)(s.p_extent, part_extent(cpu)) : s.p_extent;
     const std::int64_t granule = column_granule(p, vector);
+    p.block_rows = waits ? (std::min)(s.p_extent, part_extent(cpu)) : s.p_extent;
+    if (waits && p.lane_mode < 0 && s.q_extent > factor_block_bytes(cpu) / (p.block_rows * element_bytes(type))) {
+        // Several blocks side by side for rows that stay in L2: as many rows of the factor as a block of a granule's columns holds, since its
+        // columns are read ahead the better the longer they are, if they are contiguous.
+        const std::int64_t tall = factor_block_bytes(cpu) / (granule * element_bytes(type));
+        const std::int64_t parts = (s.p_extent - 1) / (std::max)(tall, part_extent(cpu)) + 1;
+        const std::int64_t rows = (s.p_extent - 1) / parts + 1;
+        if (tile_count(p) * static_cast<double>(rows * element_bytes(type)) <=
+            0.5 * static_cast<double>(cpu.l2_bytes)) {
+            p.block_rows = rows;
+        }
+    }
     const std::int64_t most = (std::max)(granule, factor_block_bytes(cpu) / (p.block_rows * element_bytes(type)));
     const std::int64_t blocks = round_up((s.q_extent - 1) / most + 1, threads);
     p.block_columns = columns_of_block(s.q_extent, blocks, granule);

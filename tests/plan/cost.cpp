@@ -711,7 +711,10 @@ TEST_CASE("a long factor for few rows or lanes is read as it lies, or packed in 
     CHECK(only_pass(turned(3, 2000, 1500, true)).passes.front().lane_mode == -1);
     for (const std::int64_t rows : {8, 12, 16, 30}) {
         CHECK(only_pass(turned(rows, 2000, 1500, true)).passes.front().lane_mode >= 0);
+        CHECK(only_pass(turned(rows, 2000, 1500, true)).passes.front().block_rows == 2000);
     }
+    // Lanes that would not stay in a quarter of L2 beside a block.
+    CHECK(only_pass(turned(40, 2000, 1500, true)).passes.front().block_rows == otimes::planning::part_extent(m.cpu));
     const std::int64_t count = (1500 - 1) / one.block_columns + 1;
     CHECK(count % 2 == 0);
     CHECK(in_blocks.factor_elements == 2 * std::max(one.block_rows * one.block_columns, 2000 * std::int64_t{8}));

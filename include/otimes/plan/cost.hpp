@@ -399,28 +399,31 @@ OTIMES_COLD inline bool suits_blocks(const pass& p, const cpu_description& cpu, 
 }
 
 /// It packs its factor in blocks, of as many rows as are summed at once where sums may wait in the result (exec/cpu/run_plan.hpp), else of
-/// all; as many blocks for each thread.
-OTIMES_COLD inline void pack_in_blocks(pass& p, const cpu_description& cpu, dtype type, std::int32_t threads) {
+/// all; as many blocks for each thread. @param rows_contiguous as pass_setting's
+OTIMES_COLD inline void pack_in_blocks(pass& p, const cpu_description& cpu, dtype type, std::int32_t threads,
+                                       bool rows_contiguous) {
     const sweep& s = p.sweeps.front();
     const std::int64_t vector = vector_count(cpu, type);
+    const std::int64_t each = element_bytes(type);
     const auto is_contiguous = [&p](std::int32_t mode) {
         return p.modes[static_cast<std::size_t>(mode)].stride_out == 1;
     };
     const bool waits = !is_complex(type) && !p.add && is_contiguous(p.lane_mode < 0 ? s.mode : p.lane_mode);
     const std::int64_t granule = column_granule(p, vector);
     p.block_rows = waits ? (std::min)(s.p_extent, part_extent(cpu)) : s.p_extent;
-    if (waits && p.lane_mode < 0 && s.q_extent > factor_block_bytes(cpu) / (p.block_rows * element_bytes(type))) {
-        // Several blocks side by side for rows that stay in L2: as many rows of the factor as a block of a granule's columns holds, since its
-        // columns are read ahead the better the longer they are, if they are contiguous.
-        const std::int64_t tall = factor_block_bytes(cpu) / (granule * element_bytes(type));
-        const std::int64_t parts = (s.p_extent - 1) / (std::max)(tall, part_extent(cpu)) + 1;
+    if (waits && !rows_contiguous && s.q_extent > factor_block_bytes(cpu) / (p.block_rows * each)) {
+        // Its columns are read ahead the better the longer they are. So where X stays in L2 beside several blocks: as many rows as a block of a
+        // granule's columns holds, in equal parts.
+        const std::int64_t most = (std::max)(factor_block_bytes(cpu) / (granule * each), part_extent(cpu));
+        const std::int64_t parts = (s.p_extent - 1) / most + 1;
         const std::int64_t rows = (s.p_extent - 1) / parts + 1;
-        if (tile_count(p) * static_cast<double>(rows * element_bytes(type)) <=
-            0.5 * static_cast<double>(cpu.l2_bytes)) {
+        const double share = p.lane_mode < 0 ? 0.5 : 0.25;
+        if (tile_count(p) * static_cast<double>(p.lane_count * rows * each) <=
+            share * static_cast<double>(cpu.l2_bytes)) {
             p.block_rows = rows;
         }
     }
-    const std::int64_t most = (std::max)(granule, factor_block_bytes(cpu) / (p.block_rows * element_bytes(type)));
+    const std::int64_t most = (std::max)(granule, factor_block_bytes(cpu) / (p.block_rows * each));
     const std::int64_t blocks = round_up((s.q_extent - 1) / most + 1, threads);
     p.block_columns = columns_of_block(s.q_extent, blocks, granule);
 }

@@ -192,7 +192,7 @@ OTIMES_COLD inline pass_cost choose_packing(const fusion_setting& f, const pass_
         (where.rows_contiguous && p.sweeps.front().q_extent <= column_granule(p, vector_count(cpu, type)))) {
         return whole;
     }
-    pack_in_blocks(p, cpu, type, where.threads);
+    pack_in_blocks(p, cpu, type, where.threads, where.rows_contiguous);
     const pass_cost in_blocks = cost_of(p, cpu, type, where);
     if (in_blocks.seconds < blocks_must_earn * whole.seconds) {
         return in_blocks;

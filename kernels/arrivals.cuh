@@ -11,7 +11,7 @@
 //   await_arrivals: one block, at least `count` threads. It stops the context where a word does not come for `deadline` ns: its GPU is lost.
 //   `room` only where no kernel that is to tell has yet to be placed on this GPU: the blocks of a launch behind this one, placed early, would take its
 //   room and wait for it for ever.
-// Called by: fused_scattered, fused_arriving; the transport of GPUs of one process.
+// Called by: fused_scattered, fused_telling, fused_arriving; the transport of GPUs of one process.
 #pragma once
 #include "launch_order.cuh"
 
@@ -30,8 +30,14 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* word) {
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
     return value;
 }
+// Not ordered with what is around them: a fence stands before the store, and an acquiring load follows the last of such loads.
 __device__ __forceinline__ void store_system(unsigned* word, unsigned value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(value) : "memory");
+}
+__device__ __forceinline__ unsigned load_system(const unsigned* word) {
+    unsigned value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
+    return value;
 }
 // A word in shared memory: what a warp has done before it adds is seen by whoever of its block loads the sum.
 __device__ __forceinline__ void add_release_of_block(unsigned* word, unsigned value) {
@@ -42,13 +48,9 @@ __device__ __forceinline__ unsigned load_acquire_of_block(const unsigned* word) 
     asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(shared_address(word)) : "memory");
     return value;
 }
+// Of a thread that looks at a word again and again: for what comes soon (threads of a GPU need nothing), and for what comes later.
 __device__ __forceinline__ void let_others_go_on() {}
 __device__ __forceinline__ void take_a_nap() { __nanosleep(64); }
-__device__ __forceinline__ unsigned load_system(const unsigned* word) {
-    unsigned value;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
-    return value;
-}
 __device__ __forceinline__ unsigned long long nanoseconds() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

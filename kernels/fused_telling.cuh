@@ -18,8 +18,8 @@ namespace otimes::kernels {
 struct dealt_tiles {
     unsigned tiles[4];
     unsigned given;
-    unsigned
-        stored;  // warps that have stored a tile, of all tiles: all of one before any of the next, since barriers lie between
+    // Warps that have stored a tile, of all tiles: all of one before any of the next, since barriers lie between.
+    unsigned stored;
 };
 
 template <int Threads>

@@ -784,7 +784,7 @@ bool communicator_state::store(slab_on_its_way& at, const distributed_stage& sta
     return false;
 }
 
-/// True where the stage behind a store begins with what has arrived, as planned, and the ranks' executors can do both so.
+/// True where the stage behind a store begins with what has arrived, as planned, and the transport and the ranks' executors can do so.
 bool communicator_state::begins_with_portions(const slab_on_its_way& at, const distributed_stage& store) const {
     if (store.portion_items == 0) {
         return false;
@@ -795,8 +795,8 @@ bool communicator_state::begins_with_portions(const slab_on_its_way& at, const d
     };
     for (std::int32_t rank = 0; rank < over->local_count(); ++rank) {
         const peer_stores* const stores = over->executor_of(rank).stores_for_peers();
-        if (stores == nullptr || !stores->can_tell_portions(plan_of(store, rank)) ||
-            !stores->can_run_arriving(plan_of(next, rank))) {
+        if (stores == nullptr || over->awaited_by(rank, 0).words == nullptr ||
+            !stores->can_tell_portions(plan_of(store, rank)) || !stores->can_run_arriving(plan_of(next, rank))) {
             return false;
         }
     }

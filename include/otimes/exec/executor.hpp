@@ -7,10 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <otimes/plan/machine.hpp>
 #include <otimes/plan/plan.hpp>

@@ -34,8 +34,8 @@ struct awaited_signal {
     unsigned senders = 0;
     unsigned value = 0;
     unsigned items = 1;  ///< of a portion
-    std::int64_t item_elements =
-        1;  ///< u / item_elements is the item of the input's element u, the mode that is replaced left out
+    /// u / item_elements is the item of the input's element u, the mode that is replaced left out.
+    std::int64_t item_elements = 1;
     std::chrono::nanoseconds deadline{0};
 };
 
@@ -55,12 +55,13 @@ public:
                                std::span<void* const> receivers, const arrival_signal* tell = nullptr,
                                bool half = false) const = 0;
 
-    /// Whether `run_scattered` does a plan and tells of portions.
+    /// Whether `run_scattered` does a plan and tells of portions. Cost, as of the next: the plan's kernels, the first time; a look after that.
     [[nodiscard]] virtual bool can_tell_portions(const plan& p) const = 0;
     /// Whether `run_arriving` does a plan.
     [[nodiscard]] virtual bool can_run_arriving(const plan& p) const = 0;
     /// Evaluates `p` beside the run_scattered, of this executor and others, that stores its input and was queued just before: each
-    /// portion is read once it has been told. Later work of this executor comes after all portions. @pre can_run_arriving(p)
+    /// portion is read once it has been told. Later work of this executor comes after all portions. @pre can_run_arriving(p); `awaited` has words.
+    /// @throws device_error a launch fails. A portion that does not come within the deadline ends the device's context.
     virtual void run_arriving(const plan& p, const bindings& b, const awaited_signal& awaited) const = 0;
 };
 

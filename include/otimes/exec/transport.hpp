@@ -106,8 +106,8 @@ public:
     [[nodiscard]] virtual std::span<const arrival_signal> signals_of_fence() { return {}; }
     /// Ends it, and those begun before. @param value of its signals. @pre every local rank's executor has been given its own
     virtual void end_signalled_fence([[maybe_unused]] std::uint32_t value) {}
-    /// What a local rank's executor waits for instead of the end of that fence, where all ranks tell it of portions. Null words: nothing
-    /// @param value of the signals
+    /// What a local rank's executor waits for instead of the end of that fence, where all ranks tell it of portions. Null words: this
+    /// transport keeps none, and stages wait for the fence. @param value of the signals
     [[nodiscard]] virtual awaited_signal awaited_by([[maybe_unused]] std::int32_t local,
                                                     [[maybe_unused]] std::uint32_t value) const {
         return {};

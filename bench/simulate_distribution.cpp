@@ -74,7 +74,7 @@ struct prediction {
 };
 
 /// A stage in chunks is sent while the next chunk is computed: of the shorter of the two, the last chunk is seen. So too with slabs by
-/// turns.
+/// turns. Where chunks go on through the last stage, the stages are seen, or the first chunk of one, the exchange and the last chunk of the other.
 prediction predicted(const distributed_plan& plan) {
     prediction p;
     double seen = 0;
@@ -94,6 +94,14 @@ prediction predicted(const distributed_plan& plan) {
     for (std::size_t i = 0; i < plan.stages.size(); ++i) {
         const otimes::distributed_stage& stage = plan.stages[i];
         const double seconds = stage.predicted_seconds;
+        if (stage.chunk_mode >= 0) {
+            const double stages = seconds + plan.stages.at(i + 2).predicted_seconds;
+            const double sent = plan.stages.at(i + 1).predicted_seconds;
+            p.local += stages;
+            p.exchange += sent;
+            p.seconds += std::max(stages, stages / stage.chunks + sent);
+            break;
+        }
         if (stage.kind != otimes::stage_kind::exchange) {
             p.local += seconds;
             p.seconds += seconds - otimes::planning::hidden_by_portions(plan, i);
@@ -176,7 +184,11 @@ int compare(const char* path) {
         const std::string way = cells.size() > 15 ? cells[15] : "";
         net.stores = way.find("store") != std::string::npos;
         net.portions = way.find("portions") != std::string::npos ? 16 : 1;
-        distributed_plan plan = otimes::make_distributed_plan(problem, where, net);
+        std::int64_t least = 0;
+        distributed_plan plan =
+            way.find("chunks") == std::string::npos
+                ? otimes::make_distributed_plan(problem, where, net)
+                : otimes::planning::plan_at_once(problem, where, net, true, least, {}, way.ends_with("go on"));
         const prediction p = predicted(plan);
         // How well the parts make up the whole: the measured local stages and exchange in the places of the predicted ones.
         const double ms = std::atof(cells[6].c_str());

@@ -122,23 +122,22 @@ struct communicator_state {
         std::int64_t packed_bytes = 0;
         std::int64_t unpacked_bytes = 0;
     };
-    [[nodiscard]] chunk_runs runs_of(std::int32_t local, const distribution& from, const distribution& to,
-                                     std::int64_t rows, std::int64_t cols, std::int64_t element_bytes,
-                                     std::int32_t chunk, std::int32_t chunks) const;
+    [[nodiscard]] chunk_runs runs_of(std::int32_t local, const planning::moved_chunk& chunk, std::int64_t rows,
+                                     std::int64_t element_bytes) const;
     /// Takes the memory into which one chunk is packed and unpacked.
-    void take_packing(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
-                      std::int64_t element_bytes, std::int32_t chunk, std::int32_t chunks);
+    void take_packing(const planning::moved_chunk& chunk, std::int64_t rows, std::int64_t element_bytes);
     /// Takes all that a plan holds beside X and Y. @pre ranks of several processes
     void take_all(const distributed_plan& plan);
 
     /// Moves one chunk of all blocks. What was started is still on its way when this returns, unless it had to be packed.
-    void start_exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
-                        std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target,
-                        std::int32_t chunk, std::int32_t chunks, bool beside_work);
+    /// @param further a chunk of the exchange that was started last (transport::start_further)
+    void start_exchange(const planning::moved_chunk& chunk, std::int64_t rows, std::int64_t element_bytes,
+                        std::span<const void* const> source, std::span<void* const> target, bool further,
+                        bool beside_work);
     void exchange(const distribution& from, const distribution& to, std::int64_t rows, std::int64_t cols,
                   std::int64_t element_bytes, std::span<const void* const> source, std::span<void* const> target) {
         end_stores(told);
-        start_exchange(from, to, rows, cols, element_bytes, source, target, 0, 1, false);
+        start_exchange({from, to, cols}, rows, element_bytes, source, target, false, false);
         over->finish(0);
         ended = begun;
     }
@@ -168,6 +167,15 @@ struct communicator_state {
     [[nodiscard]] bool begins_with_portions(const slab_on_its_way& at, const distributed_stage& store) const;
     /// Where the ranks keep an intermediate of a plan.
     void take_intermediate(const distributed_plan& plan, std::size_t which, std::vector<void*>& output);
+    /// One chunk, or all, of an exchange.
+    [[nodiscard]] static planning::moved_chunk chunk_of_exchange(const distributed_plan& plan, std::size_t i,
+                                                                 std::int32_t chunk);
+    void take_output(const slab_on_its_way& at, std::size_t stage, std::vector<void*>& output);
+    void run_chunk(const slab_on_its_way& at, const distributed_stage& stage, std::int32_t chunk,
+                   std::span<const void* const> input, std::span<void* const> output,
+                   std::span<const std::vector<const void*>> factors, std::complex<double> alpha);
+    void run_in_chunks(slab_on_its_way& at, std::size_t i, std::span<const std::vector<const void*>> factors,
+                       std::complex<double> alpha);
     void finish(const slab_on_its_way& at);
 };
 
@@ -314,10 +322,9 @@ std::string difference_of(std::int32_t rank, const std::vector<distributed_probl
 
 }  // namespace
 
-communicator_state::chunk_runs communicator_state::runs_of(std::int32_t local, const distribution& from,
-                                                           const distribution& to, std::int64_t rows, std::int64_t cols,
-                                                           std::int64_t element_bytes, std::int32_t chunk,
-                                                           std::int32_t chunks) const {
+communicator_state::chunk_runs communicator_state::runs_of(std::int32_t local, const planning::moved_chunk& chunk,
+                                                           std::int64_t rows, std::int64_t element_bytes) const {
+    const auto& [from, to, cols] = std::tie(chunk.from, chunk.to, chunk.cols);
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const auto is_local = [&](std::int32_t rank) { return rank >= first && rank < first + over->local_count(); };
@@ -325,9 +332,10 @@ communicator_state::chunk_runs communicator_state::runs_of(std::int32_t local, c
     const held_block wanted = block_of(to, rows, cols, first + local);
     chunk_runs moved;
     for (std::int32_t other = 0; other < ranks; ++other) {
-        moved.out.push_back(moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk, chunks)));
+        moved.out.push_back(
+            moved_between(mine, block_of(to, rows, cols, other), chunk_of(mine, from, chunk.number, chunk.count)));
         const held_block theirs = block_of(from, rows, cols, other);
-        moved.in.push_back(moved_between(theirs, wanted, chunk_of(theirs, from, chunk, chunks)));
+        moved.in.push_back(moved_between(theirs, wanted, chunk_of(theirs, from, chunk.number, chunk.count)));
         const bool from_here = is_local(other) && over->reaches(local, other - first);
         const bool to_here = is_local(other) && over->reaches(other - first, local);
         for (const moved_runs& m : moved.out.back()) {
@@ -344,11 +352,10 @@ communicator_state::chunk_runs communicator_state::runs_of(std::int32_t local, c
     return moved;
 }
 
-void communicator_state::take_packing(const distribution& from, const distribution& to, std::int64_t rows,
-                                      std::int64_t cols, std::int64_t element_bytes, std::int32_t chunk,
-                                      std::int32_t chunks) {
+void communicator_state::take_packing(const planning::moved_chunk& chunk, std::int64_t rows,
+                                      std::int64_t element_bytes) {
     for (std::int32_t local = 0; local < over->local_count(); ++local) {
-        const chunk_runs moved = runs_of(local, from, to, rows, cols, element_bytes, chunk, chunks);
+        const chunk_runs moved = runs_of(local, chunk, rows, element_bytes);
         static_cast<void>(grown(local, packing, moved.packed_bytes));
         static_cast<void>(grown(local, unpacking, moved.unpacked_bytes));
     }
@@ -371,8 +378,7 @@ void communicator_state::take_all(const distributed_plan& plan) {
             if (stage.kind == stage_kind::exchange) {
                 const std::int32_t chunks = i == 0 ? 1 : one.stages[i - 1].chunks;
                 for (std::int32_t chunk = 0; chunk < chunks; ++chunk) {
-                    take_packing(stage.from, stage.to, one.source.rows, planning::product_of(stage.extents), bytes,
-                                 chunk, chunks);
+                    take_packing(chunk_of_exchange(one, i, chunk), one.source.rows, bytes);
                 }
             }
         }
@@ -380,10 +386,9 @@ void communicator_state::take_all(const distributed_plan& plan) {
     held_plans.insert(&plan);
 }
 
-void communicator_state::start_exchange(const distribution& from, const distribution& to, std::int64_t rows,
-                                        std::int64_t cols, std::int64_t element_bytes,
-                                        std::span<const void* const> source, std::span<void* const> target,
-                                        std::int32_t chunk, std::int32_t chunks, bool beside_work) {
+void communicator_state::start_exchange(const planning::moved_chunk& chunk, std::int64_t rows,
+                                        std::int64_t element_bytes, std::span<const void* const> source,
+                                        std::span<void* const> target, bool further, bool beside_work) {
     const std::int32_t ranks = over->size();
     const std::int32_t first = over->first_rank();
     const std::int32_t locals = over->local_count();
@@ -396,7 +401,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
 
     for (std::int32_t local = 0; local < locals; ++local) {
         const std::int32_t me = first + local;
-        const chunk_runs moved = runs_of(local, from, to, rows, cols, element_bytes, chunk, chunks);
+        const chunk_runs moved = runs_of(local, chunk, rows, element_bytes);
         const std::vector<std::vector<moved_runs>>& out = moved.out;
         const std::vector<std::vector<moved_runs>>& in = moved.in;
         const std::int64_t packed_bytes = moved.packed_bytes;
@@ -461,7 +466,7 @@ void communicator_state::start_exchange(const distribution& from, const distribu
             }
         }
     }
-    if (chunk == 0) {
+    if (!further) {
         over->start(sends, receives, direct, beside_work);
     } else {
         over->start_further(sends, receives, direct, beside_work);
@@ -803,22 +808,145 @@ bool communicator_state::begins_with_portions(const slab_on_its_way& at, const d
     return true;
 }
 
+planning::moved_chunk communicator_state::chunk_of_exchange(const distributed_plan& plan, std::size_t i,
+                                                            std::int32_t chunk) {
+    const distributed_stage& exchange = plan.stages[i];
+    return i == 0 ? planning::moved_chunk{exchange.from, exchange.to, planning::product_of(exchange.extents)}
+                  : planning::moved_by_chunk(plan.stages[i - 1], exchange,
+                                             i + 1 < plan.stages.size() ? &plan.stages[i + 1] : nullptr, chunk);
+}
+
+/// Where the output of a stage lies.
+void communicator_state::take_output(const slab_on_its_way& at, std::size_t stage, std::vector<void*>& output) {
+    if (stage + 1 == at.plan->stages.size()) {
+        output = at.y;
+    } else {
+        take_intermediate(*at.plan, at.first_arena + stage % planning::most_intermediates, output);
+    }
+}
+
+/// One chunk of a local stage on every rank; the stage is one chunk where it has no more.
+void communicator_state::run_chunk(const slab_on_its_way& at, const distributed_stage& stage, std::int32_t chunk,
+                                   std::span<const void* const> input, std::span<void* const> output,
+                                   std::span<const std::vector<const void*>> factors, std::complex<double> alpha) {
+    const distributed_plan& plan = *at.plan;
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    const std::int32_t mode = planning::chunked_mode(stage);
+    // Of a mode that no rank cuts what lies between the two stages is given as the chunk's own.
+    const bool whole_input = stage.chunk_mode < 0 || &stage != &plan.stages.back();
+    const bool whole_output = stage.chunk_mode < 0 || &stage == &plan.stages.back();
+    const bool beside = at.beside_stores();
+    for (std::int32_t local = 0; local < over->local_count(); ++local) {
+        const auto n = static_cast<std::size_t>(local);
+        const std::int32_t rank = over->first_rank() + local;
+        const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank * stage.chunks + chunk)];
+        if (which < 0) {
+            continue;
+        }
+        // The rank's indices in front of the chunk, and elements from one of them to the next in the input and in the output.
+        std::int64_t begin = 0;
+        std::int64_t step_before = 1;
+        std::int64_t step_after = 1;
+        std::int64_t cut_index = 0;  // the first one of the cut mode that is done
+        if (mode >= 0) {
+            const std::vector<std::int64_t> own = planning::local_extents(stage.extents, stage.where, stage.mode, rank);
+            begin = planning::range_of_chunk(stage, own[static_cast<std::size_t>(mode)], chunk).begin;
+            for (std::size_t k = static_cast<std::size_t>(mode) + 1; k < own.size(); ++k) {
+                const bool applied =
+                    std::ranges::find(stage.factors, static_cast<std::int32_t>(k)) != stage.factors.end();
+                step_before *= own[k];
+                step_after *= applied ? plan.source.factors[k].q_extent : own[k];
+            }
+        }
+        if (stage.mode >= 0) {
+            const std::int32_t part = (rank - stage.where.first_rank) % stage.where.col_parts;
+            cut_index =
+                part_of(stage.where.extent, stage.where.col_parts, part).begin + (mode == stage.mode ? begin : 0);
+        }
+        bindings b;
+        b.pointers.push_back(const_cast<std::byte*>(static_cast<const std::byte*>(input[n]) +
+                                                    (whole_input ? begin * step_before * bytes : 0)));
+        for (const std::int32_t k : stage.factors) {
+            const distributed_factor& f = plan.source.factors[static_cast<std::size_t>(k)];
+            const std::int64_t skipped = k == stage.mode ? cut_index * (f.row_stride + f.col_stride) : 0;
+            b.pointers.push_back(static_cast<std::byte*>(const_cast<void*>(factors[static_cast<std::size_t>(k)][n])) +
+                                 skipped * static_cast<std::int64_t>(element_bytes(f.type)));
+        }
+        b.pointers.push_back(static_cast<std::byte*>(output[n]) + (whole_output ? begin * step_after * bytes : 0));
+        if (stage.scaled) {
+            b.scalars.push_back(alpha);
+        }
+        const otimes::plan& steps = stage.plans[static_cast<std::size_t>(which)];
+        if (at.items > 0) {
+            awaited_signal awaited = over->awaited_by(local, *at.stored);
+            awaited.items = at.items;
+            awaited.item_elements = at.item_elements;
+            over->executor_of(local).stores_for_peers()->run_arriving(steps, b, awaited);
+        } else if (beside) {
+            over->executor_of(local).run_beside(steps, b);
+        } else {
+            over->executor_of(local).run(steps, b, {});
+        }
+    }
+}
+
+/// Stage `i`, the exchange behind it and the last stage, chunk by chunk of a mode that no rank cuts: a chunk is on its way while the next one is
+/// computed and the one before it is multiplied further.
+void communicator_state::run_in_chunks(slab_on_its_way& at, std::size_t i,
+                                       std::span<const std::vector<const void*>> factors, std::complex<double> alpha) {
+    const distributed_plan& plan = *at.plan;
+    const distributed_stage& before = plan.stages[i];
+    const distributed_stage& exchange = plan.stages[i + 1];
+    const distributed_stage& behind = plan.stages[i + 2];
+    const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
+    const std::int64_t cols = planning::product_of(exchange.extents);
+    const auto locals = static_cast<std::size_t>(over->local_count());
+    std::vector<void*> all_arrived(locals);
+    take_output(at, i + 1, all_arrived);
+    std::vector<void*> sent(locals);
+    std::vector<void*> arrives(locals);
+    std::vector<const void*> arrived(locals);
+    for (std::int32_t chunk = 0; chunk <= before.chunks; ++chunk) {
+        const bool further_one = chunk < before.chunks;
+        if (further_one) {
+            const planning::moved_chunk moved = chunk_of_exchange(plan, i + 1, chunk);
+            const auto chunk_in = [&](void* memory, const distribution& d, std::size_t n) -> void* {
+                const held_block block =
+                    block_of(d, plan.source.rows, cols, over->first_rank() + static_cast<std::int32_t>(n));
+                return memory == nullptr ? nullptr
+                                         : static_cast<std::byte*>(memory) + moved.begin(block.elements()) * bytes;
+            };
+            arrived.assign(arrives.begin(), arrives.end());
+            for (std::size_t n = 0; n < locals; ++n) {
+                sent[n] = chunk_in(at.next[n], exchange.from, n);
+                arrives[n] = chunk_in(all_arrived[n], exchange.to, n);
+            }
+            run_chunk(at, before, chunk, at.current, sent, factors, alpha);
+            const std::vector<const void*> source(sent.begin(), sent.end());
+            start_exchange(moved, plan.source.rows, bytes, source, arrives, chunk > 0, true);
+        } else {
+            arrived.assign(arrives.begin(), arrives.end());
+        }
+        if (chunk > 0) {
+            const std::int64_t ends = started - (further_one ? 2 : 1);
+            over->finish(further_one ? 1 : 0);
+            ended = std::max(ended, begun_by_exchange[static_cast<std::size_t>(ends) % begun_by_exchange.size()]);
+            run_chunk(at, behind, chunk - 1, arrived, at.y, factors, alpha);
+        }
+    }
+    used_at[at.first_arena + (i + 1) % planning::most_intermediates] = begun;
+    at.current.assign(at.y.begin(), at.y.end());
+    at.arena = packing;
+    at.stage = i + 3;
+}
+
 /// Does stages up to the end, or to an exchange that is then on its way.
 void communicator_state::advance(slab_on_its_way& at, std::span<const std::vector<const void*>> factors,
                                  std::complex<double> alpha) {
     const distributed_plan& plan = *at.plan;
     const std::int32_t locals = over->local_count();
-    const std::int32_t first = over->first_rank();
     const auto bytes = static_cast<std::int64_t>(element_bytes(plan.source.type));
     const auto arena_of = [&](std::size_t i) { return at.first_arena + i % planning::most_intermediates; };
-    // Where the output of stage i lies.
-    const auto output_of = [&](std::size_t i, std::vector<void*>& output) {
-        if (i + 1 == plan.stages.size()) {
-            output = at.y;
-        } else {
-            take_intermediate(plan, arena_of(i), output);
-        }
-    };
     at.exchange = -1;
     at.stored.reset();
     while (!at.done()) {
@@ -839,79 +967,33 @@ void communicator_state::advance(slab_on_its_way& at, std::span<const std::vecto
             }
             continue;
         }
-        output_of(i, at.next);
+        take_output(at, i, at.next);
         used_at[at.arena] = begun;
         at.arena = i + 1 == plan.stages.size() ? packing : arena_of(i);
         used_at[at.arena] = begun;
         if (stage.kind == stage_kind::exchange) {
             if (i == 0 || plan.stages[i - 1].chunks == 1) {  // else it has been started with its chunks
-                start_exchange(stage.from, stage.to, plan.source.rows, planning::product_of(stage.extents), bytes,
-                               at.current, at.next, 0, 1, at.by_turns);
+                start_exchange(chunk_of_exchange(plan, i, 0), plan.source.rows, bytes, at.current, at.next, false,
+                               at.by_turns);
             }
             at.current.assign(at.next.begin(), at.next.end());
             at.exchange = started - 1;
             return;
         }
-        // Bytes from one index of the cut mode to the next, in the input and in the output.
-        std::int64_t step_before = bytes;
-        std::int64_t step_after = bytes;
-        for (std::size_t k = stage.extents.size(); stage.mode >= 0 && k-- > static_cast<std::size_t>(stage.mode) + 1;) {
-            const bool applied = std::ranges::find(stage.factors, static_cast<std::int32_t>(k)) != stage.factors.end();
-            step_before *= stage.extents[k];
-            step_after *= applied ? plan.source.factors[k].q_extent : stage.extents[k];
+        if (stage.chunk_mode >= 0) {  // with the exchange and the last stage
+            run_in_chunks(at, i, factors, alpha);
+            return;
         }
         std::vector<void*> arrived(static_cast<std::size_t>(locals));
-        const bool beside = at.beside_stores();
         for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
-            for (std::int32_t local = 0; local < locals; ++local) {
-                const auto n = static_cast<std::size_t>(local);
-                const std::int32_t rank = first + local;
-                const std::int32_t which = stage.plan_of_rank[static_cast<std::size_t>(rank * stage.chunks + chunk)];
-                if (which < 0) {
-                    continue;
-                }
-                std::int64_t begin = 0;
-                std::int64_t first_index = 0;  // of the cut mode
-                if (stage.mode >= 0) {
-                    const std::int32_t part = (rank - stage.where.first_rank) % stage.where.col_parts;
-                    const index_range own = part_of(stage.where.extent, stage.where.col_parts, part);
-                    begin = stage.chunks > 1 ? chunk_range(own.size(), stage.chunks, chunk).begin : 0;
-                    first_index = own.begin + begin;
-                }
-                bindings b;
-                b.pointers.push_back(
-                    const_cast<std::byte*>(static_cast<const std::byte*>(at.current[n]) + begin * step_before));
-                for (const std::int32_t k : stage.factors) {
-                    const distributed_factor& f = plan.source.factors[static_cast<std::size_t>(k)];
-                    const std::int64_t skipped = k == stage.mode ? first_index * (f.row_stride + f.col_stride) : 0;
-                    b.pointers.push_back(
-                        static_cast<std::byte*>(const_cast<void*>(factors[static_cast<std::size_t>(k)][n])) +
-                        skipped * static_cast<std::int64_t>(element_bytes(f.type)));
-                }
-                b.pointers.push_back(static_cast<std::byte*>(at.next[n]) + begin * step_after);
-                if (stage.scaled) {
-                    b.scalars.push_back(alpha);
-                }
-                const otimes::plan& steps = stage.plans[static_cast<std::size_t>(which)];
-                if (at.items > 0) {
-                    awaited_signal awaited = over->awaited_by(local, *at.stored);
-                    awaited.items = at.items;
-                    awaited.item_elements = at.item_elements;
-                    over->executor_of(local).stores_for_peers()->run_arriving(steps, b, awaited);
-                } else if (beside) {
-                    over->executor_of(local).run_beside(steps, b);
-                } else {
-                    over->executor_of(local).run(steps, b, {});
-                }
-            }
+            run_chunk(at, stage, chunk, at.current, at.next, factors, alpha);
             if (stage.chunks == 1) {
                 break;
             }
-            const distributed_stage& sent = plan.stages[i + 1];
-            output_of(i + 1, arrived);
+            take_output(at, i + 1, arrived);
             const std::vector<const void*> from(at.next.begin(), at.next.end());
-            start_exchange(sent.from, sent.to, plan.source.rows, planning::product_of(sent.extents), bytes, from,
-                           arrived, chunk, stage.chunks, chunk + 1 < stage.chunks);
+            start_exchange(chunk_of_exchange(plan, i + 1, chunk), plan.source.rows, bytes, from, arrived, chunk > 0,
+                           chunk + 1 < stage.chunks);
         }
         at.current.assign(at.next.begin(), at.next.end());
         if (at.items > 0) {  // what the ranks get now comes after all that was told
@@ -1057,7 +1139,7 @@ void communicator::move(const distribution& from, std::span<const void* const> s
         asked = std::to_string(rows) + " x " + std::to_string(cols) + " elements of " + std::to_string(element_bytes) +
                 " bytes, " + where(from) + ", to " + where(to);
         if (over().local_count() < size()) {
-            state_->take_packing(from, to, rows, cols, element_bytes, 0, 1);
+            state_->take_packing({from, to, cols}, rows, element_bytes);
         }
     });
     if (over().local_count() < size()) {

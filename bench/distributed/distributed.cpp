@@ -163,13 +163,15 @@ std::string way_of(const otimes::distributed_plan& plan) {
                (plan.overlapped ? " by turns" : "");
     }
     std::int32_t chunks = 1;
+    bool go_on = false;
     for (const otimes::distributed_stage& s : plan.stages) {
+        go_on = go_on || s.chunk_mode >= 0;
         if (s.kind == otimes::stage_kind::store) {
             return s.portion_items > 0 ? "stores into peers in portions" : "stores into peers";
         }
         chunks = std::max(chunks, s.chunks);
     }
-    return chunks > 1 ? std::to_string(chunks) + " chunks" : "one piece";
+    return chunks > 1 ? std::to_string(chunks) + (go_on ? " chunks that go on" : " chunks") : "one piece";
 }
 
 void measure(const communicator& ranks, const problem& c, bool by_columns, yardsticks& parts) {
@@ -318,17 +320,17 @@ int main(int argc, char** argv) {
             if (gpus == 1) {
                 continue;
             }
-            // In one piece (the yardstick), in chunks or slabs, and as the planner chooses.
+            // In one piece (the yardstick), in chunks or slabs, and as the planner chooses by what it knows of the machine (rate 0).
             std::vector<communicator> ways;
-            for (const auto& [copies, chunks, stores, portions] : {std::tuple(true, 1, false, 1),
-                                                                   {true, 4, false, 1},
-                                                                   {true, 1, true, 1},
-                                                                   {true, 1, true, 16},
-                                                                   {true, 6, true, 16},
-                                                                   {false, 1, false, 1}}) {
+            for (const auto& [copies, rate, chunks, stores, portions] : {std::tuple(true, 330e9, 1, false, 1),
+                                                                         {true, 330e9, 4, false, 1},
+                                                                         {true, 330e9, 1, true, 1},
+                                                                         {true, 330e9, 1, true, 16},
+                                                                         {true, 0.0, 6, true, 16},
+                                                                         {false, 330e9, 1, false, 1}}) {
                 ways.push_back(otimes::gpu_communicator({.gpu_count = gpus,
                                                          .exchange_by_copies = copies,
-                                                         .links = {.bytes_per_second = 330e9,
+                                                         .links = {.bytes_per_second = rate,
                                                                    .exchange_seconds = 25e-6,
                                                                    .chunks = chunks,
                                                                    .stores = stores,

@@ -131,8 +131,8 @@ public:
     void agree(const std::string& what) const;
     /// A call that this rank cannot make: the other ranks learn of it where they would have agreed. @throws device_error there
     void refuse(const std::string& why) const noexcept;
-    /// The body of an assignment. @pre the matrices have the plan's shapes and distributions. Addresses are those of the local ranks'
-    /// blocks; `factors[i]` those of factor i, one for each local rank. Collective.
+    /// The body of an assignment. @pre the matrices have the plan's shapes and distributions, and Y's memory is not X's. Addresses are those of the local
+    /// ranks' blocks; `factors[i]` those of factor i, one for each local rank. Collective.
     /// @throws unsupported_error a plan of several in turn, of which each is run by itself; a plan for other ranks; another number of addresses
     void run(const distributed_plan& plan, std::span<const void* const> x, std::span<void* const> y,
              std::span<const std::vector<const void*>> factors, std::complex<double> alpha) const;

@@ -515,3 +515,70 @@ TEST_CASE("stages that begin with what has arrived [gpus]") {
         }
     }
 }
+
+TEST_CASE("chunks of a mode that no rank cuts are multiplied further when they have arrived [gpus]") {
+    if (ranks_test::under_mpi()) {
+        return;
+    }
+    const std::vector<std::int64_t> extents{8, 12, 9, 32};
+    std::vector<matrix> factors;
+    for (const std::int64_t e : extents) {  // orthogonal: one element that is read too early stays
+        factors.push_back(Eigen::HouseholderQR<matrix>(support::random_matrix<matrix>(e, e, 70 + static_cast<int>(e)))
+                              .householderQ());
+    }
+    const std::int64_t cols = otimes::planning::product_of(extents);
+    for (const otimes::communicator& ranks : gpu_sets()) {
+        if (ranks.size() == 1) {
+            continue;
+        }
+        CAPTURE(ranks.name());
+        const auto K = otimes::replicate(ranks, kron(factors));
+        std::vector<std::vector<const void*>> addresses;
+        for (std::size_t k = 0; k < factors.size(); ++k) {
+            addresses.push_back(K.addresses(k));
+        }
+        const otimes::machine& where = ranks.over().executor_of(0).target();
+        for (const std::int64_t rows : {1, 3}) {
+            const matrix X = support::random_matrix<matrix>(rows, cols, 71);
+            DistributedMatrix<float> dX(ranks, rows, cols, otimes::cut_mode(1, ranks.size(), extents, 0));
+            DistributedMatrix<float> dY(ranks, rows, cols, otimes::cut_mode(1, ranks.size(), extents, 1));
+            matrix want = X;
+            for (int i = 0; i < 20; ++i) {
+                want = (want * kron(factors)).eval();
+            }
+            for (const bool by_places : {false, true}) {
+                const auto planned = [&](const DistributedMatrix<float>& from, const distribution& to) {
+                    const otimes::interconnect links{.bytes_per_second = 3e11,
+                                                     .chunks = 4,
+                                                     .least_chunk_bytes = 1,
+                                                     .packs = !ranks.over().reaches(0, 1),
+                                                     .stores = false};
+                    std::int64_t least = 0;
+                    otimes::distributed_plan plan = otimes::planning::plan_at_once(
+                        (from * K).problem(false, &to, ranks.wishes()), where, links, true, least, {}, true);
+                    otimes::distributed_stage& first = plan.stages.at(1);
+                    REQUIRE(first.chunk_mode == 2);
+                    REQUIRE(first.chunks == 4);
+                    for (otimes::plan& one : first.plans) {
+                        const auto other =
+                            otimes::planning::from_place_to_place(plan.source, first.factors, one.source);
+                        REQUIRE(other);
+                        if (by_places) {
+                            one = otimes::make_plan(*other, where, one.wishes);
+                            REQUIRE(otimes::planning::keeps_places(one));
+                        }
+                    }
+                    return plan;
+                };
+                const otimes::distributed_plan there = planned(dX, dY.layout());
+                const otimes::distributed_plan back = planned(dY, dX.layout());
+                dX.from_host(X);
+                for (int i = 0; i < 10; ++i) {
+                    ranks.run(there, dX.sources(), dY.targets(), addresses, 1.0);
+                    ranks.run(back, dY.sources(), dX.targets(), addresses, 1.0);
+                }
+                CHECK((dX.to_host() - want).cwiseAbs().maxCoeff() < 1e-4f * want.cwiseAbs().maxCoeff());
+            }
+        }
+    }
+}

@@ -260,6 +260,89 @@ TEST_CASE("slabs of rows by turns: the exchange of one is on its way while the n
     CHECK(support::close(dY.to_host(), given, 16));
 }
 
+// Y = X * K with the last stages in `chunks` chunks of a mode that no rank cuts; mode 1 is cut before the exchange, the second one behind it.
+template <class Scalar, class Factors>
+void check_chunks_that_go_on(const otimes::communicator& ranks, const otimes::interconnect& links,
+                             const problem<Scalar>& p, const Factors& K, const matrix<Scalar>& want,
+                             std::int32_t row_parts) {
+    constexpr std::int32_t mode = 2;
+    constexpr std::size_t stages = 4;
+    otimes::enable_cpu<Scalar>();
+    const std::int64_t rows = p.x.rows();
+    const std::int32_t col_parts = ranks.size() / row_parts;
+    DistributedMatrix<Scalar> dX(ranks, rows, p.x.cols(), otimes::cut_mode(row_parts, col_parts, p.before, 0));
+    dX.from_host(p.x);
+    const distribution to = otimes::cut_mode(row_parts, col_parts, p.after, 1);
+    DistributedMatrix<Scalar> dY(ranks, rows, want.cols(), to);
+    dY.fill([](std::int64_t, std::int64_t) { return Scalar(std::numeric_limits<float>::quiet_NaN()); });
+    const auto there = otimes::replicate(ranks, K);
+    std::vector<std::vector<const void*>> factors;
+    for (std::size_t k = 0; k < p.factors.size(); ++k) {
+        factors.push_back(there.addresses(k));
+    }
+    const auto run = [&](const otimes::distributed_plan& plan, double scale) {
+        ranks.run(plan, dX.sources(), dY.targets(), factors, scale);
+    };
+    const auto planned = [&](bool add) {
+        const otimes::distributed_problem asked = (dX * there).problem(add, &to, ranks.wishes());
+        std::int64_t least = 0;
+        return otimes::planning::plan_at_once(asked, ranks.over().executor_of(0).target(), links, true, least, {},
+                                              true);
+    };
+    otimes::distributed_plan plan = planned(false);
+    REQUIRE(plan.stages.size() == stages);
+    otimes::distributed_stage& first = plan.stages[stages - 3];
+    CHECK(first.chunk_mode == mode);
+    CHECK(first.chunks == links.chunks);
+    CHECK(plan.stages[stages - 1].chunk_mode == mode);
+    for (const bool by_places : {false, true}) {
+        for (otimes::plan& one : first.plans) {
+            const auto other = otimes::planning::from_place_to_place(plan.source, first.factors, one.source);
+            if (by_places && other) {
+                one = otimes::make_plan(*other, ranks.over().executor_of(0).target());
+            }
+        }
+        run(plan, 1.0);
+        CHECK(support::close(dY.to_host(), want, 630));
+    }
+    run(planned(true), -3.0);
+    CHECK(support::close(dY.to_host(), matrix<Scalar>(Scalar(-2) * want), 630));
+}
+
+TEST_CASE("chunks of a mode that no rank cuts are multiplied further when they have arrived") {
+    otimes::interconnect links{.bytes_per_second = 1e9, .chunks = 3, .least_chunk_bytes = 1, .stores = false};
+    const auto check = [&links]<class Scalar>(const otimes::communicator& ranks, const problem<Scalar>& p,
+                                              std::int32_t row_parts) {
+        const auto K = kron(p.factors);
+        check_chunks_that_go_on(ranks, links, p, K, matrix<Scalar>(p.x * K.toDenseMatrix()), row_parts);
+    };
+    for (const std::int32_t count : {2, 3, 4}) {
+        const otimes::communicator reaching = otimes::in_process(count);
+        auto [ranks, link] = looped(count);
+        for (const auto& [row_parts, rows] : {std::pair{1, 1}, {1, 2}, {2, 3}}) {
+            if (count % row_parts != 0 || count == row_parts) {
+                continue;
+            }
+            // Mode 3 goes first, then modes 2 and 4, of which the last one in place where it is square.
+            const problem<double> p = made<double>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 2}}, 18);
+            check(reaching, p, row_parts);
+            check(ranks, p, row_parts);
+            const problem<float> q = made<float>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 3}}, 18);
+            check(ranks, q, row_parts);
+            const problem<std::complex<float>> z =
+                made<std::complex<float>>(rows, {{5, 4}, {4, 8}, {6, 5}, {3, 2}}, 18);
+            check(reaching, z, row_parts);
+        }
+    }
+    // Runs that are long enough to go without packing are on their way until their chunk is multiplied further; two chunks at a time.
+    auto [ranks, link] = looped(2);
+    problem<double> q = made<double>(1, {{4, 3}, {4, 5}, {6, 4}, {96, 96}, {96, 96}}, 20);
+    const auto K = kron(q.factors[0], q.factors[1], q.factors[2], otimes::identity(96), otimes::identity(96));
+    link->most_on_their_way = 0;
+    check_chunks_that_go_on(ranks, links, q, K, matrix<double>(q.x * K), 1);
+    CHECK(link->most_on_their_way == 2);
+}
+
 TEST_CASE("the last pass stores into the ranks that take its output [alone]") {
     const problem<double> p = made<double>(3, {{5, 4}, {6, 7}, {4, 3}, {5, 4}}, 17);
     const matrix<double> want = p.x * kron(p.factors);

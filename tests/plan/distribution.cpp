@@ -420,11 +420,12 @@ TEST_CASE("slabs by turns store where that hides more than exchanges, and where 
     CHECK(tile.passes.size() == 1);
     CHECK(tile.passes.at(0).kernel == otimes::pass_kernel::gpu_trailing);
     CHECK(otimes::make_plan(tile.source, gpus, tile.wishes).passes.at(0).kernel == otimes::pass_kernel::gpu_blocked);
-    // On four of them, too, although chunks would hide more of a longer exchange: their copies take memory from the steps.
+    // On four of them, too, rather than in chunks of the mode that is cut: their copies take memory from the steps.
     nvlink.bytes_per_second = 394e9;
     nvlink.store_bytes_per_second = 330e9;
-    CHECK(stores(planned(1, 128, 4)));
-    CHECK(planned(1, 128, 4).stages.at(1).portion_items == 0);
+    const otimes::distributed_plan on_four = planned(1, 128, 4);
+    CHECK((stores(on_four) || on_four.stages.back().chunk_mode >= 0));
+    CHECK(on_four.stages.at(1).portion_items == 0);
 }
 
 TEST_CASE("where the rows of a pass go when it stores into the receivers") {
@@ -470,6 +471,88 @@ TEST_CASE("where the rows of a pass go when it stores into the receivers") {
             }
         }
     }
+}
+
+TEST_CASE("the last stages go through their exchange in chunks of a mode that no rank cuts") {
+    // 128^4 with one row on four GPUs: a pass that stores holds whole multiprocessors, so that the links are idle before and behind it.
+    const otimes::machine gpus = otimes::gpu_machine(otimes::h200(), 4);
+    otimes::interconnect nvlink{.bytes_per_second = 394e9, .exchange_seconds = 20e-6, .chunks = 6, .packs = false};
+    nvlink.store_bytes_per_second = 330e9;
+    otimes::distributed_problem p = power(1, 128, 128, 4, 4);
+    p.type = otimes::dtype::f32;
+    p.space = otimes::memory_space::device;
+    for (otimes::distributed_factor& f : p.factors) {
+        f.type = p.type;
+        f.space = p.space;
+    }
+    const extents all(4, 128);
+    p.operand = otimes::cut_mode(1, 4, all, 0);
+    p.result_is_fixed = true;
+    p.result = otimes::cut_mode(1, 4, all, 1);
+    const auto planned = [&] { return otimes::make_distributed_plan(p, gpus, nvlink); };
+    const otimes::distributed_plan plan = planned();
+    REQUIRE(plan.stages.size() == 4);
+    CHECK(plan.stages[0].factors == std::vector<std::int32_t>{2});  // the chunks' mode comes first
+    CHECK(plan.stages[0].chunks == 1);
+    CHECK(plan.stages[1].factors == std::vector<std::int32_t>{1, 3});
+    CHECK(plan.stages[3].factors == std::vector<std::int32_t>{0});
+    for (const std::size_t i : {1, 3}) {
+        CHECK(plan.stages[i].chunk_mode == 2);
+        CHECK(plan.stages[i].chunks == 2);
+        CHECK(plan.stages[i].plan_of_rank == std::vector<std::int32_t>(4 * 2, 0));
+        CHECK(plan.stages[i].plans.size() == 1);
+    }
+    CHECK(otimes::distributed_plan_from_text(otimes::to_text(plan)) == plan);
+    CHECK(
+        otimes::explain(plan).find(
+            "  2. local: F2, F4, in 2 chunks of mode 3 that are sent, and multiplied further, while the next ones are "
+            "computed; ") != std::string::npos);
+    CHECK(otimes::explain(plan).find("  4. local: F1, in 2 chunks, each when it has arrived; ") != std::string::npos);
+    // Of each chunk a rank sends the least that goes on beside work.
+    nvlink.least_chunk_bytes = plan.most_bytes_sent / 2;
+    CHECK(planned().stages.back().chunk_mode == 2);
+    nvlink.least_chunk_bytes += 1;
+    CHECK(planned().stages.back().chunk_mode == -1);
+    nvlink.least_chunk_bytes = 16 << 20;
+    // What one chunk more costs is seen, and what a limit leaves is kept.
+    const auto in_chunks = [&](std::int32_t chunks) {
+        std::int64_t least = 0;
+        nvlink.chunks = chunks;
+        nvlink.stores = false;
+        return otimes::planning::plan_at_once(p, gpus, nvlink, true, least, {}, true);
+    };
+    CHECK(in_chunks(2).predicted_seconds < in_chunks(6).predicted_seconds);
+    CHECK(in_chunks(2).workspace_bytes == plan.workspace_bytes);
+    p.wishes.workspace_limit_bytes = plan.workspace_bytes - 1;
+    CHECK(planned().workspace_bytes < plan.workspace_bytes);
+    p.wishes = {};
+    // The other factors of the first stage, F2 and F4: F2 from X's memory into the chunk's, where F4 is applied.
+    const otimes::distributed_plan in_three = in_chunks(3);
+    const otimes::plan& steps = in_three.stages[1].plans.front();
+    REQUIRE(steps.passes.size() == 2);
+    CHECK(steps.passes[0].sweeps.front().mode == 1);  // modes 3 and 4 are one to it
+    CHECK(steps.passes[1].kernel == otimes::pass_kernel::gpu_trailing);
+    CHECK(otimes::planning::keeps_places(steps));
+    // Blocks and the generic kernel do not keep to places of their own.
+    otimes::plan by_blocks = steps;
+    by_blocks.passes[1].kernel = otimes::pass_kernel::gpu_blocked;
+    CHECK(!otimes::planning::keeps_places(by_blocks));
+    // A mode without a factor needs no stage in front.
+    p.factors[2].identity = true;
+    REQUIRE(in_chunks(2).stages.size() == 3);
+    CHECK(in_chunks(2).stages[0].chunk_mode == 2);
+    p.factors[2].identity = false;
+    // No mode is whole on both sides but one whose factor is all that there is, or comes behind the exchange.
+    p.factors[1].identity = p.factors[3].identity = true;
+    CHECK(in_chunks(2).stages.back().chunk_mode == 3);
+    p.factors.resize(3);
+    p.factors[1].identity = false;
+    p.operand = otimes::cut_mode(1, 4, extents(3, 128), 0);
+    p.result = otimes::cut_mode(1, 4, extents(3, 128), 1);
+    nvlink.least_chunk_bytes = 1;
+    CHECK(in_chunks(2).stages.back().chunk_mode == 2);
+    p.factors[1].identity = true;
+    CHECK(in_chunks(2).stages.back().chunk_mode == -1);
 }
 
 TEST_CASE("chunks cover an extent, and become shorter") {

@@ -65,8 +65,8 @@ struct interconnect {
     double network_bytes_per_second = 0;  ///< between hosts; 0: there is one host
     std::int32_t ranks_per_host = 0;      ///< 0: all
     double exchange_seconds = 20e-6;      ///< fixed cost of an exchange
-    /// Parts into which the rows, or else the cut mode of a local stage and the exchange after it, are cut, so that a part is sent
-    /// while the next is computed. Of each part a rank sends at least `least_chunk_bytes`: less does not go on beside work.
+    /// Parts, at most, into which the rows, or else a mode of the local stages around an exchange, are cut, so that a part is sent while the next is
+    /// computed. Of each part a rank sends at least `least_chunk_bytes`: less does not go on beside work.
     std::int32_t chunks = 1;
     std::int64_t least_chunk_bytes = 16 << 20;
     bool packs = true;  ///< short runs are copied into one message; false: all ranks reach each other's memory
@@ -96,8 +96,12 @@ struct distributed_stage {
     std::int32_t mode = -1;             ///< that `where` cuts; -1: none, -2: flat ranges that follow no mode
     bool scaled = false;                ///< by alpha
     bool add = false;                   ///< to Y
-    std::int32_t chunks = 1;            ///< ranges of the cut mode that are computed, and sent, one after another
-    std::vector<plan> plans;            ///< one for each shape of block
+    std::int32_t chunks = 1;            ///< ranges of a mode that are computed, and sent, one after another
+    /// Whose ranges they are. -1: the cut mode, of which the stage behind the exchange needs all. Else a mode that is whole on every rank before and
+    /// after the exchange: what lies between the two stages is one chunk after another, each a block of its own, and the stage behind, the
+    /// last one, has the same chunks and does each when it has arrived.
+    std::int32_t chunk_mode = -1;
+    std::vector<plan> plans;  ///< one for each shape of block
     /// [rank * chunks + chunk]: index into `plans`; -1: nothing to do
     std::vector<std::int32_t> plan_of_rank;
     std::int32_t receiver_mode = -1;  ///< store: that `to` cuts; before the factors

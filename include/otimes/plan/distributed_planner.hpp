@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,11 @@ OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
 /// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
 /// that is more than the limit, the plan is not complete
 /// @param held what is held already, by plans that run before or after it
+/// @param whole_mode in chunks of a mode that is whole on every rank, where there is one: the exchange goes on beside the stages in front of
+/// it and behind it (distributed_stage::chunk_mode)
 OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& problem, const machine& where,
                                                  const interconnect& net, bool with_local_plans, std::int64_t& least,
-                                                 held_between held = {}) {
+                                                 held_between held = {}, bool whole_mode = false) {
     distributed_plan result;
     result.source = problem;
     distribution_search search(problem, where, net);
@@ -115,6 +118,9 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     }
     result.stages.back().add = problem.add;
 
+    if (whole_mode) {
+        chunk_a_whole_mode(problem, result.stages, net);
+    }
     const double hidden = store_in_last_passes(result, where, net, search);
     result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
     const auto extents_behind = [&problem](const distributed_stage& stage) { return extents_after(problem, stage); };
@@ -142,19 +148,30 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     wishes.workspace_limit_bytes = left_of(wishes.workspace_limit_bytes, held.total());
     std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
     std::int64_t steps_take = 0;
-    const auto planned = [&](distributed_stage& stage, const program& source) {
+    const auto plan_of = [&](const distributed_stage& stage, const program& source) {
+        try {
+            return stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
+                                                   : make_plan(source, where, wishes);
+        } catch (const budget_error& refused) {
+            steps_need = (std::max)(steps_need, refused.least_bytes());
+            plan none;
+            none.source = source;
+            return none;
+        }
+    };
+    // Of two programs for the same the one that is predicted to be faster.
+    const auto planned = [&](distributed_stage& stage, const program& source, const std::optional<program>& other) {
         for (std::size_t n = 0; n < stage.plans.size(); ++n) {
-            if (stage.plans[n].source == source) {
+            if (stage.plans[n].source == source || stage.plans[n].source == other) {
                 return static_cast<std::int32_t>(n);
             }
         }
-        try {
-            stage.plans.push_back(stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
-                                                                  : make_plan(source, where, wishes));
-        } catch (const budget_error& refused) {
-            steps_need = (std::max)(steps_need, refused.least_bytes());
-            stage.plans.emplace_back();
-            stage.plans.back().source = source;
+        stage.plans.push_back(plan_of(stage, source));
+        if (other) {
+            plan second = plan_of(stage, *other);
+            if (keeps_places(second) && second.predicted_seconds < stage.plans.back().predicted_seconds) {
+                stage.plans.back() = std::move(second);
+            }
         }
         steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
         return static_cast<std::int32_t>(stage.plans.size()) - 1;
@@ -163,12 +180,15 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
         distributed_stage& stage = result.stages[i];
         const std::vector<std::int64_t> after = extents_behind(stage);
         const bool local = stage.kind != stage_kind::exchange;
-        if (stage.kind == stage_kind::local && stage.mode >= 0 && i + 1 < result.stages.size() &&
-            result.stages[i + 1].kind == stage_kind::exchange) {
+        if (stage.kind == stage_kind::local && stage.mode >= 0 && stage.chunk_mode < 0 &&
+            i + 1 < result.stages.size() && result.stages[i + 1].kind == stage_kind::exchange) {
             stage.chunks = chunks_of(stage, result.stages[i + 1], bytes, net);
         }
-        const std::int32_t mode = local ? stage.mode : -1;
+        const std::int32_t mode = local ? chunked_mode(stage) : -1;
         const distribution out = stage.kind == stage_kind::store ? stage.from : behind(stage, after);
+        // Chunks of a mode that no rank cuts lie apart on their way.
+        const bool apart_in = stage.chunk_mode >= 0 && i + 1 == result.stages.size();
+        const bool apart_out = stage.chunk_mode >= 0 && !apart_in;
         for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
             const held_block block = block_of(out, problem.rows, product_of(after), rank);
             if (!local || !with_local_plans) {
@@ -179,19 +199,22 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
                 continue;
             }
             std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}  // a flat copy
-                                                       : local_extents(stage.extents, stage.where, mode, rank);
+                                                       : local_extents(stage.extents, stage.where, stage.mode, rank);
             const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
             for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
                 if (stage.chunks > 1) {
-                    own[static_cast<std::size_t>(mode)] = chunk_range(whole, stage.chunks, chunk).size();
+                    own[static_cast<std::size_t>(mode)] = range_of_chunk(stage, whole, chunk).size();
                     if (own[static_cast<std::size_t>(mode)] == 0) {
                         stage.plan_of_rank.push_back(-1);
                         continue;
                     }
                 }
-                stage.plan_of_rank.push_back(
-                    planned(stage, local_program(problem, stage.factors, block.rows.size(), own, stage.scaled,
-                                                 stage.add, {mode, whole}, {mode, whole})));
+                const program steps =
+                    local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add,
+                                  apart_in ? extent_in_memory{} : extent_in_memory{mode, whole},
+                                  apart_out ? extent_in_memory{} : extent_in_memory{mode, whole});
+                stage.plan_of_rank.push_back(planned(
+                    stage, steps, apart_out ? from_place_to_place(problem, stage.factors, steps) : std::nullopt));
             }
         }
         if (local) {
@@ -224,6 +247,33 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
                                    loser.seconds});
     }
     return result;
+}
+
+/// What more chunks must leave of the time of fewer: each of them takes the host as long again.
+inline constexpr double more_chunks = 0.97;
+
+/// By exchanges in chunks: of the numbers of chunks that `net` allows, the one that is predicted to be fastest within the workspace limit. Nothing: there is
+/// no mode for chunks, or no number keeps the limit.
+/// @param whole_mode as of plan_at_once
+OTIMES_COLD inline std::optional<distributed_plan> best_in_chunks(const distributed_problem& problem,
+                                                                  const machine& where, interconnect net,
+                                                                  bool whole_mode, std::int64_t& least) {
+    net.stores = false;
+    std::int64_t needed = 0;
+    std::int32_t most = 1;
+    for (const distributed_stage& s : plan_at_once(problem, where, net, false, needed, {}, whole_mode).stages) {
+        most = whole_mode == (s.chunk_mode >= 0) ? (std::max)(most, s.chunks) : most;
+    }
+    std::optional<distributed_plan> best;
+    for (net.chunks = 2; net.chunks <= most; ++net.chunks) {
+        distributed_plan one = plan_at_once(problem, where, net, true, needed, {}, whole_mode);
+        if (needed <= problem.wishes.workspace_limit_bytes &&
+            (!best || one.predicted_seconds < more_chunks * best->predicted_seconds)) {
+            best = std::move(one);
+            least = needed;
+        }
+    }
+    return best;
 }
 
 /// The same rows in slabs of `slab_rows` rows of each part, one after another or overlapped. X and Y have the same parts of rows
@@ -358,10 +408,22 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
             least = needed;
         }
     }
+    const std::int64_t slab_count = slabs_that_overlap(result, net);
+    for (const bool whole_mode : {false, true}) {
+        std::int64_t needed = 0;
+        std::optional<distributed_plan> other;
+        if (with_local_plans && slab_count == 1) {  // else slabs are as fast: 128^4 with two rows on two and four H200
+            other = best_in_chunks(problem, where, net, whole_mode, needed);
+        }
+        if (other && (least > limit || other->predicted_seconds < result.predicted_seconds)) {
+            result = std::move(*other);
+            least = needed;
+        }
+    }
     const distribution& x = problem.operand;
     const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
-    if (const std::int64_t count = slabs_that_overlap(result, net); count > 1) {
-        const std::int64_t slab_rows = (longest + count - 1) / count;
+    if (slab_count > 1) {
+        const std::int64_t slab_rows = (longest + slab_count - 1) / slab_count;
         interconnect whole_slabs = net;
         whole_slabs.chunks = 1;
         whole_slabs.portions = 1;

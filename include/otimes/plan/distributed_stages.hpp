@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -169,6 +170,37 @@ OTIMES_COLD inline program local_program(const distributed_problem& problem, con
     return p;
 }
 
+/// The same with the first factor's result in the output's memory, where the others are then applied in place: what they read is one piece there, also where
+/// in is not. Nothing where one of them is not square, or has structure.
+OTIMES_COLD inline std::optional<program> from_place_to_place(const distributed_problem& problem,
+                                                              const std::vector<std::int32_t>& factors, program p) {
+    const auto works_in_place = [&problem](std::int32_t k) {
+        const distributed_factor& f = problem.factors[static_cast<std::size_t>(k)];
+        return f.p_extent == f.q_extent && !f.diagonal && f.structure == factor_kind::dense;
+    };
+    if (factors.size() < 2 || !std::all_of(factors.begin() + 1, factors.end(), works_in_place)) {
+        return std::nullopt;
+    }
+    const tensor& out = p.at(p.steps.back().out);
+    for (std::size_t i = 0; i + 1 < p.steps.size(); ++i) {
+        tensor& between = p.tensors[static_cast<std::size_t>(p.steps[i].out)];
+        between.role = tensor_role::output;
+        between.binding = out.binding;
+        std::copy_n(p.modes.begin() + out.first_mode, out.mode_count, p.modes.begin() + between.first_mode);
+    }
+    return p;
+}
+
+/// May the passes of such a plan, but for the first one, store where they read? A GPU's tiles may, since each one's place is its own; a plan for the CPU does
+/// what it must.
+OTIMES_COLD inline bool keeps_places(const plan& p) {
+    return p.where != placement::gpu ||
+           std::all_of(p.passes.begin() + (p.passes.empty() ? 0 : 1), p.passes.end(), [](const pass& one) {
+               return (one.kernel == pass_kernel::gpu_trailing || one.kernel == pass_kernel::gpu_outer) &&
+                      one.tile.slices == 1;
+           });
+}
+
 /// The extents of a rank's block: the cut mode's is the rank's own.
 OTIMES_COLD inline std::vector<std::int64_t> local_extents(std::vector<std::int64_t> extents, const distribution& where,
                                                            std::int32_t mode, std::int32_t rank) {
@@ -198,6 +230,98 @@ OTIMES_COLD inline std::int32_t chunks_of(const distributed_stage& local, const 
         (std::min)(exchange.moved.most_sent * bytes / (std::max)(net.least_chunk_bytes, std::int64_t{1}), extent);
     return static_cast<std::int32_t>(
         std::clamp(fit, std::int64_t{1}, static_cast<std::int64_t>((std::max)(1, net.chunks))));
+}
+
+/// The mode of whose ranges a local stage's chunks are.
+constexpr std::int32_t chunked_mode(const distributed_stage& local) noexcept {
+    return local.chunk_mode >= 0 ? local.chunk_mode : local.mode;
+}
+
+/// Chunk `chunk` of a stage's `extent` indices of that mode. Of a mode that is whole everywhere all chunks are equal: the first one is computed
+/// before anything is sent, and the last one is multiplied further behind it.
+constexpr index_range range_of_chunk(const distributed_stage& local, std::int64_t extent, std::int32_t chunk) noexcept {
+    return local.chunk_mode >= 0 ? part_of(extent, local.chunks, chunk) : chunk_range(extent, local.chunks, chunk);
+}
+
+/// One of the chunks that an exchange moves: a part of the whole matrix, or, of a mode that is whole on every rank, a matrix of its own that lies on
+/// every rank behind those of the chunks before it.
+struct moved_chunk {
+    distribution from;
+    distribution to;
+    std::int64_t cols = 0;
+    std::int32_t number = 0;  ///< of a part (chunk_range of a rank's range of what `from` cuts)
+    std::int32_t count = 1;
+    std::int64_t index = 0;   ///< of a matrix of its own: its first index of that mode,
+    std::int64_t extent = 1;  ///< of so many
+
+    /// Where it begins in a rank's block of all.
+    [[nodiscard]] constexpr std::int64_t begin(std::int64_t block_elements) const noexcept {
+        return block_elements / extent * index;
+    }
+};
+/// @param behind the stage behind the exchange, where it is done in chunks, too
+OTIMES_COLD inline moved_chunk moved_by_chunk(const distributed_stage& before, const distributed_stage& exchange,
+                                              const distributed_stage* behind, std::int32_t chunk) {
+    moved_chunk moved{exchange.from, exchange.to, product_of(exchange.extents), chunk, before.chunks};
+    if (before.chunk_mode >= 0) {
+        std::vector<std::int64_t> extents = exchange.extents;
+        std::int64_t& extent = extents[static_cast<std::size_t>(before.chunk_mode)];
+        const index_range range = part_of(extent, before.chunks, chunk);
+        moved.number = 0;
+        moved.count = 1;
+        moved.index = range.begin;
+        moved.extent = extent;
+        extent = range.size();
+        moved.from = layout_choice{exchange.from, before.mode}.with(extents);
+        moved.to = layout_choice{exchange.to, behind->mode}.with(extents);
+        moved.cols = product_of(extents);
+    }
+    return moved;
+}
+
+/// Lets the last local stages go through the exchange between them in chunks of a mode that is whole on every rank throughout. Where that mode has a
+/// factor, it comes first, in a stage of its own. Nothing is changed where there is no such mode.
+OTIMES_COLD inline void chunk_a_whole_mode(const distributed_problem& problem, std::vector<distributed_stage>& stages,
+                                           const interconnect& net) {
+    const std::size_t count = stages.size();
+    if (count < 3 || stages[count - 1].kind != stage_kind::local || stages[count - 2].kind != stage_kind::exchange ||
+        stages[count - 3].kind != stage_kind::local || stages[count - 1].factors.empty()) {
+        return;
+    }
+    distributed_stage& before = stages[count - 3];
+    distributed_stage& behind = stages[count - 1];
+    if (before.mode == -2 || behind.mode == -2) {
+        return;
+    }
+    const auto bytes = static_cast<std::int64_t>(element_bytes(problem.type));
+    const std::int64_t sent = stages[count - 2].moved.most_sent * bytes;
+    const auto applied = [](const distributed_stage& s, std::int32_t mode) {
+        return std::ranges::find(s.factors, mode) != s.factors.end();
+    };
+    for (std::int32_t mode = 0; mode < static_cast<std::int32_t>(before.extents.size()); ++mode) {
+        const std::int64_t extent = stages[count - 2].extents[static_cast<std::size_t>(mode)];
+        const std::int64_t chunks =
+            (std::min)({sent / (std::max)(net.least_chunk_bytes, std::int64_t{1}), std::int64_t{net.chunks}, extent});
+        const bool has_factor = applied(before, mode);
+        if (chunks < 2 || mode == before.mode || mode == behind.mode || applied(behind, mode) ||
+            before.factors.size() < (has_factor ? 2u : 1u)) {
+            continue;
+        }
+        distributed_stage in_front = before;
+        in_front.factors = {mode};
+        in_front.scaled = false;
+        std::erase(before.factors, mode);
+        before.extents[static_cast<std::size_t>(mode)] = extent;
+        before.where = layout_choice{before.where, before.mode}.with(before.extents);
+        for (distributed_stage* stage : {&before, &behind}) {
+            stage->chunks = static_cast<std::int32_t>(chunks);
+            stage->chunk_mode = mode;
+        }
+        if (has_factor) {
+            stages.insert(stages.end() - 3, std::move(in_front));
+        }
+        return;
+    }
 }
 
 /// How the output of a store on `rank` is divided among the ranks of its part of rows, in their order. @pre the rank has a block

@@ -54,7 +54,7 @@ template <class Archive>
 void transfer(Archive& a, distributed_stage& s) {
     a.line("stage");
     a.choice(s.kind, stage_kind::store);
-    transfer_all(a, s.mode, s.chunks, s.receiver_mode, s.portion_items, s.scaled, s.add, s.moved.total,
+    transfer_all(a, s.mode, s.chunks, s.chunk_mode, s.receiver_mode, s.portion_items, s.scaled, s.add, s.moved.total,
                  s.moved.most_sent, s.moved.most_received, s.predicted_seconds);
     transfer_numbers(a, "extents", s.extents);
     transfer_numbers(a, "applied", s.factors);
@@ -68,6 +68,9 @@ void transfer(Archive& a, distributed_stage& s) {
         transfer(a, s.plans[i]);
     }
     if constexpr (Archive::reading) {
+        if (s.chunks < 1 || s.chunk_mode < -1 || s.chunk_mode >= static_cast<std::int32_t>(s.extents.size())) {
+            refuse_text("a stage has chunks of a mode that does not exist");
+        }
         for (const std::int32_t which : s.plan_of_rank) {
             if (which < -1 || which >= static_cast<std::int32_t>(plans)) {
                 refuse_text("a rank has a plan that does not exist");
@@ -185,6 +188,18 @@ OTIMES_COLD inline std::string describe_difference(const distributed_problem& mi
     return mine == other ? "nothing differs" : "the options, the memory space or the number of ranks differ";
 }
 
+/// How a local stage goes in chunks, in words.
+OTIMES_COLD inline std::string in_chunks(const distributed_stage& s, bool last) {
+    if (s.chunks == 1) {
+        return {};
+    }
+    const std::string many = ", in " + std::to_string(s.chunks) + " chunks";
+    return s.chunk_mode < 0 ? many + " that are sent while the next is computed"
+           : last           ? many + ", each when it has arrived"
+                            : many + " of mode " + std::to_string(s.chunk_mode + 1) +
+                        " that are sent, and multiplied further, while the next ones are computed";
+}
+
 /// A plan in words, one line for each stage.
 OTIMES_COLD inline std::string explain(const distributed_plan& p) {
     using namespace planning;
@@ -214,7 +229,8 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
                 (p.overlapped ? "by turns: a slab is sent while the next is computed; each:\n"
                               : "one after another; each:\n");
     }
-    for (const distributed_stage& s : p.slabs.empty() ? p.stages : p.slabs.front().stages) {
+    const std::vector<distributed_stage>& stages = p.slabs.empty() ? p.stages : p.slabs.front().stages;
+    for (const distributed_stage& s : stages) {
         text += "  " + std::to_string(++number) + ". ";
         if (s.kind == stage_kind::exchange) {
             text += "exchange: to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
@@ -232,9 +248,8 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
                     " from one rank" + (s.portion_items > 0 ? "; the next stage begins with what has arrived" : "");
         }
         text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") +
-                (s.chunks > 1 ? ", in " + std::to_string(s.chunks) + " chunks that are sent while the next is computed"
-                              : "") +
-                "; " + counted(static_cast<std::int64_t>(s.plans.size()), "plan") + "\n";
+                in_chunks(s, &s == &stages.back()) + "; " + counted(static_cast<std::int64_t>(s.plans.size()), "plan") +
+                "\n";
     }
     text += "  bytes on the wire: " + std::to_string(p.bytes_on_wire) + "\n";
     text += "  workspace: at most " + bytes_text(static_cast<double>(p.workspace_bytes)) + " on a rank\n";

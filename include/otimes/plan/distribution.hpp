@@ -51,7 +51,10 @@ constexpr index_range chunk_range(std::int64_t extent, std::int32_t chunks, std:
     const auto begin = [&](std::int64_t k) { return extent * (k * (2 * chunks + 3 - k) / 2) / total; };
     return {begin(chunk), begin(chunk + 1)};
 }
-/// The last chunk's part of the whole.
+/// The first and the last chunk's part of the whole.
+constexpr double first_chunk_share(std::int32_t chunks) noexcept {
+    return chunks == 1 ? 1.0 : 2.0 * (chunks + 1) / (static_cast<double>(chunks) * (chunks + 3));
+}
 constexpr double last_chunk_share(std::int32_t chunks) noexcept {
     return chunks == 1 ? 1.0 : 4.0 / (static_cast<double>(chunks) * (chunks + 3));
 }

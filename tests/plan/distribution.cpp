@@ -523,8 +523,21 @@ TEST_CASE("the last stages go through their exchange in chunks of a mode that no
     };
     CHECK(in_chunks(2).predicted_seconds < in_chunks(6).predicted_seconds);
     CHECK(in_chunks(2).workspace_bytes == plan.workspace_bytes);
-    p.wishes.workspace_limit_bytes = plan.workspace_bytes - 1;
-    CHECK(planned().workspace_bytes < plan.workspace_bytes);
+    std::int64_t of_steps = 0;
+    for (const otimes::distributed_stage& s : plan.stages) {
+        for (const otimes::plan& one : s.plans) {
+            of_steps = (std::max)(of_steps, one.workspace_bytes);
+        }
+    }
+    REQUIRE(of_steps > 0);
+    for (const std::int64_t less : {std::int64_t{1}, of_steps / 4, of_steps / 2, 3 * of_steps / 4, of_steps}) {
+        p.wishes.workspace_limit_bytes = plan.workspace_bytes - less;
+        const otimes::distributed_plan smaller = planned();
+        CHECK(smaller.workspace_bytes <= p.wishes.workspace_limit_bytes);
+        for (const otimes::distributed_stage& s : smaller.stages) {
+            CHECK(std::ranges::none_of(s.plans, [](const otimes::plan& one) { return one.passes.empty(); }));
+        }
+    }
     p.wishes = {};
     // The other factors of the first stage, F2 and F4: F2 from X's memory into the chunk's, where F4 is applied.
     const otimes::distributed_plan in_three = in_chunks(3);

@@ -148,16 +148,16 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     wishes.workspace_limit_bytes = left_of(wishes.workspace_limit_bytes, held.total());
     std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
     std::int64_t steps_take = 0;
-    const auto plan_of = [&](const distributed_stage& stage, const program& source) {
+    const auto plan_of = [&](const distributed_stage& stage, const program& source, std::int64_t& needed) {
+        plan made;
         try {
-            return stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
+            made = stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
                                                    : make_plan(source, where, wishes);
         } catch (const budget_error& refused) {
-            steps_need = (std::max)(steps_need, refused.least_bytes());
-            plan none;
-            none.source = source;
-            return none;
+            needed = refused.least_bytes();
+            made.source = source;
         }
+        return made;
     };
     // Of two programs for the same the one that is predicted to be faster.
     const auto planned = [&](distributed_stage& stage, const program& source, const std::optional<program>& other) {
@@ -166,14 +166,20 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
                 return static_cast<std::int32_t>(n);
             }
         }
-        stage.plans.push_back(plan_of(stage, source));
+        std::int64_t needed = 0;
+        plan best = plan_of(stage, source, needed);
         if (other) {
-            plan second = plan_of(stage, *other);
-            if (keeps_places(second) && second.predicted_seconds < stage.plans.back().predicted_seconds) {
-                stage.plans.back() = std::move(second);
+            std::int64_t other_needs = 0;
+            plan second = plan_of(stage, *other, other_needs);
+            if (other_needs == 0 && keeps_places(second) &&
+                (needed > 0 || second.predicted_seconds < best.predicted_seconds)) {
+                best = std::move(second);
+                needed = 0;
             }
         }
-        steps_take = (std::max)(steps_take, stage.plans.back().workspace_bytes);
+        steps_need = (std::max)(steps_need, needed);
+        steps_take = (std::max)(steps_take, best.workspace_bytes);
+        stage.plans.push_back(std::move(best));
         return static_cast<std::int32_t>(stage.plans.size()) - 1;
     };
     for (std::size_t i = 0; i < result.stages.size(); ++i) {
@@ -258,13 +264,16 @@ inline constexpr double more_chunks = 0.97;
 OTIMES_COLD inline std::optional<distributed_plan> best_in_chunks(const distributed_problem& problem,
                                                                   const machine& where, interconnect net,
                                                                   bool whole_mode, std::int64_t& least) {
+    std::optional<distributed_plan> best;
+    if (net.chunks < 2) {
+        return best;
+    }
     net.stores = false;
     std::int64_t needed = 0;
     std::int32_t most = 1;
     for (const distributed_stage& s : plan_at_once(problem, where, net, false, needed, {}, whole_mode).stages) {
         most = whole_mode == (s.chunk_mode >= 0) ? (std::max)(most, s.chunks) : most;
     }
-    std::optional<distributed_plan> best;
     for (net.chunks = 2; net.chunks <= most; ++net.chunks) {
         distributed_plan one = plan_at_once(problem, where, net, true, needed, {}, whole_mode);
         if (needed <= problem.wishes.workspace_limit_bytes &&

@@ -404,7 +404,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
     }
     // One mode at a time; an intermediate keeps the modes' order, without gaps. What is written where it is read, and
     // nothing else in between, goes through an intermediate too, but by a kernel that may store there.
-    bool in_place = p.sweeps.size() == 1 && p.in == p.out;
+    bool in_place = p.sweeps.size() == 1 && stores_where_it_reads(p);
     bool by_one_kernel = false;
     if (in_place && p.kernel == pass_kernel::gpu_blocked && !p.add && std::ranges::equal(in, out)) {
         launch l;
@@ -505,6 +505,14 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         order_free_modes(copy.sliced);
         list_->push_back(copy);
     }
+}
+
+bool lowering_to_launches::stores_where_it_reads(const pass& p) const {
+    if (p.in < 0 || p.out < 0) {
+        return p.in == p.out;
+    }
+    const std::int32_t binding = plan_.source.at(p.in).binding;
+    return p.in == p.out || (binding >= 0 && binding == plan_.source.at(p.out).binding);
 }
 
 void lowering_to_launches::generic(const sweep& s, const std::vector<pass_extent>& in,

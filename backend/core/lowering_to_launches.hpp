@@ -120,6 +120,8 @@ private:
     /// Makes a sliced launch go by blocks where that kernel suits it. @param cut of what all slabs' number decides, so that slabs change no bit
     /// @param in_place the kernel must be one that may store where it reads
     void take_blocks(launch& l, slabs_cut cut = slabs_cut::nothing, bool in_place = false) const;
+    /// By name, or since the result has its operand's binding.
+    [[nodiscard]] bool stores_where_it_reads(const pass& p) const;
     void generic(const sweep& s, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);
     /// Makes `l` the launch of a fused pass over these extents (of one slab); false where they do not suit its tile.
     bool make_fused(const pass& p, const std::vector<pass_extent>& in, const std::vector<pass_extent>& out, launch& l);

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <otimes/exec/reference.hpp>
 #include <otimes/expr/lower.hpp>
+#include <otimes/plan/distributed_stages.hpp>
 #include <otimes/plan/explain.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
@@ -1917,6 +1919,58 @@ TEST_CASE("a machine that does not say its rates has plans") {
         check<double>(t, {}, gpu, true);
         check<float>(t, {}, gpu, true);
     }
+}
+
+TEST_CASE("a product whose result takes the place of its operand: by tiles or through scratch, or it is refused") {
+    // Chunks of a mode that no rank cuts (plan/distributed_stages.hpp): out of a larger block by the first factor, then in place.
+    distributed_problem asked;
+    asked.space = memory_space::device;
+    asked.rows = 3;
+    const std::vector<std::int64_t> extents{4, 6, 5, 8};
+    for (const std::int64_t e : extents) {
+        distributed_factor f;
+        f.p_extent = f.q_extent = e;
+        f.row_stride = e;
+        f.space = memory_space::device;
+        asked.factors.push_back(f);
+    }
+    const std::vector<std::int32_t> factors{1, 3};
+    const program apart = planning::local_program(asked, factors, 3, extents, false, false, {2, 9}, {});
+    const std::optional<program> in_place = planning::from_place_to_place(asked, factors, apart);
+    REQUIRE(in_place);
+    support::random_stream random(77);
+    const auto fill = [&](std::size_t count) {
+        std::vector<double> v(count);
+        for (double& e : v) e = random.signed_power_of_two();
+        return v;
+    };
+    std::vector<double> x = fill(3 * 4 * 6 * 9 * 8), b = fill(36), d = fill(64);
+    std::vector<double> want(3 * 4 * 6 * 5 * 8), y = want;
+    const auto bound = [&](std::vector<double>& to) {
+        bindings all;
+        for (std::vector<double>* v : {&x, &b, &d, &to}) all.pointers.push_back(v->data());
+        return all;
+    };
+    reference_run<double>(apart, bound(want));
+    const plan made = plan_for_h200(*in_place);
+    REQUIRE(made.passes.size() == 2);
+    CHECK(!made.passes[1].tile.trips.empty());
+    for (const bool fused : {true, false}) {  // without kernels of their own
+        y.assign(y.size(), std::numeric_limits<double>::quiet_NaN());
+        const launch_list list = lower_to_launches(made, h200(), fused);
+        const bindings all = bound(y);
+        interpreter<double> run(made, list, all, h200());
+        run.run();
+        CHECK(y == want);  // powers of two: exact
+        CHECK(run.in_place == (fused ? 1 : 0));
+        CHECK((list.slab.size() == 2) == fused);  // else a copy, too
+    }
+    // A size that goes without a tile.
+    asked.factors[3].p_extent = asked.factors[3].q_extent = asked.factors[3].row_stride = 128;
+    const program long_one = planning::local_program(asked, factors, 1, {3, 6, 2, 128}, false, false, {2, 9}, {});
+    CHECK_THROWS_AS(static_cast<void>(plan_for_h200(*planning::from_place_to_place(asked, factors, long_one))),
+                    unsupported_error);
+    CHECK_NOTHROW(static_cast<void>(plan_for_h200(long_one)));
 }
 
 TEST_CASE("a product, its elements times those of a vector, in place, and another product") {

@@ -545,11 +545,6 @@ TEST_CASE("the last stages go through their exchange in chunks of a mode that no
     REQUIRE(steps.passes.size() == 2);
     CHECK(steps.passes[0].sweeps.front().mode == 1);  // modes 3 and 4 are one to it
     CHECK(steps.passes[1].kernel == otimes::pass_kernel::gpu_trailing);
-    CHECK(otimes::planning::keeps_places(steps));
-    // Blocks and the generic kernel do not keep to places of their own.
-    otimes::plan by_blocks = steps;
-    by_blocks.passes[1].kernel = otimes::pass_kernel::gpu_blocked;
-    CHECK(!otimes::planning::keeps_places(by_blocks));
     // A mode without a factor needs no stage in front.
     p.factors[2].identity = true;
     REQUIRE(in_chunks(2).stages.size() == 3);

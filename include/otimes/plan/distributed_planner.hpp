@@ -170,11 +170,13 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
         plan best = plan_of(stage, source, needed);
         if (other) {
             std::int64_t other_needs = 0;
-            plan second = plan_of(stage, *other, other_needs);
-            if (other_needs == 0 && keeps_places(second) &&
-                (needed > 0 || second.predicted_seconds < best.predicted_seconds)) {
-                best = std::move(second);
-                needed = 0;
+            try {
+                plan second = plan_of(stage, *other, other_needs);
+                if (other_needs == 0 && (needed > 0 || second.predicted_seconds < best.predicted_seconds)) {
+                    best = std::move(second);
+                    needed = 0;
+                }
+            } catch (const unsupported_error&) {  // no kernel for this size works in place
             }
         }
         steps_need = (std::max)(steps_need, needed);

@@ -191,16 +191,6 @@ OTIMES_COLD inline std::optional<program> from_place_to_place(const distributed_
     return p;
 }
 
-/// May the passes of such a plan, but for the first one, store where they read? A GPU's tiles may, since each one's place is its own; a plan for the CPU does
-/// what it must.
-OTIMES_COLD inline bool keeps_places(const plan& p) {
-    return p.where != placement::gpu ||
-           std::all_of(p.passes.begin() + (p.passes.empty() ? 0 : 1), p.passes.end(), [](const pass& one) {
-               return (one.kernel == pass_kernel::gpu_trailing || one.kernel == pass_kernel::gpu_outer) &&
-                      one.tile.slices == 1;
-           });
-}
-
 /// The extents of a rank's block: the cut mode's is the rank's own.
 OTIMES_COLD inline std::vector<std::int64_t> local_extents(std::vector<std::int64_t> extents, const distribution& where,
                                                            std::int32_t mode, std::int32_t rank) {

@@ -83,9 +83,19 @@ public:
         strides_of(end, out_);
         outline_pass(setting_, begin, end, in_, out_, p);
         choose_gpu_kernel(setting_, gpu_, begin > 0, end < count, forced, p);
-        if (lies_in_y(begin) && p.kernel == pass_kernel::gpu_generic) {
+        if ((lies_in_y(begin) && p.kernel == pass_kernel::gpu_generic) ||
+            (overwrites_x(begin, end) && !may_overwrite(p))) {
             p.predicted_seconds = std::numeric_limits<double>::infinity();
         }
+    }
+    /// True where Y is X's memory, and groups [begin, end) go from the one to the other.
+    [[nodiscard]] bool overwrites_x(std::size_t begin, std::size_t end) const {
+        const std::size_t count = setting_.groups.size();
+        return chain_.in_place && count > 0 && begin == 0 && (end == count || lies_in_y(end));
+    }
+    [[nodiscard]] bool may_overwrite(const pass& p) const {
+        return p.tile.slices <= 1 && more_in_place(p) <= 0 &&
+               std::ranges::all_of(p.modes, [](const pass_mode& m) { return m.stride_in == m.stride_out; });
     }
     /// Seconds that the pass takes longer where it stores where it reads; infinite where it may not. Tiles may: each one's place is its own, before and
     /// after.
@@ -155,6 +165,7 @@ public:
     /// False where the forced choice, or working through Y, is impossible.
     /// @param in_l2 intermediates are known to stay in L2
     OTIMES_COLD bool make(const slab_choice& slab, bool through_y, bool in_l2, const gpu_choice* forced) {
+        stand_ = false;
         planner_.emplace(chain_, groups_, gpu_, wishes_, slab);
         planner_->through_y(through_y);
         planner_->stands_alone(alone_);
@@ -182,8 +193,10 @@ public:
             begin = ends_[i];
         }
         slab_ = slab;
-        return true;
+        return stand_ = true;
     }
+    /// False where what was made last was impossible.
+    [[nodiscard]] bool stand() const { return stand_; }
     /// One pass of all groups, without slabs, in the place of what was made.
     void replace_by(pass whole) {
         ends_ = {groups_.size()};
@@ -264,6 +277,7 @@ private:
     std::vector<pass> passes_;
     slab_choice slab_;
     bool saves_memory_ = false;
+    bool stand_ = false;
 };
 
 }  // namespace otimes::planning

@@ -34,6 +34,7 @@
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
+#include <otimes/program/errors.hpp>
 #include <otimes/program/program.hpp>
 
 namespace otimes::planning {
@@ -168,6 +169,12 @@ private:
         }
         gpu_chain_passes<> made(c, groups, gpu_, wishes_, !may_join(number));
         choose_passes(number, groups, reduction != nullptr, made);
+        if (!made.stand()) {  // nothing else is impossible
+            throw unsupported_error(
+                "otimes: a plan for a GPU of a product whose result takes the place of its operand: no kernel for this "
+                "size stores "
+                "where it reads. Give the result memory of its own.");
+        }
         const pass& last = made.passes().back();
         if (reduction != nullptr && !is_one_launch(last)) {  // stored after all
             reduction = nullptr;

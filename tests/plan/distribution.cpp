@@ -377,7 +377,8 @@ TEST_CASE("slabs by turns store where that hides more than exchanges, and where 
     CHECK(store.portion_items == 4);
     CHECK(otimes::planning::portions_of(store, few.source) == 16);
     CHECK(planned(1, 64).stages.at(1).portion_items == 2);
-    CHECK(otimes::explain(few).find("from one rank; the next stage begins with what has arrived; 1 plan\n") !=
+    CHECK(otimes::explain(few).find(
+              "from one rank; the next stage begins with what has arrived, in 16 portions; 1 plan\n") !=
           std::string::npos);
     CHECK(otimes::distributed_plan_from_text(otimes::to_text(few)) == few);
     nvlink.portions = 1;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <otimes/plan/distributed_plan.hpp>
+#include <otimes/plan/distributed_stages.hpp>
 #include <otimes/plan/distribution.hpp>
 #include <otimes/plan/plan_text.hpp>
 #include <otimes/plan/text.hpp>
@@ -245,7 +246,10 @@ OTIMES_COLD inline std::string explain(const distributed_plan& p) {
         if (s.kind == stage_kind::store) {
             text += ", to " + to_string(s.to) + "; " + bytes_text(static_cast<double>(s.moved.total) * bytes) +
                     " on the wire, at most " + bytes_text(static_cast<double>(s.moved.most_sent) * bytes) +
-                    " from one rank" + (s.portion_items > 0 ? "; the next stage begins with what has arrived" : "");
+                    " from one rank" +
+                    (s.portion_items > 0 ? "; the next stage begins with what has arrived, in " +
+                                               counted(portions_of(s, p.source), "portion")
+                                         : "");
         }
         text += std::string(s.factors.empty() ? "copy" : "") + (s.add ? ", added to Y" : "") +
                 in_chunks(s, &s == &stages.back()) + "; " + counted(static_cast<std::int64_t>(s.plans.size()), "plan") +

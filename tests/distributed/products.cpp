@@ -316,22 +316,16 @@ TEST_CASE("chunks of a mode that no rank cuts are multiplied further when they h
         const auto K = kron(p.factors);
         check_chunks_that_go_on(ranks, links, p, K, matrix<Scalar>(p.x * K.toDenseMatrix()), row_parts);
     };
-    for (const std::int32_t count : {2, 3, 4}) {
-        const otimes::communicator reaching = otimes::in_process(count);
-        auto [ranks, link] = looped(count);
+    for (const otimes::communicator& ranks : everyone()) {
         for (const auto& [row_parts, rows] : {std::pair{1, 1}, {1, 2}, {2, 3}}) {
-            if (count % row_parts != 0 || count == row_parts) {
+            if (ranks.size() % row_parts != 0 || ranks.size() == row_parts) {
                 continue;
             }
+            CAPTURE(ranks.name());
             // Mode 3 goes first, then modes 2 and 4, of which the last one in place where it is square.
-            const problem<double> p = made<double>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 2}}, 18);
-            check(reaching, p, row_parts);
-            check(ranks, p, row_parts);
-            const problem<float> q = made<float>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 3}}, 18);
-            check(ranks, q, row_parts);
-            const problem<std::complex<float>> z =
-                made<std::complex<float>>(rows, {{5, 4}, {4, 8}, {6, 5}, {3, 2}}, 18);
-            check(reaching, z, row_parts);
+            check(ranks, made<double>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 2}}, 18), row_parts);
+            check(ranks, made<float>(rows, {{5, 4}, {7, 8}, {6, 5}, {3, 3}}, 18), row_parts);
+            check(ranks, made<std::complex<float>>(rows, {{5, 4}, {4, 8}, {6, 5}, {3, 2}}, 18), row_parts);
         }
     }
     // Runs that are long enough to go without packing are on their way until their chunk is multiplied further; two chunks at a time.

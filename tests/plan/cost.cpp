@@ -706,9 +706,25 @@ TEST_CASE("a long factor for few rows or lanes is read as it lies, or packed in 
     // Rows that would not stay in L2 beside them, and few columns: the rows that are summed at once.
     CHECK(only_pass(turned(100, 2000, 1500, false)).passes.front().block_rows == otimes::planning::part_extent(m.cpu));
     CHECK(only_pass(turned(16, 6000, 300, false)).passes.front().block_rows == otimes::planning::part_extent(m.cpu));
+    // Up to four rows: it is transposed in registers on its way, and packed nowhere.
+    for (const std::int64_t rows : {1, 4}) {
+        for (const bool columns : {false, true}) {
+            const otimes::plan few = only_pass(turned(rows, 2000, 1500, columns));
+            CHECK(few.passes.front().block_rows == 0);
+            CHECK(few.passes.front().block_columns == 768);
+            CHECK(few.passes.front().lane_mode == -1);
+            CHECK(few.workspace_bytes < 8 * 2000 * 1500 / 50);
+            CHECK(otimes::explain(few).find(", factor as it lies") != std::string::npos);
+        }
+        CHECK(only_pass(turned(rows, 70, 60, false), 1).passes.front().block_columns ==
+              60);  // a short one, too, of more than 32 KiB
+        CHECK(only_pass(turned(rows, 64, 64, false), 1).passes.front().block_columns == 0);
+        CHECK(only_pass(turned(rows, 200, 31, false), 1).passes.front().block_columns == 0);
+    }
     // Few rows by columns are copied for each block; as many as a register has elements are lanes.
-    CHECK(only_pass(turned(3, 2000, 1500, true)).passes.front().block_rows == 2000);
-    CHECK(only_pass(turned(3, 2000, 1500, true)).passes.front().lane_mode == -1);
+    CHECK(only_pass(turned(5, 2000, 1500, false)).passes.front().block_rows == 2000);
+    CHECK(only_pass(turned(5, 2000, 1500, true)).passes.front().block_rows == 2000);
+    CHECK(only_pass(turned(5, 2000, 1500, true)).passes.front().lane_mode == -1);
     for (const std::int64_t rows : {8, 12, 16, 30}) {
         CHECK(only_pass(turned(rows, 2000, 1500, true)).passes.front().lane_mode >= 0);
         CHECK(only_pass(turned(rows, 2000, 1500, true)).passes.front().block_rows == 2000);

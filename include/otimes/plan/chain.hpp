@@ -21,9 +21,10 @@ struct chain_mode {
     std::int32_t factor = -1;  ///< tensor number of its factor; -1: free
     std::int64_t p_extent = 1;
     std::int64_t q_extent = 1;
-    std::int64_t stride_in = 0;    ///< in the chain's input, elements
-    std::int64_t stride_out = 0;   ///< in the chain's output, elements
-    bool rows_contiguous = false;  ///< the entries of each row of its factor lie side by side, as they are
+    std::int64_t stride_in = 0;       ///< in the chain's input, elements
+    std::int64_t stride_out = 0;      ///< in the chain's output, elements
+    bool rows_contiguous = false;     ///< the entries of each row of its factor lie side by side, as they are
+    bool columns_contiguous = false;  ///< likewise those of each column
     [[nodiscard]] bool contracted() const noexcept { return factor >= 0; }
 };
 
@@ -169,13 +170,16 @@ OTIMES_COLD inline chain chain_at(const program& source, std::int32_t first, std
             continue;
         }
         bool rows_contiguous = false;
+        bool columns_contiguous = false;
         if (factor >= 0 && source.modes_of(factor).size() == 2) {
             const tensor& t = source.at(factor);
-            rows_contiguous = source.modes_of(t)[1].stride == 1 && source.modes_of(t)[0].stride != 0 && !t.conjugate &&
-                              t.type == found.type;
+            const std::span<const mode> of_factor = source.modes_of(t);
+            const bool as_it_is = !t.conjugate && t.type == found.type;
+            rows_contiguous = as_it_is && of_factor[1].stride == 1 && of_factor[0].stride != 0;
+            columns_contiguous = as_it_is && of_factor[0].stride == 1 && of_factor[1].stride > 1;
         }
         found.modes.push_back({static_cast<std::int32_t>(k), factor, in[k].extent, out[k].extent, in[k].stride,
-                               out[k].stride, rows_contiguous});
+                               out[k].stride, rows_contiguous, columns_contiguous});
     }
     return found;
 }

@@ -335,7 +335,8 @@ struct pass_setting {
     double slab_count = 1;    ///< slabs of the plan: > 1: threads take slabs, 1: threads share tiles
     bool batches = true;      ///< small tiles are taken several at a time: a tight workspace has no room for that
     bool one_matrix = false;  ///< one sweep by one dense factor, no slabs, not in place: it may be packed in blocks
-    bool rows_contiguous = false;  ///< and the entries of each of its rows lie side by side, as they are
+    bool rows_contiguous = false;     ///< and the entries of each of its rows lie side by side, as they are
+    bool columns_contiguous = false;  ///< or those of each of its columns
 };
 
 /// Row sweeps of up to this many rows read a long factor as it lies, rows of it contiguous (exec/cpu/factors.hpp): packing it would cost a
@@ -347,6 +348,29 @@ inline constexpr std::int64_t least_unpacked_extent = 32;
 OTIMES_COLD inline bool suits_unpacked(const pass& p, const cpu_description& cpu) {
     return p.sweeps.size() == 1 && p.lane_mode < 0 && tile_count(p) <= most_unpacked_rows(cpu) &&
            (std::min)(p.sweeps.front().p_extent, p.sweeps.front().q_extent) >= least_unpacked_extent;
+}
+
+/// Bytes of the matrix of a sweep.
+constexpr double matrix_bytes(const sweep& s, dtype type) noexcept {
+    return static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * static_cast<double>(element_bytes(type));
+}
+
+/// What it takes to transpose an element in registers, beside multiply-adds, in flops: log2(W) rounds of one move for a register of W elements.
+/// Of 64 bytes they cross more lanes: measured, twice as much.
+inline double turned_flops(const cpu_description& cpu, dtype type) {
+    return (cpu.simd_bytes >= 64 ? 4.0 : 2.0) * std::log2(static_cast<double>(vector_count(cpu, type)));
+}
+
+/// Rows up to which a factor whose columns are contiguous is read as it lies: squares of it are transposed in registers for all of them at once (exec/cpu/
+/// column_kernel.hpp). Of more rows it is packed once.
+inline constexpr double most_rows_by_columns = 4;
+
+/// Is it read as it lies if its columns are contiguous?
+OTIMES_COLD inline bool suits_columns(const pass& p, const cpu_description& cpu, dtype type) {
+    constexpr double least_bytes =
+        32 << 10;  // less is packed in half a microsecond, and a small plan is then prepared (executor::run_first)
+    return !is_complex(type) && vector_count(cpu, type) >= 4 && suits_unpacked(p, cpu) &&
+           matrix_bytes(p.sweeps.front(), type) > least_bytes && tile_count(p) <= most_rows_by_columns;
 }
 
 /// Rows of a pass without lanes that are taken at once: all of its innermost free mode, since they are few.
@@ -368,11 +392,6 @@ inline double lone_row_waste(double rows) {
 
 /// Bytes of a factor's block: a quarter of the second-level cache, beside rows or lanes and their sums. A factor of no more is packed whole.
 constexpr std::int64_t factor_block_bytes(const cpu_description& cpu) noexcept { return cpu.l2_bytes / 4; }
-
-/// Bytes of the matrix of a sweep.
-constexpr double matrix_bytes(const sweep& s, dtype type) noexcept {
-    return static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent) * static_cast<double>(element_bytes(type));
-}
 
 /// Columns of a factor that one block of registers takes, in whole multiples of which threads share them.
 constexpr std::int64_t column_granule(const pass& p, std::int64_t vector) noexcept {
@@ -583,8 +602,11 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, vector)
                                   : first_of_twin || second_of_twin ? twin_efficiency
                                                                     : sweep_efficiency(s.p_extent, s.q_extent);
-        const double lone = unpacked ? lone_row_waste(rows) : 1.0;
-        const double arithmetic = 2.0 * multiply_adds * waste * conflicts * lone / (peak * efficiency);
+        const bool by_columns = unpacked && !where.rows_contiguous;
+        const double lone = unpacked && !by_columns ? lone_row_waste(rows) : 1.0;
+        const double arithmetic =
+            2.0 * multiply_adds * waste * conflicts * lone / (peak * efficiency) +
+            (by_columns ? turned_flops(cpu, type) * matrix_bytes(s, type) / bytes_each / (peak * tiles) : 0.0);
         // traffic to and from L1 is part of sweep_efficiency
         double traffic = tile_level == level::l1 || second_of_twin || (in_tail && i != tail.first)
                              ? 0.0
@@ -681,8 +703,15 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     const double packing = unpacked || far <= level::l2 ? 0.0
                            : in_blocks                  ? share * (far_seconds + factor_bytes / cpu.l2_bytes_per_second)
                                                         : 3.0 * far_seconds / where.threads;
+    // A matrix by columns is transposed as it is packed, which few rows do not earn.
+    const double turning = where.columns_contiguous && !unpacked
+                               ? (turned_flops(cpu, type) * factor_bytes / bytes_each / peak +
+                                  2.0 * factor_bytes / cpu.l2_bytes_per_second) /
+                                     where.threads
+                               : 0.0;
     const double slabs_each = std::ceil(where.slab_count / where.threads);
-    cost.seconds = (std::max)(overlapped(cost.compute_seconds * share, cost.traffic_seconds), factor_seconds) +
+    cost.seconds = turning +
+                   (std::max)(overlapped(cost.compute_seconds * share, cost.traffic_seconds), factor_seconds) +
                    packing + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {
         cost.seconds += 0.25 * cpu.fork_seconds;  // the barrier behind a pass whose tiles are shared

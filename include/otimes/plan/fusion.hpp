@@ -180,6 +180,10 @@ OTIMES_COLD inline pass_cost choose_packing(const fusion_setting& f, const pass_
     const cpu_description& cpu = *f.cpu;
     const dtype type = f.source->type;
     p.block_rows = p.block_columns = 0;
+    if (where.columns_contiguous && suits_columns(p, cpu, type)) {
+        read_unpacked(p, cpu, type, where.threads);
+        return cost_of(p, cpu, type, where);
+    }
     const bool is_long =
         where.one_matrix && matrix_bytes(p.sweeps.front(), type) > static_cast<double>(factor_block_bytes(cpu));
     if (is_long && where.rows_contiguous && suits_unpacked(p, cpu)) {
@@ -287,16 +291,18 @@ OTIMES_COLD inline pass_cost choose_lanes(const fusion_setting& f, const pass_se
 inline pass_setting setting_of(const fusion_setting& f, std::size_t begin, std::size_t end) {
     const bool one_matrix =
         end - begin == 1 && f.groups[begin].count == 1 && !f.in_place && !f.slab.in_output && f.slab.count <= 1;
-    const bool rows_contiguous = one_matrix &&
-                                 f.source->modes[static_cast<std::size_t>(f.groups[begin].first)].rows_contiguous &&
-                                 (begin > 0 || f.source->unit_factors.empty());
+    const bool as_it_lies = one_matrix && (begin > 0 || f.source->unit_factors.empty());
+    const auto mode = static_cast<std::size_t>(begin < f.groups.size() ? f.groups[begin].first : 0);
+    const bool rows_contiguous = as_it_lies && f.source->modes[mode].rows_contiguous;
+    const bool columns_contiguous = as_it_lies && f.source->modes[mode].columns_contiguous;
     return {begin == 0 ? f.outer_in : f.inner,
             end == f.groups.size() ? f.outer_out : f.inner,
             f.threads,
             static_cast<double>(f.slab.count),
             f.most_lanes == (std::numeric_limits<std::int64_t>::max)(),
             one_matrix,
-            rows_contiguous};
+            rows_contiguous,
+            columns_contiguous};
 }
 
 /// Predicted seconds of the pass that does groups [begin, end), lanes chosen. `scratch` is overwritten.

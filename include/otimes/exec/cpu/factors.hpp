@@ -289,7 +289,8 @@ constexpr std::ptrdiff_t packed_reals(std::ptrdiff_t p_extent, std::ptrdiff_t q_
 template <class Real>
 struct factor_place {
     const Real* data;
-    std::ptrdiff_t p_stride;  ///< from p to p + 1, the q of a p side by side; 0: in the packed order
+    std::ptrdiff_t p_stride;      ///< from p to p + 1, the q of a p side by side; 0: in the packed order
+    std::ptrdiff_t q_stride = 0;  ///< else from q to q + 1, the p of a q side by side
 };
 
 /// Rows up to which the row kernels read a long factor as it lies in memory: packing it costs a read and a write of every entry,
@@ -301,9 +302,10 @@ inline constexpr std::ptrdiff_t least_unpacked_extent = 32;
 /// Where the factor of `s` may be read as it lies in memory: a single one whose q lie side by side, and either contiguous and packed
 /// in one block, or long and for few rows. Else {nullptr, 0}. @param rows that the whole pass gives to the row kernels; 0: no row sweep
 /// @param in_blocks the pass takes some columns at a time, which lie in no packed order
+/// @param as_planned and by plan they are read as they lie: then the p of a q may be side by side, too (column_kernel.hpp)
 template <class Real, int Components>
 factor_place<Real> unpacked_factor(const program& source, const bindings& b, const sweep& s, std::ptrdiff_t rows,
-                                   bool in_blocks) noexcept {
+                                   bool in_blocks, bool as_planned = false) noexcept {
     using shapes = block_shapes<Real, Components>;
     const auto p_extent = static_cast<std::ptrdiff_t>(s.p_extent);
     const auto q_extent = static_cast<std::ptrdiff_t>(s.q_extent);
@@ -317,6 +319,10 @@ factor_place<Real> unpacked_factor(const program& source, const bindings& b, con
         return {nullptr, 0};
     }
     const factor_view v = view_factor(source, b, s.factors[0]);
+    if (Components == 1 && width > 1 && as_planned && few_rows && v.p_stride == 1 && v.q_stride > 1 && !v.identity &&
+        !v.conjugate && !v.complex_data) {
+        return {static_cast<const Real*>(v.data), 1, v.q_stride};
+    }
     // A p_stride of 0 is one row for all p, which a place would call packed.
     if (v.q_stride != 1 || v.p_stride == 0 || v.identity || v.conjugate || v.complex_data != (Components == 2)) {
         return {nullptr, 0};

@@ -310,6 +310,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     job.y_q = out.modes[on];
     job.factor = shape.factors[i].data;
     job.factor_p = shape.factors[i].p_stride;
+    job.factor_q = shape.factors[i].q_stride;
     job.finish = epilogue::store;
     job.alpha_re = 1;
     job.alpha_im = 0;
@@ -373,7 +374,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
         job.loops[k] = found[count - 1 - k];
     }
     // A sum that is taken in parts goes on from what is in y, which is not the result that it is added to.
-    const bool in_parts = Components == 1 && (job.factor_p != 0 || job.p_extent > most_part<Real>);
+    const bool in_parts = Components == 1 && (job.factor_p != 0 ? job.factor_q == 0 : job.p_extent > most_part<Real>);
     if (shape.rows[i] > 0) {
         const std::ptrdiff_t length = job.q_extent * Components;
         const bool overlaps = length > width && length % width != 0;

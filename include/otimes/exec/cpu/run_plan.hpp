@@ -74,7 +74,8 @@ bool is_read_unpacked(const plan& p, const pass& one, const bindings& b) noexcep
     }
     pass_shape<Real> shape;
     count_rows(one, shape);
-    return unpacked_factor<Real, Components>(p.source, b, one.sweeps.front(), shape.rows[0], true).data != nullptr;
+    return unpacked_factor<Real, Components>(p.source, b, one.sweeps.front(), shape.rows[0], true, true).data !=
+           nullptr;
 }
 
 /// Bytes of what is packed at a time of the factor of a sweep: all of it, or a block. Instead of a block, a register of columns of all
@@ -177,8 +178,8 @@ void bind_shape(const plan& p, const pass& one, const bindings& b, char* workspa
         int i = 0;
         for (const sweep& s : before.sweeps) {
             if (&before == &one) {
-                const factor_place<Real> place =
-                    unpacked_factor<Real, Components>(p.source, b, s, shape.rows[i], one.block_columns > 0);
+                const factor_place<Real> place = unpacked_factor<Real, Components>(
+                    p.source, b, s, shape.rows[i], one.block_columns > 0, one.block_columns > 0 && one.block_rows == 0);
                 shape.factors[i++] = place.data != nullptr
                                          ? place
                                          : factor_place<Real>{reinterpret_cast<const Real*>(workspace + offset), 0};
@@ -235,7 +236,8 @@ void run_factor_blocks(const plan& p, const pass& one, const bindings& b, pass_s
         begin = (q_extent - begin) * Components < width && begin > 0 ? q_extent : begin;
         end = (q_extent - end) * Components < width ? q_extent : end;
         if (begin < end) {
-            run({0, begin, p_extent, end - begin}, place.data + begin * Components);
+            run({0, begin, p_extent, end - begin},
+                place.data + begin * (place.q_stride != 0 ? place.q_stride : Components));
         }
         return;
     }

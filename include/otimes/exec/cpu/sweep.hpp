@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <otimes/exec/cpu/column_kernel.hpp>
 #include <otimes/exec/cpu/micro_kernel.hpp>
 #include <otimes/exec/cpu/rows_in_registers.hpp>
 
@@ -133,6 +134,7 @@ struct sweep_job {
     Real alpha_re, alpha_im;
     const Real* factor;
     std::ptrdiff_t factor_p;      ///< row sweep: from p to p + 1 where it is read as it lies; 0: packed
+    std::ptrdiff_t factor_q;      ///< where it is: from q to q + 1, factor_p is 1; 0: the q of a p lie side by side
     tile_loop loops[most_loops];  ///< outermost first
 };
 
@@ -293,6 +295,12 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
               read_ahead* ahead) noexcept {
     using shapes = block_shapes<Real, Components>;
     constexpr std::ptrdiff_t width = simd<Real>::width;
+    if constexpr (Components == 1) {
+        if (j.factor_p != 0 && j.factor_q != 0) {
+            rows_by_columns<Real>(g, x, y, rows.extent, rows.in, rows.out, j.factor, j.factor_q, j.q_extent);
+            return;
+        }
+    }
     const std::ptrdiff_t length = j.q_extent * Components;
     const std::ptrdiff_t whole = length / width;
     const std::ptrdiff_t rest = length % width;
@@ -374,6 +382,9 @@ std::ptrdiff_t parts_of_sweep(const sweep_job<Real>& j) noexcept {
     constexpr std::ptrdiff_t few = 8;
     constexpr std::ptrdiff_t width = simd<Real>::width;
     if (Components == 2 || j.finish == epilogue::scale_add) {
+        return 1;
+    }
+    if (j.run == 0 && j.factor_p != 0 && j.factor_q != 0) {
         return 1;
     }
     if (j.run == 0 && j.factor_p != 0) {

@@ -387,7 +387,8 @@ OTIMES_COLD inline double rows_at_once(const pass& p, dtype type) {
 /// for itself.
 inline double lone_row_waste(double rows) {
     const double lone = std::fmod(rows, 8.0);
-    return (rows - lone + 2.5 * lone) / rows;
+    const double half = lone >= 4 ? 4.0 : 0.0;
+    return (rows - lone + 1.25 * half + 2.5 * (lone - half)) / rows;
 }
 
 /// Bytes of a factor's block: a quarter of the second-level cache, beside rows or lanes and their sums. A factor of no more is packed whole.

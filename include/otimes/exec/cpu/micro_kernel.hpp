@@ -93,7 +93,7 @@ struct block_grid {
     std::ptrdiff_t ahead_lines = 0;
     bool past = false;     ///< registers of c that are whole cache lines are stored past the caches
     bool claim = false;    ///< c lies far away: a block asks for its lines, to write them, before it computes
-    bool streams = false;  ///< of single rows: b is read once, and what comes up of each of its p is asked for
+    bool streams = false;  ///< of one row or four: b is read once, and what comes up of each of its p is asked for
 };
 
 /// Copies the first `count` elements of a register image: pieces of halving size, each of which is one move.
@@ -197,7 +197,7 @@ OTIMES_NOINLINE void block_kernel(const block_grid<Real>& g) noexcept {
                     x[v] = simd_t::load(b + v * b_vector);
                     simd_t::pin(x[v]);
 #if defined(__GNUC__)
-                    if constexpr (IsRow && Rows == Components) {
+                    if constexpr (IsRow && (Rows == Components || (Components == 1 && Rows == 4))) {
                         if (streams) {
                             constexpr std::uintptr_t ahead_bytes = 1024;  // about five blocks of three registers
                             __builtin_prefetch(reinterpret_cast<const void*>(

@@ -78,6 +78,9 @@ struct block_shapes {
     static kernel row(bool full, int vectors) noexcept {
         return row_table[full ? 1 : 0][static_cast<std::size_t>(vectors - 1)];
     }
+    /// Rows of half a block, and their kernel; nullptr: there is none.
+    static constexpr int half_rows = 4;
+    static kernel half(int vectors) noexcept { return half_table[static_cast<std::size_t>(vectors - 1)]; }
 
 private:
     template <int Rows, int Vectors>
@@ -105,6 +108,15 @@ private:
             return nullptr;
         }
     }
+    template <int Vectors>
+    static constexpr kernel half_entry() noexcept {
+        if constexpr (Components == 1 && Vectors <= most_vectors && row_rows(Vectors) > half_rows) {
+            return &block_kernel<Real, half_rows, Vectors, true, Components>;
+        } else {
+            return nullptr;
+        }
+    }
+    static constexpr std::array<kernel, 3> half_table = {half_entry<1>(), half_entry<2>(), half_entry<3>()};
     static constexpr std::array<std::array<kernel, 3>, most_rows> fibre_table =
         make_fibre(std::make_integer_sequence<int, most_rows>());
     static constexpr std::array<std::array<kernel, 3>, 2> row_table = {
@@ -342,10 +354,18 @@ void row_rows(const sweep_job<Real>& j, block_grid<Real>& g, const Real* x, Real
             g.c0 = block * rows.out;
             call_kernel<Real>(shapes::row(true, vectors), g, ahead);
         }
-        if (blocks * block < rows.extent) {
-            g.n0 = rows.extent - blocks * block;
-            g.a = x + blocks * block * rows.in;
-            g.c = c + blocks * block * rows.out;
+        std::ptrdiff_t done = blocks * block;
+        if (shapes::half(vectors) != nullptr && rows.extent - done >= shapes::half_rows) {
+            g.n0 = 1;
+            g.a = x + done * rows.in;
+            g.c = c + done * rows.out;
+            call_kernel<Real>(shapes::half(vectors), g, ahead);
+            done += shapes::half_rows;
+        }
+        if (done < rows.extent) {
+            g.n0 = rows.extent - done;
+            g.a = x + done * rows.in;
+            g.c = c + done * rows.out;
             g.a0 = rows.in;
             g.c0 = rows.out;
             call_kernel<Real>(shapes::row(false, vectors), g, ahead);

@@ -908,6 +908,7 @@ void communicator_state::run_in_chunks(slab_on_its_way& at, std::size_t i,
     std::vector<const void*> arrived(locals);
     for (std::int32_t chunk = 0; chunk <= before.chunks; ++chunk) {
         const bool further_one = chunk < before.chunks;
+        arrived.assign(arrives.begin(), arrives.end());  // the chunk before
         if (further_one) {
             const planning::moved_chunk moved = chunk_of_exchange(plan, i + 1, chunk);
             const auto chunk_in = [&](void* memory, const distribution& d, std::size_t n) -> void* {
@@ -916,7 +917,6 @@ void communicator_state::run_in_chunks(slab_on_its_way& at, std::size_t i,
                 return memory == nullptr ? nullptr
                                          : static_cast<std::byte*>(memory) + moved.begin(block.elements()) * bytes;
             };
-            arrived.assign(arrives.begin(), arrives.end());
             for (std::size_t n = 0; n < locals; ++n) {
                 sent[n] = chunk_in(at.next[n], exchange.from, n);
                 arrives[n] = chunk_in(all_arrived[n], exchange.to, n);
@@ -924,8 +924,6 @@ void communicator_state::run_in_chunks(slab_on_its_way& at, std::size_t i,
             run_chunk(at, before, chunk, at.current, sent, factors, alpha);
             const std::vector<const void*> source(sent.begin(), sent.end());
             start_exchange(moved, plan.source.rows, bytes, source, arrives, chunk > 0, true);
-        } else {
-            arrived.assign(arrives.begin(), arrives.end());
         }
         if (chunk > 0) {
             const std::int64_t ends = started - (further_one ? 2 : 1);

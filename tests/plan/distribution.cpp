@@ -509,6 +509,15 @@ TEST_CASE("the last stages go through their exchange in chunks of a mode that no
             "  2. local: F2, F4, in 2 chunks of mode 3 that are sent, and multiplied further, while the next ones are "
             "computed; ") != std::string::npos);
     CHECK(otimes::explain(plan).find("  4. local: F1, in 2 chunks, each when it has arrived; ") != std::string::npos);
+    {  // a text whose stages are not those
+        otimes::distributed_plan other = plan;
+        other.stages[0].chunk_mode = 2;
+        const std::string text = otimes::to_text(other);
+        CHECK_THROWS_AS(static_cast<void>(otimes::distributed_plan_from_text(text)), otimes::unsupported_error);
+        other.stages[0].chunk_mode = 4;
+        const std::string none = otimes::to_text(other);
+        CHECK_THROWS_AS(static_cast<void>(otimes::distributed_plan_from_text(none)), otimes::unsupported_error);
+    }
     // Of each chunk a rank sends the least that goes on beside work.
     nvlink.least_chunk_bytes = plan.most_bytes_sent / 2;
     CHECK(planned().stages.back().chunk_mode == 2);

@@ -89,7 +89,7 @@ public:
     virtual void start(std::span<const message> sends, std::span<const message> receives,
                        std::span<const rank_copy> copies, bool beside_work) = 0;
     /// The same for a further part of the exchange that was started last: what the local ranks' executors have got since its first part does
-    /// not use what is received.
+    /// not use what this part receives.
     virtual void start_further(std::span<const message> sends, std::span<const message> receives,
                                std::span<const rank_copy> copies, bool beside_work) {
         start(sends, receives, copies, beside_work);

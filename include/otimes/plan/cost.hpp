@@ -356,7 +356,7 @@ constexpr double matrix_bytes(const sweep& s, dtype type) noexcept {
 }
 
 /// What it takes to transpose an element in registers, beside multiply-adds, in flops: log2(W) rounds of one move for a register of W elements.
-/// Of 64 bytes they cross more lanes: measured, twice as much.
+/// Of 64 bytes they cross more lanes: fitted, twice as much.
 inline double turned_flops(const cpu_description& cpu, dtype type) {
     return (cpu.simd_bytes >= 64 ? 4.0 : 2.0) * std::log2(static_cast<double>(vector_count(cpu, type)));
 }
@@ -367,8 +367,8 @@ inline constexpr double most_rows_by_columns = 4;
 
 /// Is it read as it lies if its columns are contiguous?
 OTIMES_COLD inline bool suits_columns(const pass& p, const cpu_description& cpu, dtype type) {
-    constexpr double least_bytes =
-        32 << 10;  // less is packed in half a microsecond, and a small plan is then prepared (executor::run_first)
+    // Less is packed in half a microsecond, and a small plan is then prepared (executor::run_first).
+    constexpr double least_bytes = 32 << 10;
     return !is_complex(type) && vector_count(cpu, type) >= 4 && suits_unpacked(p, cpu) &&
            matrix_bytes(p.sweeps.front(), type) > least_bytes && tile_count(p) <= most_rows_by_columns;
 }
@@ -384,7 +384,7 @@ OTIMES_COLD inline double rows_at_once(const pass& p, dtype type) {
 }
 
 /// How many times longer the arithmetic of so many rows takes for those that fill no block of eight: each loads its entries of the factor
-/// for itself.
+/// for itself, four of them once for all four.
 inline double lone_row_waste(double rows) {
     const double lone = std::fmod(rows, 8.0);
     const double half = lone >= 4 ? 4.0 : 0.0;

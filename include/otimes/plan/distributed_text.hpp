@@ -100,6 +100,12 @@ void transfer(Archive& a, distributed_plan& p, int depth = 0) {
     for (std::size_t i = 0; i < stages; ++i) {
         transfer(a, p.stages[i]);
     }
+    for (std::size_t i = 0; Archive::reading && i < stages;
+         ++i) {  // two stages with the exchange between them, at the end
+        if (p.stages[i].chunk_mode >= 0 && i + 3 != stages && i + 1 != stages) {
+            refuse_text("chunks go on from another stage than the last but two");
+        }
+    }
     transfer_rejected(a, p.rejected);
     transfer_numbers(a, "notes", p.notes);
     a.line("slabs");

@@ -172,8 +172,7 @@ private:
         if (!made.stand()) {  // nothing else is impossible
             throw unsupported_error(
                 "otimes: a plan for a GPU of a product whose result takes the place of its operand: no kernel for this "
-                "size stores "
-                "where it reads. Give the result memory of its own.");
+                "size stores where it reads. Give the result memory of its own.");
         }
         const pass& last = made.passes().back();
         if (reduction != nullptr && !is_one_launch(last)) {  // stored after all

@@ -124,8 +124,8 @@ struct pass {
 
     /// CPU, of a pass that is not in place and has one sweep by one dense matrix, block_columns > 0: that matrix is not packed before the
     /// passes. Each thread packs a block of so many rows and columns and sums with it, one after the other; block_rows = 0: the
-    /// matrix is read as it lies, by rows or, of few rows of the operand, by columns. The threads share the blocks of columns. 0, 0: the factors are packed whole, and the threads share
-    /// tiles.
+    /// matrix is read as it lies, by rows or, of few rows of the operand, by columns. The threads share the blocks of columns. 0, 0: the
+    /// factors are packed whole, and the threads share tiles.
     std::int64_t block_rows = 0;
     std::int64_t block_columns = 0;
 

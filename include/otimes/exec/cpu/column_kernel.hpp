@@ -99,12 +99,11 @@ OTIMES_NOINLINE void column_kernel(const block_grid<Real>& g, const Real* f, std
     }
 }
 
-/// Rows of the loop `in` and `out` apart, up to four at a time, of registers of four elements two where there are 16 (four take nearly twice as long
-/// as two times two). More rows take a few columns at a time, so that these are read from afar once.
+/// Rows of the loop `in` and `out` apart, up to four at a time. More rows take a few columns at a time, so that these are read from afar once.
 template <class Real>
 void rows_by_columns(block_grid<Real>& g, const Real* x, Real* y, std::ptrdiff_t rows, std::ptrdiff_t in,
                      std::ptrdiff_t out, const Real* f, std::ptrdiff_t f_q, std::ptrdiff_t q_extent) noexcept {
-    constexpr std::ptrdiff_t most = OTIMES_TARGET_SIMD_REGISTERS >= 32 || simd<Real>::width > 4 ? 4 : 2;
+    constexpr std::ptrdiff_t most = 4;
     const std::ptrdiff_t columns = rows <= most ? q_extent : 2 * simd<Real>::width;
     g.a_row = in;
     g.c_row = out;

@@ -184,10 +184,10 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
 
 /// Fibres from which on rows that collide are brought together on the stack before blocks use them. Shorter ones come from the
 /// second-level cache again for every block of q, few times, while copies on the stack wait for the stores of the results in front of
-/// them. Measured by columns with registers of 64 bytes, 256 rows of 16^4 and 32^3, fibres of 16 and 32 as they lie: 0.84 and 0.89 of the
-/// time in float, 0.72 and 0.89 in double; of 40 and 48 up to 1.4, of 64 1.0.
+/// them. Measured on an Intel Xeon (L1 of 12 ways) with registers of 64 bytes by columns, as they lie: 16^4 0.80 of the time in float and
+/// 0.72 in double, 32^3 0.85 and 0.87, 40^3 and 48^3 0.92 to 0.97, 64^2 up to 1.36; compiled for AVX2 16^4 0.79 and 0.75, 32^3 0.95 and 0.95.
 template <class Real>
-inline constexpr std::ptrdiff_t staged_fibre = simd<Real>::has_masks ? 33 : 9;
+inline constexpr std::ptrdiff_t staged_fibre = simd<Real>::has_masks ? 49 : 33;
 
 /// Must rows p of x, `stride` real elements apart, be brought together?
 template <class Real>

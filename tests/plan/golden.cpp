@@ -169,7 +169,7 @@ TEST_CASE("plans that work in place compute the program") {
                 }
                 spec.order_out = spec.order_in;
                 otimes::machine m = planner_test::tiny_caches(threads);
-                m.cpu.l2_bytes = 1 << 20;  // so that slabs gain nothing
+                m.cpu.l2_bytes = 64 << 10;  // so that slabs gain nothing, nor a buffer between threads
                 const otimes::plan p = otimes::make_plan(planner_test::chain_program(spec), m);
                 REQUIRE(computes_the_program(p));
                 for (const pass& one : p.passes) {
@@ -179,6 +179,29 @@ TEST_CASE("plans that work in place compute the program") {
         }
     }
     CHECK(in_place > 0);
+}
+
+TEST_CASE("columns on two threads: a small result holds nothing between the passes, where another thread goes on") {
+    const auto y_between = [](std::int64_t rows, std::int32_t threads, dtype type) {
+        chain_spec spec;
+        spec.modes.push_back(free_mode(rows));
+        for (std::size_t k = 1; k <= 10; ++k) {
+            spec.modes.push_back(factor(2, 2));
+            spec.order_in.push_back(k);
+        }
+        spec.order_in.push_back(0);
+        spec.order_out = spec.order_in;
+        spec.type = type;
+        otimes::machine m = two_wide_cores();
+        m.cpu.threads = threads;
+        const otimes::plan p = otimes::make_plan(planner_test::chain_program(spec), m);
+        REQUIRE(p.threads == threads);
+        REQUIRE(p.passes.size() > 1);
+        return p.slab_count == 1 && p.passes.front().out == p.passes.back().in && p.passes.front().out >= 0;
+    };
+    CHECK(y_between(20, 1, dtype::f64));
+    CHECK_FALSE(y_between(20, 2, dtype::f64));  // 164 kB each: operand, buffer and result fit half of L2
+    CHECK(y_between(64, 2, dtype::f64));        // 524 kB each: they do not
 }
 
 TEST_CASE("32 x 8 (x) 64 x 128: the shrinking factor first, though it is the first in the formula") {

@@ -183,16 +183,15 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
 }
 
 /// Fibres from which on rows that collide are brought together on the stack before blocks use them. Shorter ones come from the
-/// second-level cache again for every block of q, few times, while copies on the stack wait for the stores of the results in front of
-/// them. Measured on an Intel Xeon (L1 of 12 ways) with registers of 64 bytes by columns, as they lie: 16^4 0.80 of the time in float and
-/// 0.72 in double, 32^3 0.85 and 0.87, 40^3 and 48^3 0.92 to 0.97, 64^2 up to 1.36; compiled for AVX2 16^4 0.79 and 0.75, 32^3 0.95 and 0.95.
-template <class Real>
-inline constexpr std::ptrdiff_t staged_fibre = simd<Real>::has_masks ? 49 : 33;
+/// second-level cache again for every block of q, two to four times, while copies on the stack wait for the stores of the results in
+/// front of them. Measured on two Xeons by columns, as they lie: 16^4 0.80 and 0.85 of the time in float, 0.72 and 0.91 in double, compiled
+/// for AVX2 0.88 and 0.78. Longer ones are read more often: 48^3 0.92 and 1.8, where neighbours take their share of the cache.
+inline constexpr std::ptrdiff_t staged_fibre = 17;
 
 /// Must rows p of x, `stride` real elements apart, be brought together?
 template <class Real>
 bool stages_rows(std::ptrdiff_t p_extent, std::ptrdiff_t stride) noexcept {
-    return p_extent >= staged_fibre<Real> && rows_collide(p_extent, stride * static_cast<std::ptrdiff_t>(sizeof(Real)));
+    return p_extent >= staged_fibre && rows_collide(p_extent, stride * static_cast<std::ptrdiff_t>(sizeof(Real)));
 }
 
 /// Calls a kernel on its grid, which asks for its share of what is read ahead. @param ahead nullptr: nothing

@@ -208,7 +208,7 @@ OTIMES_COLD inline chain_decision decide(const chain& c, const cpu_description& 
         candidates = slab_candidates(whole);
         // A small result would go from one thread's second-level cache to the other's and back with every evaluation: written by one in the
         // first pass, by another in the next. A buffer between them goes once, where it, the operand and the result fit. Measured by columns
-        // on two cores, microseconds in float and double: 64 rows of 8^3 20, 37 and 11, 22, 20 of 2^10 15, 29 and 13, 23, but 128 of 4^5 40
+        // on two cores, microseconds in float and double: 64 rows of 8^3 19, 39 and 11, 19, 20 of 2^10 15, 29 and 13, 25, but 128 of 4^5 40
         // and 48 in float.
         const double all_three = 3.0 * largest_intermediate(whole) * static_cast<double>(element_bytes(c.type));
         if (c.fills_output && (request.threads == 1 || level_of(cpu, all_three, 1) > level::l2)) {

@@ -568,7 +568,7 @@ private:
         s.in_place = s.resume = false;
         s.ahead = nullptr;
         s.claim = s.past = false;
-        s.stage_panels = inner >= width && stages_rows<Real>(s.p_extent, s.x_p);
+        s.stage_panels = inner >= width && stages_rows<Real>(s.p_extent, s.q_extent, s.x_p);
         s.finish = j.step->add ? epilogue::scale_add : j.alpha == Scalar(1) ? epilogue::store : epilogue::scale;
         s.alpha_re = std::real(j.alpha);
         s.alpha_im = std::imag(j.alpha);

@@ -397,7 +397,7 @@ bool make_sweep(const pass_shape<Real>& shape, int i, bool twin, const std::ptrd
     if (direct_out && shape.add && (run % width != 0 || in_parts)) {
         return false;
     }
-    job.stage_panels = job.q_extent >= 8 && stages_rows<Real>(job.p_extent, job.x_p);
+    job.stage_panels = job.q_extent >= 8 && stages_rows<Real>(job.p_extent, job.q_extent, job.x_p);
     // Between buffers: a block takes all q, and whole registers, so none of its input is another's output.
     job.in_place = !direct_in && !direct_out && job.p_extent == job.q_extent &&
                    job.q_extent <= block_shapes<Real, Components>::fibre_q(job.q_extent) && run % width == 0 &&

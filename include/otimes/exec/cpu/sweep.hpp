@@ -182,16 +182,18 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
     return p_extent > 8 && p_extent > 6 * places;
 }
 
-/// Fibres from which on rows that collide are brought together on the stack before blocks use them. Shorter ones come from the
-/// second-level cache again for every block of q, two to four times, while copies on the stack wait for the stores of the results in
-/// front of them. Measured on two Xeons by columns, as they lie: 16^4 0.80 and 0.85 of the time in float, 0.72 and 0.91 in double, compiled
-/// for AVX2 0.88 and 0.78. Longer ones are read more often: 48^3 0.92 and 1.8, where neighbours take their share of the cache.
-inline constexpr std::ptrdiff_t staged_fibre = 17;
+/// The largest extents of a factor whose fibres are read as they lie although their rows collide. They come from the second-level cache
+/// again for every block of q, of square factors two to four times, while copies on the stack wait for the stores of the results in front of
+/// them. Measured on two Xeons by columns, as they lie: 16^4 0.80 and 0.85 of the time in float, 0.72 and 0.91 in double, compiled for
+/// AVX2 0.88 and 0.78. What is read more often stays no longer where neighbours take their share of the cache: 48^3 0.92 and 1.8; two factors
+/// of 16 > 64 and 16 > 128 in double 1.22 and 1.29.
+inline constexpr std::ptrdiff_t most_unstaged = 16;
 
-/// Must rows p of x, `stride` real elements apart, be brought together?
+/// Must rows p of x, `stride` real elements apart, be brought together for q_extent sums each?
 template <class Real>
-bool stages_rows(std::ptrdiff_t p_extent, std::ptrdiff_t stride) noexcept {
-    return p_extent >= staged_fibre && rows_collide(p_extent, stride * static_cast<std::ptrdiff_t>(sizeof(Real)));
+bool stages_rows(std::ptrdiff_t p_extent, std::ptrdiff_t q_extent, std::ptrdiff_t stride) noexcept {
+    return (p_extent > most_unstaged || q_extent > most_unstaged) &&
+           rows_collide(p_extent, stride * static_cast<std::ptrdiff_t>(sizeof(Real)));
 }
 
 /// Calls a kernel on its grid, which asks for its share of what is read ahead. @param ahead nullptr: nothing

@@ -200,7 +200,8 @@ bool run_triangular(const step& s, const step_operand& in, const step_operand& f
     if (fibres) {
         j.x_p = static_cast<std::ptrdiff_t>(from_mode.stride) * components;
         j.y_q = static_cast<std::ptrdiff_t>(to_mode.stride) * components;
-        j.stage_panels = stages_rows<Real>(static_cast<std::ptrdiff_t>(from_mode.extent), j.x_p);
+        j.stage_panels = stages_rows<Real>(static_cast<std::ptrdiff_t>(from_mode.extent),
+                                           static_cast<std::ptrdiff_t>(to_mode.extent), j.x_p);
         // Every share of the last loop has a register and more, or it is not shared.
         const std::int64_t equal = run.extent / threads / width * width;
         const std::int64_t granule = equal > 0 ? equal : run.extent;

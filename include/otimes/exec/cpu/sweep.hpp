@@ -186,7 +186,7 @@ inline bool rows_collide(std::ptrdiff_t p_extent, std::ptrdiff_t stride_bytes) n
 /// again for every block of q, of square factors two to four times, while copies on the stack wait for the stores of the results in front of
 /// them. Measured on two Xeons by columns, as they lie: 16^4 0.80 and 0.85 of the time in float, 0.72 and 0.91 in double, compiled for
 /// AVX2 0.88 and 0.78. What is read more often stays no longer where neighbours take their share of the cache: 48^3 0.92 and 1.8; two factors
-/// of 16 > 64 and 16 > 128 in double 1.22 and 1.29.
+/// of 16 > 64 and 16 > 128 in double 1.23 and 1.29.
 inline constexpr std::ptrdiff_t most_unstaged = 16;
 
 /// Must rows p of x, `stride` real elements apart, be brought together for q_extent sums each?

@@ -343,7 +343,7 @@ struct rectangle<Shape, true> {
                         for (int n = 0; n < 4; n += 2)
                             if (Whole || 8 * n < columns) {
                                 float rD[4][4];  // (8 new indices x 16 fibres)
-                                multiply_add_three_terms<true, 4, 2>(rD, rHigh, rLow, rF + n);
+                                multiply_add_split<true, false, 4, 2>(rD, rHigh, rLow, rF + n);
 #pragma unroll
                                 for (int i = 0; i < 4; ++i)
 #pragma unroll

@@ -148,8 +148,8 @@ __device__ __forceinline__ void complex_trip(const typename Group::scalar* sFrom
                             rF[c] = make_uint4(odd ? f.y : f.x, odd ? f.x : f.y ^ 0x80000000u,  //
                                                odd ? f.w : f.z, odd ? f.z : f.w ^ 0x80000000u);
                         }
-                        multiply_add_three_terms<decltype(first)::value != 0, together * products, products>(
-                            rC + n * products, rHigh, rLow, rF);
+                        multiply_add_split<decltype(first)::value != 0, takes_low_low(2 * Group::p(level)),
+                                           together * products, products>(rC + n * products, rHigh, rLow, rF);
                     }
                 } else {
 #pragma unroll

@@ -598,8 +598,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
                             }
                         }
-                        multiply_add_three_terms<decltype(first)::value != 0, together * products, products>(
-                            rC + n * products, rHigh, rLow, rF);
+                        multiply_add_split<decltype(first)::value != 0, takes_low_low(Group::p(level)),
+                                           together * products, products>(rC + n * products, rHigh, rLow, rF);
                     }
                 } else {
                     alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)

@@ -8,8 +8,9 @@
 //
 // A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high,
 // exact but for its last bit (of either sign). Three products low*high + high*low + high*high then carry
-// float's accuracy; the fourth is below it. The unit truncates while it adds, so a long sum
-// leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
+// float's accuracy; what they lose is a constant part of the sum, while plain multiply-adds lose more the longer the sum is. Sums of
+// up to 16 take the fourth, low*low, too, since without it they come out less accurate than those. The unit truncates while it adds,
+// so a long sum leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
 // the caller finds those and repeats the fibre with multiply-adds.
 #pragma once
 #include "device_language.cuh"
@@ -88,18 +89,25 @@ __device__ __forceinline__ unsigned as_tf32(float value) {
         return nearest_tf32(value);
 }
 
+// Whether sums of p products take low*low (above).
+constexpr bool takes_low_low(int p) { return p <= 16; }
+
 // rC[i] = A[i % Products] * B[i / Products] (First) or += it, for Count independent 16 x 8 x 8 products, to float's accuracy. Products
 // of one term stand side by side, so that the unit need not wait for its own results. The small terms go first, and what is already
 // in rC is added outside the unit, to nearest.
-template <bool First, int Count, int Products>
-__device__ __forceinline__ void multiply_add_three_terms(float (*rC)[4], const unsigned (&rHigh)[Products][4],
-                                                         const unsigned (&rLow)[Products][4], const uint4* rF) {
+template <bool First, bool LowLow, int Count, int Products>
+__device__ __forceinline__ void multiply_add_split(float (*rC)[4], const unsigned (&rHigh)[Products][4],
+                                                   const unsigned (&rLow)[Products][4], const uint4* rF) {
     float rD[Count][4];  // (product, 2 rows x 2 columns)
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
-        const float zero[4] = {0.f, 0.f, 0.f, 0.f};
-        multiply_tf32(rD[i], rLow[i % Products], rF[i / Products].x, rF[i / Products].y, zero);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) rD[i][e] = 0.f;
+        if constexpr (LowLow) multiply_tf32(rD[i], rLow[i % Products], rF[i / Products].z, rF[i / Products].w, rD[i]);
     }
+#pragma unroll
+    for (int i = 0; i < Count; ++i)
+        multiply_tf32(rD[i], rLow[i % Products], rF[i / Products].x, rF[i / Products].y, rD[i]);
 #pragma unroll
     for (int i = 0; i < Count; ++i)
         multiply_tf32(rD[i], rHigh[i % Products], rF[i / Products].z, rF[i / Products].w, rD[i]);

@@ -111,9 +111,10 @@ struct right_split {
 };
 
 // rC = or += left x right, to float's accuracy; the small terms go first, and what is already in rC is added outside the unit, to nearest.
-template <bool First>
+template <bool First, bool LowLow>
 __device__ __forceinline__ void multiply_add_split(float (&rC)[4], const left_split& rA, const right_split& rB) {
     float rD[4] = {0.f, 0.f, 0.f, 0.f};
+    if constexpr (LowLow) multiply_tf32(rD, rA.low, rB.low[0], rB.low[1], rD);
     multiply_tf32(rD, rA.low, rB.high[0], rB.high[1], rD);
     multiply_tf32(rD, rA.high, rB.low[0], rB.low[1], rD);
     multiply_tf32(rD, rA.high, rB.high[0], rB.high[1], rD);
@@ -544,9 +545,9 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 #pragma unroll
                             for (int c = 0; c < together; ++c) {
                                 if (k == 0)
-                                    multiply_add_split<true>(rD[m][c], rF, rB[c][k]);
+                                    multiply_add_split<true, takes_low_low(A)>(rD[m][c], rF, rB[c][k]);
                                 else
-                                    multiply_add_split<false>(rD[m][c], rF, rB[c][k]);
+                                    multiply_add_split<false, takes_low_low(A)>(rD[m][c], rF, rB[c][k]);
                             }
                         }
 #pragma unroll
@@ -570,9 +571,9 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
 #pragma unroll
                             for (int m = 0; m < a_rows; ++m) {
                                 if (n0 + c == 0)
-                                    multiply_add_split<true>(rY[u][m * b_steps + n], rA[m], rF);
+                                    multiply_add_split<true, false>(rY[u][m * b_steps + n], rA[m], rF);
                                 else
-                                    multiply_add_split<false>(rY[u][m * b_steps + n], rA[m], rF);
+                                    multiply_add_split<false, false>(rY[u][m * b_steps + n], rA[m], rF);
                             }
                         }
                     }

@@ -91,6 +91,37 @@ TEST_CASE("the matrix unit replaces two modes with registers between them") {
     check_group<group<double, 1, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<1, 2>, unit<3, 2>>>>("f64 1+2m 3+2m");
 }
 
+// The relative error of a product in norm.
+template <class Group>
+double error_of(shape s) {
+    fused_problem<Group> problem(s, what::plain);
+    matrix_in_memory<float> x(s.lines, problem.in, 1, 0, 0);
+    matrix_in_memory<float> y(s.lines, problem.out, 1, 0, 0);
+    x.fill(problem.stream);
+    group_arguments<float> arguments{};
+    arguments.x = x.data();
+    arguments.y = y.data();
+    arguments.x_line_stride = x.line_stride;
+    arguments.y_line_stride = y.line_stride;
+    arguments.inner = 1;
+    arguments.x_inner = x.inner_stride;
+    arguments.y_inner = y.inner_stride;
+    problem.run(arguments, false);
+    return relative_distance(y.values(), problem.image(x.values()));
+}
+
+// With these numbers; without low*low 0.90 of the error of multiply-adds, with it 0.77 and 0.84.
+TEST_CASE("sums of 16 floats by the matrix unit are more accurate than by multiply-adds") {
+    const shape rows{48, 1, 1};
+    using extents = e<16, 16>;
+    const double by_adds = error_of<group<float, 1, 1, 64, extents, extents, trips<adds<2>, adds<1>>>>(rows);
+    const double one_by_one = error_of<group<float, 1, 1, 64, extents, extents, trips<unit<2>, unit<1>>>>(rows);
+    const double in_pairs = error_of<group<float, 1, 1, 64, extents, extents, trips<unit<1, 2>>>>(rows);
+    CHECK(by_adds > 5e-8);
+    CHECK(one_by_one < 0.83 * by_adds);
+    CHECK(in_pairs < 0.87 * by_adds);
+}
+
 TEST_CASE_TEMPLATE("outer groups store by way of shared memory", Scalar, float, double, c64) {
     check_group<by_shared_memory<Scalar, 8, e<4, 6>, e<6, 4>, trips<adds<2>, adds<1>>>>("2f 1f");
     check_group<by_shared_memory<Scalar, 16, e<5>, e<9>, trips<adds<1>>>>("1f");

@@ -311,6 +311,14 @@ inline void run_grid(unsigned in_cluster, unsigned threads, std::size_t shared_b
     }
 }
 
+// A sum of floats as the unit leaves it: cut towards zero.
+inline float cut(double sum) {
+    const float nearest = static_cast<float>(sum);
+    return std::isfinite(nearest) && std::abs(static_cast<double>(nearest)) > std::abs(sum)
+               ? std::nextafter(nearest, 0.0F)
+               : nearest;
+}
+
 // D = C + A * B, 16 x 8 x 8, from what the lanes of a warp hold (PTX ISA, mma.m16n8k8).
 template <class Real>
 void multiply(Real (&rD)[4], const Real (&rA)[4], Real b0, Real b1, const Real (&rC)[4]) {
@@ -327,12 +335,15 @@ void multiply(Real (&rD)[4], const Real (&rA)[4], Real b0, Real b1, const Real (
     Real sums[4];
     for (unsigned e = 0; e < 4; ++e) {
         const unsigned column = 2 * t + e % 2;
-        Real sum = 0;
+        double sum = static_cast<double>(rC[e]);
         for (unsigned k = 0; k < 8; ++k) {
-            sum += static_cast<Real>(lane[4 * g + k % 4].left[e / 2 + 2 * (k / 4)]) *
-                   static_cast<Real>(lane[4 * column + k % 4].right[k / 4]);
+            sum += lane[4 * g + k % 4].left[e / 2 + 2 * (k / 4)] * lane[4 * column + k % 4].right[k / 4];
         }
-        sums[e] = rC[e] + sum;
+        if constexpr (std::is_same_v<Real, float>) {
+            sums[e] = cut(sum);
+        } else {
+            sums[e] = sum;
+        }
     }
     meet_warp();
     for (int e = 0; e < 4; ++e) {

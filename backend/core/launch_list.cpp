@@ -158,6 +158,10 @@ memory_reference lowering_to_launches::reference_to(std::int32_t name) const {
     return at;
 }
 
+bool lowering_to_launches::has_room(std::int64_t bytes) const {
+    return bytes <= plan_.wishes.workspace_limit_bytes - plan_.workspace_bytes - scratch_;
+}
+
 memory_reference lowering_to_launches::take_scratch(std::int64_t bytes) {
     memory_reference at;
     at.where = memory_reference::place::scratch;
@@ -438,7 +442,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         if (p.kernel == pass_kernel::gpu_blocked) {
             take_blocks(l, slabs_cut::nothing, by_one_kernel);
             pieces = l.sliced.blocks && p.tile.slices > 1 && l.sliced.p_extent % p.tile.slices == 0 &&
-                             l.sliced.free.size() < most_free_modes
+                             l.sliced.free.size() < most_free_modes && has_room(p.tile.slices * count * bytes)
                          ? p.tile.slices
                          : 1;
         } else if (p.kernel == pass_kernel::gpu_generic) {
@@ -455,6 +459,7 @@ void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
         } else {
             if (spare_bytes[turn] < count * bytes) {
                 spare[turn] = take_scratch(count * bytes);
+                result_.intermediate_bytes += count * bytes;
                 spare_bytes[turn] = count * bytes;
             }
             l.y = spare[turn];

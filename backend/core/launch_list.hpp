@@ -214,6 +214,7 @@ struct launch_list {
     std::vector<std::int64_t> buffer_bytes;  ///< offsets of the workspace buffers
     std::int64_t workspace_bytes = 0;        ///< of the plan
     std::int64_t scratch_bytes = 0;
+    std::int64_t intermediate_bytes = 0;  ///< of that, what generic kernels keep between the sweeps of a pass
     friend bool operator==(const launch_list&, const launch_list&) = default;
 };
 

@@ -60,6 +60,8 @@ private:
 
     // --- memory -----------------------------------------------------------------------------------------------------
     memory_reference reference_to(std::int32_t name) const;
+    /// Whether the plan's workspace limit leaves so many bytes for what makes a step quicker.
+    [[nodiscard]] bool has_room(std::int64_t bytes) const;
     memory_reference take_scratch(std::int64_t bytes);
 
     // --- factors ----------------------------------------------------------------------------------------------------

@@ -64,4 +64,22 @@ std::string refusal_of(tensor_role role, const void* address, reach found) {
     return what + "is within reach.";
 }
 
+std::string refusal_of_alignment(tensor_role role, const void* address, std::int64_t element_bytes) {
+    return std::string("otimes: ") + name_of(role) + ", at " + text_of(address) +
+           ", is not aligned to its elements of " + std::to_string(element_bytes) +
+           " bytes, which kernels read at once. Give device_map, as_matrix or batched an address that is a multiple of "
+           "sizeof(Scalar).";
+}
+
+std::string refusal_of_workspace(const void* address, reach found) {
+    const std::string what = "otimes: the workspace, at " + text_of(address) + ", ";
+    if (found == reach::here) {
+        return what + "is not aligned to " + std::to_string(workspace_alignment) + " bytes.";
+    }
+    return what +
+           "is where this GPU does not reach. Give plan.run device memory of this GPU, such as that of a DeviceMatrix, "
+           "or no "
+           "workspace: then the executor's own is taken.";
+}
+
 }  // namespace otimes::backend

@@ -78,4 +78,15 @@ bool host_reads(const void* address) noexcept;
 /// Why an operand is refused, and what to do. @pre found != reach::here
 std::string refusal_of(tensor_role role, const void* address, reach found);
 
+/// Whether kernels may read elements of so many bytes there: a complex number is read at once, which std::complex itself does not ask for.
+constexpr bool is_aligned(std::uintptr_t address, std::int64_t element_bytes) {
+    return element_bytes <= 1 || address % static_cast<std::uintptr_t>(element_bytes) == 0;
+}
+/// Why an operand that is not aligned is refused.
+std::string refusal_of_alignment(tensor_role role, const void* address, std::int64_t element_bytes);
+
+/// Why a caller's workspace is refused, and what to do: out of reach, or not aligned to `workspace_alignment` bytes.
+inline constexpr std::int64_t workspace_alignment = 64;
+std::string refusal_of_workspace(const void* address, reach found);
+
 }  // namespace otimes::backend

@@ -293,6 +293,9 @@ pinned_blocks::block pinned_blocks::take(std::size_t bytes, CUstream stream) {
             busy = taken_from_free(large_enough);
         }
         if (!busy || code != CUDA_ERROR_OUT_OF_MEMORY) {
+            if (busy) {
+                free_.push_back(*busy);
+            }
             check(code, call);
         }
     }
@@ -316,6 +319,7 @@ stream_lanes lanes_pool::take() {
             return found;
         }
     }
+    const beside_captures making;
     stream_lanes fresh;
     const std::array<CUevent*, 7> events{
         &fresh.ready,           &fresh.arrived.front(), &fresh.arrived.back(), &fresh.computed.front(),

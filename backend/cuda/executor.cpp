@@ -160,23 +160,37 @@ void gpu_executor::run_arriving(const plan& p, const bindings& b, const awaited_
     run_on_device(*ready, b, {}, false, nullptr, &awaited);
 }
 
-void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) const {
+reach gpu_executor::reach_of(const void* address) const {
     reached_pages* const pages = otimes::detail::kept_by_thread<reached_pages, gpu_executor>();
+    if (pages != nullptr && pages->holds(&device_, address)) {
+        return reach::here;
+    }
+    const reach found = device_.reach_of(address);
+    if (found == reach::host_memory && is_captured(stream_) && !host_reads(address)) {
+        return reach::here;  // memory of the graph that is being made, such as a temporary of this expression
+    }
+    if (found == reach::here && pages != nullptr) {
+        pages->keep(&device_, address);
+    }
+    return found;
+}
+
+void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) const {
     for (const used_operand& o : ready.operands) {
         const void* const address = b.pointers[static_cast<std::size_t>(o.binding)];
-        if (pages != nullptr && pages->holds(&device_, address)) {
-            continue;
-        }
-        const reach found = device_.reach_of(address);
-        if (found == reach::host_memory && is_captured(stream_) && !host_reads(address)) {
-            continue;  // memory of the graph that is being made, such as a temporary of this expression
-        }
-        if (found != reach::here) {
+        if (const reach found = reach_of(address); found != reach::here) {
             throw device_error(refusal_of(o.role, address, found));
         }
-        if (pages != nullptr) {
-            pages->keep(&device_, address);
+        if (!is_aligned(reinterpret_cast<std::uintptr_t>(address), o.element_bytes)) {
+            throw device_error(refusal_of_alignment(o.role, address, o.element_bytes));
         }
+    }
+}
+
+void gpu_executor::require_workspace(const void* workspace) const {
+    const reach found = reach_of(workspace);
+    if (found != reach::here || !is_aligned(reinterpret_cast<std::uintptr_t>(workspace), workspace_alignment)) {
+        throw device_error(refusal_of_workspace(workspace, found));
     }
 }
 
@@ -187,6 +201,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
         require_reach(ready, b);
     }
     const launch_list& list = ready.list;
+    if (workspace.data != nullptr && list.workspace_bytes > 0) {
+        require_workspace(workspace.data);
+    }
     const std::lock_guard lock(queue_mutex_);
     if (late_.some_wait() && !is_captured(stream_)) {
         give_back_late();
@@ -194,10 +211,27 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     if (ready.host_factors) {
         require_no_capture("a factor is in host memory");
     }
-    auto* const buffers = workspace.data != nullptr  ? static_cast<std::byte*>(workspace.data)
+    // Generic kernels that stand for compiled ones may take more than the plan says.
+    const bool of_caller = workspace.data != nullptr && workspace.bytes >= list.workspace_bytes;
+    auto* const buffers = of_caller                  ? static_cast<std::byte*>(workspace.data)
                           : list.workspace_bytes > 0 ? grown(workspace_, list.workspace_bytes)
                                                      : nullptr;
-    std::byte* const scratch = list.scratch_bytes > 0 ? grown(scratch_, list.scratch_bytes) : nullptr;
+    // With a workspace of the caller a graph may be replayed beside other work of this executor: what kernels take besides is the graph's.
+    struct memory_of_graph {
+        const gpu_executor& owner;
+        std::int64_t bytes;
+        void* memory;
+        ~memory_of_graph() {
+            if (memory != nullptr) {
+                owner.release(memory, bytes);
+            }
+        }
+    };
+    const bool of_graph = list.scratch_bytes > 0 && workspace.data != nullptr && is_captured(stream_);
+    const memory_of_graph graphs{*this, list.scratch_bytes, of_graph ? allocate(list.scratch_bytes) : nullptr};
+    std::byte* const scratch = of_graph                 ? static_cast<std::byte*>(graphs.memory)
+                               : list.scratch_bytes > 0 ? grown(scratch_, list.scratch_bytes)
+                                                        : nullptr;
     for (const staged_factor& f : list.staged) {
         const program& source = ready.made_for.source;
         const tensor& t = source.at(f.tensor);

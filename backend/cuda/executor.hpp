@@ -45,6 +45,7 @@ struct prepared_launch {
 struct used_operand {
     std::int32_t binding = -1;
     tensor_role role = tensor_role::input;
+    std::int64_t element_bytes = 1;
 };
 
 /// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving.
@@ -122,6 +123,8 @@ public:
 private:
     std::shared_ptr<const prepared_plan> prepared(const plan& p, lowered_for use = lowered_for::run) const;
     std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
+    /// For generic kernels alone; planned again where they take more than the plan's limit. @throws budget_error it cannot be kept
+    [[nodiscard]] launch_list lower_to_generic(const plan& p, const std::string& why) const;
     std::shared_ptr<prepared_plan> prepare_scattered(const plan& p, bool in_portions) const;
     std::shared_ptr<prepared_plan> prepare_arriving(const plan& p) const;
     /// The choice that was tuned for a program on such a GPU, by any executor of this process or in an earlier one; empty: none.
@@ -134,8 +137,12 @@ private:
         std::span<void* const> receivers;
         const arrival_signal* tell;
     };
-    /// @throws device_error an operand is where kernels do not reach. Cost: some nanoseconds for each whose page this thread has seen.
+    /// Whether kernels of this stream reach an address. Cost: some nanoseconds where this thread has seen its page.
+    [[nodiscard]] reach reach_of(const void* address) const;
+    /// @throws device_error an operand is where kernels do not reach, or not aligned to its elements
     void require_reach(const prepared_plan& ready, const bindings& b) const;
+    /// The same of a caller's workspace.
+    void require_workspace(const void* workspace) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,
                        const scatter_target* to = nullptr, const awaited_signal* awaited = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.

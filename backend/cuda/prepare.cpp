@@ -16,6 +16,7 @@
 
 #include <otimes/plan/gpu_sparse.hpp>
 #include <otimes/plan/placement.hpp>
+#include <otimes/plan/planner.hpp>
 #include <otimes/plan/scatter.hpp>
 #include <otimes/program/errors.hpp>
 
@@ -148,7 +149,7 @@ std::vector<used_operand> operands_of(const prepared_plan& p) {
         const auto bound = std::ranges::find_if(
             source.tensors, [&](const tensor& t) { return t.binding == at.index && count_of(source.modes_of(t)) > 0; });
         if (bound != source.tensors.end()) {
-            used.push_back({at.index, bound->role});
+            used.push_back({at.index, bound->role, bound->scalar_bytes});
         }
     };
     for (const std::vector<prepared_launch>* const part : {&p.before, &p.slab, &p.rest, &p.after}) {
@@ -440,6 +441,30 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
     return result;
 }
 
+launch_list gpu_executor::lower_to_generic(const plan& p, const std::string& why) const {
+    const gpu_description& gpu = device_.description();
+    const std::int64_t limit = p.wishes.workspace_limit_bytes;
+    const auto taken_by = [](const launch_list& list) { return list.workspace_bytes + list.intermediate_bytes; };
+    launch_list list = lower_to_launches(p, gpu, false);
+    if (list.intermediate_bytes == 0 || taken_by(list) <= limit) {
+        return list;
+    }
+    // They keep what compiled kernels hold on chip: in other slabs, then.
+    machine without_compiler = machine_;
+    without_compiler.gpus.front().compiles = false;
+    options wishes = p.wishes;
+    wishes.placement = placement::gpu;
+    list = lower_to_launches(make_plan(p.source, without_compiler, wishes), gpu, false);
+    if (list.intermediate_bytes > 0 && taken_by(list) > limit) {
+        throw budget_error("otimes: the kernels that this plan was made for cannot be had (" + why +
+                               "), and the generic ones need a workspace of " + std::to_string(taken_by(list)) +
+                               " bytes, but workspace_limit_bytes is " + std::to_string(limit) +
+                               ". Raise the limit to that or more.",
+                           taken_by(list));
+    }
+    return list;
+}
+
 std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_fused) const {
     if (p.where != placement::gpu) {
         throw unsupported_error("otimes: executor '" + name_ +
@@ -478,7 +503,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
         // A fused kernel that cannot be had or does not fit: the generic kernels do every plan.
         set_replaced(*ready, failure);
         ready->list = {};
-        ready->list = lower_to_launches(p, gpu, false);
+        ready->list = lower_to_generic(p, ready->replaced);
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);
         ready->rest = prepare(ready->list.rest);

@@ -43,6 +43,7 @@ const device_executor& executor_of(device_context& device, CUstream stream, bool
     if (!slot) {
         if (own_stream) {
             const context_scope scope(device.handle());
+            const beside_captures making;
             OTIMES_CUDA_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
             try {
                 slot = std::make_unique<gpu_executor>(device, stream, own_stream, resource);

@@ -30,14 +30,14 @@ namespace {
 
 constexpr const char* common_options[] = {"--std=c++20", "--device-as-default-execution-space"};
 
-/// By soname first, so that the system's search path decides; then beside the toolkit of this build or of the user.
+/// By soname first, so that the system's search path decides; then beside the toolkit of this build or of the user, whom a setuid process does not ask.
 void* open_compiler() {
     std::vector<std::string> folders{""};
 #ifdef OTIMES_TOOLKIT_LIBRARIES
     folders.push_back(std::string(OTIMES_TOOLKIT_LIBRARIES) + "/");
 #endif
     for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"}) {
-        if (const char* const home = std::getenv(variable); home != nullptr && *home == '/') {
+        if (const char* const home = ::secure_getenv(variable); home != nullptr && *home == '/') {
             folders.push_back(std::string(home) + "/lib64/");
         }
     }

@@ -548,6 +548,7 @@ pinned_scope::pinned_scope(const void* memory, std::int64_t bytes) {
     }
     const auto& owner = dynamic_cast<const backend::gpu_executor&>(gpu());
     const backend::context_scope scope(owner.context());
+    const backend::beside_captures pinning;
     void* const begin = const_cast<void*>(memory);
     OTIMES_CUDA_CALL(cuMemHostRegister(begin, static_cast<std::size_t>(bytes), CU_MEMHOSTREGISTER_PORTABLE));
     memory_ = begin;
@@ -560,7 +561,11 @@ pinned_scope::~pinned_scope() {
     const backend::driver_functions* const f = backend::find_driver();
     if (memory_ != nullptr && f != nullptr && f->cuCtxPushCurrent(static_cast<CUcontext>(context_)) == CUDA_SUCCESS) {
         CUcontext popped = nullptr;
+        CUstreamCaptureMode mode =
+            CU_STREAM_CAPTURE_MODE_RELAXED;  // as beside_captures, which throws where the context is lost
+        f->cuThreadExchangeStreamCaptureMode(&mode);
         f->cuMemHostUnregister(memory_);
+        f->cuThreadExchangeStreamCaptureMode(&mode);
         backend::reached_pages::forget();
         f->cuCtxPopCurrent(&popped);
     }

@@ -18,6 +18,7 @@ struct control {
     std::atomic<int> modules{0};
     std::atomic<int> pools{0};
     std::atomic<int> launches{0};
+    std::atomic<int> ended_launches{0};
     std::atomic<int> frees_of_nothing{0};    ///< of memory that a call may not free there
     std::atomic<int> early_launches{0};      ///< before the one in front has ended
     std::atomic<int> occupancy{2};           ///< blocks of any kernel that a multiprocessor holds

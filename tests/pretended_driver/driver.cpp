@@ -759,8 +759,12 @@ CUresult cuLaunchKernel(CUfunction f, unsigned blocks, unsigned, unsigned, unsig
     control.last_grid = blocks;
     work w = launch_of(reinterpret_cast<function*>(f)->name, parameters);
     if (!w && !control.knows_all) return CUDA_ERROR_NOT_SUPPORTED;
-    return queue(
-        s, w ? std::move(w) : [] {});
+    return queue(s, [w = std::move(w)] {
+        if (w) {
+            w();
+        }
+        ++control.ended_launches;
+    });
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** parameters, void** extra) {
     for (unsigned i = 0; i < c->numAttrs; ++i) {

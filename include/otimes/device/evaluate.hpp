@@ -22,29 +22,40 @@ namespace otimes {
 
 namespace device {
 
-/// `use(scratch)` after the work that `others` have queued; they wait for it in turn.
+/// `use(scratch)` after the work that `others` have queued; they wait for it in turn, also where it throws: some of it may have been queued.
 template <class Use>
 void run_on(const device_executor& where, const homes& others, const Use& use) {
+    const auto let_others_wait = [&] {
+        for (const device_executor* const other : others) {
+            if (other != &where) {
+                other->wait_for(where);
+            }
+        }
+    };
     for (const device_executor* const other : others) {
         if (other != &where) {
             where.wait_for(*other);
         }
     }
-    if (scratch* const kept = thread_scratch()) {
-        struct clear_at_end {
-            scratch& kept;
-            ~clear_at_end() { kept.bindings.clear(); }
-        } const clear{*kept};
-        use(*kept);
-    } else {
-        scratch own;
-        use(own);
-    }
-    for (const device_executor* const other : others) {
-        if (other != &where) {
-            other->wait_for(where);
+    try {
+        if (scratch* const kept = thread_scratch()) {
+            struct clear_at_end {
+                scratch& kept;
+                ~clear_at_end() { kept.bindings.clear(); }
+            } const clear{*kept};
+            use(*kept);
+        } else {
+            scratch own;
+            use(own);
         }
+    } catch (...) {
+        try {
+            let_others_wait();
+        } catch (const device_error&) {  // the first error is told
+        }
+        throw;
     }
+    let_others_wait();
 }
 
 /// A program that this thread has lowered.

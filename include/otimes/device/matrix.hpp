@@ -216,23 +216,28 @@ public:
     DeviceMatrix(std::int64_t rows, std::int64_t cols, const device_executor& where) : home_(&where) {
         resize(rows, cols);
     }
+    // Those that may throw behind the allocation begin as an empty matrix, whose destructor gives the memory back.
     /// Copy of a host matrix or expression.
     template <device::host_matrix Matrix>
-    explicit DeviceMatrix(const Matrix& host) {
+    explicit DeviceMatrix(const Matrix& host) : DeviceMatrix() {
         assign_host(host);
     }
     template <device::host_matrix Matrix>
-    DeviceMatrix(const Matrix& host, const device_executor& where) : home_(&where) {
+    DeviceMatrix(const Matrix& host, const device_executor& where) : DeviceMatrix(where) {
         assign_host(host);
     }
     /// Evaluates an expression: `DeviceMatrix<double> dY = dX * K`.
     template <device::value_of<ScalarType> Value>
-    DeviceMatrix(const Value& value) {
+    DeviceMatrix(const Value& value) : DeviceMatrix() {
         *this = value;
     }
-    DeviceMatrix(const DeviceMatrix& other) : home_(other.home_) { copy_elements(other); }
+    DeviceMatrix(const DeviceMatrix& other) : DeviceMatrix() {
+        home_ = other.home_;
+        copy_elements(other);
+    }
     template <device::matrix_of<ScalarType> Matrix>
-    explicit DeviceMatrix(const Matrix& other) : home_(other.home()) {
+    explicit DeviceMatrix(const Matrix& other) : DeviceMatrix() {
+        home_ = other.home();
         *this = other.expression();
     }
     DeviceMatrix(DeviceMatrix&& other) noexcept { swap(other); }
@@ -455,6 +460,12 @@ private:
     void assign_host(const Matrix& host) {
         static_assert(std::is_same_v<typename Matrix::Scalar, Scalar>,
                       "otimes: the host matrix has another scalar type; convert it with .cast<Scalar>().");
+        if (home_ == nullptr) {
+            home_ = &device::executor_for(nullptr);
+        }
+        if (host.rows() != 0 && host.cols() != 0) {  // before there is memory, which a graph would get
+            home_->require_no_capture("host memory is copied to the device");
+        }
         resize(host.rows(), host.cols());
         if (rows_ != 0 && cols_ != 0) {
             const leaf kept = device::host_leaf(host);

@@ -142,6 +142,9 @@ void spreading_executor::run(const plan& p, const bindings& b, workspace_view) c
                 }
             }
             e.run(one.how, mine, {});
+        } catch (const device_memory_error& failure) {
+            failures[i] =
+                std::make_exception_ptr(device_memory_error(of_part(failure.what(), i + 1, ready->parts.size())));
         } catch (const device_error& failure) {
             failures[i] = std::make_exception_ptr(device_error(of_part(failure.what(), i + 1, ready->parts.size())));
         } catch (...) {

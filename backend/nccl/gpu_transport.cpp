@@ -64,12 +64,26 @@ public:
                   std::chrono::milliseconds deadline, bool by_copies)
         : control_(std::move(control)), deadline_(deadline) {
         gpus_.resize(static_cast<std::size_t>(count));
-        for (std::int32_t i = 0; i < count; ++i) {
-            gpu_rank& g = gpus_[static_cast<std::size_t>(i)];
-            OTIMES_CUDA_CALL(cuDeviceGet(&g.device, first_gpu + i));
+        try {
+            make_streams(first_gpu);
+            copies_ = control_ == nullptr && by_copies && let_reach();
+            if (size() > 1 && !copies_) {
+                connect();
+            }
+        } catch (...) {
+            end_streams();
+            throw;
+        }
+    }
+
+    void make_streams(std::int32_t first_gpu) {
+        for (std::size_t i = 0; i < gpus_.size(); ++i) {
+            gpu_rank& g = gpus_[i];
+            OTIMES_CUDA_CALL(cuDeviceGet(&g.device, first_gpu + static_cast<std::int32_t>(i)));
             OTIMES_CUDA_CALL(cuDevicePrimaryCtxRetain(&g.context, g.device));
             const context_scope scope(g.context);
             g.executor = &gpu();
+            const beside_captures making;
             int lowest = 0;
             int highest = 0;
             OTIMES_CUDA_CALL(cuCtxGetStreamPriorityRange(&lowest, &highest));
@@ -84,9 +98,38 @@ public:
                 OTIMES_CUDA_CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
             }
         }
-        copies_ = control_ == nullptr && by_copies && let_reach();
-        if (size() > 1 && !copies_) {
-            connect();
+    }
+
+    /// Gives streams, events and the second executor back; CUDA lets them last until what is queued there has ended.
+    void end_streams() noexcept {
+        const driver_functions* const f = find_driver();
+        for (gpu_rank& g : gpus_) {
+            if (f == nullptr || g.context == nullptr || f->cuCtxPushCurrent(g.context) != CUDA_SUCCESS) {
+                continue;
+            }
+            bool forgotten = true;
+            try {
+                forget_gpu(g.exchange);
+            } catch (const device_error&) {  // memory of that executor is in use: both stay
+                forgotten = false;
+            }
+            for (const CUstream stream : {forgotten ? g.exchange : nullptr, g.own}) {
+                if (stream != nullptr) {
+                    f->cuStreamDestroy(stream);
+                }
+            }
+            for (const CUevent event : {g.stayed, g.ready, g.fence, g.waited_for}) {
+                if (event != nullptr) {
+                    f->cuEventDestroy(event);
+                }
+            }
+            for (const CUevent event : g.arrived) {
+                if (event != nullptr) {
+                    f->cuEventDestroy(event);
+                }
+            }
+            CUcontext popped = nullptr;
+            f->cuCtxPopCurrent(&popped);
         }
     }
 
@@ -94,14 +137,17 @@ public:
         const nccl_functions* const f = size() > 1 ? find_nccl(nullptr) : nullptr;
         for (gpu_rank& g : gpus_) {
             // NCCL would wait for the end of every graph that holds its messages: then it stays, as streams do.
-            if (g.nccl != nullptr && f != nullptr && !messages_in_graphs_) {
+            if (g.nccl != nullptr && f != nullptr && !in_graphs_) {
                 broken_.empty() ? f->destroy(g.nccl) : f->abort(g.nccl);
             }
             if (g.arrivals != nullptr && broken_.empty()) {  // the last fence has ended for all that set its words
                 g.executor->release(g.arrivals, arrivals_bytes());
             }
         }
-        // Streams and events stay: a device may still be at work on them, and there are few.
+        // Graphs keep what they were captured with. Behind a loss nobody knows what is still queued, and a wait might not end.
+        if (broken_.empty() && !in_graphs_) {
+            end_streams();
+        }
     }
 
     [[nodiscard]] std::string_view name() const noexcept override {
@@ -153,6 +199,7 @@ public:
 
     void upload(std::int32_t local, void* to, const void* from, std::int64_t bytes) override {
         if (bytes > 0) {
+            synchronize();  // polled, as in download: pinned memory that is taken again waits for the copy before it
             at(local).executor->upload(to, bytes_on_host(const_cast<void*>(from), bytes));
         }
     }
@@ -176,6 +223,7 @@ public:
     void start_part(std::span<const message> sends, std::span<const message> receives,
                     std::span<const rank_copy> copies, bool beside_work, bool first) {
         require_whole();
+        in_graphs_ = in_graphs_ || captured();
         const auto slot = static_cast<std::size_t>(started_ % most_on_their_way);
         if (size() == 1) {
             launch_copies(gpus_.front(), copies, gpus_.front().executor->stream());
@@ -216,7 +264,6 @@ public:
         });
         if (!copies_) {
             const nccl_functions& f = *find_nccl(nullptr);
-            messages_in_graphs_ = messages_in_graphs_ || captured();
             check(f.group_start(), "ncclGroupStart");
             open_group group(f);
             for (const message& m : sends) {
@@ -317,6 +364,7 @@ public:
     [[nodiscard]] const executor* branch_of(std::int32_t local) override {
         gpu_rank& g = at(local);
         const context_scope scope(g.context);
+        in_graphs_ = in_graphs_ || captured();
         OTIMES_CUDA_CALL(cuEventRecord(g.ready, g.executor->stream()));
         OTIMES_CUDA_CALL(cuStreamWaitEvent(g.exchange, g.ready, 0));
         branched_ = true;
@@ -345,6 +393,7 @@ public:
         const time_limit limit(deadline_);
         for (gpu_rank& g : gpus_) {
             const context_scope scope(g.context);
+            const beside_captures asking;  // another thread may capture a stream that has nothing to do with this one
             for (int polls = 0;; ++polls) {
                 const CUresult state = driver().cuEventQuery(g.waited_for);
                 if (state == CUDA_SUCCESS) {
@@ -399,7 +448,9 @@ private:
         }
         std::vector<unsigned> zero(static_cast<std::size_t>(arrivals_bytes()) / sizeof(unsigned), 0);
         for (gpu_rank& g : gpus_) {
-            g.arrivals = static_cast<unsigned*>(g.executor->allocate(arrivals_bytes()));
+            if (g.arrivals == nullptr) {  // else of a call that failed behind it
+                g.arrivals = static_cast<unsigned*>(g.executor->allocate(arrivals_bytes()));
+            }
             g.executor->upload(g.arrivals, bytes_on_host(zero.data(), arrivals_bytes()));
             g.executor->synchronize();
         }
@@ -739,7 +790,7 @@ private:
     std::chrono::milliseconds deadline_;
     std::vector<gpu_rank> gpus_;
     bool copies_ = false;
-    bool messages_in_graphs_ = false;      ///< of NCCL
+    bool in_graphs_ = false;               ///< exchanges or branches were captured
     std::vector<arrival_signal> signals_;  ///< of each rank
     bool branched_ = false;                ///< a fence that has not ended is begun by work of branches
     std::int64_t started_ = 0;             ///< exchanges

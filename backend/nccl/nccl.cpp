@@ -25,7 +25,7 @@ loaded_nccl load_nccl() {
     loaded_nccl result;
     // Multicast over NVLink shares state with other users of a switch, and messages between pairs do not need it.
     ::setenv("NCCL_NVLS_ENABLE", "0", 0);
-    const char* const given = std::getenv("OTIMES_NCCL_LIBRARY");
+    const char* const given = ::secure_getenv("OTIMES_NCCL_LIBRARY");  // not of who calls a setuid program
     void* const library = ::dlopen(given != nullptr ? given : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never unloaded
     if (library == nullptr) {
         result.reason = std::string("NCCL (") + (given != nullptr ? given : "libnccl.so.2") +

@@ -3,9 +3,11 @@
 /// thrust::device_vector as a matrix, for programs that nvcc compiles.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <string>
 
+#include <thrust/complex.h>
 #include <thrust/device_vector.h>
 
 #include <otimes/cuda.hpp>
@@ -23,22 +25,36 @@ inline void require_elements(std::int64_t rows, std::int64_t cols, std::int64_t 
     }
 }
 
+/// The scalar as whose matrix a vector's elements are taken: thrust::complex has the layout of std::complex.
+template <class Element>
+struct scalar_of_element {
+    using type = Element;
+};
+template <class Real>
+struct scalar_of_element<thrust::complex<Real>> {
+    using type = std::complex<Real>;
+};
+template <class Element>
+using scalar_of_element_t = typename scalar_of_element<Element>::type;
+
 }  // namespace device
 
 /// The elements of `v` as a rows x cols matrix; borrowed, v must not be resized while it is used; one that is const is only read. Order: 0
 /// column-major, 1 row-major. Thrust writes on the default stream: finish what fills `v` before otimes reads it.
 /// @throws shape_error when v has fewer than rows * cols elements.
-template <int Order = 0, class Scalar, class Allocator>
-[[nodiscard]] DeviceMap<Scalar, Order> as_matrix(thrust::device_vector<Scalar, Allocator>& v, std::int64_t rows,
-                                                 std::int64_t cols) {
+template <int Order = 0, class Element, class Allocator>
+[[nodiscard]] auto as_matrix(thrust::device_vector<Element, Allocator>& v, std::int64_t rows, std::int64_t cols)
+    -> DeviceMap<device::scalar_of_element_t<Element>, Order> {
+    using scalar = device::scalar_of_element_t<Element>;
     device::require_elements(rows, cols, static_cast<std::int64_t>(v.size()));
-    return device_map<Scalar, Order>(thrust::raw_pointer_cast(v.data()), rows, cols);
+    return device_map<scalar, Order>(reinterpret_cast<scalar*>(thrust::raw_pointer_cast(v.data())), rows, cols);
 }
-template <int Order = 0, class Scalar, class Allocator>
-[[nodiscard]] DeviceMap<const Scalar, Order> as_matrix(const thrust::device_vector<Scalar, Allocator>& v,
-                                                       std::int64_t rows, std::int64_t cols) {
+template <int Order = 0, class Element, class Allocator>
+[[nodiscard]] auto as_matrix(const thrust::device_vector<Element, Allocator>& v, std::int64_t rows, std::int64_t cols)
+    -> DeviceMap<const device::scalar_of_element_t<Element>, Order> {
+    using scalar = device::scalar_of_element_t<Element>;
     device::require_elements(rows, cols, static_cast<std::int64_t>(v.size()));
-    return device_map<Scalar, Order>(thrust::raw_pointer_cast(v.data()), rows, cols);
+    return device_map<scalar, Order>(reinterpret_cast<const scalar*>(thrust::raw_pointer_cast(v.data())), rows, cols);
 }
 
 }  // namespace otimes

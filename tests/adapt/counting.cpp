@@ -125,6 +125,31 @@ TEST_CASE("a sum of krons that was evaluated before allocates nothing, of other 
     CHECK_NO_ALLOCATION(count(1, [&] { Y.transpose().noalias() = L * X.transpose(); }));
 }
 
+TEST_CASE("a plan of a sum of krons that was run before allocates nothing, with other operands either") {
+    const matrix_d C = random(8, 8, 5);
+    const matrix_d D = random(8, 8, 6);
+    matrix_d Y = Z;
+    const auto check = [&](const auto& S) {
+        const otimes::plan p = otimes::make_plan(X * S);
+        CHECK_NO_ALLOCATION(count(1, [&] { p.run(Y, X * S); }));
+        CHECK(support::close(Y, matrix_d(X * S.toDenseMatrix()), 400));
+        CHECK_NO_ALLOCATION(count(1, [&] { p.run(Y, Z * S); }));
+        CHECK(support::close(Y, matrix_d(Z * S.toDenseMatrix()), 400));
+    };
+    check(kron(A, C) + kron(D, B) - 2.0 * kron(D, C));
+    check(otimes::kron_sum(A, B));
+    check(kron(A, B) + 2.0 * otimes::identity());
+    // Other factors, and another scalar, of the same signature.
+    const auto S = kron(A, C) + kron(D, B);
+    const otimes::plan p = otimes::make_plan(X * S);
+    p.run(Y, X * S);
+    const auto T = kron(C, A) + 3.0 * kron(B, D);
+    p.run(Y, X * T);
+    CHECK(support::close(Y, matrix_d(X * T.toDenseMatrix()), 400));
+    p.run(Y, X * S);
+    CHECK(support::close(Y, matrix_d(X * S.toDenseMatrix()), 400));
+}
+
 TEST_CASE("the executor allocates nothing when it runs a plan again, whatever its steps are") {
     const vector_d d = random(8, 1, 5);
     const vector_d diagonal = random(64, 1, 6);

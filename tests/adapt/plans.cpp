@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -138,6 +139,48 @@ TEST_CASE("the caller's workspace") {
         CHECK_THROWS_AS(p.run(Y, X * K * 2, start, p.workspace_bytes - 1), otimes::budget_error);
         CHECK(support::exactly_equal(Y, before));
     }
+}
+
+TEST_CASE("a container as the caller's workspace") {
+    const otimes::plan p = otimes::make_plan(X * kron(A, B, C));
+    REQUIRE(p.workspace_bytes > 0);
+    matrix_d Y = poisoned(40, 140);
+    Eigen::VectorXd memory = Eigen::VectorXd::Constant(p.workspace_bytes / 8 + 1, 7.0);
+    p.run(Y, X * kron(A, B, C), memory);
+    CHECK(support::close(Y, xk, 144));
+    CHECK((memory.array() != 7.0).any());
+    std::vector<double> bytes(static_cast<std::size_t>(p.workspace_bytes / 8 + 1));
+    Y = poisoned(40, 140);
+    p.run(Y, X * kron(A, B, C), std::span<double>(bytes));
+    CHECK(support::close(Y, xk, 144));
+    const matrix_d before = Y;
+    CHECK_THROWS_AS(p.run(Y, 2 * X * kron(A, B, C), std::span<double>(bytes).first(1)), otimes::budget_error);
+    CHECK_THROWS_AS(p.run(Y, 2 * X * kron(A, B, C), std::vector<double>()), otimes::budget_error);
+    CHECK(support::exactly_equal(Y, before));
+}
+
+TEST_CASE("plans of sums with terms that are no matrices in memory run into any destination") {
+    const matrix_d Z = random(40, 140, 7);
+    const auto check = [&](const auto& e, const auto& want) {
+        const otimes::plan p = otimes::make_plan(e);
+        matrix_d empty;
+        matrix_d other = random(3, 2, 12);
+        matrix_d same = poisoned(40, 140);
+        for (matrix_d* const Y : {&empty, &other, &same}) {
+            p.run(*Y, e);
+            CHECK(support::close(*Y, want, 145));
+        }
+    };
+    check(2 * Z + X * kron(A, B, C), plus(scaled(2.0, Z), xk));
+    check(X * kron(A, B, C) + (Z + Z).cwiseProduct(Z), plus(matrix_d((2 * Z).cwiseProduct(Z)), xk));
+    check(Z * matrix_d::Identity(140, 140) + X * kron(A, B, C), plus(Z, xk));
+    check(2 * (X * kron(A, B, C)) + 3 * (Z + Z), plus(scaled(2.0, xk), scaled(6.0, Z)));
+    // One that is an operand of such a term, and would be resized: what it was counts.
+    matrix_d Y = random(140, 40, 13);
+    const auto want = plus(scaled(2.0, matrix_d(Y.transpose())), xk);
+    const auto e = 2 * Y.transpose() + X * kron(A, B, C);
+    otimes::make_plan(Y, e).run(Y, e);
+    CHECK(support::close(Y, want, 145));
 }
 
 TEST_CASE("a workspace that is too small is refused before the destination is resized") {

@@ -25,6 +25,7 @@
 /// input (output) the vectors are loaded (stored) directly, otherwise the load (store) of a tile transposes on chip.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -209,18 +210,34 @@ struct plan {
     /// Evaluates `destination = expression`. The expression must have the signature that the plan was made for (shapes,
     /// scalar types, strides, operand kinds): operands and scalars are rebound, nothing is searched. `destination` has
     /// the storage that the plan was made for (by default the plain matrix of the expression).
-    /// Cost: the passes; no heap allocation after the first call of a thread. Concurrent calls are allowed.
+    /// Cost: the passes; no heap allocation after the first call of a thread, but for what products with structured factors are described by
+    /// (some hundred bytes) and for terms of a sum that are no matrices in memory, such as 2 * Z, which are evaluated first. Concurrent calls are
+    /// allowed.
     /// @throws unsupported_error another signature; the text says what differs.
     /// @throws budget_error `workspace` smaller than `workspace_bytes`.
     template <class Destination, class Expression>
     void run(Destination&& destination, const Expression& expression) const {
         run_bound_plan(*this, destination, expression, nullptr, std::int64_t{0});
     }
-    /// The same with the caller's workspace of at least `workspace_bytes` bytes, aligned to 64 bytes.
+    /// The same with the caller's workspace of at least `workspace_bytes` bytes, aligned to 64 bytes; a null pointer is none, and the thread's
+    /// own is taken.
     template <class Destination, class Expression>
     void run(Destination&& destination, const Expression& expression, void* workspace,
              std::int64_t available_bytes) const {
         run_bound_plan(*this, destination, expression, workspace, available_bytes);
+    }
+    /// The same in the memory of a container: a std::span<std::byte>, a std::vector, a matrix, on a GPU a DeviceMatrix.
+    template <class Destination, class Expression, class Workspace>
+    requires requires(Workspace& w) {
+        w.size();
+        *w.data();
+    }
+    void run(Destination&& destination, const Expression& expression, Workspace&& workspace) const {
+        const auto bytes =
+            static_cast<std::int64_t>(workspace.size()) * static_cast<std::int64_t>(sizeof(*workspace.data()));
+        static std::byte none;  // where an empty container is too small, too
+        void* const data = bytes > 0 ? static_cast<void*>(workspace.data()) : &none;
+        run_bound_plan(*this, destination, expression, workspace_bytes > 0 ? data : nullptr, bytes);
     }
 };
 

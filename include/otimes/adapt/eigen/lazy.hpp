@@ -311,6 +311,16 @@ template <class Lhs, class Rhs>
 inline constexpr bool is_scaled_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> =
     is_added_in_place<Eigen::Product<Lhs, Rhs, Eigen::DefaultProduct>> && (dense<Lhs> || sparse_like<Lhs>);
 
+/// Would a plan of the node read what it has written there?
+template <class Node>
+bool reads_when_lowered(const Node& node, const matrix_view& written, std::int64_t bytes) {
+    if constexpr (requires { node.reads_when_lowered(written, bytes); }) {
+        return node.reads_when_lowered(written, bytes);
+    } else {
+        return node.reads(written, bytes);
+    }
+}
+
 /// First + sign * Second, at least one of them lazy: one assignment, then one accumulation. No temporary, but for a term that Eigen does not
 /// add or scale in place.
 template <class First, class Second>
@@ -361,6 +371,11 @@ struct sum {
                (has_dense<first_type>() && has_dense<second_type>() && may_read_dense(second, written, bytes));
     }
 
+    /// The same for a plan, whose terms that are no operands in memory are evaluated before anything is written.
+    [[nodiscard]] bool reads_when_lowered(const matrix_view& written, std::int64_t bytes) const {
+        return term_reads_when_lowered(first, written, bytes) || term_reads_when_lowered(second, written, bytes);
+    }
+
     template <class Destination>
     void evaluate(Destination& destination, bool add, const scalar_type& scale) const {
         if constexpr (has_dense<second_type>() && !has_dense<first_type>()) {
@@ -395,6 +410,16 @@ private:
             // What is evaluated first may be a product with a destination that is resized before.
             return written.rows != term.rows() || written.cols != term.cols() ||
                    reads_what_is_written(term, written, memory_of(written, bytes), true);
+        }
+    }
+    template <class Term>
+    static bool term_reads_when_lowered(const Term& term, const matrix_view& written, std::int64_t bytes) {
+        if constexpr (!std::is_same_v<scalar_of<Term>, scalar_type>) {
+            return false;
+        } else if constexpr (lazy_node<Term>) {
+            return eigen::reads_when_lowered(term.node(), written, bytes);
+        } else {
+            return has_direct_access<Term> && term_reads(term, written, bytes);
         }
     }
     template <class Term>

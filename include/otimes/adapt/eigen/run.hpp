@@ -32,6 +32,9 @@ template <class Node, class Use>
 void with_program(const lazy<Node>& expression, const matrix_view& destination, const Use& use, bool in_place = false) {
     using scalar = typename Node::scalar_type;
     expression.node().check();
+    if constexpr (requires { expression.node().with_program(destination, use); }) {
+        return expression.node().with_program(destination, use);
+    }
     lowering_scratch scratch;
     lowering<scalar> low(scratch.program(), scratch.bindings(), signature::by_type);
     std::vector<std::shared_ptr<const void>> kept;  // values of terms that are no operands in memory
@@ -167,7 +170,8 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     if (destination.rows() != expression.rows() || destination.cols() != expression.cols()) {
         [[maybe_unused]] const matrix_view resized = eigen::resized_destination("plan::run", destination, expression);
         if constexpr (eigen::is_resizable<eigen::bare<Destination>>) {
-            if (expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+            const auto bytes = static_cast<std::int64_t>(sizeof(scalar));
+            if (eigen::reads_when_lowered(expression.node(), eigen::view_of(destination), bytes)) {
                 throw alias_error(
                     "otimes: plan::run: the destination is an operand of the expression and would be resized. "
                     "Run into another matrix, or write Y = expression.");
@@ -175,8 +179,10 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
             // A plan that refuses the expression leaves the destination as it was.
             eigen::with_program(expression, resized,
                                 [&](const program& given, const bindings&) { demand_signature(given); });
-            if (destination.rows() == 0 || destination.cols() == 0) {
-                // It overlaps nothing, but may be an operand all the same, whose shape would change under the expression.
+            if (destination.rows() == 0 || destination.cols() == 0 ||
+                expression.node().reads(eigen::view_of(destination), bytes)) {
+                // Empty it overlaps nothing, but may be an operand all the same, whose shape would change under the expression; of some terms of a sum
+                // nobody knows what they read.
                 typename eigen::bare<Destination>::PlainObject value(expression.rows(), expression.cols());
                 run_bound_plan(p, value, expression, workspace, available_bytes);
                 if constexpr (eigen::is_plain<eigen::bare<Destination>>) {
@@ -191,7 +197,8 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         }
     }
     const bool in_place = overwrites_input(p.source) && eigen::runs_in_place(expression, eigen::view_of(destination));
-    if (!in_place && expression.node().reads(eigen::view_of(destination), static_cast<std::int64_t>(sizeof(scalar)))) {
+    if (!in_place && eigen::reads_when_lowered(expression.node(), eigen::view_of(destination),
+                                               static_cast<std::int64_t>(sizeof(scalar)))) {
         throw alias_error(
             "otimes: plan::run: the destination overlaps an operand of the expression. A plan has no temporary "
             "for it; run into another matrix, or write Y = expression.");

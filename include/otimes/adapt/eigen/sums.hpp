@@ -352,6 +352,12 @@ struct tree_product {
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
         write(low, node.x, y, add, scale);
     }
+    /// use(program, bindings) of y = this, which is not lowered again where this thread has done that lately.
+    template <class Use>
+    void with_program(const matrix_view& y, const Use& use) const {
+        with_sum_program(
+            node, y, [&](lowering<Scalar>& low) { write(low, node.x, y, false, Scalar(1)); }, use);
+    }
 
 private:
     void write(lowering<Scalar>& low, leaf x, const matrix_view& y, bool add, const Scalar& scale) const {

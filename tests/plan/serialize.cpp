@@ -5,18 +5,30 @@
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/serialize.hpp>
+#include <otimes/plan/workspace_layout.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "support/random.hpp"
 
 namespace {
 using namespace planner_test;
+
+// The text of `p` after a change, with a workspace of the right size, is refused for a fault in these words.
+template <class Change>
+void check_refused(otimes::plan p, const char* fault, const Change& change) {
+    change(p);
+    p.workspace_bytes = otimes::layout_of(p).total;
+    CHECK_THROWS_WITH_AS((void)otimes::plan_from_text(otimes::to_text(p)), doctest::Contains(fault),
+                         otimes::unsupported_error);
 }
+}  // namespace
 
 TEST_CASE("a plan reads back equal") {
     otimes::plan odd = otimes::make_plan(rows_power(7, 2, 5), two_wide_cores());
@@ -328,5 +340,39 @@ TEST_CASE(
         (void)read(longer);
     } catch (const otimes::unsupported_error& e) {
         CHECK(std::string(e.what()).find("is longer than the text") != std::string::npos);
+    }
+}
+
+TEST_CASE("a text whose passes write into operands, or keep operands in buffers, is no plan") {
+    using otimes::plan;
+    const char* const written = "a pass writes into an operand";
+    // X, the factor and Y are of one size
+    const plan square = otimes::make_plan(rows_program(8, {factor(8, 8)}, dtype::f64), two_wide_cores());
+    REQUIRE(square.source.at(square.passes.back().out).role == otimes::tensor_role::output);
+    for (const std::int32_t id : {0, 1}) {
+        REQUIRE(square.source.at(id).role != otimes::tensor_role::output);
+        check_refused(square, written, [id](plan& p) { p.passes.back().out = id; });
+    }
+    otimes::program in_place = rows_program(8, {factor(8, 8), factor(4, 4)}, dtype::f64);
+    in_place.tensors.back().binding = in_place.tensors.front().binding;
+    for (const std::int64_t limit : {std::numeric_limits<std::int64_t>::max(), std::int64_t{0}}) {
+        const plan there = otimes::make_plan(in_place, two_wide_cores(), {.workspace_limit_bytes = limit});
+        CHECK(otimes::plan_from_text(otimes::to_text(there)) == there);
+        check_refused(there, written, [](plan& p) { p.passes.back().out = 0; });
+    }
+    // a step by itself, and temporaries with buffers
+    const std::vector<mode_spec> term{factor(4, 4), factor(3, 3)};
+    const plan sum = otimes::make_plan(sum_of_chains(12, {term, term}, true, true, true), two_wide_cores());
+    REQUIRE(sum.passes.back().kernel == otimes::pass_kernel::step);
+    CHECK(otimes::plan_from_text(otimes::to_text(sum)) == sum);
+    check_refused(sum, written, [](plan& p) { p.passes.back().out = 0; });
+    REQUIRE(!sum.buffer_elements.empty());
+    for (std::size_t id = 0; id < sum.source.tensors.size(); ++id) {
+        if (sum.source.tensors[id].binding >= 0) {
+            check_refused(sum, "a temporary lies outside its buffer", [id](plan& p) {
+                p.tensor_buffers[id] = 0;
+                p.buffer_elements.front() = 100'000;
+            });
+        }
     }
 }

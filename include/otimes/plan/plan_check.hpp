@@ -104,6 +104,9 @@ public:
             if (!names_exist(one)) {
                 return "a pass names what does not exist";
             }
+            if (is_operand(one.out) && p_.source.at(one.out).role != tensor_role::output) {
+                return "a pass writes into an operand";
+            }
             if (!tile_is_possible(one)) {
                 return "a pass has a tile that no kernel has";
             }
@@ -160,7 +163,8 @@ private:
         }
         for (std::size_t id = 0; id < source.tensors.size(); ++id) {
             const std::int32_t buffer = p_.tensor_buffers.empty() ? -1 : p_.tensor_buffers[id];
-            if (buffer < in_place_of_result || (buffer >= 0 && !is_buffer(buffer))) {
+            if (buffer < in_place_of_result || (buffer >= 0 && !is_buffer(buffer)) ||
+                (buffer != -1 && source.tensors[id].binding >= 0)) {
                 return false;
             }
             const bool on_cpu = p_.where == placement::cpu;

@@ -376,3 +376,70 @@ TEST_CASE("a text whose passes write into operands, or keep operands in buffers,
         }
     }
 }
+
+TEST_CASE("a text whose passes leave out a step, do it twice, or add and scale where it does not, is no plan") {
+    using otimes::pass;
+    using otimes::plan;
+    const char* const fault = "its passes do not do each step once";
+    const auto one_group_each = [](const otimes::program& p) {
+        otimes::machine m = two_wide_cores();
+        m.tuning.push_back(
+            {otimes::hash_value(p),
+             otimes::planning::choice_text({1, false, 0, 1 << 20, otimes::planning::partition::one_group_each}), 1e-3});
+        return otimes::make_plan(p, m);
+    };
+    const otimes::program chain =
+        rows_program(40, {factor(8, 8), factor(8, 8), factor(1, 1), factor(8, 8)}, dtype::f64, true);
+    const std::vector<mode_spec> term{factor(4, 4), factor(3, 5)};
+    const std::vector<plan> plans{
+        otimes::make_plan(chain, two_wide_cores()),
+        one_group_each(chain),
+        otimes::make_plan(sum_of_chains(12, {term, term}, false, false, true), two_wide_cores()),
+        otimes::make_plan(rows_program(6, {factor(1, 1)}, dtype::f64), two_wide_cores()),
+    };
+    REQUIRE(plans[1].passes.size() == 3);
+    for (const plan& made : plans) {
+        CHECK(otimes::plan_from_text(otimes::to_text(made)) == made);
+        check_refused(made, fault, [](plan& p) { p.passes.clear(); });
+        for (std::size_t k = 0; k < made.passes.size(); ++k) {
+            CAPTURE(k);
+            check_refused(made, fault, [k](plan& p) { p.passes[k].add = !p.passes[k].add; });
+            check_refused(made, fault, [k](plan& p) {
+                p.passes[k].scalar = p.passes[k].scalar < 0 ? 0 : -1;
+                p.source.scalar_count = 1;
+            });
+            check_refused(made, fault, [k](plan& p) { p.passes.erase(p.passes.begin() + static_cast<int>(k)); });
+            check_refused(made, fault, [k](plan& p) {
+                const pass again = p.passes[k];
+                p.passes.insert(p.passes.begin() + static_cast<int>(k), again);
+            });
+        }
+    }
+    // one pass with a sweep for each factor: without the last, or with a factor twice and another one not
+    const plan fused =
+        otimes::make_plan(rows_program(40, {factor(4, 4), factor(8, 8), factor(8, 8)}, dtype::f64), two_wide_cores());
+    REQUIRE(fused.passes.size() == 1);
+    REQUIRE(fused.passes.front().sweeps.size() == 3);
+    check_refused(fused, fault, [](plan& p) { p.passes.front().sweeps.pop_back(); });
+    check_refused(fused, fault, [](plan& p) {
+        std::vector<otimes::sweep>& sweeps = p.passes.front().sweeps;
+        sweeps[1].factors = sweeps[2].factors;
+    });
+    // Between two passes lies neither an operand nor the buffer that the pass reads.
+    const plan& apart = plans[1];
+    REQUIRE(apart.passes.front().out < 0);
+    check_refused(apart, fault, [](plan& p) { p.passes[1].out = p.passes[1].in; });
+    check_refused(apart, fault, [](plan& p) { p.passes[1].in = 0; });
+    // without a workspace: another program than one chain in place
+    otimes::program in_place = rows_program(2, {factor(4, 4), factor(4, 4)}, dtype::f64);
+    in_place.tensors.back().binding = in_place.tensors.front().binding;
+    const plan bare = otimes::make_plan(in_place, tiny_caches(), {.workspace_limit_bytes = 0});
+    REQUIRE(bare.passes.size() == 2);
+    check_refused(bare, fault, [](plan& p) { p.passes.pop_back(); });
+    check_refused(bare, fault, [](plan& p) { p.passes.back() = p.passes.front(); });
+    check_refused(bare, fault, [](plan& p) { p.source.tensors.back().binding = 3; });
+    // An output without elements needs no passes.
+    const plan empty = otimes::make_plan(rows_program(0, {factor(2, 3)}, dtype::f64), two_wide_cores());
+    CHECK(empty.passes.empty());
+    CHECK(otimes::plan_from_text(otimes::to_text(empty)) == empty);
+}

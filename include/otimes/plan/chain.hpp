@@ -4,6 +4,7 @@
 /// mode, all factors dense and shared, one scalar type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -94,6 +95,20 @@ OTIMES_COLD inline bool fits_a_chain(const program& source, const step& s) {
     return factor.kind == factor_kind::identity ||
            (dense && factor.mode_count == 2 && (factor.type == in.type || factor.type == real_type_of(in.type)) &&
             factor.binding >= 0);
+}
+
+/// True when every output of a program has an extent of 0.
+OTIMES_ON_DEMAND inline bool has_empty_output(const program& source) {
+    bool any = false;
+    for (const tensor& t : source.tensors) {
+        if (t.role == tensor_role::output) {
+            any = true;
+            if (!std::ranges::any_of(source.modes_of(t), [](const mode& m) { return m.extent == 0; })) {
+                return false;
+            }
+        }
+    }
+    return any;
 }
 
 /// How often each tensor is read by the steps; a temporary that is read once can stay inside a pass.

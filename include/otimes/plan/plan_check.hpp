@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <otimes/plan/chain.hpp>
 #include <otimes/plan/cut.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/workspace_layout.hpp>
@@ -75,8 +76,9 @@ OTIMES_COLD inline std::string_view fault_of(const program& p) {
             s.scalar >= p.scalar_count) {
             return "a step names a mode or a scalar that does not exist";
         }
-        if (s.kind == step_kind::contract &&
-            (s.in < 0 || s.out < 0 || s.mode < 0 || s.mode >= p.at(s.out).mode_count)) {
+        if ((s.kind == step_kind::contract &&
+             (s.in < 0 || s.factor < 0 || s.out < 0 || s.mode < 0 || s.mode >= p.at(s.out).mode_count)) ||
+            (s.kind == step_kind::accumulate && (s.in < 0 || s.out < 0))) {
             return "a step has no operands";
         }
     }
@@ -124,6 +126,9 @@ public:
                 !(one.kernel == pass_kernel::step ? operands_exist(one) : stays_in_memory(one))) {
                 return "a pass works on what is not there";
             }
+        }
+        if (p_.where == placement::cpu && !passes_do_the_steps()) {
+            return "its passes do not do each step once";
         }
         if (bytes_at_most() >= 0x1p62 || (p_.where == placement::cpu && layout_of(p_).total != p_.workspace_bytes)) {
             return "its workspace is of another size";
@@ -286,6 +291,95 @@ private:
             return id < 0 || is_operand(id) || p_.source.at(id).type == dtype::other ||
                    (!p_.tensor_buffers.empty() && p_.tensor_buffers[static_cast<std::size_t>(id)] != -1);
         });
+    }
+
+    /// What a pass calls a tensor of the program.
+    [[nodiscard]] std::int32_t name_of(std::int32_t id) const {
+        const std::int32_t buffer =
+            id < 0 || p_.tensor_buffers.empty() ? -1 : p_.tensor_buffers[static_cast<std::size_t>(id)];
+        return buffer >= 0 ? -2 - buffer : id;
+    }
+
+    /// Is `one` the pass of step `number` by itself?
+    [[nodiscard]] bool does_step(const pass& one, std::int32_t number) const {
+        const step& s = p_.source.steps[static_cast<std::size_t>(number)];
+        const pass& first = p_.passes.front();  // names the memory of what lies in place of the result
+        return one.step == number && one.add == s.add && one.scalar == s.scalar &&
+               one.in == (is_in_place(s.in) ? first.in : name_of(s.in)) &&
+               one.out == (is_in_place(s.out) ? first.out : name_of(s.out));
+    }
+
+    /// How many passes from position `at` on do the steps of a chain together: each sweeps what the one before it left, every factor is
+    /// applied once, and the last pass adds and scales. 0: they do something else.
+    [[nodiscard]] std::size_t passes_of_chain(const chain& c, std::size_t at) const {
+        std::vector<std::int32_t> wanted = c.unit_factors;
+        for (const chain_mode& m : c.modes) {
+            if (m.contracted()) {
+                wanted.push_back(m.factor);
+            }
+        }
+        const std::int32_t to = name_of(c.out);
+        std::vector<std::int32_t> applied;
+        std::int32_t from = name_of(c.in);
+        for (std::size_t next = at; next < p_.passes.size(); ++next) {
+            const pass& one = p_.passes[next];
+            for (const sweep& s : one.sweeps) {
+                applied.insert(applied.end(), s.factors.begin(), s.factors.end());
+            }
+            const bool last = applied.size() >= wanted.size();
+            // Between two passes a buffer holds what the first one left, or the output where nothing is added to it.
+            const bool arrives = one.out == to ? last || !c.add : !last && one.out < 0;
+            if (one.kernel != pass_kernel::cpu_tiles || one.in != from || !arrives ||
+                (one.in == one.out && one.in < 0) || one.sweeps.empty() != wanted.empty() ||
+                one.add != (last && c.add) || one.scalar != (last ? c.scalar : -1)) {
+                return 0;
+            }
+            if (last) {
+                std::ranges::sort(wanted);
+                std::ranges::sort(applied);
+                return applied == wanted ? next + 1 - at : 0;
+            }
+            from = one.out;
+        }
+        return 0;
+    }
+
+    /// The passes of a CPU's plan do the steps of the program in their order, each once.
+    [[nodiscard]] bool passes_do_the_steps() const {
+        const program& source = p_.source;
+        const auto steps = static_cast<std::int32_t>(source.steps.size());
+        if (p_.passes.empty()) {
+            return steps == 0 || has_empty_output(source);
+        }
+        const std::vector<std::int32_t> reads = read_counts(source);
+        if (std::ranges::find(p_.tensor_buffers, in_place_of_result) != p_.tensor_buffers.end()) {
+            const chain whole = chain_at(source, 0, reads);
+            if (!whole.in_place || whole.step_count != steps) {
+                return false;
+            }
+        }
+        std::int32_t done = 0;
+        for (std::size_t at = 0; at < p_.passes.size();) {
+            if (done == steps) {
+                return false;
+            }
+            if (p_.passes[at].kernel == pass_kernel::step) {
+                if (!does_step(p_.passes[at], done)) {
+                    return false;
+                }
+                ++at;
+                ++done;
+                continue;
+            }
+            const chain c = chain_at(source, done, reads);
+            const std::size_t passes = c.step_count > 0 ? passes_of_chain(c, at) : 0;
+            if (passes == 0) {
+                return false;
+            }
+            at += passes;
+            done += c.step_count;
+        }
+        return done == steps;
     }
 
     /// A pass of tiles: its sweeps are the factors', and it reads and writes its operands and buffers alone.

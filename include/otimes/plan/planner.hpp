@@ -415,20 +415,6 @@ OTIMES_ON_DEMAND inline void note_factors(plan& p, const std::vector<chain>& cha
     }
 }
 
-/// True when every output of a program has an extent of 0.
-OTIMES_ON_DEMAND inline bool has_empty_output(const program& source) {
-    bool any = false;
-    for (const tensor& t : source.tensors) {
-        if (t.role == tensor_role::output) {
-            any = true;
-            if (!std::ranges::any_of(source.modes_of(t), [](const mode& m) { return m.extent == 0; })) {
-                return false;
-            }
-        }
-    }
-    return any;
-}
-
 /// True when the result is of a type that no kernel knows (indices of gather and scatter are no results).
 OTIMES_ON_DEMAND inline bool is_of_other_type(const program& source) {
     return std::ranges::any_of(source.tensors,

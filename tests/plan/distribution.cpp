@@ -8,11 +8,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "support/random.hpp"
 #include "support/thrown.hpp"
 
 namespace {
@@ -286,6 +288,85 @@ TEST_CASE("slabs of rows hide exchanges where there are rows, bytes and memory e
     p.result_is_fixed = true;
     p.result = otimes::cut_rows(2);  // other rows on each rank than X has
     CHECK(!planned_with(4, 1).overlapped);
+}
+
+TEST_CASE("the least workspace that an error names is the least: it is kept, and no less is") {
+    const auto check_least = [](otimes::distributed_problem p, const otimes::interconnect& links) {
+        const auto least_of = [&](std::int64_t limit) {  // -1: the limit is kept
+            p.wishes.workspace_limit_bytes = limit;
+            try {
+                const otimes::distributed_plan made = otimes::make_distributed_plan(p, where, links);
+                CHECK(made.workspace_bytes <= limit);
+            } catch (const otimes::budget_error& refused) {
+                CHECK(
+                    std::string(refused.what()).find("at least " + std::to_string(refused.least_bytes()) + " bytes") !=
+                    std::string::npos);
+                return refused.least_bytes();
+            }
+            return std::int64_t{-1};
+        };
+        const std::int64_t least = least_of(0);
+        if (least > 0) {
+            CHECK(least_of(least) == -1);
+            for (const std::int64_t limit : {least / 3, least - least / 8, least - 1}) {
+                CHECK(least_of(limit) == least);
+            }
+        }
+        return least;
+    };
+    const auto squares = [](const extents& orders, std::int32_t ranks, const distribution& x, const distribution& y) {
+        otimes::distributed_problem p = power(1, 1, 1, 0, ranks);
+        for (const std::int64_t n : orders) {
+            p.factors.push_back({otimes::dtype::f64, n, n, n, 1});
+        }
+        p.operand = x;
+        p.result_is_fixed = true;
+        p.result = y;
+        return p;
+    };
+    otimes::interconnect links = net;
+    links.least_chunk_bytes = 1;
+    for (links.chunks = 1; links.chunks <= 4; ++links.chunks) {
+        CAPTURE(links.chunks);
+        CHECK(check_least(squares({7, 3, 8}, 4, otimes::cut_mode(2, 2, extents{7, 3, 8}, 0), otimes::cut_rows(2)),
+                          links) > 0);
+        CHECK(check_least(squares({5, 3, 7}, 7, otimes::cut_columns(3), otimes::cut_mode(1, 5, extents{5, 3, 7}, 2)),
+                          links) > 0);
+    }
+    // Of the two programs of a chunk the limit refuses both.
+    otimes::distributed_problem both = squares({4, 6, 3, 8}, 4, otimes::cut_columns(3), otimes::cut_columns(2));
+    both.rows = 8;
+    CHECK(check_least(both, links) > 0);
+    int refused = 0;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+        CAPTURE(i);
+        support::random_stream random(77 * i + 5);
+        otimes::distributed_problem p = power(random.integer(1, 9), 1, 1, 0, 2);
+        p.ranks = static_cast<std::int32_t>(random.integer(2, 6));
+        extents before;
+        extents after;
+        for (std::int64_t k = random.integer(1, 4); k > 0; --k) {
+            before.push_back(random.integer(1, 9));
+            after.push_back(random.integer(0, 1) == 0 ? before.back() : random.integer(1, 9));
+            p.factors.push_back({otimes::dtype::f64, before.back(), after.back(), after.back(), 1});
+        }
+        const auto spread = [&](const extents& e) {
+            const auto parts = static_cast<std::int32_t>(random.integer(1, p.ranks));
+            const auto mode = static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(e.size()) - 1));
+            const std::int64_t how = random.integer(0, 2);
+            return how == 0   ? otimes::cut_rows(parts)
+                   : how == 1 ? otimes::cut_columns(parts)
+                              : otimes::cut_mode(1, parts, e, mode);
+        };
+        p.operand = spread(before);
+        p.result_is_fixed = random.integer(0, 3) != 0;
+        p.result = spread(after);
+        p.add = random.integer(0, 2) == 0;
+        links.chunks = static_cast<std::int32_t>(random.integer(1, 5));
+        links.stores = random.integer(0, 1) == 0;
+        refused += check_least(p, links) > 0 ? 1 : 0;
+    }
+    CHECK(refused > 20);
 }
 
 TEST_CASE("the last pass stores into the receivers where they can be reached and that hides more than chunks") {

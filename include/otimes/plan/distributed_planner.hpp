@@ -176,7 +176,8 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
                     best = std::move(second);
                     needed = 0;
                 }
-            } catch (const unsupported_error&) {  // no kernel for this size works in place
+                needed = (std::min)(needed, other_needs);  // where the limit refuses both
+            } catch (const unsupported_error&) {           // no kernel for this size works in place
             }
         }
         steps_need = (std::max)(steps_need, needed);
@@ -263,9 +264,10 @@ inline constexpr double more_chunks = 0.97;
 /// By exchanges in chunks: of the numbers of chunks that `net` allows, the one that is predicted to be fastest within the workspace limit. Nothing: there is
 /// no mode for chunks, or no number keeps the limit.
 /// @param whole_mode as of plan_at_once
+/// @param refused lowered to what one that does not keep the limit needs
 OTIMES_COLD inline std::optional<distributed_plan> best_in_chunks(const distributed_problem& problem,
                                                                   const machine& where, interconnect net,
-                                                                  bool whole_mode, std::int64_t& least) {
+                                                                  bool whole_mode, std::int64_t& refused) {
     std::optional<distributed_plan> best;
     if (net.chunks < 2) {
         return best;
@@ -278,10 +280,10 @@ OTIMES_COLD inline std::optional<distributed_plan> best_in_chunks(const distribu
     }
     for (net.chunks = 2; net.chunks <= most; ++net.chunks) {
         distributed_plan one = plan_at_once(problem, where, net, true, needed, {}, whole_mode);
-        if (needed <= problem.wishes.workspace_limit_bytes &&
-            (!best || one.predicted_seconds < more_chunks * best->predicted_seconds)) {
+        if (needed > problem.wishes.workspace_limit_bytes) {
+            refused = (std::min)(refused, needed);
+        } else if (!best || one.predicted_seconds < more_chunks * best->predicted_seconds) {
             best = std::move(one);
-            least = needed;
         }
     }
     return best;
@@ -407,13 +409,15 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     using namespace planning;
     check_problem(problem);
     const std::int64_t limit = problem.wishes.workspace_limit_bytes;
-    std::int64_t least = 0;
+    std::int64_t least = 0;  // with which `result` can be run
     distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
+    std::int64_t refused = least;  // the least of all, where none keeps the limit
     if (std::ranges::count(result.stages, stage_kind::store, &distributed_stage::kind) > 0) {
         interconnect exchanges_only = net;
         exchanges_only.stores = false;
         std::int64_t needed = 0;  // a store may take a block more
         distributed_plan other = plan_at_once(problem, where, exchanges_only, with_local_plans, needed);
+        refused = (std::min)(refused, needed);
         if (least > limit || (needed <= limit && other.predicted_seconds < result.predicted_seconds)) {
             result = std::move(other);
             least = needed;
@@ -421,14 +425,13 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     }
     const std::int64_t slab_count = slabs_that_overlap(result, net);
     for (const bool whole_mode : {false, true}) {
-        std::int64_t needed = 0;
         std::optional<distributed_plan> other;
         if (with_local_plans && slab_count == 1) {  // else slabs are as fast: 128^4 with two rows on two and four H200
-            other = best_in_chunks(problem, where, net, whole_mode, needed);
+            other = best_in_chunks(problem, where, net, whole_mode, refused);
         }
         if (other && (least > limit || other->predicted_seconds < result.predicted_seconds)) {
             result = std::move(*other);
-            least = needed;
+            least = limit;  // which it keeps
         }
     }
     const distribution& x = problem.operand;
@@ -442,6 +445,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         std::int64_t needed = 0;
         distributed_plan slabs =
             plan_in_slabs(problem, result.result, slab_rows, true, where, whole_slabs, with_local_plans, needed);
+        refused = (std::min)(refused, needed);
         whole_slabs.stores = net.stores && with_local_plans;
         // Two slabs that store hide a pass each; more begin more passes again.
         for (const std::int64_t rows : {(longest + 1) / 2, slab_rows}) {
@@ -451,10 +455,12 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
             std::int64_t by_stores_need = 0;
             distributed_plan by_stores =
                 plan_in_slabs(problem, result.result, rows, true, where, whole_slabs, with_local_plans, by_stores_need);
-            if (by_stores_need <= limit &&
-                std::ranges::all_of(by_stores.slabs,
-                                    [&where](const distributed_plan& one) { return stores_by_turns(one, where); }) &&
-                (needed > limit || by_stores.predicted_seconds < slabs.predicted_seconds)) {
+            if (!std::ranges::all_of(by_stores.slabs,
+                                     [&where](const distributed_plan& one) { return stores_by_turns(one, where); })) {
+                continue;
+            }
+            refused = (std::min)(refused, by_stores_need);
+            if (by_stores_need <= limit && (needed > limit || by_stores.predicted_seconds < slabs.predicted_seconds)) {
                 slabs = std::move(by_stores);
                 needed = by_stores_need;
             }
@@ -492,15 +498,15 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
                                   " a rank instead of " + bytes_text(static_cast<double>(least)));
             return slabs;
         }
-        least = (std::min)(least, needed);
+        refused = (std::min)(refused, needed);
     }
     throw budget_error(
-        "otimes: the distributed product needs a workspace of at least " + std::to_string(least) +
+        "otimes: the distributed product needs a workspace of at least " + std::to_string(refused) +
             " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
             (same_rows(x, y) ? ". Raise the limit to that or more."
                              : ". Raise the limit to that or more, or give X and Y the same parts of rows, "
                                "which can then be done in slabs."),
-        least);
+        refused);
 }
 
 /// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "support/thrown.hpp"
+
 namespace {
 
 using namespace planner_test;
@@ -129,6 +131,13 @@ TEST_CASE("several GPUs: rows are cut, or the request is refused") {
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(3, 64, 4)), four, all), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(16, 64, 4)), otimes::gpu_machine(otimes::h200()), all),
                     otimes::unsupported_error);
+    const std::vector<mode_spec> term{factor(8, 8), factor(8, 8)};
+    for (const otimes::program& p : {sum_of_chains(16, {term, term}), sum_of_chains(16, {term}, false, false, true)}) {
+        CHECK(support::text_of<otimes::unsupported_error>([&] { (void)otimes::make_plan(on_device(p), four, all); }) ==
+              "otimes: operands in device memory are spread over several GPUs for one product by dense factors alone, "
+              "not for sums or factors with structure: use placement::gpu.");
+        CHECK(otimes::make_plan(on_device(p), four, {.placement = placement::gpu}).where == placement::gpu);
+    }
 }
 
 TEST_CASE("operands in host memory: all GPUs where the product is large, one or the CPU where it is not") {

@@ -232,7 +232,8 @@ OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machi
 }
 
 /// The plan for all GPUs of a machine: the longest free mode (the rows) is cut evenly, so nothing is exchanged.
-/// @throws unsupported_error no GPU; for operands in device memory: fewer than two, or no free mode with an index for each.
+/// @throws unsupported_error no GPU; for operands in device memory: fewer than two, another program than one chain, or no free mode with an
+/// index for each.
 OTIMES_ON_DEMAND inline plan place_on_gpus(const program& source, const machine& target, const options& wishes) {
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const bool on_host = !residency_of(source).any_on_device;
@@ -245,7 +246,12 @@ OTIMES_ON_DEMAND inline plan place_on_gpus(const program& source, const machine&
     }
     const std::vector<chain> chains = chains_of(source);
     const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
-    const std::int32_t mode = one_chain ? slab_mode_of(chains.front()) : -1;
+    if (!one_chain) {
+        throw unsupported_error(
+            "otimes: operands in device memory are spread over several GPUs for one product by dense factors alone, "
+            "not for sums or factors with structure: use placement::gpu.");
+    }
+    const std::int32_t mode = slab_mode_of(chains.front());
     const std::int64_t extent = mode < 0 ? 1 : chains.front().modes[static_cast<std::size_t>(mode)].p_extent;
     if (extent < count) {
         throw unsupported_error("otimes: " + std::to_string(count) +

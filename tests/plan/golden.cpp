@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -274,6 +275,9 @@ TEST_CASE("numbers as text") {
     CHECK(three_digits(99.96) == "100");
     CHECK(three_digits(0.0625) == "0.0625");
     CHECK(three_digits(0.638) == "0.638");
+    CHECK(three_digits(1e15) == "1000000000000000");
+    CHECK(three_digits(1e300) == "1000000000000000");
+    CHECK(three_digits(std::numeric_limits<double>::infinity()) == "1000000000000000");
     CHECK(quantity(999.6, "B") == "1.00 kB");
     CHECK(quantity(2.5e-7, "s") == "250 ns");
     CHECK(quantity(0, "FLOP") == "0 FLOP");

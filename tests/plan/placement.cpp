@@ -288,6 +288,15 @@ TEST_CASE("a tuned choice replaces the cost model's, unless the plan must be det
     CHECK(tuned.passes.size() == 2);
     CHECK(tuned.slab_extent == 8);
     CHECK(otimes::make_plan(p, m, {.deterministic = true}).passes == usual.passes);
+    const double infinite = std::numeric_limits<double>::infinity();
+    for (const double seconds : {0.0, -1.0, 2e9, 1e300, infinite, std::numeric_limits<double>::quiet_NaN()}) {
+        m.tuning.back().seconds = seconds;  // no run took so long
+        const otimes::plan made = otimes::make_plan(p, m);
+        CHECK(made.passes == usual.passes);
+        CHECK(made.notes == usual.notes);
+    }
+    m.tuning.back().seconds = 1e9;
+    CHECK(otimes::make_plan(p, m).passes == tuned.passes);
     m.tuning.back().choice = "threads two";  // a foreign entry is ignored
     CHECK(otimes::make_plan(p, m).passes == usual.passes);
 }

@@ -14,11 +14,12 @@
 
 namespace otimes::planning {
 
-/// Three significant digits, without an exponent: 8.19, 29.5, 132, 1024. For 0 <= value < 1e15.
+/// Three significant digits, without an exponent: 8.19, 29.5, 132, 1024. What is more than 1e15 is written as that.
 OTIMES_COLD inline std::string three_digits(double value) {
     if (!(value > 0)) {
         return "0";
     }
+    value = value < 1e15 ? value : 1e15;
     int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
     double unit = 1;
     for (double v = value; v < 0.9995 && decimals < 9; v *= 10) {

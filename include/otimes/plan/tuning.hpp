@@ -57,6 +57,9 @@ OTIMES_ON_DEMAND inline bool read_choice(const std::string& text, cpu_request& r
     return true;
 }
 
+/// Is this what a run can have taken? An entry of another time is a foreign one, too.
+OTIMES_ON_DEMAND inline bool is_measured_time(double seconds) { return seconds > 0 && seconds <= 1e9; }
+
 /// The request of the table's entry for this program, else `otherwise`. A tuned thread count never exceeds the wish.
 /// @param seconds what was measured for it; left alone where there is no entry
 OTIMES_ON_DEMAND inline cpu_request tuned_request(const machine& target, const program& source,
@@ -67,7 +70,7 @@ OTIMES_ON_DEMAND inline cpu_request tuned_request(const machine& target, const p
     const std::uint64_t hash = hash_value(source);
     for (const tuning_entry& entry : target.tuning) {
         cpu_request read;
-        if (entry.program_hash == hash && read_choice(entry.choice, read)) {
+        if (entry.program_hash == hash && is_measured_time(entry.seconds) && read_choice(entry.choice, read)) {
             read.threads = (std::min)(read.threads, otherwise.threads);
             seconds = entry.seconds;
             return read;

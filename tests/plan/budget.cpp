@@ -40,6 +40,24 @@ std::int64_t least_workspace(const otimes::program& p, const otimes::machine& m,
 
 }  // namespace
 
+TEST_CASE("a negative limit is not kept, nor by a plan without passes") {
+    for (const std::int64_t rows : {0, 5}) {
+        const otimes::program p = rows_program(rows, {factor(2, 3)}, dtype::f64);
+        for (const otimes::placement where : {otimes::placement::automatic, otimes::placement::cpu}) {
+            const std::int64_t least = least_workspace(p, two_wide_cores(), where);
+            CHECK((least == 0) == (rows == 0));
+            for (const std::int64_t limit : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::min()}) {
+                try {
+                    (void)otimes::make_plan(p, two_wide_cores(), {.workspace_limit_bytes = limit, .placement = where});
+                    FAIL_CHECK("a negative limit is kept");
+                } catch (const otimes::budget_error& refused) {
+                    CHECK(refused.least_bytes() == least);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("every limit from the least up is kept, and the plan still computes the program") {
     const otimes::machine m = tiny_caches(3);
     const std::vector<mode_spec> abc{factor(4, 4), factor(3, 3), factor(2, 2)};

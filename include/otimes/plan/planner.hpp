@@ -671,6 +671,9 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
     }
     plan result;
     if (has_empty_output(source)) {
+        if (wishes.workspace_limit_bytes < 0) {
+            throw_over_limit(0, wishes.workspace_limit_bytes);
+        }
         result.source = source;
         result.where = chosen == placement::automatic ? placement::cpu : chosen;
         result.machine_name = target.cpu.name;

@@ -353,7 +353,7 @@ inline std::size_t use_tuned_choices(std::string_view text) {
         planning::cpu_request unused;
         words >> entry.program_hash >> entry.seconds >> std::ws;
         std::getline(words, entry.choice);
-        if (words.fail() || line.front() == '-' || !(entry.seconds > 0) ||
+        if (words.fail() || line.front() < '0' || line.front() > '9' || !planning::is_measured_time(entry.seconds) ||
             !planning::read_choice(entry.choice, unused)) {
             throw unsupported_error("otimes::use_tuned_choices: line " + std::to_string(number) +
                                     " is not one that tuned_choices() writes: " + line);

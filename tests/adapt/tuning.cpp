@@ -139,6 +139,10 @@ TEST_CASE("choices as text: what is kept comes back, other machines' and other t
         "12 1e-3 " + choice + " x",
         "12 1e-3 threads 1 multiply_out 7 slab_extent 7 most_lanes 3 partition 2",
         "12 inf " + choice,
+        "12 2e9 " + choice,
+        " -1 0.5 " + choice,
+        "\t12 0.5 " + choice,
+        "+12 0.5 " + choice,
         "12 1e-3 " + choice + "\r",
         std::string(),
     };

@@ -191,6 +191,8 @@ TEST_CASE("tune refuses what it cannot measure") {
     const matrix_d A = random(3, 3, 41);
     matrix_d X = random(4, 9, 42);
     const Eigen::VectorXd d = random(9, 1, 43);
+    CHECK(text_of<otimes::unsupported_error>([&] { otimes::tune(X * kron(A, A), {.threads = 50'000}, quick); }) ==
+          "otimes: options::threads is 50000. Ask for 1 to 4096, or for 0, which takes what OpenMP would use.");
     CHECK(text_of<otimes::unsupported_error>([&] { otimes::tune(X * kron(d.asDiagonal()), {}, quick); }) ==
           "otimes::tune: nothing in this expression is a chain of products by dense factors; only those have plans to "
           "choose from.");

@@ -166,6 +166,13 @@ TEST_CASE("threads: as many as asked for, one where starting them costs more tha
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 7}).threads == 7);
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 1}).threads == 1);
     CHECK(otimes::make_plan(rows_power(20, 2, 7), two_wide_cores()).threads == 1);
+    CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = otimes::most_threads}).threads > 1);
+    for (const std::int32_t threads : {-1, otimes::most_threads + 1, std::numeric_limits<std::int32_t>::max()}) {
+        CHECK(support::text_of<otimes::unsupported_error>([threads] {
+                  (void)otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = threads});
+              }) == "otimes: options::threads is " + std::to_string(threads) +
+                        ". Ask for 1 to 4096, or for 0, which takes what OpenMP would use.");
+    }
 }
 
 TEST_CASE("machines that no cost can be reckoned with are refused") {
@@ -197,6 +204,9 @@ TEST_CASE("machines that no cost can be reckoned with are refused") {
         refused([&](cpu_description& cpu) { cpu.simd_registers = value; });
     }
     refused([](cpu_description& cpu) { cpu.l2_bytes = -1; });
+    for (const std::int32_t value : {0, -1, otimes::most_threads + 1, std::numeric_limits<std::int32_t>::max()}) {
+        refused([&](cpu_description& cpu) { cpu.threads = value; });
+    }
     otimes::machine slow = two_wide_cores();  // a FLOP a second
     slow.cpu.flops_f32 = slow.cpu.flops_f64 = 1;
     CHECK(!otimes::make_plan(rows_power(20, 4, 3), slow).passes.empty());

@@ -169,6 +169,10 @@ TEST_CASE(
     REQUIRE(!slabs.buffer_elements.empty());
     changed(slabs, [](plan& p) { p.vector_count = 0; });
     changed(slabs, [](plan& p) { p.threads = 0; });
+    changed(slabs, [](plan& p) {
+        p.threads = otimes::most_threads + 1;
+        p.workspace_bytes = otimes::layout_of(p).total;
+    });
     changed(slabs, [](plan& p) { p.slab_count += 1; });
     changed(slabs, [](plan& p) { p.slab_extent *= 2; });
     changed(slabs, [](plan& p) { p.buffer_elements.front() -= 1; });

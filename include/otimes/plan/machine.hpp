@@ -10,10 +10,13 @@
 
 namespace otimes {
 
+/// Threads of a CPU that a plan may ask for: OpenMP ends the process where the system gives it fewer than it asks for.
+inline constexpr std::int32_t most_threads = 4096;
+
 /// One CPU socket's worth of cores as the planner sees it. Defaults: a desktop core with AVX2.
 struct cpu_description {
     std::string name = "generic-avx2";
-    std::int32_t threads = 1;               ///< threads that a plan may use
+    std::int32_t threads = 1;               ///< threads that a plan may use, at most most_threads
     std::int32_t simd_bytes = 32;           ///< width of a vector register; 16, 32 or 64
     std::int32_t simd_registers = 16;       ///< vector registers
     std::int64_t l1_bytes = 32 * 1024;      ///< first-level data cache of a core

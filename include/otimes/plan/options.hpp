@@ -25,7 +25,7 @@ struct options {
     std::int64_t workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
     otimes::precision precision = otimes::precision::standard;
     otimes::placement placement = otimes::placement::automatic;
-    /// Threads of the CPU executor; 0: what OpenMP used when the program first planned, and at a run no more than it would start then
+    /// Threads of the CPU executor, at most most_threads; 0: what OpenMP used when the program first planned, and at a run no more than it would start then
     /// (omp_set_num_threads). 1 without OpenMP, with EIGEN_DONT_PARALLELIZE, and in a parallel region.
     std::int32_t threads = 0;
     /// Ignore tuning tables, and make the bits of each row independent of the number of rows, slabs and batch: what a workspace limit

@@ -92,9 +92,10 @@ public:
 
     /// In words; empty: nothing.
     [[nodiscard]] OTIMES_COLD std::string_view fault() const {
-        if (p_.threads < 1 || p_.vector_count < 1 || p_.vector_count > 64 || p_.slab_extent < 0 || p_.slab_count < 1 ||
-            p_.tile_elements < 0 || std::ranges::any_of(p_.buffer_elements, [](std::int64_t e) { return e < 0; })) {
-            return "it has no threads, or slabs or buffers of no size";
+        if (p_.threads < 1 || p_.threads > most_threads || p_.vector_count < 1 || p_.vector_count > 64 ||
+            p_.slab_extent < 0 || p_.slab_count < 1 || p_.tile_elements < 0 ||
+            std::ranges::any_of(p_.buffer_elements, [](std::int64_t e) { return e < 0; })) {
+            return "it has no threads or too many, or slabs or buffers of no size";
         }
         if (!slabs_are_of_the_program()) {
             return "its slabs cut what is not one index";

@@ -554,6 +554,7 @@ private:
 /// @throws unsupported_error a machine written by hand whose costs would not be finite: no comparison of plans would end well.
 OTIMES_ON_DEMAND OTIMES_COLD inline void check_cpu(const cpu_description& cpu) {
     const field_check check("cpu");
+    check.between("threads", cpu.threads, 1, most_threads);
     check.rate("flops_f32", cpu.flops_f32, false);
     check.rate("flops_f64", cpu.flops_f64, false);
     check.rate("l1_bytes_per_second", cpu.l1_bytes_per_second, false);
@@ -635,14 +636,14 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_sizes(const program& source) {
 /// @throws shape_error an operand or an intermediate that no memory holds.
 /// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU
 /// for operands in device memory or for real products among complex ones, one that is none of the enumeration, a precision that is none, a negative
-/// number of threads, or a machine with rates and times that no cost is reckoned from.
+/// number of threads or more than most_threads, or a machine with rates and times that no cost is reckoned from.
 OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine& target, const options& wishes = {}) {
     using namespace planning;
     const residency where = residency_of(source);
     placement chosen = wishes.placement;
-    if (wishes.threads < 0) {
-        throw unsupported_error("otimes: options::threads is " + std::to_string(wishes.threads) +
-                                ". Ask for 1 or more, or for 0, which takes what OpenMP would use.");
+    if (wishes.threads < 0 || wishes.threads > most_threads) {
+        throw unsupported_error("otimes: options::threads is " + std::to_string(wishes.threads) + ". Ask for 1 to " +
+                                std::to_string(most_threads) + ", or for 0, which takes what OpenMP would use.");
     }
     if (chosen > placement::gpus) {
         throw unsupported_error("otimes: options::placement is " + std::to_string(static_cast<int>(chosen)) +

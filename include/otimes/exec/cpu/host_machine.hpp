@@ -71,7 +71,7 @@ OTIMES_COLD inline machine find_host_machine() {
     cpu_description& c = m.cpu;
     c.name = "host " OTIMES_TARGET_NAME;
 #if OTIMES_OPENMP
-    c.threads = omp_get_max_threads();
+    c.threads = omp_get_max_threads() < most_threads ? omp_get_max_threads() : most_threads;
 #else
     c.threads = 1;
 #endif

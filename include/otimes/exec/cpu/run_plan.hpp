@@ -459,11 +459,12 @@ void contract_in_place(const reference_loops::view& x, std::size_t on, const ref
     }
 }
 
-/// Threads that may start now: 1 inside a parallel region. Unless the options ask for a number, no more than OpenMP would start (omp_set_num_threads).
+/// Threads that may start now: 1 inside a parallel region, no more than OpenMP allows (OMP_THREAD_LIMIT), and unless the options ask for a number
+/// no more than it would start (omp_set_num_threads).
 inline std::int64_t allowed_threads([[maybe_unused]] const plan& p) noexcept {
 #if OTIMES_OPENMP
     if (p.threads > 1 && omp_in_parallel() == 0) {
-        const std::int64_t allowed = p.wishes.threads > 0 ? p.threads : omp_get_max_threads();
+        const std::int64_t allowed = p.wishes.threads > 0 ? omp_get_thread_limit() : omp_get_max_threads();
         return p.threads < allowed ? p.threads : allowed;
     }
 #endif

@@ -225,3 +225,25 @@ TEST_CASE("dot and entrywise products and comparisons of stacked matrices of one
     CHECK(vec(Y).isApprox(vec(R)));
     CHECK_FALSE(vec(X).isApprox(vec(Y)));
 }
+
+TEST_CASE("stacked matrices of unequal shapes have no sum, whether they have as many entries or not") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d X = random(2, 3, 1), Z = random(3, 2, 2), B = random(4, 5, 3), A = random(3, 3, 4),
+                   C = random(2, 2, 5);
+    const auto says = [](const std::string& x, const std::string& z) {
+        return "otimes: vec(X) + vec(Z): X is " + x + ", Z is " + z +
+               ". They must have equal shapes; of others with as many entries write vec(X).toVector() + vec(Z).";
+    };
+    const auto text = [](const auto& f) { return support::text_of<otimes::shape_error>(f); };
+    vector_d y;
+    CHECK(text([&] { y = vec(X) + vec(Z); }) == says("2 x 3", "3 x 2"));
+    CHECK(text([&] { y = vec(X) - vec(Z); }) == says("2 x 3", "3 x 2"));
+    CHECK(text([&] { y = vec_r(B) + vec_r(X); }) == says("4 x 5", "2 x 3"));
+    CHECK(text([&] { y = vec_r(X) - vec_r(B); }) == says("2 x 3", "4 x 5"));
+    CHECK(text([&] { y = kron(C, A) * vec(Z) - vec(X); }) == says("3 x 2", "2 x 3"));
+    CHECK(y.size() == 0);
+    y = vec(X).toVector() + vec(Z);
+    CHECK(y == X.reshaped() + Z.reshaped());
+    y = vec_r(X).toVector() - vec_r(Z);
+    CHECK(y == X.reshaped<Eigen::RowMajor>() - Z.reshaped<Eigen::RowMajor>());
+}

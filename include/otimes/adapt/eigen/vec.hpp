@@ -329,6 +329,17 @@ void require_stacked_length(const Vector& v, const Stacked& stacked) {
     }
 }
 
+/// The columns of unequal matrices with as many entries can be added, but not by adding the matrices.
+template <class First, class Second>
+void require_one_shape(const First& x, const Second& z) {
+    if (x.rows() != z.rows() || x.cols() != z.cols()) {
+        throw shape_error("otimes: vec(X) + vec(Z): X is " + detail::shape_text(x.rows(), x.cols()) + ", Z is " +
+                          detail::shape_text(z.rows(), z.cols()) +
+                          ". They must have equal shapes; of others with as many entries write vec(X).toVector() + "
+                          "vec(Z).");
+    }
+}
+
 /// A matrix of its own whose columns (`Order` RowMajor: rows) one after another are the vector `y`, evaluated into it.
 template <int Order, class Vector>
 auto unstacked(const Vector& y, std::int64_t rows, std::int64_t cols) {
@@ -431,14 +442,17 @@ template <class Scalar, class Matrix, bool ByRows>
 }
 
 /// @name Sums and multiples of stacked matrices of one convention; a temporary inside lives as long as in Eigen.
+/// @throws shape_error a sum of matrices of unequal shapes
 /// @{
 template <class First, class Second, bool ByRows>
 [[nodiscard]] auto operator+(const vec_expr<First, ByRows>& a, const vec_expr<Second, ByRows>& b) {
+    eigen::require_one_shape(a.matrix(), b.matrix());
     auto sum = a.matrix() + b.matrix();
     return vec_expr<decltype(sum), ByRows>(std::move(sum));
 }
 template <class First, class Second, bool ByRows>
 [[nodiscard]] auto operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, ByRows>& b) {
+    eigen::require_one_shape(a.matrix(), b.matrix());
     auto difference = a.matrix() - b.matrix();
     return vec_expr<decltype(difference), ByRows>(std::move(difference));
 }

@@ -13,6 +13,7 @@
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
+#include "support/thrown.hpp"
 
 using namespace adapt;
 using otimes::kron;
@@ -67,6 +68,20 @@ TEST_CASE_TEMPLATE("dot and trace as Eigen writes them", Scalar, OTIMES_REAL_AND
     CHECK(near(x.dot(K * y + K * y), Scalar(2) * x.dot(k * y)));
     CHECK(near(x.dot((otimes::kron_sum(A * A.adjoint(), B * B.adjoint())) * x),
                x.dot(otimes::kron_sum(A * A.adjoint(), B * B.adjoint()).toDenseMatrix() * x)));
+#ifdef NDEBUG  // else Eigen asks, and ends the program
+    // Vectors of unequal lengths, also where both sides are evaluated.
+    const auto refused = [](const auto& dot, const char* first, const char* second) {
+        CHECK(support::text_of<otimes::shape_error>([&] { static_cast<void>(dot()); }) ==
+              "otimes: dot(x, y): x is " + std::string(first) + ", y is " + second + ". They must have equal shapes.");
+    };
+    const vector<std::complex<double>> long_one = vector<std::complex<double>>::Ones(300);
+    refused([&] { return y.dot(K * y + K * y); }, "8 x 1", "15 x 1");
+    refused([&] { return (K * y + K * y).dot(y); }, "15 x 1", "8 x 1");
+    refused([&] { return (K * y).dot(K.transpose() * x); }, "15 x 1", "8 x 1");
+    refused([&] { return (r * K).dot(K * y); }, "1 x 8", "15 x 1");
+    refused([&] { return long_one.dot(kron(A.real(), B.real()) * y.real()); }, "300 x 1", "15 x 1");
+    refused([&] { return y.dot(K * y); }, "8 x 1", "15 x 1");
+#endif
     const auto X = random<matrix<Scalar>>(15, 7, 7);
     const auto Z = random<row_major<Scalar>>(8, 7, 8);
     const auto trace_near = [](const Scalar& got, const Scalar& want) { return std::abs(got - want) < 1e-11; };

@@ -508,6 +508,9 @@ namespace eigen {
 template <class First, class Second>
 auto dot_with_product(const First& x, const Second& y) {
     using scalar = detail::common_scalar<typename First::Scalar, typename Second::Scalar>;
+    if (x.size() != y.size()) {  // Eigen asks in debug builds alone
+        require_equal_shapes(x, y);
+    }
     if constexpr (product_expression<Second> && !lazy_node<First> && std::is_same_v<scalar, typename Second::Scalar>) {
         if (x.rows() == y.rows()) {
             return otimes::dot(x, y);

@@ -7,6 +7,9 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <vector>
+
+#include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
 #include "support/counting_new.hpp"
@@ -246,4 +249,49 @@ TEST_CASE("stacked matrices of unequal shapes have no sum, whether they have as 
     CHECK(y == X.reshaped() + Z.reshaped());
     y = vec_r(X).toVector() - vec_r(Z);
     CHECK(y == X.reshaped<Eigen::RowMajor>() - Z.reshaped<Eigen::RowMajor>());
+}
+
+TEST_CASE("operators with matrices beside them, row-wise products and selections of stacked matrices") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d A = random(3, 3, 1), B = random(2, 2, 2), X = random(2, 3, 3), P = random(4, 3, 4),
+                   Q = random(4, 2, 5), R = random(3, 2, 6);
+    const vector_d d = random<vector_d>(6, 1, 7), x = X.reshaped(), r = R.reshaped<Eigen::RowMajor>();
+    Eigen::SparseMatrix<double> W(4, 6);
+    W.insert(0, 5) = 2;
+    W.insert(3, 1) = -1;
+    W.insert(2, 2) = 0.5;
+    const matrix_d w = W;
+    Eigen::SparseMatrix<double> square = W.transpose() * W;
+    const matrix_d s = square;
+    const auto K = kron(A, B);
+    const matrix_d k = K.toDenseMatrix();
+    const auto holds = [](const auto& product, const vector_d& want) {
+        const vector_d y = product;
+        return (y - want).norm() <= 1e-13 && y.size() == want.size();
+    };
+    CHECK(holds(W * K * vec(X), w * k * x));
+    CHECK(holds(W * K * vec_r(R), w * k * r));
+    CHECK(holds((square * K * square.transpose() + otimes::identity()) * vec(X), s * k * s.transpose() * x + x));
+    CHECK(holds(d.asDiagonal() * K * vec(X), d.asDiagonal() * k * x));
+    CHECK(holds(K * d.asDiagonal() * vec(X), k * d.asDiagonal() * x));
+    const std::vector<int> rows{4, 1};
+    CHECK(holds(K(rows, Eigen::all) * vec(X), k(rows, Eigen::all) * x));
+    const auto F = otimes::face_split(P, Q);
+    CHECK(holds(F * vec(X), F.toDenseMatrix() * x));
+    CHECK(holds(otimes::khatri_rao(A.transpose(), R.transpose()).transpose() * vec_r(matrix_d(X.transpose())),
+                otimes::khatri_rao(A.transpose(), R.transpose()).toDenseMatrix().transpose() * x));
+    CHECK(holds(otimes::toeplitz(d, d) * vec(X), otimes::kron(otimes::toeplitz(d, d)).toDenseMatrix() * x));
+    CHECK(holds(otimes::low_rank(P, P) * vec(matrix_d(P.leftCols(1))), P * P.transpose() * P.col(0)));
+    CHECK(holds(2.0 * otimes::identity(6) * vec_r(X), 2.0 * vec_r(X).toVector()));
+    // Beside other vectors and stacked matrices; of a temporary, which the product outlives.
+    CHECK(holds(square * K * vec(X) + vec(X) - K * vec(X), s * k * x + x - k * x));
+    const auto outlives = W * K * vec(matrix_d(2.0 * X));
+    const matrix_d elsewhere = matrix_d::Constant(2, 3, 7.0);
+    CHECK(holds(outlives, 2.0 * w * k * x));
+    matrix_d Y = X;
+    vec(Y) = square * K * vec(Y);
+    CHECK((Y.reshaped() - s * k * x).norm() <= 1e-13);
+    CHECK(support::text_of<otimes::shape_error>([&] { static_cast<void>(W * K * vec(A)); }) ==
+          "otimes: operator * X: X is 9 x 1, but the operator is 4 x 6. The rows of X must equal the columns of the "
+          "operator.");
 }

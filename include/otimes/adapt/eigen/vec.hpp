@@ -18,6 +18,7 @@
 #include <otimes/adapt/eigen/index.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/leaf.hpp>
+#include <otimes/adapt/eigen/operators.hpp>
 #include <otimes/adapt/eigen/reductions.hpp>
 #include <otimes/adapt/eigen/sums.hpp>
 #include <otimes/expr/stacking.hpp>
@@ -439,6 +440,15 @@ template <class Scalar, class Matrix, bool ByRows>
     using order = Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
     order y = Eigen::Map<const order>(image.data(), x.matrix().rows(), x.matrix().cols());
     return vec_expr<order, ByRows>(std::move(y));
+}
+
+/// W * K * vec(X), face_split(P, Q) * vec(X), K(rows, Eigen::all) * vec(X), toeplitz(c, r) * vec(X): a vector, lazy, of a stacked copy of X that it
+/// owns. @throws shape_error
+template <class Operator, class Matrix, bool ByRows>
+requires((eigen::any_operator<Operator> && !eigen::kron_operator<Operator>) ||
+         eigen::is_structured<eigen::bare<Operator>> || detail::identity_like<eigen::bare<Operator>>) [[nodiscard]] auto
+operator*(Operator&& op, const vec_expr<Matrix, ByRows>& x) {
+    return std::forward<Operator>(op) * x.toVector();
 }
 
 /// @name Sums and multiples of stacked matrices of one convention; a temporary inside lives as long as in Eigen.

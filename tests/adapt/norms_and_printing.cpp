@@ -99,6 +99,29 @@ TEST_CASE_TEMPLATE("norms of sums of krons, factor by factor", Scalar,
         plus(plus(dense_kron(S, T), dense_kron(moves, T)), scaled(-1.0, dense_kron(dense(S.transpose()), I5))));
 }
 
+TEST_CASE_TEMPLATE("norms of sums with factors of 1 x 1, wherever they stand", Scalar,
+                   OTIMES_ONE_OF(std::complex<double>, float, double, std::complex<float>)) {
+    using dense = matrix<Scalar>;
+    const dense o = random<dense>(1, 1, 1), p = random<dense>(1, 1, 2), B = random<dense>(3, 3, 3),
+                C = random<dense>(2, 2, 4), R = random<dense>(2, 3, 5), Q = random<dense>(2, 3, 6);
+    const dense one = dense::Identity(1, 1), I2 = dense::Identity(2, 2), I3 = dense::Identity(3, 3);
+    const Scalar s = o(0, 0);
+    check_norm<Scalar>(otimes::kron_sum(o, B), plus(dense_kron(o, I3), dense_kron(one, B)));
+    check_norm<Scalar>(kron(o, B) + kron(identity(1), B), plus(dense_kron(o, B), dense_kron(B)));
+    check_norm<Scalar>(kron(o, B) + kron(B), plus(dense_kron(o, B), dense_kron(B)));
+    check_norm<Scalar>(kron(B) - kron(B, o), plus(dense_kron(B), scaled(-1.0, dense_kron(B, o))));
+    check_norm<Scalar>(kron(R, o, C) + kron(p, Q, C, p), plus(dense_kron(R, o, C), dense_kron(p, Q, C, p)));
+    check_norm<Scalar>(kron(o, p) + kron(p), plus(dense_kron(o, p), dense_kron(p)));
+    // Identities on both sides of one are one.
+    check_norm<Scalar>(kron(identity(2), o, identity(3)) + kron(identity(3), C) + kron(B, p, identity(2)),
+                       plus(plus(dense_kron(I2, o, I3), dense_kron(I3, C)), dense_kron(B, p, I2)));
+    const vector<Scalar> u = random<vector<Scalar>>(1, 1, 7), v = random<vector<Scalar>>(1, 1, 8);
+    const dense uv = u * v.transpose();
+    check_norm<Scalar>(kron(otimes::low_rank(u, v), R) + kron(o, Q), plus(dense_kron(uv, R), dense_kron(o, Q)));
+    CHECK(std::abs((kron(o, B) + kron(B)).norm() - std::abs(s + Scalar(1)) * B.norm()) <=
+          16 * std::numeric_limits<real_of<Scalar>>::epsilon() * B.norm() * (1 + std::abs(s)));
+}
+
 TEST_CASE("norms of sums: memory, cancellation, what is refused") {
     const matrix_d A = random(40, 40, 1), B = random(40, 40, 2), C = random(40, 40, 3);
     const auto S = kron(A, B, C, A) + kron(B, C, A, C);  // 2 560 000 x 2 560 000

@@ -4,8 +4,8 @@
 ///
 ///     ||sum_i K_i||^2 = sum_ij <K_j, K_i>         <a kron(F1, .., FN), b kron(G1, .., GN)> = conj(a) b prod_k tr(F_k^H G_k)
 ///
-/// Terms whose factors have equal shapes are multiplied factor by factor. An identity is cut where the other term's factors are square; a term of one
-/// identity, diagonal, permutation or sparse matrix is compared with the elements of the other that it meets.
+/// Terms whose factors have equal shapes are multiplied factor by factor, those of 1 x 1 alone. An identity is cut where the other term's factors are
+/// square; a term of one identity, diagonal, permutation or sparse matrix is compared with the elements of the other that it meets.
 /// Cost: the factors' elements for each pair of terms; stored elements times the number of factors for such a single matrix. Memory: two columns of a
 /// factor. Sums are in double for float. Factors are scaled by powers of two, so that only a result overflows that has no other value.
 /// What cancels is lost: the error is some roundings of (sum_i ||K_i||)^2.
@@ -116,11 +116,22 @@ scaled_number<sum_of<Scalar>> inner_product(const leaf& f, std::int64_t exponent
     return with_exponent();
 }
 
-/// The factors of a kron one after the other, of which identities can be cut and neighbouring ones are one.
+/// A term of a sum: its factors and their exponent_of.
+template <class Scalar>
+struct measured_term {
+    const kron_node<Scalar>& node;
+    std::vector<std::int64_t> exponents = exponents_of<Scalar>(node.factors());
+};
+
+/// The factors of a kron one after the other, of which identities can be cut and neighbouring ones are one. Factors of 1 x 1 are numbers,
+/// wherever they stand: those passed are multiplied into `numbers`.
+template <class Scalar>
 class factor_walk {
 public:
-    factor_walk(const factor_list& factors, const std::vector<std::int64_t>& exponents)
-        : factors_(factors), exponents_(exponents) {
+    using number = scaled_number<sum_of<Scalar>>;
+    /// `conjugated`: the numbers are.
+    factor_walk(const measured_term<Scalar>& term, bool conjugated, number& numbers)
+        : factors_(term.node.factors()), exponents_(term.exponents), conjugated_(conjugated), numbers_(numbers) {
         enter();
     }
     [[nodiscard]] bool at_end() const noexcept { return order_ == 0 && at_ == factors_.size(); }
@@ -147,23 +158,27 @@ private:
         order_ = 0;
         std::int64_t order = 1;
         bool any = false;
-        for (; at_ < factors_.size() && factors_[at_].is_identity(); ++at_) {
-            order *= factors_[at_].rows();
-            any = true;
+        for (; at_ < factors_.size(); ++at_) {
+            const leaf& f = factors_[at_];
+            if (f.is_identity()) {
+                order *= f.rows();
+                any = true;
+            } else if (f.rows() == 1 && f.cols() == 1) {
+                const leaf one = leaf::identity(1);
+                numbers_.multiply(conjugated_ ? inner_product<Scalar>(f, exponents_[at_], one, 0)
+                                              : inner_product<Scalar>(one, 0, f, exponents_[at_]));
+            } else {
+                break;
+            }
         }
         order_ = any && order != 1 ? order : 0;
     }
     const factor_list& factors_;
     const std::vector<std::int64_t>& exponents_;
+    const bool conjugated_;
+    number& numbers_;
     std::size_t at_ = 0;
     std::int64_t order_ = 0;
-};
-
-/// A term of a sum: its factors and their exponent_of.
-template <class Scalar>
-struct measured_term {
-    const kron_node<Scalar>& node;
-    std::vector<std::int64_t> exponents = exponents_of<Scalar>(node.factors());
 };
 
 /// The product of tr(F_k^H G_k). False where the factors' shapes differ, and no identity can be cut to fit.
@@ -171,9 +186,9 @@ template <class Scalar>
 bool multiply_inner_products(const measured_term<Scalar>& f, const measured_term<Scalar>& g,
                              scaled_number<sum_of<Scalar>>& product) {
     using sum_type = sum_of<Scalar>;
-    factor_walk a(f.node.factors(), f.exponents);
-    factor_walk b(g.node.factors(), g.exponents);
     product = scaled_number<sum_type>(sum_type(1));
+    factor_walk<Scalar> a(f, true, product);
+    factor_walk<Scalar> b(g, false, product);
     while (!a.at_end() && !b.at_end()) {
         if (a.order() != 0 && b.order() != 0) {
             const std::int64_t order = (std::min)(a.order(), b.order());
@@ -184,8 +199,8 @@ bool multiply_inner_products(const measured_term<Scalar>& f, const measured_term
             a.cut(order);
             b.cut(order);
         } else if (a.order() != 0 || b.order() != 0) {
-            factor_walk& identity = a.order() != 0 ? a : b;
-            factor_walk& other = a.order() != 0 ? b : a;
+            factor_walk<Scalar>& identity = a.order() != 0 ? a : b;
+            factor_walk<Scalar>& other = a.order() != 0 ? b : a;
             const leaf& matrix = other.factor();
             const std::int64_t order = matrix.rows();
             if (order != matrix.cols() || order == 0 || identity.order() % order != 0) {

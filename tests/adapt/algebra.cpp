@@ -217,11 +217,28 @@ TEST_CASE("decompositions of NaN and infinite elements say so, numbers are NaN")
               says("eigenvalue decomposition", "3 x 3"));
         CHECK(text([&] { return kron(B, d.asDiagonal()).pseudoInverse(); }) == says("pseudo-inverse", "3 x 3"));
         CHECK(text([&] { return kron(B, d.asDiagonal()).rank(); }) == says("rank", "3 x 3"));
+        CHECK(text([&] { return K.inverse(); }) == says("inverse", "3 x 3"));
+        CHECK(text([&] { return kron(B, d.asDiagonal()).inverse(); }) == says("inverse", "3 x 3"));
+        CHECK(text([&] { return kron(B, d.asDiagonal()).solve(vector_d::Ones(6).eval()); }) ==
+              says("inverse", "3 x 3"));
+        CHECK(text([&] { return otimes::kron_lu<double>(kron(B, d.asDiagonal())); }) == says("inverse", "3 x 3"));
         CHECK(std::isnan(K.operatorNorm()));
         CHECK(std::isnan(K.conditionNumber()));
         CHECK(std::isnan(K.determinant()));
         CHECK_THROWS_AS(static_cast<void>(K.solve(vector_d::Ones(6).eval())), otimes::singular_error);
     }
+}
+
+TEST_CASE("diagonals are divided by entry by entry, whatever their condition") {
+    const matrix_d B = well_conditioned<double>(2, 1);
+    const vector_d d = (vector_d(3) << 1, 1e-30, 1e10).finished(), b = random<vector_d>(6, 1, 2);
+    const auto K = kron(d.asDiagonal(), B);
+    const vector_d x = K.solve(b), by_blocks = kron(B).solve(b.reshaped(2, 3).eval()).reshaped();
+    for (Index i = 0; i < 6; ++i) {
+        CHECK(x(i) == doctest::Approx(by_blocks(i) / d(i / 2)).epsilon(1e-14));
+    }
+    const vector_d zero = (vector_d(3) << 1, 0, 1).finished();
+    CHECK_THROWS_AS(static_cast<void>(kron(zero.asDiagonal(), B).inverse()), otimes::singular_error);
 }
 
 TEST_CASE("condition numbers of zeros, operator norms at the ends of the range") {

@@ -201,7 +201,8 @@ public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
 
-    /// @throws shape_error a factor that is not square; singular_error a factor whose reciprocal condition number is not above epsilon
+    /// @throws shape_error a factor that is not square; singular_error a factor whose reciprocal condition number is not above epsilon, a diagonal
+    /// with a 0 (others are inverted entry by entry, whatever their condition), one with NaN or Inf
     explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
         eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
         eigen::enable_structure<Scalar>();
@@ -273,7 +274,7 @@ private:
         if (reader.form() == eigen::factor_form::diagonal) {
             RealScalar least = std::numeric_limits<RealScalar>::infinity();
             RealScalar most(0);
-            for (const Scalar& d : reader.diagonal()) {
+            for (const Scalar& d : reader.finite_diagonal()) {
                 least = (std::min)(least, RealScalar(std::abs(d)));
                 most = (std::max)(most, RealScalar(std::abs(d)));
             }
@@ -284,7 +285,7 @@ private:
             own.append(eigen::owned_diagonal<Scalar>(reader.diagonal()));
             return eigen::owned_diagonal<Scalar>(reader.diagonal().cwiseInverse());
         }
-        auto dense = reader.dense();
+        auto dense = reader.finite();
         own.append(eigen::owned_factor<Scalar>(dense));
         if (dense.rows() == 0) {
             return eigen::owned_factor<Scalar>(std::move(dense));

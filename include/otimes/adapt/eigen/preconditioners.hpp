@@ -49,6 +49,7 @@ public:
     }
 
     /// @name What Eigen's solvers call: compute(op) decomposes op, if set() has named no other; costs of kron_lu or kron_sum_solver.
+    /// What throws keeps what there was.
     /// @throws singular_error; unsupported_error an operator that is no kron and no sum of krons, or one without such a solver
     /// @{
     template <class Operator>
@@ -102,8 +103,6 @@ private:
         sum_.reset();
     }
     void factorise(const sum_expr<Scalar>& s) {
-        kron_.reset();
-        sum_.reset();
         if (s.is_kron()) {
             factorise(s.as_kron());
             return;
@@ -122,6 +121,7 @@ private:
             }
         }
         sum_ = std::make_shared<const kron_sum_solver<Scalar>>(sum_expr<Scalar>(std::move(tree)));
+        kron_.reset();
     }
 
     bool fixed_ = false;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <Eigen/Dense>
 #include <Eigen/IterativeLinearSolvers>
@@ -227,6 +228,42 @@ TEST_CASE("decompositions of NaN and infinite elements say so, numbers are NaN")
         CHECK(std::isnan(K.determinant()));
         CHECK_THROWS_AS(static_cast<void>(K.solve(vector_d::Ones(6).eval())), otimes::singular_error);
     }
+}
+
+TEST_CASE("a scalar that is NaN or infinite is seen as such a factor is") {
+    const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+    const auto K = kron(positive<double>(2, 1), positive<double>(3, 2));
+    const auto R = kron(random(2, 2, 3), random(3, 2, 4));
+    const auto e = kron(std::vector<matrix_d>{});
+    const auto says = [](const std::string& what, const char* shape, const auto& f) {
+        CHECK(support::text_of<otimes::singular_error>([&] { static_cast<void>(f()); }) ==
+              "otimes: " + what + " of " + shape +
+                  ": its scalar is NaN or infinite; such a matrix has no decomposition.");
+    };
+    const vector_d b = vector_d::Ones(6);
+    for (const double bad : {nan, inf, -inf}) {
+        CAPTURE(bad);
+        const auto N = bad * K;
+        const char* const shape = "kron(F1, F2), 6 x 6";
+        says("LU decomposition", shape, [&] { return N.inverse(); });
+        says("LU decomposition", shape, [&] { return N.solve(b); });
+        says("pseudo-inverse", shape, [&] { return N.pseudoInverse(); });
+        says("pseudo-inverse", "kron(F1, F2), 6 x 4", [&] { return (bad * R).solve(b); });
+        says("rank", shape, [&] { return N.rank(); });
+        says("singularValues", shape, [&] { return N.singularValues(); });
+        says("Cholesky decomposition", shape, [&] { return otimes::kron_llt<double>(N); });
+        says("QR decomposition", shape, [&] { return otimes::kron_qr<double>(N); });
+        says("eigenvalue decomposition", shape, [&] { return otimes::kron_self_adjoint_eigen<double>(N); });
+        says("singular values", shape, [&] { return otimes::kron_svd<double>(N); });
+        CHECK(std::isnan(N.conditionNumber()));
+        CHECK(std::isnan((bad * e).conditionNumber()));
+        CHECK_THROWS_AS(static_cast<void>((bad * e).rank()), otimes::singular_error);
+        CHECK_THROWS_AS(
+            static_cast<void>((bad * otimes::kron_sum(positive<double>(2, 1), positive<double>(3, 2))).solve(b)),
+            otimes::singular_error);
+    }
+    CHECK(std::isnan((std::complex<double>(0, nan) * K).conditionNumber()));
+    CHECK((std::numeric_limits<double>::max() * K).conditionNumber() == doctest::Approx(K.conditionNumber()));
 }
 
 TEST_CASE("diagonals are divided by entry by entry, whatever their condition") {

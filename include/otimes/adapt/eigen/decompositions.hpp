@@ -81,6 +81,15 @@ void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t co
     }
 }
 
+/// @throws singular_error a scalar of K that is NaN or infinite, which no factor shows
+template <class Scalar>
+void require_finite_scalar(const kron_expr<Scalar>& k, const char* what) {
+    if (!detail::is_finite(k.node().alpha())) {
+        throw singular_error("otimes: " + std::string(what) + " of " + shape_of(k) +
+                             ": its scalar is NaN or infinite; such a matrix has no decomposition.");
+    }
+}
+
 [[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
     throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
                          detail::shape_text(order, order) +
@@ -205,6 +214,7 @@ public:
     /// with a 0 (others are inverted entry by entry, whatever their condition), one with NaN or Inf
     explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
         eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
+        eigen::require_finite_scalar(kron_, "LU decomposition");
         eigen::enable_structure<Scalar>();
         kron_node<Scalar> inverse;
         kron_node<Scalar> own;
@@ -319,6 +329,7 @@ public:
     /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor or the scalar is not positive
     explicit kron_llt(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
+        eigen::require_finite_scalar(k, "Cholesky decomposition");
         using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
         kron_node<Scalar> lower;
@@ -458,6 +469,7 @@ public:
     /// Cost: a Householder QR decomposition of each factor. @throws singular_error a factor with NaN or Inf; budget_error one that would
     /// be formed beyond 64 MiB and 12 times what it stores
     explicit kron_qr(const kron_expr<Scalar>& k) {
+        eigen::require_finite_scalar(k, "QR decomposition");
         kron_node<Scalar> q;
         kron_node<Scalar> r;
         eigen::for_each_factor(k, "QR decomposition", [&](const eigen::factor_reader<Scalar>& f) {
@@ -556,6 +568,7 @@ public:
     /// @throws shape_error a factor that is not square; unsupported_error a scalar that is not real; singular_error no convergence
     explicit kron_self_adjoint_eigen(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "eigenvalue decomposition", "For other shapes use kron_svd.");
+        eigen::require_finite_scalar(k, "eigenvalue decomposition");
         if (std::imag(k.node().alpha()) != RealScalar(0)) {
             throw unsupported_error(
                 "otimes: eigenvalue decomposition of " + eigen::shape_of(k) +
@@ -603,6 +616,7 @@ public:
     /// Cost: a Jacobi SVD of each factor; min(rows, cols) of each multiplied out for the values. @throws singular_error a factor with NaN
     /// or Inf; budget_error as kron_qr
     explicit kron_svd(const kron_expr<Scalar>& k) {
+        eigen::require_finite_scalar(k, "singular values");
         kron_node<Scalar> u;
         kron_node<Scalar> v;
         std::vector<eigen::dense_vector<RealScalar>> values;
@@ -714,6 +728,7 @@ struct algebra<kron_expr<Scalar>> {
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 
     static kron_type pseudo_inverse(const kron_type& k) {
+        require_finite_scalar(k, "pseudo-inverse");
         kron_node<Scalar> result;
         for_each_factor(k, "pseudo-inverse", [&result](const factor_reader<Scalar>& f) {
             if (f.moves_only()) {
@@ -783,6 +798,7 @@ struct algebra<kron_expr<Scalar>> {
     }
 
     static std::int64_t rank(const kron_type& k) {
+        require_finite_scalar(k, "rank");
         std::int64_t result = k.node().alpha() == Scalar(0) ? 0 : 1;
         for_each_factor(k, "rank", [&result](const factor_reader<Scalar>& f) {
             if (f.moves_only()) {
@@ -799,8 +815,12 @@ struct algebra<kron_expr<Scalar>> {
         return result;
     }
 
-    /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank, 0 * K too.
+    /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank, 0 * K too; NaN where the scalar is NaN
+    /// or infinite.
     static real condition_number(const kron_type& k) {
+        if (!detail::is_finite(k.node().alpha())) {
+            return std::numeric_limits<real>::quiet_NaN();
+        }
         detail::scaled_number<real> result(real(1));
         std::int64_t values = 1;
         bool singular = k.node().alpha() == Scalar(0);
@@ -820,6 +840,7 @@ struct algebra<kron_expr<Scalar>> {
     }
 
     static dense_vector<real> singular_values(const kron_type& k) {
+        require_finite_scalar(k, "singularValues");
         std::vector<dense_vector<real>> of_factors;
         for_each_factor(k, "singularValues", [&of_factors](const factor_reader<Scalar>& f) {
             if (f.moves_only()) {

@@ -7,6 +7,11 @@
 #error "otimes needs C++20: compile with -std=c++20 or newer."
 #endif
 
+#if defined(__NVCC__)
+#error \
+    "otimes: nvcc does not compile the CPU's kernels. In a .cu file include <otimes/cuda.hpp>; Eigen operands belong in files for g++ or clang++."
+#endif
+
 #include <otimes/adapt/eigen.hpp>
 #include <otimes/batched.hpp>
 #include <otimes/einsum.hpp>

@@ -233,11 +233,11 @@ struct plan {
         *w.data();
     }
     void run(Destination&& destination, const Expression& expression, Workspace&& workspace) const {
-        const auto bytes =
+        const auto available =
             static_cast<std::int64_t>(workspace.size()) * static_cast<std::int64_t>(sizeof(*workspace.data()));
         static std::byte none;  // where an empty container is too small, too
-        void* const data = bytes > 0 ? static_cast<void*>(workspace.data()) : &none;
-        run_bound_plan(*this, destination, expression, workspace_bytes > 0 ? data : nullptr, bytes);
+        void* const data = available > 0 ? static_cast<void*>(workspace.data()) : &none;
+        run_bound_plan(*this, destination, expression, workspace_bytes > 0 ? data : nullptr, available);
     }
 };
 

@@ -266,6 +266,32 @@ TEST_CASE("a scalar that is NaN or infinite is seen as such a factor is") {
     CHECK((std::numeric_limits<double>::max() * K).conditionNumber() == doctest::Approx(K.conditionNumber()));
 }
 
+TEST_CASE("the scalar of a kron is looked at whatever its factors, none too") {
+    const auto e = kron(std::vector<matrix_d>{});  // 1 x 1
+    const auto none = kron(std::vector<matrix<std::complex<double>>>{});
+    const auto K = kron(positive<double>(2, 1), otimes::identity(3));
+    const matrix_d one = matrix_d::Ones(1, 1), six = matrix_d::Ones(6, 1);
+    const auto text = [](const auto& f) {
+        return support::text_of<otimes::singular_error>([&] { static_cast<void>(f()); });
+    };
+    const auto not_positive = [](const char* k) {
+        return "otimes: Cholesky decomposition of " + std::string(k) + ": its scalar is not positive.";
+    };
+    CHECK(text([&] { return otimes::kron_llt<double>(-2.0 * e); }) == not_positive("kron(), 1 x 1"));
+    CHECK(text([&] { return otimes::kron_llt<double>(0.0 * K); }) == not_positive("kron(F1, F2), 6 x 6"));
+    CHECK(text([&] { return otimes::kron_llt<std::complex<double>>(std::complex<double>(2, 1) * none); }) ==
+          not_positive("kron(), 1 x 1"));
+    CHECK(text([&] { return otimes::kron_llt<double>(kron(otimes::identity(2), matrix_d(-one))); }) ==
+          "otimes: Cholesky decomposition of kron(F1, F2), 2 x 2: factor 2 is not positive definite.");
+    CHECK(text([&] { return otimes::kron_qr<double>(0.0 * e).solve(one); }) ==
+          "otimes: kron_qr::solve with kron(), 1 x 1: its scalar is 0.");
+    CHECK(text([&] { return otimes::kron_qr<double>(0.0 * K).solve(six); }) ==
+          "otimes: kron_qr::solve with kron(F1, F2), 6 x 6: its scalar is 0.");
+    CHECK(text([&] { return (0.0 * e).inverse(); }) == "otimes: LU decomposition of kron(), 1 x 1: its scalar is 0.");
+    CHECK(otimes::kron_llt<double>(4.0 * e).matrixL()(0, 0) == 2);
+    CHECK(otimes::kron_qr<double>(4.0 * e).solve(one)(0, 0) == 0.25);
+}
+
 TEST_CASE("diagonals are divided by entry by entry, whatever their condition") {
     const matrix_d B = well_conditioned<double>(2, 1);
     const vector_d d = (vector_d(3) << 1, 1e-30, 1e10).finished(), b = random<vector_d>(6, 1, 2);

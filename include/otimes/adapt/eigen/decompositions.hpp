@@ -90,6 +90,11 @@ void require_finite_scalar(const kron_expr<Scalar>& k, const char* what) {
     }
 }
 
+/// `of`: what is asked for, of which K.
+[[noreturn]] inline void throw_zero_scalar(const std::string& of) {
+    throw singular_error("otimes: " + of + ": its scalar is 0.");
+}
+
 [[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
     throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
                          detail::shape_text(order, order) +
@@ -223,7 +228,7 @@ public:
             inverse.append(inverted(f, ++position, own));
         }
         if (kron_.node().alpha() == Scalar(0)) {
-            throw singular_error("otimes: LU decomposition of " + eigen::shape_of(kron_) + ": its scalar is 0.");
+            eigen::throw_zero_scalar("LU decomposition of " + eigen::shape_of(kron_));
         }
         inverse.set_alpha(Scalar(1) / kron_.node().alpha());
         inverse_ = kron_expr<Scalar>(std::move(inverse));
@@ -332,6 +337,10 @@ public:
         eigen::require_finite_scalar(k, "Cholesky decomposition");
         using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
+        if (!(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
+            throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) +
+                                 ": its scalar is not positive.");
+        }
         kron_node<Scalar> lower;
         kron_node<Scalar> inverse_lower;
         kron_node<Scalar> inverse;
@@ -340,14 +349,12 @@ public:
         bool finite = true;     // the inverses of tiny factors may not be, where those of their triangles are
         eigen::for_each_factor(k, "Cholesky decomposition", [&](const eigen::factor_reader<Scalar>& f) {
             const auto require = [&](bool definite) {
-                if (!definite || !(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
+                if (!definite) {
                     throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
-                                         std::to_string(lower.factors().size() + 1) +
-                                         ", or the scalar, is not positive definite.");
+                                         std::to_string(lower.factors().size() + 1) + " is not positive definite.");
                 }
             };
             if (f.form() == eigen::factor_form::identity) {
-                require(true);
                 for (kron_node<Scalar>* const node : {&lower, &inverse_lower, &inverse}) {
                     node->append(leaf::identity(f.rows()));
                 }
@@ -385,8 +392,6 @@ public:
                     rcond *= llt.rcond;
                     amplification *= eigen::amplification_of<Scalar>(
                         eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()), inverted);
-                } else {
-                    require(true);
                 }
                 inverse_lower.append(eigen::owned_factor<Scalar>(inverted_l * power(-half)));
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
@@ -501,12 +506,17 @@ public:
     [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
     /// X with the least |K X - B|, column by column: X = R^-1 Q^H B, two applications, the triangular factors of R in place.
-    /// @throws shape_error other rows than K's, a factor with fewer rows than columns; singular_error a factor without full rank
+    /// @throws shape_error other rows than K's, a factor with fewer rows than columns; singular_error a factor without full rank,
+    /// a scalar 0
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(q_, b.rows(), b.cols());
+        if (r_.node().alpha() == Scalar(0)) {
+            eigen::throw_zero_scalar("kron_qr::solve with " + detail::kron_text(q_.factor_count()) + ", " +
+                                     detail::shape_text(q_.rows(), r_.cols()));
+        }
         kron_node<Scalar> inverse;
         for (const leaf& r : r_.node().factors()) {
             const std::size_t position = inverse.factors().size() + 1;
@@ -515,7 +525,7 @@ public:
                                   detail::shape_text(r.rows(), r.cols()) +
                                   ", with fewer rows than columns. For the solution of least norm write K.solve(B).");
             }
-            if (r.is_identity() && r_.node().alpha() != Scalar(0)) {
+            if (r.is_identity()) {
                 inverse.append(r);
                 continue;
             }
@@ -524,7 +534,7 @@ public:
             const eigen::dense_vector<real> sizes = diagonal.cwiseAbs();
             const real least =
                 Eigen::NumTraits<real>::epsilon() * real(r.rows()) * (sizes.size() == 0 ? real(0) : sizes.maxCoeff());
-            if (r_.node().alpha() == Scalar(0) || (sizes.size() > 0 && !(sizes.minCoeff() > least))) {
+            if (sizes.size() > 0 && !(sizes.minCoeff() > least)) {
                 eigen::throw_singular("kron_qr::solve", position, r.rows());
             }
             if (r.kind() == factor_kind::diagonal) {

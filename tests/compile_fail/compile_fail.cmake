@@ -26,6 +26,15 @@ foreach(source IN LISTS sources)
   set_tests_properties(compile_fail.${name} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT} FIXTURES_REQUIRED compile_fail_header ${alone_labels})
 endforeach()
 
+# Those of programs that do not include Eigen.
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/without_eigen/*.cpp")
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  add_test(NAME compile_fail.without_eigen.${name} COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh" "${source}"
+                                                           "${CMAKE_CXX_COMPILER}" ${flags})
+  set_tests_properties(compile_fail.without_eigen.${name} PROPERTIES TIMEOUT ${OTIMES_TEST_TIMEOUT} LABELS rest)
+endforeach()
+
 # The checks themselves must be able to fail.
 add_test(NAME compile_fail_self_test COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/self_test.sh"
                                              "${CMAKE_CXX_COMPILER}")

@@ -87,6 +87,49 @@ TEST_CASE("a captured expression replays with new contents" * needs_gpu()) {
     }
 }
 
+// Sums in pieces and conjugated factors take memory besides the workspace, of which other work of the executor has the same.
+TEST_CASE_TEMPLATE("a graph captured with a workspace of the caller runs beside other products" * needs_gpu(), Scalar,
+                   double, std::complex<float>) {
+    using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+    driver cuda;
+    CUstream_st* stream = nullptr;
+    CUstream_st* beside = nullptr;
+    REQUIRE(cuda.stream_create(&stream, 1) == 0);
+    REQUIRE(cuda.stream_create(&beside, 1) == 0);
+    const otimes::device_executor& e = otimes::gpu(stream);
+    const bool long_factors = sizeof(Scalar) == sizeof(typename Eigen::NumTraits<Scalar>::Real);
+    const Eigen::Index rows = long_factors ? 1 : 64, n = long_factors ? 500 : 8;
+    const matrix A = random_matrix<matrix>(n, n, 1), B = random_matrix<matrix>(n, n, 2),
+                 C = random_matrix<matrix>(n, n, 3), X = random_matrix<matrix>(rows, n * n, 4);
+    const DeviceMatrix<Scalar, 1> dA(A, e), dB(B, e), dC(C, e), dX(X, e);
+    DeviceMatrix<Scalar, 1> dY(rows, n * n, e), dZ(rows, n * n, e);
+    const auto first = kron(dA, dB).adjoint(), second = kron(dC, dB).adjoint();
+    const otimes::plan p = otimes::make_plan<1>(dX * first);
+    DeviceMatrix<double> workspace(p.workspace_bytes / 8 + 1, 1, e);
+    const auto run = [&] { p.run(dY, dX * first, workspace); };
+    run();
+    dZ.noalias() = dX * second;
+    const matrix want_first = dY.to_host(), want_second = dZ.to_host();
+    const shapes of{rows, {n, n}, {n, n}};
+    CHECK(agrees(want_first, expected_right(X, std::vector<matrix>{A.adjoint(), B.adjoint()}), of));
+    REQUIRE(cuda.begin_capture(stream, 2) == 0);
+    run();
+    void* graph = nullptr;
+    void* executable = nullptr;
+    REQUIRE(cuda.end_capture(stream, &graph) == 0);
+    REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+    bool right = true;
+    for (int i = 0; i < 100 && right; ++i) {
+        REQUIRE(cuda.graph_launch(executable, beside) == 0);
+        dZ.noalias() = dX * second;
+        REQUIRE(cuda.stream_synchronize(beside) == 0);
+        right = matrix(dY.to_host()) == want_first && matrix(dZ.to_host()) == want_second;
+        poison(dY);
+        e.synchronize();
+    }
+    CHECK(right);
+}
+
 // A kernel may be launched before the one in front of it has ended: it must wait for its operand and for its factor, where that one writes them.
 // Permutations are exact.
 TEST_CASE("each of many launches sees what the one before it wrote, in a stream and in a graph" * needs_gpu()) {

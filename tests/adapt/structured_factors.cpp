@@ -433,8 +433,8 @@ TEST_CASE("structured factors are not made dense") {
     Y += X * (kron(A, S) * kron(A, d.asDiagonal()) + kron(A, P) + 2 * otimes::identity());
     const auto seen = counter.seen();
     if (support::allocations_are_counted()) {
-        // A dense factor would have 32 MB; X and Y have 96 kB each, the factors up to 36 kB.
-        CHECK(seen.largest_bytes < 3 * 8 * static_cast<std::size_t>(X.size()));
+        // A dense factor would have 32 MB; X and Y have 96 kB each, the factors up to 36 kB, and threads keep apart by whole lines.
+        CHECK(seen.largest_bytes < 4 * 8 * static_cast<std::size_t>(X.size()));
     }
 }
 

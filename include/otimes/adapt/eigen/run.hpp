@@ -197,6 +197,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
         }
     }
     const bool in_place = overwrites_input(p.source) && eigen::runs_in_place(expression, eigen::view_of(destination));
+    if (overwrites_input(p.source) && !in_place) {
+        throw unsupported_error(
+            "otimes: plan::run: the plan overwrites X, as make_plan(X, X * K) asks for, and the destination is another "
+            "matrix. Run it into X, or make a plan for this one: make_plan(Y, X * K).");
+    }
     if (!in_place && eigen::reads_when_lowered(expression.node(), eigen::view_of(destination),
                                                static_cast<std::int64_t>(sizeof(scalar)))) {
         throw alias_error(

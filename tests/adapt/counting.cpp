@@ -150,6 +150,29 @@ TEST_CASE("a plan of a sum of krons that was run before allocates nothing, with 
     CHECK(support::close(Y, matrix_d(X * S.toDenseMatrix()), 400));
 }
 
+TEST_CASE(
+    "products with square factors that have structure allocate nothing when they are evaluated again, by a plan or "
+    "without") {
+    const vector_d d = random(8, 1, 5);
+    Eigen::SparseMatrix<double> w(8, 8);
+    for (Index i = 0; i < 8; ++i) {
+        w.insert(i, i * 5 % 8) = 1.0 + static_cast<double>(i);
+    }
+    const auto P = otimes::stride_permutation(8, 2);
+    matrix_d Y = Z;
+    const auto check = [&](const auto& K) {
+        const otimes::plan p = otimes::make_plan(X * K);
+        CHECK_NO_ALLOCATION(count(1, [&] { p.run(Y, X * K); }));
+        CHECK_NO_ALLOCATION(count(1, [&] { Y.noalias() = X * K; }));
+        CHECK(support::close(Y, matrix_d(X * K.toDenseMatrix()), 64));
+    };
+    check(kron(A, d.asDiagonal()));
+    check(kron(d.asDiagonal(), B));
+    check(kron(P, A));
+    check(kron(w, A));
+    check(kron(w, d.asDiagonal()));
+}
+
 TEST_CASE("the executor allocates nothing when it runs a plan again, whatever its steps are") {
     const vector_d d = random(8, 1, 5);
     const vector_d diagonal = random(64, 1, 6);

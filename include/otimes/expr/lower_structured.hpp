@@ -332,15 +332,17 @@ public:
     bool add_all(const product_operands& node, dtype type, std::int32_t& current) {
         bool products = false;
         bool moves = false;
+        bool square = true;
         std::size_t applied = 0;
         for (const factor_list* list : {&node.left, &node.right}) {
             for (const leaf& f : *list) {
                 products = products || f.kind() == factor_kind::low_rank;
                 moves = moves || has_its_own_step(f);
+                square = square && f.rows() == f.cols();
                 applied += f.is_identity() ? 0u : 1u;
             }
         }
-        if (!products && (!moves || applied < 2)) {
+        if (!products && (!moves || applied < 2 || square)) {  // square factors cost the same in any order
             return false;
         }
         std::vector<detail::mode_parts> modes;

@@ -210,9 +210,9 @@ struct plan {
     /// Evaluates `destination = expression`. The expression must have the signature that the plan was made for (shapes,
     /// scalar types, strides, operand kinds): operands and scalars are rebound, nothing is searched. `destination` has
     /// the storage that the plan was made for (by default the plain matrix of the expression).
-    /// Cost: the passes; no heap allocation after the first call of a thread, but for what products with structured factors are described by
-    /// (some hundred bytes) and for terms of a sum that are no matrices in memory, such as 2 * Z, which are evaluated first. Concurrent calls are
-    /// allowed.
+    /// Cost: the passes; no heap allocation after the first call of a thread. But for: products in which a factor with structure stands beside one
+    /// that is not square, whose cheapest order is looked for (some hundred bytes); views of less than 32 x 32 that are unfolded; and terms of a sum
+    /// that are no matrices in memory, such as 2 * Z, which are evaluated first. Concurrent calls are allowed.
     /// @throws unsupported_error another signature; the text says what differs.
     /// @throws budget_error `workspace` smaller than `workspace_bytes`.
     template <class Destination, class Expression>

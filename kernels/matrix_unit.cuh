@@ -90,7 +90,7 @@ __device__ __forceinline__ unsigned as_tf32(float value) {
 }
 
 // Whether sums of p products take low*low (above).
-constexpr bool takes_low_low(int p) { return p <= 16; }
+__host__ __device__ constexpr bool takes_low_low(int p) { return p <= 16; }
 
 // rC[i] = A[i % Products] * B[i / Products] (First) or += it, for Count independent 16 x 8 x 8 products, to float's accuracy. Products
 // of one term stand side by side, so that the unit need not wait for its own results. The small terms go first, and what is already

@@ -420,8 +420,7 @@ void lowering_to_launches::sum_in_pieces(launch l, slabs_cut cut) {
         along = along && std::abs(m.x) > std::abs(s.x_p);
     }
     const std::int64_t pieces = outputs == 0 ? 1 : std::min(s.p_extent / least_piece, busy / of_all_slabs(outputs));
-    if (pieces < 2 || element_bytes(l.type) < 4 || s.free.size() == most_free_modes ||
-        !has_room(pieces * outputs * element_bytes(l.type))) {
+    if (pieces < 2 || element_bytes(l.type) < 4 || s.free.size() == most_free_modes) {
         take_blocks(l, cut);
         list_->push_back(std::move(l));
         return;

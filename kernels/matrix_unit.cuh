@@ -9,7 +9,7 @@
 // A float is split as high + low, each with the 11 significant bits that the unit reads: high = x to nearest, low = x - high,
 // exact but for its last bit (of either sign). Three products low*high + high*low + high*high then carry
 // float's accuracy; what they lose is a constant part of the sum, while plain multiply-adds lose more the longer the sum is. Sums of
-// up to 16 take the fourth, low*low, too, since without it they come out less accurate than those. The unit truncates while it adds,
+// up to 16 take the fourth, low*low, too, since without it they come out less accurate than those (of a pair of modes one: pair_trip.cuh). The unit truncates while it adds,
 // so a long sum leaves it every eight k and is added in float outside. Infinite, NaN and overflowing operands give a non-finite result here;
 // the caller finds those and repeats the fibre with multiply-adds.
 #pragma once

@@ -211,8 +211,11 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
     if (ready.host_factors) {
         require_no_capture("a factor is in host memory");
     }
-    // Generic kernels that stand for compiled ones may take more than the plan says.
+    // Generic kernels that stand for compiled ones may take more than the plan says. A graph must not share that with other work.
     const bool of_caller = workspace.data != nullptr && workspace.bytes >= list.workspace_bytes;
+    if (workspace.data != nullptr && !of_caller) {
+        require_no_capture("generic kernels in the place of compiled ones take more than the given workspace");
+    }
     auto* const buffers = of_caller                  ? static_cast<std::byte*>(workspace.data)
                           : list.workspace_bytes > 0 ? grown(workspace_, list.workspace_bytes)
                                                      : nullptr;

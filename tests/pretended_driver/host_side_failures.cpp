@@ -166,6 +166,17 @@ TEST_CASE("generic kernels in the place of compiled ones keep the workspace limi
     CHECK(driver().device_bytes - before <= 100'000);
     CHECK(dY.to_host() == X * dense(dense(A, B), C));
     CHECK_THROWS_AS(run_within(least), otimes::budget_error);
+    // A workspace of what the plan says is too small for them: the executor's is taken, but not for a graph.
+    const otimes::plan p = otimes::make_plan<1>(dX * kron(dA, dB, dC), {.workspace_limit_bytes = 100'000});
+    DeviceMatrix<double> workspace(p.workspace_bytes / 8, 1, e);
+    const auto run = [&] { p.run(dY, dX * kron(dA, dB, dC), workspace); };
+    dY = 0 * dX;
+    run();
+    CHECK(dY.to_host() == X * dense(dense(A, B), C));
+    REQUIRE(cuda.begin_capture(e.stream(), 0) == 0);
+    CHECK(holds(refusal(run), "take more than the given workspace"));
+    void* graph = nullptr;
+    CHECK(cuda.end_capture(e.stream(), &graph) == 0);
     dY = DeviceMatrix<double, 1>(512, 105, e);
     run_within(std::int64_t{1} << 40);
     CHECK(dY.to_host() == X * dense(dense(A, B), C));

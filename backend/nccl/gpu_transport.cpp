@@ -134,12 +134,11 @@ public:
     }
 
     ~gpu_transport() override {
-        const nccl_functions* const f = size() > 1 ? find_nccl(nullptr) : nullptr;
+        // NCCL would wait for the end of every graph that holds its messages: then it stays, as streams do.
+        if (!in_graphs_) {
+            end_nccl();
+        }
         for (gpu_rank& g : gpus_) {
-            // NCCL would wait for the end of every graph that holds its messages: then it stays, as streams do.
-            if (g.nccl != nullptr && f != nullptr && !in_graphs_) {
-                broken_.empty() ? f->destroy(g.nccl) : f->abort(g.nccl);
-            }
             if (g.arrivals != nullptr && broken_.empty()) {  // the last fence has ended for all that set its words
                 g.executor->release(g.arrivals, arrivals_bytes());
             }
@@ -147,6 +146,37 @@ public:
         // Graphs keep what they were captured with. Behind a loss nobody knows what is still queued, and a wait might not end.
         if (broken_.empty() && !in_graphs_) {
             end_streams();
+        }
+    }
+
+    /// Ends the communicators of NCCL. What they still have to do is waited for until the deadline: a rank that is lost now would never
+    /// answer, and `ncclCommDestroy` alone would wait for it.
+    void end_nccl() noexcept {
+        const nccl_functions* const f = size() > 1 ? find_nccl(nullptr) : nullptr;
+        if (f == nullptr) {
+            return;
+        }
+        const time_limit limit(deadline_);
+        bool ends = broken_.empty();
+        for (const gpu_rank& g : gpus_) {
+            if (g.nccl != nullptr && ends) {
+                const int begun = f->finalize(g.nccl);
+                ends = begun == nccl_success || begun == nccl_in_progress;
+            }
+        }
+        for (const gpu_rank& g : gpus_) {
+            int state = g.nccl != nullptr ? nccl_in_progress : nccl_success;
+            while (ends && state == nccl_in_progress) {
+                ends = f->async_error(g.nccl, &state) == nccl_success && !limit.passed();
+                std::this_thread::yield();
+            }
+            ends = ends && state == nccl_success;
+        }
+        for (gpu_rank& g : gpus_) {
+            if (g.nccl != nullptr) {
+                ends ? f->destroy(g.nccl) : f->abort(g.nccl);
+                g.nccl = nullptr;
+            }
         }
     }
 

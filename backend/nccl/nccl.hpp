@@ -33,6 +33,7 @@ constexpr int nccl_bytes = 0;  ///< ncclInt8
 struct nccl_functions {
     int (*get_unique_id)(nccl_identity*) = nullptr;
     int (*init_rank)(nccl_communicator**, int, nccl_identity, int, nccl_configuration*) = nullptr;
+    int (*finalize)(nccl_communicator*) = nullptr;
     int (*destroy)(nccl_communicator*) = nullptr;
     int (*abort)(nccl_communicator*) = nullptr;
     int (*async_error)(nccl_communicator*, int*) = nullptr;

@@ -45,6 +45,16 @@ public:
     void run(const otimes::plan&, const otimes::bindings&, otimes::workspace_view) const override { FAIL("was asked"); }
 };
 
+// Chooses between places, as make_executor() does, and must never be asked for scalars of no executor.
+class choosing final : public otimes::executor {
+public:
+    [[nodiscard]] std::string_view name() const noexcept override { return "choosing"; }
+    [[nodiscard]] const otimes::machine& target() const noexcept override { return otimes::cpu().target(); }
+    [[nodiscard]] otimes::placement where() const noexcept override { return otimes::placement::automatic; }
+    [[nodiscard]] otimes::plan plan_for(const otimes::program& p) const override { return otimes::cpu().plan_for(p); }
+    void run(const otimes::plan&, const otimes::bindings&, otimes::workspace_view) const override { FAIL("was asked"); }
+};
+
 }  // namespace
 
 TEST_CASE("on(executor, Y)") {
@@ -168,4 +178,13 @@ TEST_CASE("executors that cannot do it say so") {
           "with otimes::on(otimes::cpu(), Y) = expression.");
     CHECK(L.cols() == 2);
     CHECK(support::exactly_equal(Y, before));
+    {
+        // One that chooses between places leaves such scalars to the CPU's reference path, as its plans would.
+        const choosing any;
+        const otimes::scoped_executor scope(any);
+        L = L * kron(A.cast<long double>());
+        CHECK(support::close(matrix_d(L.cast<double>()), want, 2));
+        const Eigen::MatrixXi whole = Eigen::MatrixXi::Constant(2, 2, 3) * kron(Eigen::MatrixXi::Identity(2, 2));
+        CHECK(whole == Eigen::MatrixXi::Constant(2, 2, 3));
+    }
 }

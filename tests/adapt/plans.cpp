@@ -97,6 +97,30 @@ TEST_CASE("plans of sums, scaled sums and vectors") {
     CHECK(support::close(Y, plus(xk, scaled(-3.0, times(random(40, 144, 9), k))), 145));
 }
 
+TEST_CASE("the least traffic of a sum of krons has X once, whatever its terms are") {
+    const matrix_d P = random(12, 12, 11), Q = random(12, 12, 12), R = random(4, 4, 13), S = random(36, 36, 14);
+    const matrix_d x = random(40, 144, 15);
+    const auto doubles = [](auto... sizes) { return static_cast<std::int64_t>(8 * (0 + ... + sizes)); };
+    auto Y = poisoned(40, 144);
+    const auto ends = [&](const auto& e, std::int64_t bytes, const auto& wanted) {
+        const otimes::plan p = otimes::make_plan(e);
+        CHECK(p.bytes == bytes);
+        p.run(Y, e);
+        CHECK(support::close(Y, wanted, 300));
+        Y = poisoned(40, 144);
+        Y = e;
+        CHECK(support::close(Y, wanted, 300));
+    };
+    const auto pq = dense_kron(P, Q), rs = dense_kron(R, S);
+    const matrix_d twelve = matrix_d::Identity(12, 12);
+    ends(x * (kron(P, Q) + kron(R, S)), doubles(2 * x.size(), P.size(), Q.size(), R.size(), S.size()),
+         times(x, plus(pq, rs)));
+    ends(x * (kron(P, Q) + 2 * otimes::identity()), doubles(2 * x.size(), P.size(), Q.size()),
+         plus(times(x, pq), scaled(2.0, x)));
+    ends(x * otimes::kron_sum(P, Q), doubles(2 * x.size(), P.size(), Q.size()),
+         times(x, plus(dense_kron(P, twelve), dense_kron(twelve, Q))));
+}
+
 TEST_CASE("run allocates nothing after the first call of a thread") {
     const auto K = kron(A, B, C);
     const otimes::plan p = otimes::make_plan(X * K);

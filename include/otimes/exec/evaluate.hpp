@@ -86,8 +86,9 @@ void enable_kernels() noexcept {
 template <class Scalar, operands Of = operands::any>
 void evaluate_program(const program& p, const bindings& b) {
     if constexpr (dtype_of<Scalar>() == dtype::other) {
-        if (default_executor() != nullptr && default_executor()->where() != placement::cpu) {
-            throw unsupported_error("otimes: executor '" + std::string(default_executor()->name()) +
+        const executor* const chosen = default_executor();
+        if (chosen != nullptr && chosen->where() != placement::cpu && chosen->where() != placement::automatic) {
+            throw unsupported_error("otimes: executor '" + std::string(chosen->name()) +
                                     "' does not know this scalar type; only the CPU's reference path does. "
                                     "Evaluate with otimes::on(otimes::cpu(), Y) = expression.");
         }

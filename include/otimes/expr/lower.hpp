@@ -84,7 +84,7 @@ public:
                                                /*of_result=*/false, doubled);
         program_.tensors.back().conjugate = node.x.conjugated();
         program_.tensors.back().space = node.x.space();
-        bind(x.data);
+        bind_x(x.data);
         if (promote_x) {
             const std::int32_t promoted = add_temporary(current, type, -1, 0);
             program_.steps.push_back(make_step(step_kind::accumulate, current, -1, promoted, -1));
@@ -226,6 +226,22 @@ public:
         return s;
     }
 
+    /// Whether the products written from here on have one X, as a sum's terms have: it is bound once.
+    void share_x(bool shared) noexcept {
+        shares_x_ = shared;
+        shared_x_ = -1;
+    }
+
+    /// Binds the tensor that was described last, X of a product.
+    void bind_x(const void* data) {
+        if (shares_x_ && shared_x_ >= 0) {
+            program_.tensors.back().binding = shared_x_;
+            return;
+        }
+        bind(data);
+        shared_x_ = program_.tensors.back().binding;
+    }
+
     /// Binds the tensor that was described last to an address.
     void bind(const void* data) {
         program_.tensors.back().binding = static_cast<std::int32_t>(bindings_.pointers.size());
@@ -313,6 +329,8 @@ private:
 protected:
     program& program_;
     bindings& bindings_;
+    bool shares_x_ = false;       ///< see share_x
+    std::int32_t shared_x_ = -1;  ///< its binding
     scalar_facts facts_;
     bool complex_ = false;
 

@@ -460,7 +460,7 @@ private:
                                                   tensor_role::input, false, doubled);
         p.tensors.back().conjugate = x_.conjugated();
         p.tensors.back().space = x_.space();
-        low_.bind(x.data);
+        low_.bind_x(x.data);
         if (promote_x) {
             const std::int32_t promoted = low_.add_temporary(input, type_, -1, 0);
             p.steps.push_back(program_writer::make_step(step_kind::accumulate, input, -1, promoted, -1));
@@ -636,6 +636,7 @@ void lower_tree(lowering<Scalar>& low, const operator_tree<Scalar>& tree, const 
         }
         return count;
     };
+    low.share_x(true);
     for (const bool identities : {false, true}) {
         for (std::size_t i = 0; i < krons.size(); ++i) {
             if (done[i] || all_identity(krons[i]) != identities) {
@@ -681,6 +682,7 @@ void lower_tree(lowering<Scalar>& low, const operator_tree<Scalar>& tree, const 
             later = true;
         }
     }
+    low.share_x(false);
     for (const operator_tree<Scalar>& part : tree.parts) {
         if (part.kind != tree_kind::kron) {
             lower_tree(low, part, x, from_left, y, later, scale);

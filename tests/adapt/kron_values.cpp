@@ -104,6 +104,14 @@ TEST_CASE("a kron of no factors is the 1 x 1 one") {
     CHECK(support::close(Y, scaled(2.0, X), 1));
     const matrix_d Z = kron() * X.transpose();
     CHECK(support::close(Z, X.transpose(), 1));
+    // It has no scalar of its own, so that a loop can begin with it.
+    const Eigen::MatrixXf W = X.cast<float>();
+    const Eigen::MatrixXf V = W * kron();
+    CHECK(support::exactly_equal(V, W));
+    const Eigen::MatrixXcf F = Eigen::MatrixXcf::Random(2, 3);
+    const auto K = kron(kron(), F);
+    CHECK(K.factor_count() == 1);
+    CHECK(support::exactly_equal(Eigen::MatrixXcf(K.toDenseMatrix()), F));
 }
 
 TEST_CASE("kron_power") {

@@ -2,7 +2,10 @@
 // Every way to write a product with a kron, in double, against the oracle. Sizes are unequal, outputs start as NaN.
 #include <doctest/doctest.h>
 
+#include <string>
 #include <type_traits>
+
+#include <Eigen/SparseCore>
 
 #include "adapt/helpers.hpp"
 
@@ -200,15 +203,58 @@ TEST_CASE("extents of 0 and 1 are legal") {
         CHECK(Y.cols() == 0);
     }
     SUBCASE("a zero between large extents does not overflow") {
-        const auto K = kron(otimes::identity(Index(1) << 40), matrix_d(0, 0), otimes::identity(Index(1) << 40));
-        CHECK(K.rows() == 0);
-        CHECK(K.cols() == 0);
+        const auto large = otimes::identity(Index(1) << 40);
+        const auto between = kron(large, matrix_d(0, 0), large);
+        CHECK(between.rows() == 0);
+        CHECK(between.cols() == 0);
+        const auto behind = kron(large, large, matrix_d(0, 0));
+        CHECK(behind.rows() == 0);
+        CHECK(behind.cols() == 0);
+        CHECK_THROWS_AS(kron(large, large, matrix_d(1, 0)), otimes::shape_error);  // its rows do not fit
     }
     SUBCASE("ones") {
         const matrix_d one = matrix_d::Constant(1, 1, 3.0);
         const matrix_d Y = one * kron(one, one);
         CHECK(support::exactly_equal(Y, matrix_d::Constant(1, 1, 27.0)));
     }
+}
+
+TEST_CASE("what Eigen multiplies a product with must fit, in release builds too") {
+    const auto K = kron(A, B, C);
+    const matrix_d X = random(3, 24, 18), Z = random(15, 4, 19);
+    const Eigen::SparseMatrix<double> W = Z.sparseView();
+    const vector_d d = random<vector_d>(15, 1, 20);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(15);
+    P.setIdentity();
+    matrix_d Y = random(2, 2, 21);
+    const matrix_d before = Y;
+    const auto refuses = [&](const auto& assign, const std::string& y, const std::string& z) {
+        CHECK_THROWS_WITH_AS(
+            assign(),
+            ("otimes: Y * Z: Y is " + y + ", Z is " + z + ". The columns of Y must equal the rows of Z.").c_str(),
+            otimes::shape_error);
+        CHECK(support::exactly_equal(Y, before));
+    };
+    refuses([&] { Y = X * K * X; }, "3 x 15", "3 x 24");
+    refuses([&] { Y = X * (X * K); }, "3 x 24", "3 x 15");
+    refuses([&] { Y = (X * K) * (X * K); }, "3 x 15", "3 x 15");
+    refuses([&] { Y = W * (X * K); }, "15 x 4", "3 x 15");
+    refuses([&] { Y = (K.transpose() * X.transpose()) * W; }, "15 x 3", "15 x 4");
+    refuses([&] { Y = d.asDiagonal() * (X * K); }, "15 x 15", "3 x 15");
+    refuses([&] { Y = P * (X * K); }, "15 x 15", "3 x 15");
+    refuses([&] { Y = Z.topRows(4).triangularView<Eigen::Lower>() * (X * K); }, "4 x 4", "3 x 15");
+    refuses([&] { Y(0, 0) = (X * K * X).trace(); }, "3 x 15", "3 x 24");
+
+    Y = X * K * Z;
+    CHECK(support::close(Y, times(times(X, kabc), Z), 360));
+    Y = X * K * W;
+    CHECK(support::close(Y, times(times(X, kabc), Z), 360));
+    Y = W.transpose() * (K.transpose() * X.transpose());
+    CHECK(support::close(matrix_d(Y.transpose()), times(times(X, kabc), Z), 360));
+    Y = (X * K) * d.asDiagonal();
+    CHECK(support::close(Y, times(times(X, kabc), matrix_d(d.asDiagonal())), 360));
+    Y = (X * K) * P;
+    CHECK(support::close(Y, times(X, kabc), 24));
 }
 
 TEST_CASE("beta 0 never reads the destination, alpha 0 still multiplies") {

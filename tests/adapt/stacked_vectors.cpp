@@ -251,6 +251,26 @@ TEST_CASE("stacked matrices of unequal shapes have no sum, whether they have as 
     CHECK(y == X.reshaped<Eigen::RowMajor>() - Z.reshaped<Eigen::RowMajor>());
 }
 
+TEST_CASE("a stacked matrix that does not fit: other entries, or no cut between the factors") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d A = random(2, 3, 1), B = random(2, 4, 2), X = random(12, 12, 3), Z = random(6, 2, 4);
+    const auto text = [](const auto& f) { return support::text_of<otimes::shape_error>(f); };
+    vector_d y;
+    CHECK(text([&] { y = kron(A, B) * vec(X); }) ==
+          "otimes: kron(F1, F2) * vec(X): X is 12 x 12, vec(X) has 144 entries, but kron(F1, F2) has 12 columns. They "
+          "must be equally many.");
+    CHECK(text([&] { y = kron(A, B) * vec(Z); }) ==
+          "otimes: kron(F1, F2) * vec(X): X is 6 x 2, but no cut between the factors has columns that multiply to 2 in "
+          "front of it and to 6 behind it. Write K * vec(X).toVector().");
+    CHECK(
+        text([&] { y = kron(A, B) * vec_r(Z); }) ==
+        "otimes: kron(F1, F2) * vec_r(X): X is 6 x 2, but no cut between the factors has columns that multiply to 6 in "
+        "front of it and to 2 behind it. Write K * vec_r(X).toVector().");
+    CHECK(y.size() == 0);
+    y = kron(A, B) * vec(Z).toVector();
+    CHECK(support::close(y, times(dense_kron(A, B), vector_d(Z.reshaped())), 12));
+}
+
 TEST_CASE("operators with matrices beside them, row-wise products and selections of stacked matrices") {
     using otimes::vec, otimes::vec_r;
     const matrix_d A = random(3, 3, 1), B = random(2, 2, 2), X = random(2, 3, 3), P = random(4, 3, 4),

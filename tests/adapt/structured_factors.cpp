@@ -257,6 +257,35 @@ TEST_CASE("real structured factors in a complex kron") {
     check<cd>(kron(C, free), dense_kron(C, F));
 }
 
+TEST_CASE("a factor's own function may evaluate products, in the middle of a product") {
+    const auto F = random(8, 2, 4), G = random(3, 12, 5), A = random(5, 5, 6), B = random(4, 3, 7),
+               X = random(7, 480, 8);
+    const matrix_d k = kron(F, G).toDenseMatrix();  // 24 x 24
+    const auto large = random(200, 480, 9);
+    int calls = 0;
+    const auto inner = otimes::matrix_free<double>(24, 24, [&](bool transposed, const auto& in, auto& out) {
+        ++calls;
+        const matrix_d other = large * kron(A, k, B);  // which needs more workspace than the product outside
+        CHECK(other.cols() == 360);
+        if (transposed) {
+            out = kron(F, G).transpose() * in;
+        } else {
+            out = kron(F, G) * in;
+        }
+    });
+    const auto want = times(X, dense_kron(A, k, B));
+    auto Y = poisoned(7, 360);
+    for (int again = 0; again < 3; ++again) {
+        Y = X * kron(A, inner, B);
+        CHECK(support::close(Y, want, 480));
+        Y = 2 * Y - X * kron(A, inner, B);
+        CHECK(support::close(Y, want, 1440));
+        const matrix_d Z = kron(A, inner, B).transpose() * X.transpose();
+        CHECK(support::close(matrix_d(Z.transpose()), want, 480));
+    }
+    CHECK(calls > 0);
+}
+
 TEST_CASE("toDenseMatrix() without the memory forms nothing before it says so") {
     int calls = 0;
     const auto free = otimes::matrix_free<double>(2, 2, [&calls](bool, const auto& in, auto& out) {

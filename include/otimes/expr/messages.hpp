@@ -66,4 +66,11 @@ OTIMES_COLD std::string product_text(const Extents& extents, std::int64_t produc
 }
 /// @}
 
+/// Y * Z, of which one is a product that is not evaluated yet and the other a matrix of Eigen's.
+[[noreturn]] OTIMES_COLD inline void throw_unfit_product(std::int64_t y_rows, std::int64_t y_cols, std::int64_t z_rows,
+                                                         std::int64_t z_cols) {
+    throw shape_error("otimes: Y * Z: Y is " + shape_text(y_rows, y_cols) + ", Z is " + shape_text(z_rows, z_cols) +
+                      ". The columns of Y must equal the rows of Z.");
+}
+
 }  // namespace otimes::detail

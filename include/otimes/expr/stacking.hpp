@@ -10,9 +10,24 @@
 
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/messages.hpp>
+#include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes::detail {
+
+[[noreturn]] OTIMES_COLD inline void throw_unfit_stack(const std::string& k, std::int64_t k_cols, bool by_rows,
+                                                       std::int64_t outer, std::int64_t inner) {
+    const std::string vec = by_rows ? "vec_r(X)" : "vec(X)";
+    const std::string product =
+        "otimes: " + k + " * " + vec + ": X is " + shape_text(by_rows ? outer : inner, by_rows ? inner : outer) + ", ";
+    if (outer * inner != k_cols) {
+        throw shape_error(product + vec + " has " + std::to_string(outer * inner) + " entries, but " + k + " has " +
+                          std::to_string(k_cols) + " columns. They must be equally many.");
+    }
+    throw shape_error(product + "but no cut between the factors has columns that multiply to " + std::to_string(outer) +
+                      " in front of it and to " + std::to_string(inner) + " behind it. Write K * " + vec +
+                      ".toVector().");
+}
 
 /// Cuts kron(F..) before a factor so that the columns of the first part multiply to `outer` and those of the rest to `inner`:
 /// kron(A, B) * vec(X) = vec(B X A^T), where outer = cols(X). The first part, which keeps alpha, has as few factors as fit: one
@@ -37,12 +52,7 @@ std::pair<kron_node<Scalar>, kron_node<Scalar>> split_for_stacking(const kron_no
         (i < cut ? parts.first : parts.second).append(factors[i]);
     }
     if (parts.first.cols() != outer || parts.second.cols() != inner) {
-        const std::int64_t rows = by_rows ? outer : inner;
-        throw shape_error("otimes: " + kron_text(factors.size()) +
-                          (by_rows ? " * vec_r(X): X is " : " * vec(X): X is ") +
-                          shape_text(rows, by_rows ? inner : outer) + ", but the product is " +
-                          shape_text(k.rows(), k.cols()) + ". The columns of the first factors must multiply to " +
-                          std::to_string(outer) + " and those of the others to " + std::to_string(inner) + ".");
+        throw_unfit_stack(kron_text(factors.size()), k.cols(), by_rows, outer, inner);
     }
     parts.first.set_alpha(k.alpha());
     return parts;

@@ -152,7 +152,12 @@ struct operator_tree {
     /// "kron(F1, F2)", "a sum of 3 terms", "a product of 2 operators".
     [[nodiscard]] std::string name() const {
         if (kind == tree_kind::kron) {
-            return detail::kron_text(kron.factors().size());
+            // A term that was written without kron().
+            const factor_kind only = kron.factors().size() == 1 ? kron.factors()[0].kind() : factor_kind::dense;
+            return only == factor_kind::diagonal      ? "a diagonal matrix"
+                   : only == factor_kind::sparse      ? "a sparse matrix"
+                   : only == factor_kind::permutation ? "a permutation matrix"
+                                                      : detail::kron_text(kron.factors().size());
         }
         return kind == tree_kind::sum ? "a sum of " + std::to_string(parts.size()) + " terms"
                                       : "a product of " + std::to_string(parts.size()) + " operators";

@@ -21,7 +21,7 @@ inline namespace OTIMES_TARGET {
 /// The Kronecker product of the arguments, first factor outermost (expr/kron.hpp has the index formula). Arguments: dense
 /// Eigen matrices and expressions, `identity(n)`, diagonal, permutation and sparse matrices, triangular and self-adjoint views, the
 /// factors of structured.hpp, other krons (flattened), a std::reference_wrapper of one of these.
-/// Scalar: the common one; double when no argument has one (of identities and permutations alone see index_kron). Cost: O(N). @throws shape_error when extents overflow.
+/// Scalar: the common one; where no argument has one, or there is none, it is that of X (index_kron). Cost: O(N). @throws shape_error when extents overflow.
 template <class... Factors>
 requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
          !(sizeof...(Factors) == 1 && (detail::is_factor_range<eigen::bare<Factors>> && ...)))
@@ -29,7 +29,7 @@ requires(!any_device_operand<Factors...> && !any_batch_operand<Factors...> &&
     using combined =
         typename detail::scalar_of_all<typename eigen::argument_scalar<eigen::bare<Factors>>::type...>::type;
     using scalar = std::conditional_t<std::is_void_v<combined>, double, combined>;
-    constexpr bool no_scalar = sizeof...(Factors) > 0 && (eigen::is_index_factor<eigen::bare<Factors>> && ...);
+    constexpr bool no_scalar = (eigen::is_index_factor<eigen::bare<Factors>> && ...);  // of none, too
     constexpr bool permutes = !(eigen::is_identity_factor<eigen::bare<Factors>> && ...);
     constexpr bool fraction = (eigen::is_fraction<eigen::bare<Factors>> || ...);
     std::conditional_t<no_scalar, index_kron<permutes, fraction>, kron_expr<scalar>> result;

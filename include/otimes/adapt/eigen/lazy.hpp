@@ -800,6 +800,41 @@ requires(eigen::dense<Matrix>) [[nodiscard]] auto operator*(const Identity& iden
 }
 /// @}
 
+namespace eigen {
+
+/// Lazy products that Eigen multiplies further, and what it multiplies them with.
+template <class Node>
+concept multiplied_by_eigen = !is_row_pairs<lazy<Node>>;
+template <class Type>
+concept matrix_of_eigen = dense<Type> || side_like<Type> || triangular_like<Type>;
+
+template <class First, class Second>
+void require_inner_extent(const First& y, const Second& z) {
+    if (y.cols() != z.rows()) {
+        detail::throw_unfit_product(y.rows(), y.cols(), z.rows(), z.cols());
+    }
+}
+
+}  // namespace eigen
+
+/// @name Products of a lazy one with a matrix: X * K * Z, W * (K * v). They are Eigen's, which asks for the shapes in debug builds alone.
+/// @throws shape_error the inner extents differ
+/// @{
+template <class Node, class Matrix>
+requires(eigen::multiplied_by_eigen<Node>&& eigen::matrix_of_eigen<Matrix>) [[nodiscard]] auto operator*(
+    const lazy<Node>& y, const Matrix& z) {
+    eigen::require_inner_extent(y, z);
+    return static_cast<const Eigen::MatrixBase<lazy<Node>>&>(y) * z;
+}
+template <class Matrix, class Node>
+requires(eigen::multiplied_by_eigen<Node>&& eigen::matrix_of_eigen<Matrix> && !eigen::lazy_node<Matrix>)
+    [[nodiscard]] auto
+    operator*(const Matrix& z, const lazy<Node>& y) {
+    eigen::require_inner_extent(z, y);
+    return z * static_cast<const Eigen::MatrixBase<lazy<Node>>&>(y);
+}
+/// @}
+
 /// @name Sums with any dense expression: evaluated as an assignment and an accumulation.
 /// @{
 template <class First, class Second>

@@ -75,6 +75,45 @@ public:
         return this->derived().toDenseMatrix();
     }
 
+    /// @name Members of Eigen's matrices that would form the product: what to write instead.
+    /// @{
+#define OTIMES_NOT_A_MEMBER(name, sentence)                                                                 \
+    template <class Operator = Derived, class... Arguments>                                                 \
+    void name(const Arguments&...) const {                                                                  \
+        static_assert(always_false<Operator>, "otimes: a Kronecker product has no " #name "(): " sentence); \
+    }
+#define OTIMES_DECOMPOSITION "write kron_lu(K), kron_llt(K) or kron_qr(K), or K.solve(b), of <otimes/algebra.hpp>."
+#define OTIMES_EIGENVALUES "write kron_self_adjoint_eigen(K) or kron_svd(K) of <otimes/algebra.hpp>."
+#define OTIMES_ALL_ENTRIES "it would form it. Write K.toDenseMatrix() if that is meant."
+    OTIMES_NOT_A_MEMBER(lu, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(partialPivLu, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(fullPivLu, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(llt, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(ldlt, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(householderQr, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(colPivHouseholderQr, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(completeOrthogonalDecomposition, OTIMES_DECOMPOSITION)
+    OTIMES_NOT_A_MEMBER(eigenvalues, OTIMES_EIGENVALUES)
+    OTIMES_NOT_A_MEMBER(jacobiSvd, OTIMES_EIGENVALUES)
+    OTIMES_NOT_A_MEMBER(bdcSvd, OTIMES_EIGENVALUES)
+    OTIMES_NOT_A_MEMBER(array, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(cwiseProduct, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(cwiseAbs, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(unaryExpr, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(rowwise, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(colwise, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(reshaped, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(sum, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(mean, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(minCoeff, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(maxCoeff, OTIMES_ALL_ENTRIES)
+    OTIMES_NOT_A_MEMBER(isApprox, OTIMES_ALL_ENTRIES)
+#undef OTIMES_NOT_A_MEMBER
+#undef OTIMES_DECOMPOSITION
+#undef OTIMES_EIGENVALUES
+#undef OTIMES_ALL_ENTRIES
+    /// @}
+
     /// @name What the default preconditioners of Eigen's iterative solvers ask of a matrix.
     /// @{
     [[nodiscard]] Eigen::Index outerSize() const { return this->derived().cols(); }

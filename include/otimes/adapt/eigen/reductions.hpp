@@ -534,11 +534,6 @@ template <class Product, class Matrix>
 auto diagonal_of_product(const Product& y, const Matrix& z) {
     using scalar = detail::common_scalar<typename Product::Scalar, typename Matrix::Scalar>;
     const Eigen::Index n = (std::min)(y.rows(), z.cols());
-    if (y.cols() != z.rows()) {  // Eigen asks in debug builds alone
-        throw shape_error("otimes: (Y * Z).trace() or .diagonal(): Y is " + detail::shape_text(y.rows(), y.cols()) +
-                          ", Z is " + detail::shape_text(z.rows(), z.cols()) +
-                          ". The columns of Y must equal the rows of Z.");
-    }
     if constexpr (!product_expression<Product>) {
         const typename Product::PlainObject value(y);
         return Eigen::Matrix<scalar, Eigen::Dynamic, 1>((value * z).diagonal());

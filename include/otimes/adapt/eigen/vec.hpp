@@ -510,13 +510,14 @@ requires eigen::dense<Vector>
     return difference;
 }
 template <class First, class Second, bool ByRows>
-void operator+(const vec_expr<First, ByRows>&, const vec_expr<Second, !ByRows>&) {
+vec_expr<First, ByRows> operator+(const vec_expr<First, ByRows>& a, const vec_expr<Second, !ByRows>&) {
     static_assert(eigen::always_false<First>,
                   "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+    return a;
 }
 template <class First, class Second, bool ByRows>
-void operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, !ByRows>& b) {
-    a + b;
+vec_expr<First, ByRows> operator-(const vec_expr<First, ByRows>& a, const vec_expr<Second, !ByRows>& b) {
+    return a + b;
 }
 /// @}
 

@@ -36,7 +36,7 @@ struct cached_plan {
 };
 
 /// The table of the process: a plan has `ways` places, where a new one replaces the one that was not asked for longest. With one place
-/// each, two of the expressions of a loop that share it would plan each other away in every round.
+/// each, two of the expressions of a loop that share it would evict each other in every round.
 class plan_table {
 public:
     OTIMES_COLD std::shared_ptr<const plan> find(std::uint64_t key, std::uint64_t id, const program& p) {

@@ -15,14 +15,16 @@
 /// factors stays; kron(A, B) * kron(C, D) = kron(A C, B D) where the shapes fit; kron(1, A) = A; linear in each factor.
 ///
 /// Scalar: the factors' common one; a complex kron may hold real factors. Lifetime: see leaf.hpp, per factor.
-/// Cost: O(N) words, whatever the factors' sizes. Errors: shape_error where rows or columns exceed 2^63 - 1, a factor has a
-/// negative extent, or there are more than `most_factors` of them.
+/// Cost: O(N) words, whatever the factors' sizes. Errors: shape_error where rows or columns exceed 2^63 - 1, or
+/// there are more than `most_factors` factors; `identity(n)` refuses a negative n itself.
 /// See also: product.hpp (X * K and K * X), docs/conventions.md (which kron is this).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include <otimes/expr/braced.hpp>
 #include <otimes/expr/leaf.hpp>
@@ -177,7 +179,6 @@ public:
 
     /// Element (i, j) by the formula above. Cost: O(N). @pre 0 <= i < rows, 0 <= j < cols.
     [[nodiscard]] Scalar coefficient(std::int64_t i, std::int64_t j) const {
-        Scalar value = alpha_;
         std::size_t k = factors_.size();
         Scalar product = Scalar(1);
         while (k-- > 0) {
@@ -187,7 +188,7 @@ public:
             i /= view.rows;
             j /= view.cols;
         }
-        return value * product;
+        return alpha_ * product;
     }
 
     /// Element (i, j) of one factor.

@@ -520,9 +520,8 @@ OTIMES_COLD inline short_tail tail_of(const pass& p, std::int64_t simd_bytes, dt
     return {};
 }
 
-/// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all that its
-/// kernel issues, rows of the last mode put side by side and shuffled (one alone in its register is not), of which it reaches as much as a sweep of
-/// full registers.
+/// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all instructions
+/// that its kernel issues, shuffles included (a row alone in its register needs none), times the share that a sweep of full registers reaches.
 constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
     const auto e = static_cast<double>(extent);
     const auto modes = static_cast<double>(count);

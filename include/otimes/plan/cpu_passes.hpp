@@ -512,8 +512,8 @@ private:
         if (p.kernel == pass_kernel::cpu_tiles) {
             const bool tight = request_.most_lanes < (std::numeric_limits<std::int64_t>::max)();
             const std::int64_t batch = tight ? 1 : batch_count(p, type);
-            // The longest stage of as many tiles as are taken at once, the lanes of a lane mode or what a tail kernel takes padded to whole
-            // vectors, and one vector that a store at the end of a row may run over.
+            // A tile buffer holds the longest stage of the tiles that are taken at once, padded to whole vectors (the lanes of a lane mode,
+            // or what a tail kernel takes), and one vector more for stores that run past the end of a row.
             const short_tail tail = tail_of(p, cpu_.simd_bytes, type);
             const std::int64_t vector = result_.vector_count;
             const std::int64_t padded = p.lane_mode < 0 ? tail.padded : round_up(p.lane_count, vector);

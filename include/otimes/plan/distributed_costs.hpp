@@ -165,8 +165,8 @@ OTIMES_COLD inline double seconds_of_chunks(const distributed_problem& problem, 
                       stages / before.chunks + exchange.predicted_seconds / chunked_exchange);
 }
 
-/// What a pass that stores in portions and the pass behind it, which begins with what has arrived, take beside each other where the links do not
-/// hold them up, over what is predicted for them one after another with all blocks. Measured on two H200, 64^4 with 1, 2 and 32 rows: 1.45, 1.35, 1.43; a
+/// The time of a pass that stores in portions and of the pass behind it, which begins with what has arrived, while both run side by side and
+/// the links do not hold them up, over the sum of what is predicted for each alone. Measured on two H200, 64^4 with 1, 2 and 32 rows: 1.45, 1.35, 1.43; a
 /// little more, since slabs by turns, whose prediction is as much too high, were faster with 32.
 inline constexpr double beside_portions = 1.5;
 

@@ -84,7 +84,7 @@ public:
                                                /*of_result=*/false, doubled);
         program_.tensors.back().conjugate = node.x.conjugated();
         program_.tensors.back().space = node.x.space();
-        bind_x(x.data);
+        bind(x.data, /*is_x=*/true);
         if (promote_x) {
             const std::int32_t promoted = add_temporary(current, type, -1, 0);
             program_.steps.push_back(make_step(step_kind::accumulate, current, -1, promoted, -1));
@@ -232,20 +232,16 @@ public:
         shared_x_ = -1;
     }
 
-    /// Binds the tensor that was described last, X of a product.
-    void bind_x(const void* data) {
-        if (shares_x_ && shared_x_ >= 0) {
-            program_.tensors.back().binding = shared_x_;
+    /// Binds the tensor that was described last to an address. `is_x`: it is X of a product, see share_x.
+    void bind(const void* data, bool is_x = false) {
+        std::int32_t& binding = program_.tensors.back().binding;
+        if (is_x && shares_x_ && shared_x_ >= 0) {
+            binding = shared_x_;
             return;
         }
-        bind(data);
-        shared_x_ = program_.tensors.back().binding;
-    }
-
-    /// Binds the tensor that was described last to an address.
-    void bind(const void* data) {
-        program_.tensors.back().binding = static_cast<std::int32_t>(bindings_.pointers.size());
+        binding = static_cast<std::int32_t>(bindings_.pointers.size());
         bindings_.pointers.push_back(const_cast<void*>(data));
+        shared_x_ = is_x ? binding : shared_x_;
     }
 
     /// X or Y of a product as the tensor [left factors | rows][right factors | columns][2 if doubled].

@@ -460,7 +460,7 @@ private:
                                                   tensor_role::input, false, doubled);
         p.tensors.back().conjugate = x_.conjugated();
         p.tensors.back().space = x_.space();
-        low_.bind_x(x.data);
+        low_.bind(x.data, /*is_x=*/true);
         if (promote_x) {
             const std::int32_t promoted = low_.add_temporary(input, type_, -1, 0);
             p.steps.push_back(program_writer::make_step(step_kind::accumulate, input, -1, promoted, -1));

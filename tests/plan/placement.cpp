@@ -161,6 +161,13 @@ TEST_CASE("operands in host memory: all GPUs where the product is large, one or 
     CHECK(otimes::make_plan(rows_power(1, 64, 3), four).where != placement::gpus);
 }
 
+TEST_CASE("the bound is of the plan's threads") {
+    const otimes::plan alone = otimes::make_plan(rows_power(20, 2, 7), two_wide_cores());
+    REQUIRE(alone.threads == 1);
+    CHECK(alone.bound_seconds ==
+          otimes::make_plan(rows_power(20, 2, 7), two_wide_cores(), {.threads = 1}).bound_seconds);
+}
+
 TEST_CASE("threads: as many as asked for, one where starting them costs more than they bring") {
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores()).threads == 2);
     CHECK(otimes::make_plan(rows_power(256, 8, 5), two_wide_cores(), {.threads = 7}).threads == 7);

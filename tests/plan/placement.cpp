@@ -3,6 +3,7 @@
 #include "plan/interpreter.hpp"
 #include "plan/programs.hpp"
 
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 
@@ -128,6 +129,8 @@ TEST_CASE("several GPUs: rows are cut, or the request is refused") {
     CHECK(cut.where == placement::gpus);
     CHECK(cut.predicted_seconds == doctest::Approx(one.predicted_seconds / 4));
     CHECK(cut.notes == std::vector<std::string>{"16 rows are cut into 4 parts of at most 4, one per GPU; no exchange"});
+    CHECK(otimes::explain(cut).find("\n  passes of all rows on one GPU:\n") != std::string::npos);
+    CHECK(otimes::explain(one).find("passes of") == std::string::npos);
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(3, 64, 4)), four, all), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(16, 64, 4)), otimes::gpu_machine(otimes::h200()), all),
                     otimes::unsupported_error);

@@ -28,6 +28,7 @@ std::ostream& operator<<(std::ostream& out, const plan& p);
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -165,11 +166,19 @@ OTIMES_ON_DEMAND inline std::vector<std::int32_t> factor_positions(const program
     return position;
 }
 
-/// "256 x 8 x 8" of a tensor.
+/// "256 x 8 x 8" of a tensor; "2^16 x 1" where more than eight extents in a row are alike.
 OTIMES_ON_DEMAND inline std::string extents_text(const program& source, std::int32_t id) {
+    const std::span<const mode> modes = source.modes_of(id);
     std::string text;
-    for (const mode& m : source.modes_of(id)) {
-        text += (text.empty() ? "" : " x ") + std::to_string(m.extent);
+    for (std::size_t k = 0; k < modes.size();) {
+        std::size_t end = k + 1;
+        while (end < modes.size() && modes[end].extent == modes[k].extent) {
+            ++end;
+        }
+        end = end - k > 8 ? end : k + 1;
+        text += (k == 0 ? "" : " x ") + std::to_string(modes[k].extent) +
+                (end - k > 1 ? "^" + std::to_string(end - k) : "");
+        k = end;
     }
     return text.empty() ? "scalar" : text;
 }
@@ -187,27 +196,49 @@ OTIMES_ON_DEMAND inline std::string factors_text(const sweep& s, const std::vect
     return text;
 }
 
-/// One entry of a list of factors: its text, and what makes it one of a run F2, F3, F4 or F4, F3, F2.
+/// One entry of a list of factors: its text, and what makes it one of a run F2, F3, F4 or F5⊗F6, F3⊗F4, F1⊗F2.
 struct listed_factor {
     std::string text;
-    std::string extents;        ///< those in a run are alike
-    std::int32_t position = 0;  ///< in the formula; 0: it is in no run
+    std::string extents;     ///< those in a run are alike
+    std::int32_t first = 0;  ///< positions in the formula, of which none is left out between; 0: it is in no run
+    std::int32_t last = 0;
 };
 
-/// The entries with `between` between them. Of a run of `most` and more the middle ones are left out: F2[8] x ... x F6[8].
+/// A sweep as an entry of a list, its text that of its factors.
+OTIMES_ON_DEMAND inline listed_factor listed(const sweep& s, const std::vector<std::int32_t>& positions) {
+    listed_factor one;
+    one.text = factors_text(s, positions);
+    const auto position = [&](std::size_t i) { return positions[static_cast<std::size_t>(s.factors[i])]; };
+    bool dense = !s.factors.empty();
+    for (std::size_t i = 1; i < s.factors.size(); ++i) {
+        dense = dense && position(i) == position(i - 1) + 1;
+    }
+    if (dense) {
+        one.first = position(0);
+        one.last = position(s.factors.size() - 1);
+    }
+    return one;
+}
+
+/// The entries with `between` between them. Of a run of `most` and more, of groups of four, the middle ones are left out: F2[8] x ... x F6[8].
 OTIMES_ON_DEMAND inline std::string list_text(const std::vector<listed_factor>& list, std::string_view between,
                                               std::size_t most) {
     std::string text;
     const auto append = [&](std::string_view one) { (text += text.empty() ? "" : between) += one; };
+    const auto follows = [](const listed_factor& a, const listed_factor& b) {
+        return a.first > 0 && b.first == a.last + 1 && a.extents == b.extents;
+    };
     for (std::size_t i = 0; i < list.size();) {
-        std::size_t end = i + 1;
-        const auto step_to = [&list](std::size_t k) { return list[k].position - list[k - 1].position; };
-        while (end < list.size() && list[i].position > 0 && list[end].position > 0 &&
-               (step_to(end) == 1 || step_to(end) == -1) && step_to(end) == step_to(i + 1) &&
-               list[end].extents == list[i].extents) {
-            ++end;
+        std::size_t up = i + 1;
+        while (up < list.size() && follows(list[up - 1], list[up])) {
+            ++up;
         }
-        if (end - i >= most) {
+        std::size_t down = i + 1;
+        while (down < list.size() && follows(list[down], list[down - 1])) {
+            ++down;
+        }
+        const std::size_t end = (std::max)(up, down);
+        if (end - i >= (list[i].first < list[i].last ? 4 : most)) {
             append(list[i].text);
             append("...");
             append(list[end - 1].text);
@@ -233,9 +264,10 @@ OTIMES_ON_DEMAND inline std::string pass_shape_text(const pass& p, const std::ve
         one.text = extent_text(p.modes[k].extent_in, p.modes[k].extent_out);
         for (const sweep& s : p.sweeps) {
             if (s.mode == static_cast<std::int32_t>(k)) {
-                one.extents = "[" + one.text + "]";
-                one.text = factors_text(s, positions) + one.extents;
-                one.position = s.factors.size() == 1 ? positions[static_cast<std::size_t>(s.factors.front())] : 0;
+                const std::string extents = "[" + one.text + "]";
+                one = listed(s, positions);
+                one.text += extents;
+                one.extents = extents;
             }
         }
         list.push_back(std::move(one));
@@ -348,8 +380,7 @@ OTIMES_ON_DEMAND inline std::string work_text(const program& source, const pass&
     std::vector<listed_factor> list;
     for (const sweep& s : p.sweeps) {
         if (!s.factors.empty()) {
-            list.push_back({factors_text(s, positions), {}, 0});
-            list.back().position = s.factors.size() == 1 ? positions[static_cast<std::size_t>(s.factors.front())] : 0;
+            list.push_back(listed(s, positions));
         }
     }
     const std::string scalar = scalar_text(source, p.scalar);
@@ -521,7 +552,10 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
 
     const std::string shown = part_text(p);
     text += shown.empty() ? "" : "  " + shown + ":\n";
-    const bool remarks = std::ranges::any_of(p.passes, [](const pass& one) { return !one.reason.empty(); });
+    const auto remark_of = [&p](const pass& one) {  // a chain in one pass is not all that a sum does
+        return p.passes.size() > 1 && one.reason == "everything in one pass" ? std::string() : one.reason;
+    };
+    const bool remarks = std::ranges::any_of(p.passes, [&](const pass& one) { return !remark_of(one).empty(); });
     text_table table;
     table.row({"pass", "sweeps", "shape", "from", "to", "tile", "flops", "bytes", "level", "predicted", "bound",
                remarks ? "remark" : ""});
@@ -547,7 +581,7 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
                    place_text(source, one.in), (one.add ? "+" : "") + place_text(source, one.out), tile_text(p, one),
                    flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"),
                    one.level + (one.past_caches ? ", past caches" : ""), seconds_text(one.predicted_seconds),
-                   seconds_text(one.bound_seconds), one.reason});
+                   seconds_text(one.bound_seconds), remark_of(one)});
         predicted += one.predicted_seconds;
         saturating_add(flops, static_cast<double>(one.flops));
         saturating_add(bytes, static_cast<double>(one.bytes));
@@ -559,7 +593,8 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         }
     }
     if (trip == 0) {
-        total("total", p.flops, shown.empty() ? seconds_text(p.bound_seconds) : "");
+        // That of operands in host memory is of the way there, too.
+        total("total", p.flops, shown.empty() && p.trip_slabs.empty() ? seconds_text(p.bound_seconds) : "");
     }
     text += table.text({true, false, false, false, false, false, true, true, false, true, true, false});
 

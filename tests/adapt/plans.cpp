@@ -414,8 +414,81 @@ TEST_CASE("explain leaves out the middle ones of many factors of 1 x 1") {
     std::vector<matrix_d> factors(20, matrix_d::Constant(1, 1, 2.0));
     factors[7] = random(3, 5, 1);
     const std::string page = otimes::explain(random(4, 3, 2) * kron(factors));
-    CHECK(page.find("F8⊗F1⊗...⊗F20 as 3 x 5 ") != page.npos);
+    CHECK(page.find("  F8⊗F1⊗...⊗F20[3->5]") != page.npos);
     CHECK(page.find("note: 19 factors of 1 x 1 folded into the first sweep") != page.npos);
+}
+
+TEST_CASE("explain counts factors and terms as the formula has them, and says which factor replaces which index") {
+    const auto has = [](const std::string& page, const char* text) {
+        CAPTURE(page);
+        CAPTURE(text);
+        CHECK(page.find(text) != std::string::npos);
+    };
+    const auto lacks = [](const std::string& page, const char* text) {
+        CAPTURE(page);
+        CAPTURE(text);
+        CHECK(page.find(text) == std::string::npos);
+    };
+    const matrix_d P = random(6, 6, 31), Q = random(6, 6, 32), R = random(8, 8, 33), S = random(3, 3, 34);
+    const vector_d d = random<vector_d>(6, 1, 35);
+    const otimes::machine m = otimes::cpu_machine(otimes::cpu_avx512(), 1);
+    const auto page_of = [&m](const auto& e) { return otimes::explain(otimes::make_plan(e, {}, m)); };
+    const std::string structured = page_of(random(40, 384, 36) * kron(R, otimes::identity(8), d.asDiagonal()));
+    has(structured, "otimes plan: 2 factors, f64");
+    has(structured, "  scale F2  40 x 8 x 8 x F2[6]  ");
+    has(structured, "  F1[8] x 1920  ");
+    const matrix_d x = random(40, 144, 37);
+    const vector_d e = random<vector_d>(144, 1, 38);
+    has(page_of(x * (kron(R, P, S) + e.asDiagonal())), "otimes plan: 4 factors in 2 terms, f64");
+    const std::string shared = page_of(random(40, 216, 39) * (kron(P, Q, Q) + kron(Q, P, Q) - 2 * kron(Q, Q, P)));
+    has(shared, "otimes plan: 9 factors in 3 terms, 7 after sharing, f64");
+    has(page_of(x * otimes::kron_sum(R, P, S)), "otimes plan: 3 factors in 3 terms, f64");
+    // A plan is for any values of the scalars: those that were 1 are left out.
+    lacks(page_of(x * kron(R, P, S)), "a * ");
+    has(page_of(3 * x * kron(R, P, S)), "  a * F");
+    const std::string sum = page_of(
+        x * (2.0 * kron(R, P, S) + kron(random(8, 8, 46), Q, random(3, 3, 47)) * 3.0 - 0.5 * otimes::identity()));
+    has(sum, "  a1 * F");
+    has(sum, "  a2 * F");
+    has(sum, "  add a3 * X  ");
+    lacks(sum, "copy");
+    lacks(sum, "remark");  // no pass of a sum has one
+    // Matrices that are read are told apart, and what lies between two products is none.
+    has(page_of(e.replicate(1, 40).transpose().eval() + x * kron(R, P, S)),
+        "  X1 40 x 144, X2 40 x 8 x 6 x 3 to Y 40 x 8 x 6 x 3\n");
+    has(page_of(x + x * kron(R, P, S)), "  X 40 x 8 x 6 x 3 to Y 40 x 8 x 6 x 3\n");
+    const std::string in_turn =
+        page_of(x * (kron(R, P, S) * kron(random(12, 12, 44), random(12, 12, 45)) + kron(R, Q, S)));
+    has(in_turn, "  X 40 x 8 x 6 x 3 to Y 40 x ");
+    has(in_turn, "otimes plan: 8 factors in 2 terms, f64");
+    lacks(in_turn, "X1");
+}
+
+TEST_CASE("explain says what was evaluated before a plan, and what only the reference loops run") {
+    const auto says = [](const std::string& page, const char* text) { return page.find(text) != std::string::npos; };
+    const char* const applied = "  an operator was applied before: only its result is read here";
+    const char* const evaluated =
+        "  a term that is no matrix in memory was evaluated before: only its value is read here";
+    const matrix_d x = random(5, 140, 51), z = random(5, 140, 52);
+    const matrix_d P = random(7, 8, 53), Q = random(7, 6, 54);
+    const auto R = otimes::face_split(P, Q);
+    const matrix_d v = random(48, 3, 55);
+    CHECK(says(otimes::explain(R * v), applied));
+    CHECK(says(otimes::explain(2.0 * (R * v) + random(7, 3, 56)), applied));
+    CHECK_FALSE(says(otimes::explain(otimes::sum_expr<double>(R) * v), applied));
+    CHECK(says(otimes::explain(otimes::sum_expr<double>(R) * v), "  a function of the operator"));
+    CHECK(says(otimes::explain(2 * random(40, 140, 57) + X * kron(A, B, C)), evaluated));
+    CHECK_FALSE(says(otimes::explain(X * kron(A, B, C)), evaluated));
+    CHECK_FALSE(says(otimes::explain(X * kron(A, B, C)), applied));
+    // They say how a program came about: it is equal to one of a matrix in memory.
+    const matrix_d w = R * v, three = random(7, 3, 56);
+    const auto tested = [&](const auto& e) { return otimes::make_plan(e, {.threads = 1}); };
+    CHECK(tested(2.0 * (R * v) + three) == tested(2.0 * (R * v) + w));
+    using matrix_ld = Eigen::Matrix<long double, Eigen::Dynamic, Eigen::Dynamic>;
+    const matrix_ld a = A.cast<long double>(), y = random(9, 8, 58).cast<long double>();
+    const otimes::plan own = otimes::make_plan(y * kron(a), {.threads = 2});
+    CHECK(own.threads == 1);
+    CHECK(says(otimes::explain(own), "otimes plan: 1 factor, a scalar of your own by reference loops on 1 thread of "));
 }
 
 TEST_CASE("options of a plan: workspace limit, threads, explain") {

@@ -58,6 +58,14 @@ std::string all_pages() {
          {.deterministic = true});
     page(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()), {.placement = otimes::placement::gpu});
     page(rows_power(16, 64, 4), otimes::gpu_machine(otimes::h200(), 4), {.placement = otimes::placement::gpus});
+    page(rows_power(4096, 64, 3), otimes::gpu_machine(otimes::h200(), 4),
+         {.workspace_limit_bytes = 64 << 20, .placement = otimes::placement::gpus});
+    page(rows_program(1, {factor(64, 32), factor(64, 64), factor(64, 64), factor(64, 64)}),
+         otimes::gpu_machine(otimes::h200()), {.workspace_limit_bytes = 16 << 20, .placement = otimes::placement::gpu});
+    page(rows_power(1, 2, 12), two_wide_cores());
+    page(sum_of_chains(16, {{factor(8, 8)}, {factor(8, 8)}}), otimes::gpu_machine(otimes::h200()),
+         {.placement = otimes::placement::gpu});
+    page(sum_of_chains(16, {{factor(8, 8), factor(6, 6)}, {factor(8, 8), factor(6, 6)}}), two_wide_cores());
     page(rows_program(0, {factor(2, 3)}), two_wide_cores());
     return pages;
 }

@@ -3,6 +3,7 @@
 #include "plan/interpreter.hpp"
 #include "plan/programs.hpp"
 
+#include <otimes/plan/explain.hpp>
 #include <otimes/plan/machine_table.hpp>
 #include <otimes/plan/planner.hpp>
 
@@ -128,6 +129,8 @@ TEST_CASE("several GPUs: rows are cut, or the request is refused") {
     CHECK(cut.where == placement::gpus);
     CHECK(cut.predicted_seconds == doctest::Approx(one.predicted_seconds / 4));
     CHECK(cut.notes == std::vector<std::string>{"16 rows are cut into 4 parts of at most 4, one per GPU; no exchange"});
+    CHECK(otimes::explain(cut).find("\n  passes of all rows on one GPU:\n") != std::string::npos);
+    CHECK(otimes::explain(one).find("passes of") == std::string::npos);
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(3, 64, 4)), four, all), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::make_plan(on_device(rows_power(16, 64, 4)), otimes::gpu_machine(otimes::h200()), all),
                     otimes::unsupported_error);
@@ -159,6 +162,45 @@ TEST_CASE("operands in host memory: all GPUs where the product is large, one or 
     CHECK(otimes::make_plan(rows_power(3, 64, 3), single, all).notes ==
           otimes::make_plan(rows_power(3, 64, 3), single, {.placement = placement::gpu}).notes);
     CHECK(otimes::make_plan(rows_power(1, 64, 3), four).where != placement::gpus);
+}
+
+TEST_CASE("operands in host memory: the plan is of one slab and one part, the totals are of the run") {
+    const otimes::machine four = otimes::gpu_machine(otimes::h200(), 4);
+    const otimes::machine single = otimes::gpu_machine(otimes::h200());
+    const otimes::options tight{.workspace_limit_bytes = 64 << 20, .placement = placement::gpus};
+    const otimes::plan all = otimes::make_plan(rows_power(4096, 64, 3), four, tight);
+    const otimes::plan part = otimes::make_plan(rows_power(1024, 64, 3), single,
+                                                {.workspace_limit_bytes = 64 << 20, .placement = placement::gpu});
+    CHECK(all.part_count == 4);
+    CHECK(all.passes == part.passes);
+    CHECK(all.trip_slabs == part.trip_slabs);
+    CHECK(all.trip_passes == std::vector<std::int64_t>{static_cast<std::int64_t>(part.passes.size())});
+    CHECK(all.workspace_bytes == part.workspace_bytes);
+    CHECK(all.flops == 4 * part.flops);
+    CHECK(all.notes.front() == "on each GPU: " + part.notes.front());
+    CHECK(part.part_count == 1);
+    CHECK(part.trip_slabs.front() > 1);
+    // of the whole run: 2 n P^2 ... flops, and every byte over one link or four
+    const double bytes = 4.0 * 4096 * 64 * 64 * 64;
+    CHECK(all.flops == 3ll * 2 * 4096 * 64 * 64 * 64 * 64);
+    CHECK(all.bound_seconds >= bytes / (4 * otimes::h200().host_bytes_per_second));
+    CHECK(part.bound_seconds >= bytes / 4 / otimes::h200().host_bytes_per_second);
+    CHECK(all.bound_seconds < all.predicted_seconds);
+    CHECK(part.bound_seconds < part.predicted_seconds);
+    const otimes::plan resident = otimes::make_plan(on_device(rows_power(1024, 64, 3)), single);
+    CHECK(resident.trip_slabs.empty());
+    CHECK(resident.bound_seconds < bytes / 4 / otimes::h200().host_bytes_per_second / 4);
+    // what is added to Y comes, too
+    otimes::program adds = rows_power(1024, 64, 3);
+    adds.steps.back().add = true;
+    CHECK(otimes::make_plan(adds, single, {.placement = placement::gpu}).bound_seconds > 1.9 * part.bound_seconds);
+}
+
+TEST_CASE("the bound is of the plan's threads") {
+    const otimes::plan alone = otimes::make_plan(rows_power(20, 2, 7), two_wide_cores());
+    REQUIRE(alone.threads == 1);
+    CHECK(alone.bound_seconds ==
+          otimes::make_plan(rows_power(20, 2, 7), two_wide_cores(), {.threads = 1}).bound_seconds);
 }
 
 TEST_CASE("threads: as many as asked for, one where starting them costs more than they bring") {

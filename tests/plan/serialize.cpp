@@ -73,6 +73,24 @@ TEST_CASE("a plan reads back equal") {
     }
 }
 
+TEST_CASE("trips through a GPU that have other passes than the plan are refused") {
+    const otimes::plan made = otimes::make_plan(rows_power(1024, 8, 6), otimes::gpu_machine(otimes::h200()),
+                                                {.placement = otimes::placement::gpu});
+    REQUIRE(made.trip_slabs.size() == 1);
+    CHECK(otimes::plan_from_text(otimes::to_text(made)) == made);
+    const auto refused = [&made](const auto& change) {
+        otimes::plan p = made;
+        change(p);
+        CHECK_THROWS_WITH_AS((void)otimes::plan_from_text(otimes::to_text(p)),
+                             doctest::Contains("its trips have other passes than it has"), otimes::unsupported_error);
+    };
+    refused([](otimes::plan& p) { ++p.trip_passes.front(); });
+    refused([](otimes::plan& p) { p.trip_passes.front() = -1; });
+    refused([](otimes::plan& p) { p.trip_slabs.push_back(1); });
+    refused([](otimes::plan& p) { p.trip_slabs.front() = 0; });
+    refused([](otimes::plan& p) { p.part_count = 0; });
+}
+
 TEST_CASE("a machine reads back equal, tuning included") {
     for (otimes::machine m : {otimes::machine{}, two_wide_cores(), otimes::gpu_machine(otimes::h200(), 8)}) {
         m.tuning.push_back({0xfedcba9876543210ull, "threads 2", 1e-300});
@@ -109,9 +127,9 @@ TEST_CASE("foreign, damaged and other-version text is refused") {
     CHECK_THROWS_AS(otimes::machine_from_text(text), otimes::unsupported_error);
     CHECK_THROWS_AS(otimes::plan_from_text(text + "x"), otimes::unsupported_error);
     std::string newer = text;
-    newer.replace(0, 13, "otimes-plan 9");
+    newer.replace(0, 13, "otimes-plan 10");
     CHECK_THROWS_WITH_AS(otimes::plan_from_text(newer),
-                         "otimes: this text is not a plan or machine that this version can read: it is of version 9. "
+                         "otimes: this text is not a plan or machine that this version can read: it is of version 10. "
                          "Make it again with to_text of this version.",
                          otimes::unsupported_error);
     for (std::size_t cut = 0; cut < text.size(); cut += 7) {

@@ -234,14 +234,22 @@ public:
 
     /// Binds the tensor that was described last to an address. `is_x`: it is X of a product, see share_x.
     void bind(const void* data, bool is_x = false) {
-        std::int32_t& binding = program_.tensors.back().binding;
+        tensor& described = program_.tensors.back();
         if (is_x && shares_x_ && shared_x_ >= 0) {
-            binding = shared_x_;
+            described.binding = shared_x_;
             return;
         }
-        binding = static_cast<std::int32_t>(bindings_.pointers.size());
+        described.binding = static_cast<std::int32_t>(bindings_.pointers.size());
+        shared_x_ = is_x ? described.binding : shared_x_;
+        const std::uint64_t bit = described.binding < 64 ? std::uint64_t{1} << described.binding : 0;
+        for (int k = 0; k < scratch_count_; ++k) {
+            program_.noted.scratch_bindings |= scratch_[k] == data ? bit : 0;
+        }
+        if (described.role == tensor_role::input) {
+            program_.noted.repeated_bindings |= first_input_ == data ? bit : 0;
+            first_input_ = first_input_ == nullptr ? data : first_input_;
+        }
         bindings_.pointers.push_back(const_cast<void*>(data));
-        shared_x_ = is_x ? binding : shared_x_;
     }
 
     /// X or Y of a product as the tensor [left factors | rows][right factors | columns][2 if doubled].
@@ -327,6 +335,10 @@ protected:
     bindings& bindings_;
     bool shares_x_ = false;       ///< see share_x
     std::int32_t shared_x_ = -1;  ///< its binding
+    static constexpr int most_scratch_noted = 8;
+    const void* scratch_[most_scratch_noted] = {};  ///< by which bind knows it again, for explain
+    int scratch_count_ = 0;
+    const void* first_input_ = nullptr;
     scalar_facts facts_;
     bool complex_ = false;
 
@@ -411,6 +423,9 @@ public:
         const bool by_rows = like.row_stride > like.col_stride;
         auto memory = std::make_shared<std::vector<Scalar>>(static_cast<std::size_t>(rows * cols), Scalar(0));
         const matrix_view result{memory->data(), rows, cols, by_rows ? cols : 1, by_rows ? 1 : rows};
+        if (scratch_count_ < most_scratch_noted) {
+            scratch_[scratch_count_++] = result.data;
+        }
         keep(std::move(memory));
         return result;
     }
@@ -422,6 +437,11 @@ public:
             bindings_.opaque_scalars.push_back(kept_.back().get());
         } else {
             bindings_.scalars.push_back(bound_scalar(alpha));
+        }
+        if constexpr (requires { static_cast<bool>(alpha == Scalar(1)); }) {
+            if (program_.scalar_count < 64 && alpha == Scalar(1)) {
+                program_.noted.unit_scalars |= std::uint64_t{1} << program_.scalar_count;
+            }
         }
         return program_.scalar_count++;
     }

@@ -116,7 +116,9 @@ public:
         if (terms.size() > 1 && build(terms)) {
             const double saved = separate_cost(terms) - shared_cost();
             if (saved > 0 || (saved == 0 && has_sums())) {  // an identity is no flops, but a pass over memory
+                const std::size_t begin = low_.target().steps.size();
                 emit(terms, y, add, scale);
+                note_savings(terms, begin);
                 if (saved > 0) {
                     low_.target().rewritten.add(rewrite::terms_shared);
                 }
@@ -381,6 +383,23 @@ private:
                 }
             }
         }
+    }
+    /// Writes down, for explain, how many factors and terms the formula has that the steps from `begin` on need not do.
+    void note_savings(const std::vector<const kron_node<Scalar>*>& terms, std::size_t begin) {
+        program& p = low_.target();
+        std::int32_t factors = 0;
+        auto written = static_cast<std::int32_t>(terms.size());
+        for (const kron_node<Scalar>* term : terms) {
+            for (const leaf& f : term->factors()) {
+                factors += f.is_identity() ? 0 : 1;
+            }
+        }
+        for (std::size_t i = begin; i < p.steps.size(); ++i) {
+            factors -= p.steps[i].factor >= 0 ? 1 : 0;
+            written -= p.at(p.steps[i].out).role == tensor_role::output ? 1 : 0;
+        }
+        p.noted.factors_saved += factors;
+        p.noted.terms_saved += written;
     }
     [[nodiscard]] bool has_sums() const {
         return std::any_of(values_.begin(), values_.end(), [](const value& v) {

@@ -419,7 +419,9 @@ private:
         p.scalar = s.scalar;
         const factor_kind kind = s.factor < 0 ? factor_kind::identity : source_.at(s.factor).kind;
         const bool by_reference = s.kind == step_kind::contract && s.factor >= 0 && kind == factor_kind::dense;
-        p.reason = by_reference ? "reference loops" : "strided loops";
+        p.reason = by_reference                    ? "reference loops"
+                   : s.kind == step_kind::callback ? "a function of the operator"
+                                                   : "strided loops";
         for (const std::int32_t id : {s.in, s.factor, s.out, s.add ? s.out : -1}) {  // what it adds to is read, too
             saturating_add(p.bytes, id < 0 ? 0.0 : static_cast<double>(operand_bytes(source_, id)));
         }

@@ -25,15 +25,16 @@ std::ostream& operator<<(std::ostream& out, const plan& p);
 #else
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <otimes/plan/cost.hpp>
 #include <otimes/plan/gpu_group.hpp>
 #include <otimes/plan/plan.hpp>
 #include <otimes/plan/text.hpp>
@@ -165,51 +166,176 @@ OTIMES_ON_DEMAND inline std::vector<std::int32_t> factor_positions(const program
     return position;
 }
 
-/// "256 x 8 x 8" of a tensor.
+/// "256 x 8 x 8" of a tensor; "2^16 x 1" where more than eight extents in a row are alike.
 OTIMES_ON_DEMAND inline std::string extents_text(const program& source, std::int32_t id) {
+    const std::span<const mode> modes = source.modes_of(id);
     std::string text;
-    for (const mode& m : source.modes_of(id)) {
-        text += (text.empty() ? "" : " x ") + std::to_string(m.extent);
+    for (std::size_t k = 0; k < modes.size();) {
+        std::size_t end = k + 1;
+        while (end < modes.size() && modes[end].extent == modes[k].extent) {
+            ++end;
+        }
+        end = end - k > 8 ? end : k + 1;
+        text += (k == 0 ? "" : " x ") + std::to_string(modes[k].extent) +
+                (end - k > 1 ? "^" + std::to_string(end - k) : "");
+        k = end;
     }
     return text.empty() ? "scalar" : text;
 }
 
-/// "256 x [8] x 4096", "50 x [32->8] x [64->128]": contracted modes in brackets.
-OTIMES_ON_DEMAND inline std::string pass_shape_text(const pass& p) {
+/// "F2", "F1⊗F2⊗F3": the factors of a sweep, the first outermost; beyond six the middle ones are left out.
+OTIMES_ON_DEMAND inline std::string factors_text(const sweep& s, const std::vector<std::int32_t>& positions) {
     std::string text;
+    for (std::size_t i = 0; i < s.factors.size(); ++i) {
+        if (s.factors.size() > 6 && i == 2) {  // 1 x 1 factors, folded into another
+            text += "⊗...";
+            i = s.factors.size() - 1;
+        }
+        text += (i == 0 ? "F" : "⊗F") + std::to_string(positions[static_cast<std::size_t>(s.factors[i])]);
+    }
+    return text;
+}
+
+/// One entry of a list of factors: its text, and what makes it one of a run F2, F3, F4 or F5⊗F6, F3⊗F4, F1⊗F2.
+struct listed_factor {
+    std::string text;
+    std::string extents;     ///< those in a run are alike
+    std::int32_t first = 0;  ///< positions in the formula, of which none is left out between; 0: it is in no run
+    std::int32_t last = 0;
+};
+
+/// A sweep as an entry of a list, its text that of its factors.
+OTIMES_ON_DEMAND inline listed_factor listed(const sweep& s, const std::vector<std::int32_t>& positions) {
+    listed_factor one;
+    one.text = factors_text(s, positions);
+    const auto position = [&](std::size_t i) { return positions[static_cast<std::size_t>(s.factors[i])]; };
+    bool dense = !s.factors.empty();
+    for (std::size_t i = 1; i < s.factors.size(); ++i) {
+        dense = dense && position(i) == position(i - 1) + 1;
+    }
+    if (dense) {
+        one.first = position(0);
+        one.last = position(s.factors.size() - 1);
+    }
+    return one;
+}
+
+/// The entries with `between` between them. Of a run of `most` and more, of groups of four, the middle ones are left out: F2[8] x ... x F6[8].
+OTIMES_ON_DEMAND inline std::string list_text(const std::vector<listed_factor>& list, std::string_view between,
+                                              std::size_t most) {
+    std::string text;
+    const auto append = [&](std::string_view one) { (text += text.empty() ? "" : between) += one; };
+    const auto follows = [](const listed_factor& a, const listed_factor& b) {
+        return a.first > 0 && b.first == a.last + 1 && a.extents == b.extents;
+    };
+    for (std::size_t i = 0; i < list.size();) {
+        std::size_t up = i + 1;
+        while (up < list.size() && follows(list[up - 1], list[up])) {
+            ++up;
+        }
+        std::size_t down = i + 1;
+        while (down < list.size() && follows(list[down], list[down - 1])) {
+            ++down;
+        }
+        const std::size_t end = (std::max)(up, down);
+        if (end - i >= (list[i].first < list[i].last ? 4 : most)) {
+            append(list[i].text);
+            append("...");
+            append(list[end - 1].text);
+            i = end;
+        } else {
+            append(list[i++].text);
+        }
+    }
+    return text;
+}
+
+/// "8", "8->5".
+OTIMES_ON_DEMAND inline std::string extent_text(std::int64_t in, std::int64_t out) {
+    return std::to_string(in) + (in == out ? "" : "->" + std::to_string(out));
+}
+
+/// "256 x F1[8] x 4096", "50 x F1[32->8] x F2[64->128]": the indices of the input in the order of memory, those that a factor
+/// replaces in brackets behind it.
+OTIMES_ON_DEMAND inline std::string pass_shape_text(const pass& p, const std::vector<std::int32_t>& positions) {
+    std::vector<listed_factor> list;
     for (std::size_t k = 0; k < p.modes.size(); ++k) {
-        const pass_mode& m = p.modes[k];
-        const bool contracted = std::any_of(p.sweeps.begin(), p.sweeps.end(),
-                                            [k](const sweep& s) { return s.mode == static_cast<std::int32_t>(k); });
-        std::string one = std::to_string(m.extent_in);
-        if (m.extent_out != m.extent_in) {
-            one += "->" + std::to_string(m.extent_out);
-        }
-        text += (k == 0 ? "" : " x ") + (contracted ? "[" + one + "]" : one);
-    }
-    return text.empty() ? "1" : text;
-}
-
-/// "F1, F2⊗F3 as 9 x 9": the sweeps of a pass in their order; beyond six factors of one the middle ones are left out.
-OTIMES_ON_DEMAND inline std::string sweeps_text(const pass& p, const std::vector<std::int32_t>& positions) {
-    std::string text;
-    for (const sweep& s : p.sweeps) {
-        text += text.empty() ? "" : ", ";
-        for (std::size_t i = 0; i < s.factors.size(); ++i) {
-            if (s.factors.size() > 6 && i == 2) {  // 1 x 1 factors, folded into another
-                text += "⊗...";
-                i = s.factors.size() - 1;
+        listed_factor one;
+        one.text = extent_text(p.modes[k].extent_in, p.modes[k].extent_out);
+        for (const sweep& s : p.sweeps) {
+            if (s.mode == static_cast<std::int32_t>(k)) {
+                const std::string extents = "[" + one.text + "]";
+                one = listed(s, positions);
+                one.text += extents;
+                one.extents = extents;
             }
-            text += (i == 0 ? "F" : "⊗F") + std::to_string(positions[static_cast<std::size_t>(s.factors[i])]);
         }
-        if (s.factors.size() > 1) {
-            text += " as " + shape_text(s.p_extent, s.q_extent);
-        }
+        list.push_back(std::move(one));
     }
-    return text.empty() ? "copy" : text;
+    return list.empty() ? "1" : list_text(list, " x ", 4);
 }
 
-/// "X", "Y", "T" for program tensors; "W1" for workspace buffer 0.
+/// The same of a step: the indices as the program names them.
+OTIMES_ON_DEMAND inline std::string step_shape_text(const program& source, const step& s,
+                                                    const std::vector<std::int32_t>& positions) {
+    if (s.in < 0) {
+        return "-";
+    }
+    if (s.mode < 0 || s.factor < 0 || s.out < 0 || s.mode >= source.at(s.out).mode_count ||
+        positions[static_cast<std::size_t>(s.factor)] == 0) {
+        return extents_text(source, s.in);
+    }
+    std::string text;
+    for (std::int32_t k = 0; k < source.at(s.in).mode_count; ++k) {
+        const std::int64_t extent = source.modes_of(s.in)[static_cast<std::size_t>(k)].extent;
+        const std::int64_t after = source.modes_of(s.out)[static_cast<std::size_t>(s.mode)].extent;
+        text +=
+            (k == 0 ? "" : " x ") + (k == s.mode ? "F" + std::to_string(positions[static_cast<std::size_t>(s.factor)]) +
+                                                       "[" + extent_text(extent, after) + "]"
+                                                 : std::to_string(extent));
+    }
+    return text;
+}
+
+/// True of a matrix that holds what lies between two products of a program.
+OTIMES_ON_DEMAND inline bool is_scratch(const program& source, const tensor& t) {
+    return lowering_notes::has(source.noted.scratch_bindings, t.binding);
+}
+
+/// True of the result, and not of what lies between two products.
+OTIMES_ON_DEMAND inline bool is_result(const program& source, std::int32_t id) {
+    return id >= 0 && source.at(id).role == tensor_role::output && !is_scratch(source, source.at(id));
+}
+
+/// A tensor of each matrix that a program reads, the one of most modes; of matrices that all lie at one place, one.
+OTIMES_ON_DEMAND inline std::vector<std::int32_t> inputs_of(const program& source) {
+    std::vector<std::int32_t> inputs;
+    bool differ = false;
+    const auto more_modes = [&source](std::int32_t a, std::int32_t b) {
+        return source.at(a).mode_count < source.at(b).mode_count;
+    };
+    for (std::size_t k = 0; k < source.tensors.size(); ++k) {
+        const auto id = static_cast<std::int32_t>(k);
+        const tensor& t = source.at(id);
+        if (t.role != tensor_role::input || is_scratch(source, t)) {
+            continue;
+        }
+        const auto same =
+            std::ranges::find_if(inputs, [&](std::int32_t other) { return source.at(other).binding == t.binding; });
+        if (same != inputs.end()) {
+            *same = (std::max)(*same, id, more_modes);
+        } else {
+            differ = differ || (!inputs.empty() && !lowering_notes::has(source.noted.repeated_bindings, t.binding));
+            inputs.push_back(id);
+        }
+    }
+    if (!differ && inputs.size() > 1) {
+        inputs = {*std::ranges::max_element(inputs, more_modes)};
+    }
+    return inputs;
+}
+
+/// "X" (of several "X1", "X2"), "Y", "T" for program tensors; "W1" for workspace buffer 0.
 OTIMES_ON_DEMAND inline std::string place_text(const program& source, std::int32_t name) {
     if (name <= -2) {
         return std::string("W").append(std::to_string(-1 - name));  // GCC 12 warns of operator+ here
@@ -217,13 +343,90 @@ OTIMES_ON_DEMAND inline std::string place_text(const program& source, std::int32
     if (name < 0) {
         return "-";
     }
+    if (is_scratch(source, source.at(name))) {
+        return "T";
+    }
     switch (source.at(name).role) {
-        case tensor_role::input: return "X";
+        case tensor_role::input: {
+            const std::vector<std::int32_t> inputs = inputs_of(source);
+            const auto found = std::ranges::find_if(
+                inputs, [&source, name](std::int32_t id) { return source.at(id).binding == source.at(name).binding; });
+            return inputs.size() < 2 ? "X" : std::string("X").append(std::to_string(found - inputs.begin() + 1));
+        }
         case tensor_role::factor: return "F";
         case tensor_role::output: return "Y";
         case tensor_role::temporary: return "T";
     }
     return "?";
+}
+
+/// "a * " of the scalar that a pass multiplies by, "a2 * " where the program has several; nothing of one that was 1. A plan is for
+/// any values of scalars, and so knows none.
+OTIMES_ON_DEMAND inline std::string scalar_text(const program& source, std::int32_t scalar) {
+    std::int32_t number = 0;
+    std::int32_t count = 0;
+    for (std::int32_t k = 0; k < source.scalar_count; ++k) {
+        count += lowering_notes::has(source.noted.unit_scalars, k) ? 0 : 1;
+        number = k == scalar ? count : number;
+    }
+    return scalar < 0 || lowering_notes::has(source.noted.unit_scalars, scalar)
+               ? ""
+               : (count > 1 ? "a" + std::to_string(number) : std::string("a")) + " * ";
+}
+
+/// "F1, F2⊗F3", "a * F2": what a pass does, its sweeps in their order; "add a * X" where it has none.
+OTIMES_ON_DEMAND inline std::string work_text(const program& source, const pass& p,
+                                              const std::vector<std::int32_t>& positions) {
+    std::vector<listed_factor> list;
+    for (const sweep& s : p.sweeps) {
+        if (!s.factors.empty()) {
+            list.push_back(listed(s, positions));
+        }
+    }
+    const std::string scalar = scalar_text(source, p.scalar);
+    if (!list.empty()) {
+        return scalar + list_text(list, ", ", 7);
+    }
+    return p.add            ? "add " + scalar + place_text(source, p.in)
+           : scalar.empty() ? "copy"
+                            : scalar + place_text(source, p.in);
+}
+
+/// "contract F1", "a * scale F2": a pass of one step.
+OTIMES_ON_DEMAND inline std::string step_text(const program& source, const step& s,
+                                              const std::vector<std::int32_t>& positions) {
+    const std::int32_t position = s.factor < 0 ? 0 : positions[static_cast<std::size_t>(s.factor)];
+    // The scalar of a reciprocal is added to the divisors.
+    return (s.variant == step_variant::reciprocal ? "" : scalar_text(source, s.scalar)) +
+           std::string(to_string(s.kind)) + (position > 0 ? " F" + std::to_string(position) : "");
+}
+
+/// "9 factors in 3 terms, 7 after sharing": the factors as the formula has them, and the terms that are added up.
+OTIMES_ON_DEMAND inline std::string factor_count_text(const program& source,
+                                                      const std::vector<std::int32_t>& positions) {
+    const std::int64_t applied = positions.empty() ? 0 : *std::ranges::max_element(positions);
+    const std::int64_t written = applied + source.noted.factors_saved;
+    const std::int64_t terms =
+        std::ranges::count_if(source.steps, [&source](const step& s) { return is_result(source, s.out); }) +
+        source.noted.terms_saved;
+    return counted(written, "factor") + (terms > 1 ? " in " + counted(terms, "term") : "") +
+           (written > applied ? ", " + std::to_string(applied) + " after sharing" : "");
+}
+
+/// Of which part of the run the passes are, where they are not of all of it: operands that pass through GPUs.
+OTIMES_ON_DEMAND inline std::string part_text(const plan& p) {
+    std::string text;
+    for (std::size_t k = 0; k < p.trip_slabs.size(); ++k) {
+        text += k == 0 ? "passes of one slab of " : "; in the next trip of one slab of ";
+        text += std::to_string(p.trip_slabs[k]);
+    }
+    if (p.trip_slabs == std::vector<std::int64_t>{1}) {
+        text = p.part_count > 1 ? "passes" : "";
+    }
+    if (p.where == placement::gpus && p.trip_slabs.empty() && !p.passes.empty()) {
+        return "passes of all rows on one GPU";  // of operands in device memory, which several share evenly
+    }
+    return text + (p.part_count > 1 ? " on each of " + std::to_string(p.part_count) + " GPUs" : "");
 }
 
 /// What a tile is: lanes, the way it is loaded and stored, and its bytes; or a block of a GPU.
@@ -249,16 +452,6 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
         }
         case pass_kernel::cpu_tiles: break;
     }
-    double peak = 0;
-    double now = 1;
-    for (const sweep& s : p.sweeps) {
-        now *= static_cast<double>(s.p_extent);
-    }
-    peak = now;
-    for (const sweep& s : p.sweeps) {
-        now = now / static_cast<double>(s.p_extent) * static_cast<double>(s.q_extent);
-        peak = (std::max)(peak, now);
-    }
     std::string text;
     if (p.lane_mode < 0) {
         text = "row kernel";
@@ -271,8 +464,8 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
                                                                   : ", transposed out";
         }
     }
-    const double bytes =
-        peak * static_cast<double>(p.lane_count) * static_cast<double>(plan_element_bytes(whole.source));
+    const double bytes = tile_peak_elements(p) * static_cast<double>(p.lane_count) *
+                         static_cast<double>(plan_element_bytes(whole.source));
     text += ", " + bytes_text(bytes);
     if (p.block_columns > 0) {
         text += p.block_rows == 0
@@ -285,35 +478,47 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
 }  // namespace planning
 
 /// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
-/// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula, [8] is a contracted extent.
+/// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula; F2[8] is an index that F2 replaces.
 OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     using namespace planning;
     const program& source = p.source;
     const std::vector<std::int32_t> positions = factor_positions(source);
-    std::int32_t input = -1;
-    std::int32_t output = -1;
-    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
-        const tensor_role role = source.tensors[id].role;
-        input = role == tensor_role::input && input < 0 ? static_cast<std::int32_t>(id) : input;
-        output = role == tensor_role::output ? static_cast<std::int32_t>(id) : output;
+    std::int32_t output = -1;  // of the terms' views of Y the one of most modes
+    for (std::size_t k = 0; k < source.tensors.size(); ++k) {
+        const auto id = static_cast<std::int32_t>(k);
+        output = is_result(source, id) && (output < 0 || source.at(id).mode_count > source.at(output).mode_count)
+                     ? id
+                     : output;
     }
-    std::int64_t contractions = 0;
+    std::string inputs;
+    for (const std::int32_t id : inputs_of(source)) {
+        inputs += (inputs.empty() ? "" : ", ") + place_text(source, id) + " " + extents_text(source, id);
+    }
     bool adds = false;  // what was in Y counts: the first step that writes it adds
     for (std::size_t k = source.steps.size(); k-- > 0;) {
-        contractions += source.steps[k].kind == step_kind::contract ? 1 : 0;
-        const std::int32_t out = source.steps[k].out;
-        adds = out >= 0 && source.at(out).role == tensor_role::output ? source.steps[k].add : adds;
+        adds = is_result(source, source.steps[k].out) ? source.steps[k].add : adds;
     }
-    std::string text = "otimes plan: " + counted(contractions, "factor");
+    std::string text = "otimes plan: " + factor_count_text(source, positions);
     if (output >= 0) {
-        text += ", " + std::string(to_string(source.at(output).type));
+        const dtype type = source.at(output).type;
+        text +=
+            ", " + (type == dtype::other ? "a scalar of your own by reference loops" : std::string(to_string(type)));
     }
     text +=
         " on " + std::string(p.where == placement::cpu ? counted(p.threads, "thread") + " of " : "") + p.machine_name;
-    text += p.where == placement::gpus ? " (several GPUs)\n" : "\n";
-    if (input >= 0 && output >= 0) {
-        text += "  X " + extents_text(source, input) + (adds ? " added to Y " : " to Y ") +
-                extents_text(source, output) + "\n";
+    text += p.part_count > 1             ? " (" + std::to_string(p.part_count) + " GPUs)\n"
+            : p.where == placement::gpus ? " (several GPUs)\n"
+                                         : "\n";
+    if (!inputs.empty() && output >= 0) {
+        text += "  " + inputs + (adds ? " added to Y " : " to Y ") + extents_text(source, output) + "\n";
+    }
+    if (source.noted.operator_apart) {
+        text +=
+            "  an operator was applied before: only its result is read here; all steps: "
+            "explain(otimes::sum_expr<Scalar>(op) * X)\n";
+    }
+    if (source.noted.term_apart) {
+        text += "  a term that is no matrix in memory was evaluated before: only its value is read here\n";
     }
     if (p.wishes.precision != precision::standard || p.wishes.deterministic) {
         text += "  options: precision " + std::string(to_string(p.wishes.precision)) +
@@ -345,38 +550,56 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     }
     text += "\n";
 
+    const std::string shown = part_text(p);
+    text += shown.empty() ? "" : "  " + shown + ":\n";
+    const auto remark_of = [&p](const pass& one) {  // a chain in one pass is not all that a sum does
+        return p.passes.size() > 1 && one.reason == "everything in one pass" ? std::string() : one.reason;
+    };
+    const bool remarks = std::ranges::any_of(p.passes, [&](const pass& one) { return !remark_of(one).empty(); });
     text_table table;
     table.row({"pass", "sweeps", "shape", "from", "to", "tile", "flops", "bytes", "level", "predicted", "bound",
-               "ends because"});
+               remarks ? "remark" : ""});
     double predicted = 0;
+    std::int64_t flops = 0;
     std::int64_t bytes = 0;
+    const auto total = [&](const std::string& of, std::int64_t all_flops, const std::string& bound) {
+        table.row({"", of, "", "", "", "", flops_text(static_cast<double>(all_flops)),
+                   quantity(static_cast<double>(bytes), "B"), "", seconds_text(predicted), bound, ""});
+        predicted = 0;
+        flops = bytes = 0;
+    };
+    std::size_t trip = 0;
+    std::size_t end_of_trip =
+        shown.empty() || p.trip_passes.empty() ? 0 : static_cast<std::size_t>(p.trip_passes.front());
     for (std::size_t i = 0; i < p.passes.size(); ++i) {
         const pass& one = p.passes[i];
-        std::string what = sweeps_text(one, positions);
-        std::string shape = pass_shape_text(one);
-        if (one.kernel == pass_kernel::step) {
-            const step& s = source.steps[static_cast<std::size_t>(one.step)];
-            what = std::string(to_string(s.kind)) +
-                   (s.factor >= 0 && positions[static_cast<std::size_t>(s.factor)] > 0
-                        ? " F" + std::to_string(positions[static_cast<std::size_t>(s.factor)])
-                        : "");
-            shape = s.in >= 0 ? extents_text(source, s.in) : "-";
-        }
-        table.row({std::to_string(i + 1), what, shape, place_text(source, one.in),
-                   (one.add ? "+" : "") + place_text(source, one.out), tile_text(p, one),
+        const step* const alone =
+            one.kernel == pass_kernel::step ? &source.steps[static_cast<std::size_t>(one.step)] : nullptr;
+        table.row({std::to_string(i + 1),
+                   alone != nullptr ? step_text(source, *alone, positions) : work_text(source, one, positions),
+                   alone != nullptr ? step_shape_text(source, *alone, positions) : pass_shape_text(one, positions),
+                   place_text(source, one.in), (one.add ? "+" : "") + place_text(source, one.out), tile_text(p, one),
                    flops_text(static_cast<double>(one.flops)), quantity(static_cast<double>(one.bytes), "B"),
                    one.level + (one.past_caches ? ", past caches" : ""), seconds_text(one.predicted_seconds),
-                   seconds_text(one.bound_seconds), one.reason});
+                   seconds_text(one.bound_seconds), remark_of(one)});
         predicted += one.predicted_seconds;
+        saturating_add(flops, static_cast<double>(one.flops));
         saturating_add(bytes, static_cast<double>(one.bytes));
+        if (i + 1 == end_of_trip) {
+            const std::int64_t slabs = p.trip_slabs[trip++];
+            total("one " + (slabs > 1 ? "slab of " + std::to_string(slabs) : "part of " + std::to_string(p.part_count)),
+                  flops, "");
+            end_of_trip += trip < p.trip_passes.size() ? static_cast<std::size_t>(p.trip_passes[trip]) : 0;
+        }
     }
-    table.row({"", "total", "", "", "", "", flops_text(static_cast<double>(p.flops)),
-               quantity(static_cast<double>(bytes), "B"), "", seconds_text(predicted), seconds_text(p.bound_seconds),
-               ""});
+    if (trip == 0) {
+        // That of operands in host memory is of the way there, too.
+        total("total", p.flops, shown.empty() && p.trip_slabs.empty() ? seconds_text(p.bound_seconds) : "");
+    }
     text += table.text({true, false, false, false, false, false, true, true, false, true, true, false});
 
     text += "\n  least traffic " + quantity(static_cast<double>(p.bytes), "B") + "; workspace " +
-            bytes_text(static_cast<double>(p.workspace_bytes));
+            (p.part_count > 1 ? "of each GPU " : "") + bytes_text(static_cast<double>(p.workspace_bytes));
     const workspace_layout layout = layout_of(p);
     const std::int64_t factor_bytes = layout.buffers.empty() ? layout.tiles : layout.buffers.front();
     if (p.workspace_bytes > 0) {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -84,6 +83,8 @@ OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_des
             }
             result.buffer_elements[b] = (std::max)(result.buffer_elements[b], stage.slab.buffer_elements[b]);
         }
+        result.trip_slabs.push_back(stage.slab_count);
+        result.trip_passes.push_back(static_cast<std::int64_t>(stage.slab.passes.size()));
         if (stage.slab_count > 1) {
             slabs += std::string(slabs.empty() ? ", in slabs: " : ", then ") + std::to_string(stage.slab_count) +
                      " of " + bytes_text((stage.bytes_in + stage.bytes_out) / static_cast<double>(stage.slab_count));
@@ -209,22 +210,26 @@ OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machi
     const auto count = static_cast<std::int64_t>(target.gpus.size());
     const program_cut cut = spreading_cut(source, count);
     const std::int64_t parts = (std::max)(std::int64_t{1}, (std::min)(count, cut.extent));
-    options limits = wishes;
-    if (parts > 1) {  // each part keeps the limit by itself
-        limits.workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
-    }
-    plan result = whole ? *whole : place_on_gpu(source, target, limits);
-    result.where = placement::gpus;
     if (parts < 2) {
+        plan result = whole ? *whole : place_on_gpu(source, target, wishes);
+        result.where = placement::gpus;
         if (count > 1) {
             result.notes.push_back("no index runs through all steps: one GPU does all of it");
         }
         return result;
     }
     const std::int64_t share = (cut.extent + parts - 1) / parts;
-    const plan part = place_on_gpu(slice_of(source, cut, share), target, wishes);
-    result.predicted_seconds = part.predicted_seconds + spreading_seconds;
-    result.workspace_bytes = part.workspace_bytes;
+    plan result = place_on_gpu(slice_of(source, cut, share), target, wishes);  // each part keeps the limit by itself
+    result.source = source;
+    result.where = placement::gpus;
+    result.part_count = static_cast<std::int32_t>(parts);
+    result.predicted_seconds += spreading_seconds;
+    const auto of_a_part = static_cast<double>(result.flops);
+    result.flops = 0;  // of all parts; the last may be smaller
+    saturating_add(result.flops, of_a_part * static_cast<double>(cut.extent) / static_cast<double>(share));
+    if (!result.notes.empty()) {
+        result.notes.front().insert(0, "on each GPU: ");
+    }
     result.notes.push_back("an index of extent " + std::to_string(cut.extent) + " is cut into " +
                            std::to_string(parts) + " parts of at most " + std::to_string(share) +
                            ", one per GPU; no exchange");

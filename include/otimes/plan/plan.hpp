@@ -179,6 +179,12 @@ struct plan {
     std::int32_t threads = 1;
 
     std::vector<pass> passes;
+    std::vector<std::int64_t>
+        trip_slabs;  ///< GPU, operands in host memory: slabs of each trip through it; the passes are
+                     ///< those of one slab of each
+    std::vector<std::int64_t> trip_passes;  ///< passes of each trip, in turn
+    std::int32_t part_count = 1;   ///< several GPUs, operands in host memory: parts that they take; the passes are
+                                   ///< those of one
     std::int64_t slab_extent = 0;  ///< indices of the slab mode per slab; 0: no slabs
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight
@@ -200,7 +206,8 @@ struct plan {
     std::int64_t flops = 0;            ///< what the passes do
     std::int64_t bytes = 0;            ///< least traffic: inputs, factors and output once
     std::int64_t workspace_bytes = 0;  ///< exact
-    double bound_seconds = 0;          ///< max(bytes / bandwidth of what holds X and Y, least flops / peak)
+    double bound_seconds = 0;          ///< max(bytes / bandwidth of what holds X and Y, least flops / peak, bytes to
+                                       ///< or from a GPU / bandwidth of its link), of the plan's threads
     double predicted_seconds = 0;
     std::vector<rejected_candidate> rejected;
     std::vector<std::string> notes;  ///< e.g. "F2 is 1 x 1: folded into F1"

@@ -97,6 +97,9 @@ public:
             std::ranges::any_of(p_.buffer_elements, [](std::int64_t e) { return e < 0; })) {
             return "it has no threads or too many, or slabs or buffers of no size";
         }
+        if (!trips_have_the_passes()) {
+            return "its trips have other passes than it has";
+        }
         if (!slabs_are_of_the_program()) {
             return "its slabs cut what is not one index";
         }
@@ -147,6 +150,21 @@ private:
     [[nodiscard]] bool is_operand(std::int32_t id) const { return is_tensor(id) && p_.source.at(id).binding >= 0; }
     [[nodiscard]] static bool is_contracted(const pass& one, std::int32_t k) {
         return std::ranges::any_of(one.sweeps, [k](const sweep& s) { return s.mode == k; });
+    }
+
+    /// Each pass belongs to one trip, where there are any.
+    [[nodiscard]] bool trips_have_the_passes() const {
+        auto left = static_cast<std::int64_t>(p_.passes.size());
+        if (p_.part_count < 1 || p_.trip_slabs.size() != p_.trip_passes.size()) {
+            return false;
+        }
+        for (std::size_t k = 0; k < p_.trip_passes.size(); ++k) {
+            if (p_.trip_slabs[k] < 1 || p_.trip_passes[k] < 0 || p_.trip_passes[k] > left) {
+                return false;
+            }
+            left -= p_.trip_passes[k];
+        }
+        return p_.trip_slabs.empty() || left == 0;
     }
 
     /// Steps take slabs by `tensor_cuts`: an index that runs through all of them, and of which each slab has some.

@@ -26,7 +26,7 @@ namespace otimes {
 namespace planning {
 
 /// Version of the text; a reader refuses every other. Raise it with any change of `transfer`.
-inline constexpr int text_version = 8;
+inline constexpr int text_version = 9;
 
 /// A double as a hexadecimal significand and a binary exponent: "0x1.8p+3", "-0x0p+0", "inf", "nan".
 OTIMES_ON_DEMAND inline std::string hex_text(double value) {
@@ -378,6 +378,10 @@ void transfer(Archive& a, plan& p) {
     for (std::size_t i = 0; i < passes; ++i) {
         transfer(a, p.passes[i]);
     }
+    a.line("parts");
+    a.field(p.part_count);
+    transfer_numbers(a, "trip_slabs", p.trip_slabs);
+    transfer_numbers(a, "trip_passes", p.trip_passes);
     transfer_rejected(a, p.rejected);
     transfer_numbers(a, "notes", p.notes);
     if constexpr (Archive::reading) {

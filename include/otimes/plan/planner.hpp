@@ -279,23 +279,31 @@ OTIMES_ON_DEMAND inline dtype type_of_result(const program& source) {
 }
 
 /// Totals that do not depend on how: least bytes, and the bound of a machine with this bandwidth and peak.
+/// @param link_bytes_per_second between a GPU and host memory, each way, both at the same time; 0: no operand takes it, or not known
 OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chains, double bytes_per_second,
-                                        double flops_per_second) {
+                                        double flops_per_second, double link_bytes_per_second = 0) {
     double bytes = 0;
+    double bytes_to_gpu = 0;
+    double bytes_from_gpu = 0;
     double written = 0;  // the terms of a sum have an output each, which is the same matrix
     for (std::size_t id = 0; id < p.source.tensors.size(); ++id) {
         const tensor& t = p.source.tensors[id];
         const auto own = static_cast<double>(operand_bytes(p.source, static_cast<std::int32_t>(id)));
         const auto is_same = [&t](const tensor& other) { return other.binding == t.binding && other.role == t.role; };
+        const bool on_host = t.space == memory_space::host;
         if (t.role == tensor_role::output) {
             written = (std::max)(written, own);
+            bytes_from_gpu = (std::max)(bytes_from_gpu, on_host ? own : 0.0);
         } else if (t.binding >= 0 && std::ranges::none_of(std::span(p.source.tensors).first(id), is_same)) {
             bytes += own;
+            bytes_to_gpu += on_host ? own : 0.0;
         }
     }
     const auto first = std::ranges::find_if(
         p.source.steps, [&p](const step& s) { return s.out >= 0 && p.source.at(s.out).role == tensor_role::output; });
-    bytes += first != p.source.steps.end() && first->add ? 2 * written : written;
+    const bool adds = first != p.source.steps.end() && first->add;
+    bytes += adds ? 2 * written : written;
+    bytes_to_gpu += adds ? bytes_from_gpu : 0.0;
     double flops = 0;
     for (const chain& c : chains) {
         double unused = 0;
@@ -306,7 +314,9 @@ OTIMES_ON_DEMAND inline void add_bounds(plan& p, const std::vector<chain>& chain
     }
     p.bytes = 0;
     saturating_add(p.bytes, bytes);
-    p.bound_seconds = (std::max)(bytes / bytes_per_second, flops_per_second > 0 ? flops / flops_per_second : 0.0);
+    const auto seconds = [](double amount, double rate) { return rate > 0 ? amount / rate : 0.0; };
+    p.bound_seconds = (std::max)({bytes / bytes_per_second, seconds(flops, flops_per_second),
+                                  seconds((std::max)(bytes_to_gpu, bytes_from_gpu), link_bytes_per_second)});
 }
 
 /// The rate at which all threads read and write operands, from where the passes are predicted to find them.
@@ -425,7 +435,8 @@ OTIMES_ON_DEMAND inline bool is_of_other_type(const program& source) {
 OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& target, const options& wishes) {
     const cpu_description& cpu = target.cpu;
     cpu_request request;
-    request.threads = (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
+    request.threads = is_of_other_type(source) ? 1  // the reference loops start no others
+                                               : (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
     double measured = 0;
     if (!wishes.deterministic) {
         request = tuned_request(target, source, request, measured);
@@ -446,8 +457,9 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
         chosen.made.notes.push_back("workspace limit: " + bytes_text(static_cast<double>(chosen.made.workspace_bytes)) +
                                     " instead of " + bytes_text(static_cast<double>(wanted)));
     }
-    add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen, cpu, request.threads),
-               peak_flops(cpu, type_of_result(source)) * request.threads);
+    const std::int32_t threads = chosen.made.threads;  // of the passes' bounds, too
+    add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen, cpu, threads),
+               peak_flops(cpu, type_of_result(source)) * threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
     explain_losers(chosen, cpu,
@@ -697,7 +709,8 @@ OTIMES_PLANNER_API_ON_DEMAND plan make_plan(const program& source, const machine
         const std::vector<chain> chains = chains_of(source);
         const auto count = result.where == placement::gpus ? static_cast<double>(target.gpus.size()) : 1.0;
         add_bounds(result, chains, known_rate(gpu.memory_bytes_per_second) * count,
-                   rate_of(gpu, type_of_result(source), wishes.precision, 8, 8).flops_per_second * count);
+                   rate_of(gpu, type_of_result(source), wishes.precision, 8, 8).flops_per_second * count,
+                   where.matrices_on_host ? gpu.host_bytes_per_second * count : 0.0);
         note_factors(result, chains);
     }
     result.wishes = wishes;

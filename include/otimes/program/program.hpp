@@ -128,7 +128,8 @@ struct program {
     std::vector<mode> modes;
     std::vector<step> steps;
     std::int32_t scalar_count = 0;
-    rewrites rewritten;  ///< how it came about; not compared, not hashed, not written by to_text
+    rewrites rewritten;      ///< how it came about; not compared, not hashed, not written by to_text
+    lowering_notes noted{};  ///< likewise
 
     friend bool operator==(const program& a, const program& b) {
         // Every run of a plan asks this: what has no padding compares as bytes.
@@ -157,6 +158,7 @@ struct program {
         steps.clear();
         scalar_count = 0;
         rewritten = {};
+        noted = {};
     }
 
     /// Appends a tensor whose modes are appended next by `add_mode`. Returns its number.

@@ -54,6 +54,7 @@ struct applied {
         auto value = std::make_shared<plain>(rows(), cols());
         evaluate(*value, false, scalar_type(1));
         low.add_dense(view_of(*value), y, scale, add);
+        low.target().noted.operator_apart = true;
         kept.push_back(std::shared_ptr<const void>(std::move(value)));
     }
 };

@@ -260,6 +260,7 @@ struct scaled_node {
             using plain = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
             auto value = std::make_shared<const plain>(typename lazy<Node>::PlainObject(inner).template cast<Scalar>());
             low.add_dense(view_of(*value), y, scale * factor, add);
+            low.target().noted.term_apart = true;
             kept.push_back(std::move(value));
         }
     }
@@ -477,6 +478,7 @@ private:
             using plain = Eigen::Matrix<scalar_type, Eigen::Dynamic, Eigen::Dynamic>;
             auto value = std::make_shared<const plain>(term.template cast<scalar_type>());
             low.add_dense(view_of(*value), y, scale, add);
+            low.target().noted.term_apart = true;
             kept.push_back(std::move(value));
         }
     }

@@ -318,6 +318,7 @@ struct row_pairs_node {
         auto value = std::make_shared<dense_matrix<Scalar>>(rows(), cols());
         evaluate(*value, false, Scalar(1));
         low.add_dense(view_of(*value), y, scale, add);
+        low.target().noted.operator_apart = true;
         kept.push_back(std::shared_ptr<const void>(std::move(value)));
     }
     /// Entry (i, j), at the cost of row_pairs::entry. @throws shape_error outside

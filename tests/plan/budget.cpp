@@ -296,6 +296,76 @@ TEST_CASE("the least of random programs works and is the least, on the CPU, a GP
     }
 }
 
+// One or several GPUs whose memory may be less than one index of the operands: then no limit works there, the refusal says so, and it has no
+// part in what is named where cost decides.
+TEST_CASE("the least works and is the least also where the memory of GPUs is small") {
+    using otimes::placement;
+    constexpr std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
+    const auto least_with = [](const otimes::program& p, const otimes::machine& m, placement where,
+                               std::int64_t limit) {
+        try {
+            (void)otimes::make_plan(p, m, {.workspace_limit_bytes = limit, .placement = where});
+        } catch (const otimes::budget_error& refused) {
+            const bool by_memory = std::string(refused.what()).find("of its memory") != std::string::npos;
+            CHECK(by_memory == (refused.least_bytes() == 0));
+            return refused.least_bytes();
+        }
+        return std::int64_t{-1};  // kept
+    };
+    int impossible = 0;
+    const auto check = [&](const otimes::program& p, const otimes::machine& m, placement where) {
+        const std::int64_t least = least_with(p, m, where, 0);
+        if (least == 0) {
+            ++impossible;
+            REQUIRE((where == placement::gpu || where == placement::gpus));
+            REQUIRE(least_with(p, m, where, unlimited) == 0);
+            return;
+        }
+        REQUIRE(least > 0);
+        REQUIRE(least_with(p, m, where, least) == -1);
+        REQUIRE(least_with(p, m, where, least - 1) == least);
+        REQUIRE(least_with(p, m, where, unlimited) == -1);
+    };
+    const placement places[] = {placement::automatic, placement::gpu, placement::gpus};
+    // X 1 x 400 x 400 x 4: a row takes 5 MB
+    const otimes::program row = rows_program(1, {factor(400, 400), factor(400, 400), factor(4, 4)}, dtype::f64);
+    otimes::gpu_description small = otimes::gpu_of_capability(80);
+    small.memory_bytes = 600'000;
+    check(row, otimes::gpu_machine(small), placement::automatic);
+    CHECK(impossible == 0);
+    check(row, otimes::gpu_machine(small), placement::gpu);
+    CHECK(impossible == 1);
+    try {
+        (void)otimes::make_plan(row, otimes::gpu_machine(small), {.placement = placement::gpu});
+    } catch (const otimes::budget_error& refused) {
+        CHECK(std::string(refused.what()) ==
+              "otimes: operands in host memory pass through the GPU in slabs, which take at least 2624384 bytes there, "
+              "more than the 540000 of its memory that they may take, whatever workspace_limit_bytes is. Use "
+              "placement::cpu.");
+    }
+    // Four rows, each of which goes whole where two slabs of it do not.
+    const otimes::program rows = rows_program(4, {factor(200, 200), factor(3, 3)}, dtype::f64);
+    small.memory_bytes = 400'000;
+    check(rows, otimes::gpu_machine(small, 4), placement::gpus);
+    check(rows, otimes::gpu_machine(small, 4), placement::automatic);
+    support::random_stream random(11);
+    for (int i = 0; i < (support::long_tests() ? 300 : 40); ++i) {
+        chain_spec spec;
+        const std::int64_t modes = random.integer(2, 5);
+        for (std::int64_t k = 0; k < modes; ++k) {
+            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
+            const std::int64_t P = extent();
+            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, extent()));
+        }
+        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
+        spec.type = types[random.integer(0, 3)];
+        small.memory_bytes = std::int64_t{1} << random.integer(9, 23);
+        check(chain_program(spec), otimes::gpu_machine(small, static_cast<std::int32_t>(random.integer(1, 5))),
+              places[i % 3]);
+    }
+    CHECK(impossible > 1);
+}
+
 TEST_CASE("a tuned choice that takes less than the planner's own set lowers the least") {
     const otimes::program p = rows_power(64, 8, 3, dtype::f64);
     otimes::machine m = tiny_caches();

@@ -47,12 +47,11 @@ OTIMES_ON_DEMAND inline residency residency_of(const program& source) {
 
 /// Device memory that operands in host memory may take together: the limit, or nine tenths of what the GPU has.
 OTIMES_ON_DEMAND inline std::int64_t streaming_budget(const gpu_description& gpu, const options& wishes) {
-    const std::int64_t most = gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : wishes.workspace_limit_bytes;
-    return (std::min)(most, wishes.workspace_limit_bytes);
+    return (std::min)(streaming_room(gpu), wishes.workspace_limit_bytes);
 }
 
 /// The plan for operands in host memory: how they stream (streaming.hpp), and the passes of a full slab.
-/// @throws budget_error not even one index at a time keeps the limit.
+/// @throws budget_error not even one index at a time keeps the limit, or fits in the GPU's memory.
 OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
     const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
     plan result;
@@ -201,6 +200,17 @@ OTIMES_ON_DEMAND inline program_cut spreading_cut(const program& source, std::in
     return best;
 }
 
+/// The plan of one GPU for all of what several do in parts, whose passes are shown. Where it has no memory for that, as if it had: a part may
+/// do with less.
+OTIMES_ON_DEMAND inline plan plan_of_all_parts(const program& source, machine target, const options& wishes) {
+    try {
+        return place_on_gpu(source, target, wishes);
+    } catch (const budget_error&) {
+        target.gpus.front().memory_bytes = 0;
+        return place_on_gpu(source, target, wishes);
+    }
+}
+
 /// The plan for all GPUs of a machine and operands in host memory: each GPU streams a part of them (exec/executor.hpp's
 /// `run` cuts), so nothing is exchanged. Where no index can be cut one GPU does it all. `whole`: the plan for one GPU, where
 /// one keeps the workspace limit.
@@ -213,7 +223,9 @@ OTIMES_ON_DEMAND inline plan spread_from_host(const program& source, const machi
     if (parts > 1) {  // each part keeps the limit by itself
         limits.workspace_limit_bytes = (std::numeric_limits<std::int64_t>::max)();
     }
-    plan result = whole ? *whole : place_on_gpu(source, target, limits);
+    plan result = whole       ? *whole
+                  : parts > 1 ? plan_of_all_parts(source, target, limits)
+                              : place_on_gpu(source, target, limits);
     result.where = placement::gpus;
     if (parts < 2) {
         if (count > 1) {

@@ -457,13 +457,15 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     return std::move(chosen.made);
 }
 
-/// What `make` returns, where it keeps the workspace limit. @param least lowered to what `make` would need, where it does not
+/// What `make` returns, where it keeps the workspace limit. @param least lowered to the limit that `make` would keep, where it does not
 template <class Make>
 std::optional<plan> plan_if_it_fits(const Make& make, std::int64_t& least) {
     try {
         return make();
     } catch (const budget_error& refused) {
-        least = (std::min)(least, refused.least_bytes());
+        if (refused.least_bytes() > 0) {  // else the GPU's memory is too small for any limit
+            least = (std::min)(least, refused.least_bytes());
+        }
         return std::nullopt;
     }
 }
@@ -490,9 +492,11 @@ OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine&
     }
     std::optional<plan> result;
     try {
-        result = plan_if_it_fits([&] { return place_on_cpu(source, target, wishes); }, least);
+        result = place_on_cpu(source, target, wishes);
+    } catch (const budget_error& refused) {
+        least = (std::min)(least, refused.least_bytes());
     } catch (const unsupported_error&) {  // real products among complex ones
-        if (!other) {
+        if (!other && least == (std::numeric_limits<std::int64_t>::max)()) {
             throw;
         }
     }

@@ -348,8 +348,14 @@ OTIMES_ON_DEMAND inline bool split_chain(const program& source, std::int32_t las
 
 }  // namespace streaming
 
+/// Bytes of device memory that operands in host memory may take: nine tenths of what the GPU has.
+OTIMES_ON_DEMAND inline std::int64_t streaming_room(const gpu_description& gpu) {
+    return gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : (std::numeric_limits<std::int64_t>::max)();
+}
+
 /// How the host operands of `source` pass through `gpu` within `budget` bytes of its memory.
-/// @throws budget_error when one index of every cut takes more; the text names the least that would do.
+/// @throws budget_error when one index of every cut takes more; the text names the least that would do. Where the GPU has less than that,
+/// no limit works, and least_bytes() is 0.
 OTIMES_ON_DEMAND inline stream_plan plan_stream(const program& source, const gpu_description& gpu,
                                                 const options& wishes, std::int64_t budget) {
     stream_plan result;
@@ -384,10 +390,16 @@ OTIMES_ON_DEMAND inline stream_plan plan_stream(const program& source, const gpu
         }
     }
     if (result.stages.empty()) {
-        throw budget_error("otimes: operands in host memory pass through the GPU in slabs, which take at least " +
-                               std::to_string(least) + " bytes there, but " +
-                               (wishes.workspace_limit_bytes <= budget ? "workspace_limit_bytes is " : "it has ") +
-                               std::to_string(budget) + ". Raise the limit, or use placement::cpu.",
+        const std::string wanted =
+            "otimes: operands in host memory pass through the GPU in slabs, which take at least " +
+            std::to_string(least) + " bytes there, ";
+        if (const std::int64_t room = streaming_room(gpu); least > room) {
+            throw budget_error(
+                wanted + "more than the " + std::to_string(room) +
+                " of its memory that they may take, whatever workspace_limit_bytes is. Use placement::cpu.");
+        }
+        throw budget_error(wanted + "but workspace_limit_bytes is " + std::to_string(budget) +
+                               ". Raise the limit, or use placement::cpu.",
                            least);
     }
     return result;

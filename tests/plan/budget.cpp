@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/counting_new.hpp"
 #include "support/long_tests.hpp"
 #include "support/random.hpp"
 
@@ -364,6 +365,72 @@ TEST_CASE("the least works and is the least also where the memory of GPUs is sma
               places[i % 3]);
     }
     CHECK(impossible > 1);
+}
+
+// Requests whose plan cannot keep the limit are passed over by this bound.
+TEST_CASE("no plan of a request takes less than what it is passed over for") {
+    using otimes::planning::partition;
+    support::random_stream random(5);
+    const otimes::machine machines[] = {tiny_caches(3), two_wide_cores(),
+                                        otimes::cpu_machine(otimes::cpu_avx512(), 64)};
+    int close = 0;  // within a fifth
+    for (int i = 0; i < (support::long_tests() ? 20000 : 2000); ++i) {
+        chain_spec spec;
+        const std::int64_t modes = random.integer(1, 6);
+        for (std::int64_t k = 0; k < modes; ++k) {
+            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
+            const std::int64_t P = extent();
+            const std::int64_t Q = random.integer(0, 1) == 0 ? P : extent();
+            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, Q));
+        }
+        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
+        spec.type = types[random.integer(0, 3)];
+        const otimes::program p = chain_program(spec);
+        const otimes::cpu_description& cpu = machines[i % 3].cpu;
+        const partition ways[] = {partition::by_cost, partition::one_group_each, partition::one_pass,
+                                  partition::two_passes};
+        otimes::planning::cpu_request request{
+            static_cast<std::int32_t>(random.integer(1, cpu.threads)), random.integer(0, 1) == 0, random.integer(-1, 9),
+            random.integer(0, 1) == 0 ? 1 : std::int64_t{1} << 40, ways[random.integer(0, 3)]};
+        const auto made = otimes::planning::try_request(p, cpu, request);
+        if (made.chains.size() != 1 || made.chains.front().step_count == 0) {
+            continue;
+        }
+        const double least =
+            otimes::planning::least_workspace_of(p, made.chains.front(), made.decision.groups, cpu, request);
+        REQUIRE(least <= static_cast<double>(made.made.workspace_bytes));
+        close += least >= 0.8 * static_cast<double>(made.made.workspace_bytes) ? 1 : 0;
+    }
+    CHECK(close > 100);
+}
+
+// The work is counted by its allocations, some tens for each plan.
+TEST_CASE("a limit that binds does not make a plan of every request") {
+    const auto allocations_of = [](const otimes::program& p, const otimes::machine& m, std::int64_t limit) {
+        const support::allocation_counter counted;
+        try {
+            (void)otimes::make_plan(p, m, {.workspace_limit_bytes = limit});
+        } catch (const otimes::budget_error&) {
+        }
+        return counted.seen().count;
+    };
+    const otimes::program odd = rows_program(
+        5000, {factor(29, 31), factor(7, 5), factor(12, 20), factor(9, 11), factor(3, 4)}, dtype::f32, true);
+    const otimes::machine four = otimes::gpu_machine(otimes::h200(), 4);
+    std::vector<mode_spec> twos;
+    for (const std::int64_t between : {1, 1, 1, 1, 7, 5, 4}) {
+        twos.push_back(factor(2, 2));
+        twos.push_back(free_mode(between));
+    }
+    const otimes::program many_rows = rows_program(1'000'000'000, twos, dtype::f64, true);
+    otimes::gpu_description small = otimes::gpu_of_capability(89);
+    small.memory_bytes = 32768;
+    if (support::allocations_are_counted()) {  // twice what they are; of every request 110'000 to 1'300'000
+        CHECK(allocations_of(odd, four, 1'000'000) < 110'000);
+        CHECK(allocations_of(odd, otimes::cpu_machine(otimes::cpu_avx512(), 64), 100'000) < 11'000);
+        CHECK(allocations_of(many_rows, otimes::cpu_machine(otimes::cpu_avx512(), 134), 3072) < 40'000);
+        CHECK(allocations_of(odd, otimes::gpu_machine(small, 2), std::int64_t{1} << 60) < 140'000);
+    }
 }
 
 TEST_CASE("a tuned choice that takes less than the planner's own set lowers the least") {

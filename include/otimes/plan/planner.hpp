@@ -181,6 +181,53 @@ OTIMES_ON_DEMAND [[noreturn]] OTIMES_COLD inline void throw_over_limit(std::int6
                        least);
 }
 
+/// Bytes of workspace that the plan of a request takes at least, of a program that is the chain `c` alone, by these groups: tiles for all threads
+/// and what lies between the passes. Cost: some hundred nanoseconds, where the plan takes tens of microseconds.
+OTIMES_ON_DEMAND inline double least_workspace_of(const program& source, const chain& c,
+                                                  const std::vector<factor_group>& groups, const cpu_description& cpu,
+                                                  const cpu_request& request) {
+    const std::int32_t mode = slab_mode_of(c);
+    const slab_choice slab = request.slab_extent > 0 && mode >= 0 ? cut(c, mode, request.slab_extent) : slab_choice{};
+    const fusion_setting f = setting_for(c, groups, cpu, request, slab);
+    const auto bytes_each = static_cast<double>(plan_element_bytes(source));
+    double longest = 1;  // fibre of a pass of one group
+    double stage = 1;    // of a pass of all groups
+    for (const factor_group& g : groups) {
+        longest = (std::max)(longest, static_cast<double>((std::max)(g.p_extent, g.q_extent)));
+        stage *= static_cast<double>(g.p_extent);
+    }
+    double peak = stage;
+    double smallest = std::numeric_limits<double>::infinity();  // tensor between two passes
+    double two = 0;                                             // the largest two neighbours of them
+    double before = 0;
+    for (std::size_t done = 1; done <= groups.size(); ++done) {
+        stage = stage / static_cast<double>(groups[done - 1].p_extent) * static_cast<double>(groups[done - 1].q_extent);
+        peak = (std::max)(peak, stage);
+        if (done < groups.size()) {
+            const auto elements = static_cast<double>(elements_after(f, done));
+            smallest = (std::min)(smallest, elements);
+            two = (std::max)(two, before + elements);
+            before = elements;
+        }
+    }
+    const bool by_cost = request.partition == partition::by_cost;
+    const bool may_be_one = by_cost || request.partition == partition::one_pass || groups.size() < 2;
+    const bool is_one = request.partition == partition::one_pass || groups.size() < 2;
+    // By cost of all slabs, or where the operand holds what lies between passes, there may be no buffer.
+    const double buffers = request.slab_extent < 0 || c.in_place            ? 0.0
+                           : request.partition == partition::one_group_each ? two
+                                                                            : smallest;
+    const double workers = static_cast<double>((std::min)(static_cast<std::int64_t>(request.threads), slab.count));
+    const auto vector = static_cast<double>(vector_count(cpu, c.type));
+    const auto with_tiles = [&](double elements, double between) {
+        const double lines = std::ceil((elements + vector) * bytes_each / 64.0);
+        return workers * between * bytes_each + 2.0 * request.threads * 64.0 * lines;
+    };
+    const double several = is_one ? std::numeric_limits<double>::infinity() : with_tiles(longest, buffers);
+    const double one = may_be_one ? with_tiles(peak, 0) : std::numeric_limits<double>::infinity();
+    return (std::min)(several, one);
+}
+
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
 /// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
@@ -206,27 +253,58 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
         slab_extents.push_back(extent);
     }
     const std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
-    std::optional<cpu_candidate> best;
-    std::int64_t least = unlimited_bytes;
+    const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
+    std::int64_t most_groups = 0;  // of a chain
+    for (const chain& c : chains) {
+        most_groups = (std::max)(most_groups, static_cast<std::int64_t>(std::ranges::count_if(
+                                                  c.modes, [](const chain_mode& m) { return m.contracted(); })));
+    }
+    // With factors kept apart, and multiplied out: the only chain and its groups are those of all such requests.
+    cpu_candidate known[2];
+    std::vector<cpu_request> requests;
     for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
         for (const bool multiply_out : {true, false}) {
-            if (keeps_groups && multiply_out != first.multiply_out) {
+            if (multiply_out != first.multiply_out && (keeps_groups || multiply_out)) {
                 continue;
             }
+            cpu_candidate& one = known[multiply_out ? 1 : 0];
+            if (one_chain && one.chains.empty()) {
+                one = try_request(source, cpu, {threads, multiply_out, 0, 1, partition::one_pass}, &cut);
+            }
+            if (!multiply_out && one_chain && !known[1].chains.empty() &&
+                known[1].decision.groups == one.decision.groups) {
+                continue;  // no factors are multiplied out
+            }
+            const auto groups = one_chain ? static_cast<std::int64_t>(one.decision.groups.size()) : most_groups;
             for (const partition how :
                  {partition::by_cost, partition::one_group_each, partition::one_pass, partition::two_passes}) {
+                if ((how != partition::by_cost && groups < 2) || (how == partition::two_passes && groups == 2)) {
+                    continue;  // what others have, too
+                }
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
                     for (const std::int64_t extent : slab_extents) {
-                        cpu_candidate next = try_request(
-                            source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how}, &cut);
-                        least = (std::min)(least, next.made.workspace_bytes);
-                        if (next.made.workspace_bytes <= limit &&
-                            (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
-                            best = std::move(next);
-                        }
+                        requests.push_back({threads, multiply_out, extent, lanes, how});
                     }
                 }
             }
+        }
+    }
+    // From the last on, which take least, so that those that cannot matter need no plan. Of equally quick ones the first.
+    std::optional<cpu_candidate> best;
+    std::int64_t least = unlimited_bytes;
+    for (; !requests.empty(); requests.pop_back()) {
+        const cpu_request& request = requests.back();
+        if (const cpu_candidate& one = known[request.multiply_out ? 1 : 0]; one_chain) {
+            const double takes = least_workspace_of(source, one.chains.front(), one.decision.groups, cpu, request);
+            if (takes > static_cast<double>(limit) && takes >= static_cast<double>(least)) {
+                continue;
+            }
+        }
+        cpu_candidate next = try_request(source, cpu, request, &cut);
+        least = (std::min)(least, next.made.workspace_bytes);
+        if (next.made.workspace_bytes <= limit &&
+            (!best || next.made.predicted_seconds <= best->made.predicted_seconds)) {
+            best = std::move(next);
         }
     }
     if (cpu_candidate bare; !best && !keeps_groups && plan_without_workspace(source, cpu, bare)) {

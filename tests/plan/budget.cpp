@@ -433,6 +433,34 @@ TEST_CASE("a limit that binds does not make a plan of every request") {
     }
 }
 
+TEST_CASE("what lost under a limit is said to be beyond it only if it is") {
+    chain_spec spec;
+    spec.modes = {free_mode(2), factor(1, 1),     factor(2, 2), factor(6, 6),
+                  free_mode(4), factor(256, 256), factor(2, 5), factor(2, 2)};
+    spec.type = dtype::f64;
+    spec.order_in = spec.order_out = {1, 2, 3, 4, 5, 6, 7, 0};  // by columns
+    const otimes::program p = chain_program(spec);
+    const otimes::cpu_description cpu = otimes::cpu_machine(otimes::cpu_avx2(), 8).cpu;
+    const std::int64_t limit = 3'594'229;
+    const otimes::plan made = otimes::make_plan(p, otimes::cpu_machine(otimes::cpu_avx2(), 8),
+                                                {.workspace_limit_bytes = limit, .deterministic = true});
+    const auto reason_of = [&made](const std::string& what) {
+        for (const otimes::rejected_candidate& lost : made.rejected) {
+            if (lost.what == what) {
+                return lost.reason;
+            }
+        }
+        return std::string();
+    };
+    CHECK(reason_of("all factors kept apart") == "0.951x the time: deterministic: a limit does not change the groups");
+    CHECK(otimes::planning::try_request(p, cpu, {.threads = 8, .multiply_out = false, .slab_extent = 0})
+              .made.workspace_bytes < limit);
+    CHECK(reason_of("no fusion: 3 passes") == "0.887x the time: beyond the workspace limit");
+    CHECK(otimes::planning::try_request(
+              p, cpu, {.threads = 8, .slab_extent = 0, .partition = otimes::planning::partition::one_group_each})
+              .made.workspace_bytes > limit);
+}
+
 TEST_CASE("a tuned choice that takes less than the planner's own set lowers the least") {
     const otimes::program p = rows_power(64, 8, 3, dtype::f64);
     otimes::machine m = tiny_caches();

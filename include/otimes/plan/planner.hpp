@@ -409,8 +409,11 @@ OTIMES_ON_DEMAND inline double operand_bytes_per_second(const cpu_candidate& cho
 }
 
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
-/// @param decided_by why one that is predicted to be quicker lost all the same; nullptr: the rules of the cost model decided
-OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu, const char* decided_by) {
+/// @param measured measurement has decided, not the rules of the cost model
+/// @param limited by which wishes.workspace_limit_bytes binds: one that is predicted to be quicker may have lost since it takes more, or as
+/// wishes.deterministic has it; nullptr: it does not
+OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu, bool measured,
+                                            const options* limited) {
     plan& p = winner.made;
     if (winner.chains.size() != 1 || winner.chains.front().step_count == 0 || winner.decision.groups.empty()) {
         return;
@@ -418,11 +421,20 @@ OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_des
     const chain& c = winner.chains.front();
     const chain_decision& chosen = winner.decision;
     const double fork = p.threads > 1 ? cpu.fork_seconds : 0;  // of the plan's own time, and of what lost
-    const auto lose = [&](std::string what, double seconds, const char* rule) {
+    // With the slabs, groups and partition of `request`.
+    const auto lose = [&](std::string what, double seconds, const char* rule, const cpu_request& request) {
         const double times = (seconds + fork) / (chosen.seconds + fork);
         std::string reason = three_digits(times) + "x the time";
         if (times < 1) {
-            (reason += ": ") += decided_by != nullptr ? decided_by : rule;
+            if (measured) {
+                rule = "measurement decided";
+            } else if (limited != nullptr && limited->deterministic && !request.multiply_out) {
+                rule = "deterministic: a limit does not change the groups";
+            } else if (limited != nullptr &&
+                       try_request(p.source, cpu, request).made.workspace_bytes > limited->workspace_limit_bytes) {
+                rule = "beyond the workspace limit";
+            }
+            (reason += ": ") += rule;
         }
         p.rejected.push_back({std::move(what), std::move(reason), seconds + fork});
     };
@@ -434,27 +446,34 @@ OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_des
     }
     double seconds = 0;
     const fusion_setting f = setting_for(c, chosen.groups, cpu, winner.request, chosen.slab);
+    cpu_request other = winner.request;
+    other.slab_extent = chosen.slab.extent;
     if (chosen.ends.size() < chosen.groups.size()) {
         // The output cannot hold what lies between passes of one sweep.
         const fusion_setting apart =
             setting_for(c, chosen.groups, cpu, winner.request, chosen.slab.in_output ? slab_choice{} : chosen.slab);
         partition_of(apart, partition::one_group_each, seconds);
-        lose("no fusion: " + std::to_string(chosen.groups.size()) + " passes", seconds,
-             "more passes must promise more");
+        other.partition = partition::one_group_each;
+        lose("no fusion: " + std::to_string(chosen.groups.size()) + " passes", seconds, "more passes must promise more",
+             other);
     }
     if (chosen.ends.size() > 1) {
         partition_of(f, partition::one_pass, seconds);
-        lose("everything in one pass", seconds, "larger tiles must promise more");
+        other.partition = partition::one_pass;
+        lose("everything in one pass", seconds, "larger tiles must promise more", other);
     }
     if (chosen.slab.count > 1 && chosen.seconds_without_slabs > 0) {
-        lose("no slabs", chosen.seconds_without_slabs, "more workspace must promise more");
+        cpu_request whole = winner.request;
+        whole.slab_extent = 0;
+        lose("no slabs", chosen.seconds_without_slabs, "more workspace must promise more", whole);
     }
     const bool grouped = std::ranges::any_of(chosen.groups, [](const factor_group& g) { return g.count > 1; });
     if (grouped) {
         std::vector<factor_group> apart = group_factors(c, false);
-        const fusion_setting other = setting_for(c, apart, cpu, winner.request, chosen.slab);
-        partition_of(other, partition::by_cost, seconds);
-        lose("all factors kept apart", seconds, "groups are chosen by the factors alone");
+        partition_of(setting_for(c, apart, cpu, winner.request, chosen.slab), partition::by_cost, seconds);
+        other.partition = partition::by_cost;
+        other.multiply_out = false;
+        lose("all factors kept apart", seconds, "groups are chosen by the factors alone", other);
     }
 }
 
@@ -528,10 +547,7 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
                peak_flops(cpu, type_of_result(source)) * request.threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
-    explain_losers(chosen, cpu,
-                   limited        ? "beyond the workspace limit"
-                   : measured > 0 ? "measurement decided"
-                                  : nullptr);
+    explain_losers(chosen, cpu, measured > 0 && !limited, limited ? &wishes : nullptr);
     return std::move(chosen.made);
 }
 
@@ -713,7 +729,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_sizes(const program& source) {
 
 /// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement.
 /// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
-/// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
+/// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds, or a GPU whose memory does, costs milliseconds, of
+/// ten factors tens of them.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws shape_error an operand or an intermediate that no memory holds.
 /// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU

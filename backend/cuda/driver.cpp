@@ -182,10 +182,10 @@ const driver_functions* find_driver(std::string* why) {
     return loaded.usable ? &loaded.functions : nullptr;
 }
 
-const driver_functions& driver() {
+const driver_functions& driver(const char* call) {
     const loaded_driver& loaded = the_driver();
     if (!loaded.usable) {
-        throw device_error("otimes::gpu(): " + loaded.reason +
+        throw device_error("otimes::" + std::string(call) + ": " + loaded.reason +
                            ". Evaluate on otimes::cpu(), or use otimes::make_executor(), which takes what there is.");
     }
     return loaded.functions;

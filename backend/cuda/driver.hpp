@@ -60,8 +60,8 @@ struct driver_functions {
 /// The loaded driver, or nullptr with the reason in `why`. Thread-safe, tried once.
 const driver_functions* find_driver(std::string* why = nullptr);
 
-/// The loaded driver. @throws device_error there is none.
-const driver_functions& driver();
+/// The loaded driver. @throws device_error there is none; the text begins with the call of otimes that asks.
+const driver_functions& driver(const char* call = "gpu()");
 
 /// Text of a failed call: the call, the error's CUDA name and its meaning.
 std::string describe(CUresult code, const char* call);

@@ -137,7 +137,8 @@ int visible_gpus() {
 
 const executor& gpus() {
     static const spreading_executor* const all = [] {
-        const executor& first = executor_of_gpu(0);  // throws what gpu() would
+        static_cast<void>(backend::driver("gpus()"));
+        const executor& first = executor_of_gpu(0);
         machine target = first.target();
         const auto count = static_cast<std::size_t>(std::max(visible_gpus(), 1));
         target.gpus.assign(count, target.gpus.front());

@@ -533,8 +533,9 @@ void gpu_executor::run_with_host_operands(const prepared_plan& ready, const bind
 std::shared_ptr<const prepared_stream> gpu_executor::prepare_smaller_stream(const plan& p, std::int64_t before) const {
     try {
         return prepare_stream(p, before / 2);
-    } catch (const budget_error& refused) {  // which nobody has asked for
-        return refused.least_bytes() < before ? prepare_stream(p, refused.least_bytes()) : nullptr;
+    } catch (const budget_error& refused) {                // which nobody has asked for
+        const std::int64_t least = refused.least_bytes();  // 0: the device has less
+        return least > 0 && least < before ? prepare_stream(p, least) : nullptr;
     }
 }
 

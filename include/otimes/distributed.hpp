@@ -1398,7 +1398,7 @@ std::vector<std::complex<double>> block_dots_on_device(const DistributedMatrix<S
 }  // namespace detail
 
 /// sum of conj(x) * y over all elements: each rank's are added where they are, the ranks' numbers in the order of the ranks, so that the bits
-/// are the same everywhere and each time. Waits. @throws shape_error where the shapes or distributions differ, unsupported_error where the
+/// are the same everywhere and each time. Waits. @throws shape_error where the shapes or the blocks of a rank differ, unsupported_error where the
 /// communicators do, device_error during a capture. Collective.
 template <class Scalar>
 [[nodiscard]] Scalar dot(const DistributedMatrix<Scalar>& x, const DistributedMatrix<Scalar>& y) {
@@ -1406,7 +1406,8 @@ template <class Scalar>
     std::vector<double> imaginary;
     std::string of;
     detail::or_refuse(x.ranks(), [&] {
-        if (x.rows() != y.rows() || x.cols() != y.cols() || !(x.layout() == y.layout())) {
+        if (x.rows() != y.rows() || x.cols() != y.cols() ||
+            !same_blocks(x.layout(), y.layout(), x.rows(), x.cols(), x.ranks().size())) {
             throw shape_error("otimes: dot(x, y): x is " + detail::shape_text(x.rows(), x.cols()) + " with " +
                               to_string(x.layout()) + ", y is " + detail::shape_text(y.rows(), y.cols()) + " with " +
                               to_string(y.layout()) + ". Shapes and distributions must be equal; see redistribute().");

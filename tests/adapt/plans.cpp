@@ -97,6 +97,25 @@ TEST_CASE("plans of sums, scaled sums and vectors") {
     CHECK(support::close(Y, plus(xk, scaled(-3.0, times(random(40, 144, 9), k))), 145));
 }
 
+TEST_CASE("precision::ieee multiplies no factors out: their entries' products may leave the range") {
+    using matrix_f = Eigen::MatrixXf;
+    otimes::options ieee;
+    ieee.precision = otimes::precision::ieee;
+    const auto check = [&](float x, float entry, float wanted) {
+        const matrix_f X = matrix_f::Constant(3, 8, x), F = matrix_f::Constant(2, 2, entry);
+        const auto e = X * kron(F, F, F);
+        const otimes::plan p = otimes::make_plan(e, ieee);
+        CHECK(p.passes.front().sweeps.front().factors.size() == 1);
+        matrix_f Y = matrix_f::Constant(3, 8, std::numeric_limits<float>::quiet_NaN());
+        p.run(Y, e);
+        CHECK(((Y.array() - wanted).abs() <= 1e-5f * wanted).all());
+    };
+    check(1e30f, 1e-20f, 8e-30f);
+    check(1e-35f, 1e20f, 8e25f);
+    ieee.workspace_limit_bytes = 4096;
+    check(1e30f, 1e-20f, 8e-30f);
+}
+
 TEST_CASE("the least traffic of a sum of krons has X once, whatever its terms are") {
     const matrix_d P = random(12, 12, 11), Q = random(12, 12, 12), R = random(4, 4, 13), S = random(36, 36, 14);
     const matrix_d x = random(40, 144, 15);

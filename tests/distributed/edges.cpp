@@ -141,6 +141,31 @@ TEST_CASE("distributions whose numbers are too large, or negative") {
     }
 }
 
+TEST_CASE("dot takes matrices with the same blocks, however they were cut") {
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        const std::vector<std::int64_t> extents{3, 5};
+        const std::int32_t all = ranks.size();
+        DistributedMatrix<double> x(ranks, 4, 15, otimes::cut_rows(all));
+        DistributedMatrix<double> y(ranks, 4, 15, otimes::cut_mode(all, 1, extents, 0));  // columns are whole
+        x.fill([](std::int64_t i, std::int64_t) { return static_cast<double>(i); });
+        y.fill([](std::int64_t, std::int64_t j) { return static_cast<double>(j); });
+        CHECK(dot(x, y) == 6.0 * 105);
+        DistributedMatrix<double> flat(ranks, 4, 15, otimes::cut_columns(all));
+        DistributedMatrix<double> outermost(ranks, 4, 15,
+                                            otimes::cut_mode(1, all, std::vector<std::int64_t>{15, 1}, 0));
+        flat.fill([](std::int64_t i, std::int64_t) { return static_cast<double>(i); });
+        outermost.fill([](std::int64_t, std::int64_t j) { return static_cast<double>(j); });
+        CHECK(dot(flat, outermost) == 6.0 * 105);
+        if (all > 1) {
+            CHECK(has(thrown([&] { static_cast<void>(dot(x, flat)); }), "Shapes and distributions must be equal"));
+            const otimes::distribution last{.row_parts = all - 1, .first_rank = 1};
+            CHECK(to_string(last) ==
+                  (all == 2 ? "all on rank 1" : "rows over " + std::to_string(all - 1) + " from rank 1 on"));
+        }
+    }
+}
+
 TEST_CASE("matrices, plans and addresses of another communicator are refused before anything is written") {
     const otimes::communicator alone = otimes::in_process(1);
     for (const otimes::communicator& ranks : everyone()) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/counting_new.hpp"
 #include "support/long_tests.hpp"
 #include "support/random.hpp"
 
@@ -294,6 +295,170 @@ TEST_CASE("the least of random programs works and is the least, on the CPU, a GP
         const std::int32_t capabilities[] = {75, 80, 90, 120};
         check(chain_program(spec), four(capabilities[random.integer(0, 3)]), places[i % 4], random);
     }
+}
+
+// One or several GPUs whose memory may be less than one index of the operands: then no limit works there, the refusal says so, and it has no
+// part in what is named where cost decides.
+TEST_CASE("the least works and is the least also where the memory of GPUs is small") {
+    using otimes::placement;
+    constexpr std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
+    const auto least_with = [](const otimes::program& p, const otimes::machine& m, placement where,
+                               std::int64_t limit) {
+        try {
+            (void)otimes::make_plan(p, m, {.workspace_limit_bytes = limit, .placement = where});
+        } catch (const otimes::budget_error& refused) {
+            const bool by_memory = std::string(refused.what()).find("of its memory") != std::string::npos;
+            CHECK(by_memory == (refused.least_bytes() == 0));
+            return refused.least_bytes();
+        }
+        return std::int64_t{-1};  // kept
+    };
+    int impossible = 0;
+    const auto check = [&](const otimes::program& p, const otimes::machine& m, placement where) {
+        const std::int64_t least = least_with(p, m, where, 0);
+        if (least == 0) {
+            ++impossible;
+            REQUIRE((where == placement::gpu || where == placement::gpus));
+            REQUIRE(least_with(p, m, where, unlimited) == 0);
+            return;
+        }
+        REQUIRE(least > 0);
+        REQUIRE(least_with(p, m, where, least) == -1);
+        REQUIRE(least_with(p, m, where, least - 1) == least);
+        REQUIRE(least_with(p, m, where, unlimited) == -1);
+    };
+    const placement places[] = {placement::automatic, placement::gpu, placement::gpus};
+    // X 1 x 400 x 400 x 4: a row takes 5 MB
+    const otimes::program row = rows_program(1, {factor(400, 400), factor(400, 400), factor(4, 4)}, dtype::f64);
+    otimes::gpu_description small = otimes::gpu_of_capability(80);
+    small.memory_bytes = 600'000;
+    check(row, otimes::gpu_machine(small), placement::automatic);
+    CHECK(impossible == 0);
+    check(row, otimes::gpu_machine(small), placement::gpu);
+    CHECK(impossible == 1);
+    try {
+        (void)otimes::make_plan(row, otimes::gpu_machine(small), {.placement = placement::gpu});
+    } catch (const otimes::budget_error& refused) {
+        CHECK(std::string(refused.what()) ==
+              "otimes: operands in host memory pass through the GPU in slabs, which take at least 2624384 bytes there, "
+              "more than the 540000 of its memory that they may take, whatever workspace_limit_bytes is. Use "
+              "placement::cpu.");
+    }
+    // Four rows, each of which goes whole where two slabs of it do not.
+    const otimes::program rows = rows_program(4, {factor(200, 200), factor(3, 3)}, dtype::f64);
+    small.memory_bytes = 400'000;
+    check(rows, otimes::gpu_machine(small, 4), placement::gpus);
+    check(rows, otimes::gpu_machine(small, 4), placement::automatic);
+    support::random_stream random(11);
+    for (int i = 0; i < (support::long_tests() ? 300 : 40); ++i) {
+        chain_spec spec;
+        const std::int64_t modes = random.integer(2, 5);
+        for (std::int64_t k = 0; k < modes; ++k) {
+            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
+            const std::int64_t P = extent();
+            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, extent()));
+        }
+        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
+        spec.type = types[random.integer(0, 3)];
+        small.memory_bytes = std::int64_t{1} << random.integer(9, 23);
+        check(chain_program(spec), otimes::gpu_machine(small, static_cast<std::int32_t>(random.integer(1, 5))),
+              places[i % 3]);
+    }
+    CHECK(impossible > 1);
+}
+
+// Requests whose plan cannot keep the limit are passed over by this bound.
+TEST_CASE("no plan of a request takes less than what it is passed over for") {
+    using otimes::planning::partition;
+    support::random_stream random(5);
+    const otimes::machine machines[] = {tiny_caches(3), two_wide_cores(),
+                                        otimes::cpu_machine(otimes::cpu_avx512(), 64)};
+    int close = 0;  // within a fifth
+    for (int i = 0; i < (support::long_tests() ? 20000 : 2000); ++i) {
+        chain_spec spec;
+        const std::int64_t modes = random.integer(1, 6);
+        for (std::int64_t k = 0; k < modes; ++k) {
+            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
+            const std::int64_t P = extent();
+            const std::int64_t Q = random.integer(0, 1) == 0 ? P : extent();
+            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, Q));
+        }
+        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
+        spec.type = types[random.integer(0, 3)];
+        const otimes::program p = chain_program(spec);
+        const otimes::cpu_description& cpu = machines[i % 3].cpu;
+        const partition ways[] = {partition::by_cost, partition::one_group_each, partition::one_pass,
+                                  partition::two_passes};
+        otimes::planning::cpu_request request{
+            static_cast<std::int32_t>(random.integer(1, cpu.threads)), random.integer(0, 1) == 0, random.integer(-1, 9),
+            random.integer(0, 1) == 0 ? 1 : std::int64_t{1} << 40, ways[random.integer(0, 3)]};
+        const auto made = otimes::planning::try_request(p, cpu, request);
+        if (made.chains.size() != 1 || made.chains.front().step_count == 0) {
+            continue;
+        }
+        const double least =
+            otimes::planning::least_workspace_of(p, made.chains.front(), made.decision.groups, cpu, request);
+        REQUIRE(least <= static_cast<double>(made.made.workspace_bytes));
+        close += least >= 0.8 * static_cast<double>(made.made.workspace_bytes) ? 1 : 0;
+    }
+    CHECK(close > 100);
+}
+
+// The work is counted by its allocations, some tens for each plan.
+TEST_CASE("a limit that binds does not make a plan of every request") {
+    const auto allocations_of = [](const otimes::program& p, const otimes::machine& m, std::int64_t limit) {
+        const support::allocation_counter counted;
+        try {
+            (void)otimes::make_plan(p, m, {.workspace_limit_bytes = limit});
+        } catch (const otimes::budget_error&) {
+        }
+        return counted.seen().count;
+    };
+    const otimes::program odd = rows_program(
+        5000, {factor(29, 31), factor(7, 5), factor(12, 20), factor(9, 11), factor(3, 4)}, dtype::f32, true);
+    const otimes::machine four = otimes::gpu_machine(otimes::h200(), 4);
+    std::vector<mode_spec> twos;
+    for (const std::int64_t between : {1, 1, 1, 1, 7, 5, 4}) {
+        twos.push_back(factor(2, 2));
+        twos.push_back(free_mode(between));
+    }
+    const otimes::program many_rows = rows_program(1'000'000'000, twos, dtype::f64, true);
+    otimes::gpu_description small = otimes::gpu_of_capability(89);
+    small.memory_bytes = 32768;
+    if (support::allocations_are_counted()) {  // twice what they are; of every request 110'000 to 1'300'000
+        CHECK(allocations_of(odd, four, 1'000'000) < 110'000);
+        CHECK(allocations_of(odd, otimes::cpu_machine(otimes::cpu_avx512(), 64), 100'000) < 11'000);
+        CHECK(allocations_of(many_rows, otimes::cpu_machine(otimes::cpu_avx512(), 134), 3072) < 40'000);
+        CHECK(allocations_of(odd, otimes::gpu_machine(small, 2), std::int64_t{1} << 60) < 140'000);
+    }
+}
+
+TEST_CASE("what lost under a limit is said to be beyond it only if it is") {
+    chain_spec spec;
+    spec.modes = {free_mode(2), factor(1, 1),     factor(2, 2), factor(6, 6),
+                  free_mode(4), factor(256, 256), factor(2, 5), factor(2, 2)};
+    spec.type = dtype::f64;
+    spec.order_in = spec.order_out = {1, 2, 3, 4, 5, 6, 7, 0};  // by columns
+    const otimes::program p = chain_program(spec);
+    const otimes::cpu_description cpu = otimes::cpu_machine(otimes::cpu_avx2(), 8).cpu;
+    const std::int64_t limit = 3'594'229;
+    const otimes::plan made = otimes::make_plan(p, otimes::cpu_machine(otimes::cpu_avx2(), 8),
+                                                {.workspace_limit_bytes = limit, .deterministic = true});
+    const auto reason_of = [&made](const std::string& what) {
+        for (const otimes::rejected_candidate& lost : made.rejected) {
+            if (lost.what == what) {
+                return lost.reason;
+            }
+        }
+        return std::string();
+    };
+    CHECK(reason_of("all factors kept apart") == "0.951x the time: deterministic: a limit does not change the groups");
+    CHECK(otimes::planning::try_request(p, cpu, {.threads = 8, .multiply_out = false, .slab_extent = 0})
+              .made.workspace_bytes < limit);
+    CHECK(reason_of("no fusion: 3 passes") == "0.887x the time: beyond the workspace limit");
+    CHECK(otimes::planning::try_request(
+              p, cpu, {.threads = 8, .slab_extent = 0, .partition = otimes::planning::partition::one_group_each})
+              .made.workspace_bytes > limit);
 }
 
 TEST_CASE("a tuned choice that takes less than the planner's own set lowers the least") {

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/random.hpp"
@@ -396,6 +397,78 @@ TEST_CASE("a text whose passes write into operands, or keep operands in buffers,
                 p.buffer_elements.front() = 100'000;
             });
         }
+    }
+}
+
+TEST_CASE("a text whose passes read or write other elements than the program's is no plan") {
+    using otimes::plan;
+    const std::vector<mode_spec> term{factor(4, 4), factor(4, 4), factor(3, 3)};
+    const otimes::program square = rows_program(13, {factor(6, 15), factor(4, 4)}, dtype::f64);
+    const otimes::program sum = sum_of_chains(12, {term, term}, false, true, true);
+    const otimes::machine m = tiny_caches(2);
+    std::vector<plan> plans{
+        otimes::make_plan(square, m),
+        otimes::make_plan(rows_program(13, {factor(6, 15), factor(4, 4)}, dtype::f64, true), m),
+        otimes::make_plan(rows_program(40, {factor(1, 1)}, dtype::f32), m),
+        otimes::make_plan(rows_power(40, 8, 3, dtype::f64), m),
+        otimes::make_plan(sum, m),
+    };
+    for (const otimes::program& p : {square, sum}) {
+        try {
+            (void)otimes::make_plan(p, m, {.workspace_limit_bytes = 0});
+        } catch (const otimes::budget_error& refused) {
+            plans.push_back(otimes::make_plan(p, m, {.workspace_limit_bytes = refused.least_bytes()}));
+        }
+    }
+    REQUIRE(plans.size() == 7);
+    const auto check = [](plan other, const auto& change) {
+        change(other);
+        other.workspace_bytes = otimes::layout_of(other).total;
+        CHECK_THROWS_AS((void)otimes::plan_from_text(otimes::to_text(other)), otimes::unsupported_error);
+    };
+    for (const plan& made : plans) {
+        CHECK(otimes::plan_from_text(otimes::to_text(made)) == made);
+        for (std::size_t i = 0; i < made.passes.size(); ++i) {
+            const std::vector<otimes::pass_mode>& modes = made.passes[i].modes;
+            for (std::size_t k = 0; k < modes.size(); ++k) {
+                for (const std::int64_t stride : {std::int64_t{0}, modes[k].stride_in / 2, modes[k].stride_in - 1}) {
+                    if (stride != modes[k].stride_in) {
+                        check(made, [=](plan& p) { p.passes[i].modes[k].stride_in = stride; });
+                    }
+                    if (stride != modes[k].stride_out) {
+                        check(made, [=](plan& p) { p.passes[i].modes[k].stride_out = stride; });
+                    }
+                }
+                for (std::size_t other = 0; other < k; ++other) {
+                    check(made, [=](plan& p) {
+                        std::swap(p.passes[i].modes[k].stride_in, p.passes[i].modes[other].stride_in);
+                    });
+                }
+            }
+        }
+        for (std::size_t id = 0; id < made.tensor_buffers.size(); ++id) {
+            const otimes::tensor& t = made.source.tensors[id];
+            for (std::int32_t k = 0; made.tensor_buffers[id] >= 0 && k < t.mode_count; ++k) {
+                const auto at = static_cast<std::size_t>(t.first_mode + k);
+                if (made.tensor_modes[at].extent > 1 && (made.tensor_cuts.empty() || made.tensor_cuts[id] != k)) {
+                    check(made, [at](plan& p) { p.tensor_modes[at].stride = 0; });
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("numbers are read as they are written alone") {
+    std::string text = otimes::to_text(otimes::make_plan(rows_power(7, 2, 5), two_wide_cores()));
+    const std::string body = text.substr(0, text.rfind("checksum "));
+    for (const auto& [before, behind] : {std::pair{"\npasses ", "\npasses 0"}, {"\nsteps ", "\nsteps 0"}}) {
+        std::string other = body;
+        const std::size_t at = other.find(before);
+        REQUIRE(at != std::string::npos);
+        other.replace(at, std::string(before).size(), behind);
+        other += "checksum " + std::to_string(otimes::planning::checksum_of(other)) + "\n";
+        CHECK_THROWS_WITH_AS((void)otimes::plan_from_text(other), doctest::Contains("is not a number as it is written"),
+                             otimes::unsupported_error);
     }
 }
 

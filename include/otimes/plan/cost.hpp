@@ -579,13 +579,13 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
     pass_cost cost;
     bool first_of_twin = false;
     const short_tail tail = tail_of(p, cpu.simd_bytes, type);
+    double before = tile_stage_elements(p, 0);
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
         const sweep& s = p.sweeps[i];
         const bool in_tail = tail.holds(i);
         const bool second_of_twin = first_of_twin;
         first_of_twin = !second_of_twin && !in_tail && !tail.holds(i + 1) && !is_complex(type) &&
                         begins_twin(p, i, lane_fill, vector, cpu.simd_bytes == 64);
-        const double before = tile_stage_elements(p, i);
         const double after = tile_stage_elements(p, i + 1);
         const double multiply_adds = before * lane_fill * static_cast<double>(s.q_extent) * weight;
         std::int64_t run = 0;
@@ -621,6 +621,7 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
         }
         cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
         cost.flops += 2.0 * multiply_adds * tiles;
+        before = after;
     }
     const double batch = where.batches ? static_cast<double>(batch_count(p, type)) : 1.0;
     cost.compute_seconds += std::ceil(tiles / batch) * 0.1 * cpu.dispatch_seconds;

@@ -466,6 +466,9 @@ OTIMES_ON_DEMAND OTIMES_COLD inline plan plan_on_gpu(const program& source, cons
         if (best.workspace_bytes <= wishes.workspace_limit_bytes) {
             break;
         }
+        if (limit == wishes.workspace_limit_bytes) {
+            continue;  // that is the best
+        }
         options other = wishes;
         other.workspace_limit_bytes = limit;
         plan next = gpu_plan_builder<>(source, gpu, other, slab_extent, choice).build();

@@ -46,12 +46,11 @@ OTIMES_ON_DEMAND inline residency residency_of(const program& source) {
 
 /// Device memory that operands in host memory may take together: the limit, or nine tenths of what the GPU has.
 OTIMES_ON_DEMAND inline std::int64_t streaming_budget(const gpu_description& gpu, const options& wishes) {
-    const std::int64_t most = gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : wishes.workspace_limit_bytes;
-    return (std::min)(most, wishes.workspace_limit_bytes);
+    return (std::min)(streaming_room(gpu), wishes.workspace_limit_bytes);
 }
 
 /// The plan for operands in host memory: how they stream (streaming.hpp), and the passes of a full slab.
-/// @throws budget_error not even one index at a time keeps the limit.
+/// @throws budget_error not even one index at a time keeps the limit, or fits in the GPU's memory.
 OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
     const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
     plan result;

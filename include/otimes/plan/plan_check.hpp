@@ -14,7 +14,9 @@
 
 #include <otimes/plan/chain.hpp>
 #include <otimes/plan/cut.hpp>
+#include <otimes/plan/fusion.hpp>
 #include <otimes/plan/plan.hpp>
+#include <otimes/plan/slabs.hpp>
 #include <otimes/plan/workspace_layout.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
@@ -219,6 +221,9 @@ private:
                 }
             }
             reach whole;
+            if (buffer >= 0 && on_cpu && !lie_side_by_side(stored, cut)) {
+                return false;
+            }
             if (buffer == in_place_of_result) {
                 const std::int32_t result = p_.passes.empty() ? -1 : p_.passes.front().in;
                 if (!is_operand(result) || !reach_of(source.modes_of(result), whole)) {
@@ -230,6 +235,24 @@ private:
             if (!r.lies_in(whole)) {
                 return false;
             }
+        }
+        return true;
+    }
+    /// Each element of a temporary, of a slab of it where mode `cut` is, has a place of its own.
+    [[nodiscard]] bool lie_side_by_side(std::span<const mode> stored, std::int32_t cut) const {
+        std::vector<mode> left(stored.begin(), stored.end());
+        if (cut >= 0) {
+            left[static_cast<std::size_t>(cut)].extent = p_.slab_extent;
+        }
+        std::erase_if(left, [](const mode& m) { return m.extent == 1; });
+        std::int64_t next = 1;
+        while (!left.empty()) {
+            const auto inner = std::ranges::find(left, next, &mode::stride);
+            if (inner == left.end()) {
+                return std::ranges::any_of(stored, [](const mode& m) { return m.extent == 0; });
+            }
+            next *= inner->extent;
+            left.erase(inner);
         }
         return true;
     }
@@ -363,6 +386,94 @@ private:
         return 0;
     }
 
+    [[nodiscard]] std::int64_t stride_of(std::int32_t id, std::int32_t k) const {
+        const std::vector<mode>& modes = p_.tensor_modes.empty() ? p_.source.modes : p_.tensor_modes;
+        return modes[static_cast<std::size_t>(p_.source.at(id).first_mode + k)].stride;
+    }
+
+    /// The passes of a chain have the modes that the planner outlines for their sweeps, so that each reads what it must and writes where it must.
+    [[nodiscard]] bool lie_as_outlined(chain c, std::span<const pass> passes) const {
+        for (chain_mode& m : c.modes) {
+            m.stride_in = stride_of(c.in, m.name);
+            m.stride_out = stride_of(c.out, m.name);
+        }
+        sort_by_memory(c.modes);
+        std::vector<std::size_t> ends;
+        const std::vector<factor_group> groups = groups_of(c, passes, ends);
+        fusion_setting f;
+        f.source = &c;
+        f.groups = groups;
+        f.in_place = c.in_place;
+        f.slab.in_output = passes.size() > 1 && !c.in_place && passes.front().out == name_of(c.out);
+        if (p_.slab_count > 1) {
+            for (std::size_t k = 0; k < c.modes.size() && !p_.tensor_cuts.empty(); ++k) {
+                const bool is_cut = c.modes[k].name == p_.tensor_cuts[static_cast<std::size_t>(c.in)];
+                f.slab.chain_mode = is_cut ? static_cast<std::int32_t>(k) : f.slab.chain_mode;
+            }
+            f.slab.chain_mode = p_.tensor_cuts.empty() ? slab_mode_of(c) : f.slab.chain_mode;
+            f.slab.extent = p_.slab_extent;
+        }
+        strides in;
+        strides out;
+        pass outlined;
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i < passes.size(); ++i) {
+            double elements = 1;
+            for (std::size_t k = 0; k < c.modes.size(); ++k) {
+                elements *= static_cast<double>(extent_after(f, k, ends[i]));
+            }
+            if (elements >= 0x1p60) {
+                return false;
+            }
+            strides_after(f, begin, in);
+            strides_after(f, ends[i], out);
+            for (std::size_t k = 0; k < c.modes.size() && groups.empty(); ++k) {
+                out[k] = c.modes[k].stride_out;
+            }
+            outline_pass(f, begin, ends[i], in, out, outlined);
+            if (groups.empty() && !c.unit_factors.empty()) {
+                outlined.sweeps.push_back(
+                    {static_cast<std::int32_t>(outlined.modes.size()), sweep_kernel::fibre, 1, 1, {}});
+                outlined.modes.push_back({1, 1, 0, 0});
+            }
+            if (outlined.modes != passes[i].modes || outlined.slab_mode != passes[i].slab_mode ||
+                outlined.slab_scale != passes[i].slab_scale ||
+                !std::ranges::equal(outlined.sweeps, passes[i].sweeps, {}, &sweep::mode, &sweep::mode)) {
+                return false;
+            }
+            begin = ends[i];
+        }
+        return true;
+    }
+
+    /// The groups of a chain's modes whose factors the sweeps apply, and where each pass ends in them. What is no group is left out.
+    [[nodiscard]] static std::vector<factor_group> groups_of(const chain& c, std::span<const pass> passes,
+                                                             std::vector<std::size_t>& ends) {
+        std::vector<factor_group> groups;
+        std::vector<bool> taken(c.modes.size(), false);
+        for (const pass& one : passes) {
+            for (const sweep& s : one.sweeps) {
+                const bool carries = &s == passes.front().sweeps.data();  // the 1 x 1 factors
+                const std::size_t count =
+                    s.factors.size() - (carries ? (std::min)(c.unit_factors.size(), s.factors.size()) : 0);
+                for (std::size_t first = 0; count > 0 && first + count <= c.modes.size(); ++first) {
+                    bool is_this = true;
+                    for (std::size_t k = 0; k < count; ++k) {
+                        is_this = is_this && !taken[first + k] && c.modes[first + k].factor == s.factors[k];
+                    }
+                    if (is_this) {
+                        std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(first), count, true);
+                        groups.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(count),
+                                          s.p_extent, s.q_extent});
+                        break;
+                    }
+                }
+            }
+            ends.push_back(groups.size());
+        }
+        return groups;
+    }
+
     /// The passes of a CPU's plan do the steps of the program in their order, each once.
     [[nodiscard]] bool passes_do_the_steps() const {
         const program& source = p_.source;
@@ -392,7 +503,7 @@ private:
             }
             const chain c = chain_at(source, done, reads);
             const std::size_t passes = c.step_count > 0 ? passes_of_chain(c, at) : 0;
-            if (passes == 0) {
+            if (passes == 0 || !lie_as_outlined(c, std::span(p_.passes).subspan(at, passes))) {
                 return false;
             }
             at += passes;

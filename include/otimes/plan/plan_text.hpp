@@ -149,7 +149,11 @@ public:
         if (word.size() == (negative ? 1u : 0u)) {
             refuse_text("a number is missing");
         }
-        return static_cast<std::int64_t>(negative ? 0 - value : value);
+        const auto number = static_cast<std::int64_t>(negative ? 0 - value : value);
+        if (std::to_string(number) != word) {  // "04", "-0"
+            refuse_text("'" + std::string(word) + "' is not a number as it is written");
+        }
+        return number;
     }
     void field(double& value) {
         std::string_view word = next_word();

@@ -181,6 +181,53 @@ OTIMES_ON_DEMAND [[noreturn]] OTIMES_COLD inline void throw_over_limit(std::int6
                        least);
 }
 
+/// Bytes of workspace that the plan of a request takes at least, of a program that is the chain `c` alone, by these groups: tiles for all threads
+/// and what lies between the passes. Cost: some hundred nanoseconds, where the plan takes tens of microseconds.
+OTIMES_ON_DEMAND inline double least_workspace_of(const program& source, const chain& c,
+                                                  const std::vector<factor_group>& groups, const cpu_description& cpu,
+                                                  const cpu_request& request) {
+    const std::int32_t mode = slab_mode_of(c);
+    const slab_choice slab = request.slab_extent > 0 && mode >= 0 ? cut(c, mode, request.slab_extent) : slab_choice{};
+    const fusion_setting f = setting_for(c, groups, cpu, request, slab);
+    const auto bytes_each = static_cast<double>(plan_element_bytes(source));
+    double longest = 1;  // fibre of a pass of one group
+    double stage = 1;    // of a pass of all groups
+    for (const factor_group& g : groups) {
+        longest = (std::max)(longest, static_cast<double>((std::max)(g.p_extent, g.q_extent)));
+        stage *= static_cast<double>(g.p_extent);
+    }
+    double peak = stage;
+    double smallest = std::numeric_limits<double>::infinity();  // tensor between two passes
+    double two = 0;                                             // the largest two neighbours of them
+    double before = 0;
+    for (std::size_t done = 1; done <= groups.size(); ++done) {
+        stage = stage / static_cast<double>(groups[done - 1].p_extent) * static_cast<double>(groups[done - 1].q_extent);
+        peak = (std::max)(peak, stage);
+        if (done < groups.size()) {
+            const auto elements = static_cast<double>(elements_after(f, done));
+            smallest = (std::min)(smallest, elements);
+            two = (std::max)(two, before + elements);
+            before = elements;
+        }
+    }
+    const bool by_cost = request.partition == partition::by_cost;
+    const bool may_be_one = by_cost || request.partition == partition::one_pass || groups.size() < 2;
+    const bool is_one = request.partition == partition::one_pass || groups.size() < 2;
+    // By cost of all slabs, or where the operand holds what lies between passes, there may be no buffer.
+    const double buffers = request.slab_extent < 0 || c.in_place            ? 0.0
+                           : request.partition == partition::one_group_each ? two
+                                                                            : smallest;
+    const double workers = static_cast<double>((std::min)(static_cast<std::int64_t>(request.threads), slab.count));
+    const auto vector = static_cast<double>(vector_count(cpu, c.type));
+    const auto with_tiles = [&](double elements, double between) {
+        const double lines = std::ceil((elements + vector) * bytes_each / 64.0);
+        return workers * between * bytes_each + 2.0 * request.threads * 64.0 * lines;
+    };
+    const double several = is_one ? std::numeric_limits<double>::infinity() : with_tiles(longest, buffers);
+    const double one = may_be_one ? with_tiles(peak, 0) : std::numeric_limits<double>::infinity();
+    return (std::min)(several, one);
+}
+
 /// The requests that a tight workspace is met with: fewer threads, smaller slabs, fewer lanes, other partitions, factors kept
 /// apart. The set does not depend on the limit, so the least workspace in it is a limit that works.
 /// @param unlimited_bytes workspace of the plan without a limit, which a tuning table may have taken from outside the set
@@ -206,27 +253,58 @@ OTIMES_ON_DEMAND inline cpu_candidate within_limit(const program& source, const 
         slab_extents.push_back(extent);
     }
     const std::int64_t unlimited = (std::numeric_limits<std::int64_t>::max)();
-    std::optional<cpu_candidate> best;
-    std::int64_t least = unlimited_bytes;
+    const bool one_chain = chains.size() == 1 && chains.front().step_count > 0;
+    std::int64_t most_groups = 0;  // of a chain
+    for (const chain& c : chains) {
+        most_groups = (std::max)(most_groups, static_cast<std::int64_t>(std::ranges::count_if(
+                                                  c.modes, [](const chain_mode& m) { return m.contracted(); })));
+    }
+    // With factors kept apart, and multiplied out: the only chain and its groups are those of all such requests.
+    cpu_candidate known[2];
+    std::vector<cpu_request> requests;
     for (std::int32_t threads = first.threads; threads > 0; threads /= 2) {
         for (const bool multiply_out : {true, false}) {
-            if (keeps_groups && multiply_out != first.multiply_out) {
+            if (multiply_out != first.multiply_out && (keeps_groups || multiply_out)) {
                 continue;
             }
+            cpu_candidate& one = known[multiply_out ? 1 : 0];
+            if (one_chain && one.chains.empty()) {
+                one = try_request(source, cpu, {threads, multiply_out, 0, 1, partition::one_pass}, &cut);
+            }
+            if (!multiply_out && one_chain && !known[1].chains.empty() &&
+                known[1].decision.groups == one.decision.groups) {
+                continue;  // no factors are multiplied out
+            }
+            const auto groups = one_chain ? static_cast<std::int64_t>(one.decision.groups.size()) : most_groups;
             for (const partition how :
                  {partition::by_cost, partition::one_group_each, partition::one_pass, partition::two_passes}) {
+                if ((how != partition::by_cost && groups < 2) || (how == partition::two_passes && groups == 2)) {
+                    continue;  // what others have, too
+                }
                 for (const std::int64_t lanes : {unlimited, std::int64_t{1}}) {
                     for (const std::int64_t extent : slab_extents) {
-                        cpu_candidate next = try_request(
-                            source, cpu, {threads, multiply_out && first.multiply_out, extent, lanes, how}, &cut);
-                        least = (std::min)(least, next.made.workspace_bytes);
-                        if (next.made.workspace_bytes <= limit &&
-                            (!best || next.made.predicted_seconds < best->made.predicted_seconds)) {
-                            best = std::move(next);
-                        }
+                        requests.push_back({threads, multiply_out, extent, lanes, how});
                     }
                 }
             }
+        }
+    }
+    // From the last on, which take least, so that those that cannot matter need no plan. Of equally quick ones the first.
+    std::optional<cpu_candidate> best;
+    std::int64_t least = unlimited_bytes;
+    for (; !requests.empty(); requests.pop_back()) {
+        const cpu_request& request = requests.back();
+        if (const cpu_candidate& one = known[request.multiply_out ? 1 : 0]; one_chain) {
+            const double takes = least_workspace_of(source, one.chains.front(), one.decision.groups, cpu, request);
+            if (takes > static_cast<double>(limit) && takes >= static_cast<double>(least)) {
+                continue;
+            }
+        }
+        cpu_candidate next = try_request(source, cpu, request, &cut);
+        least = (std::min)(least, next.made.workspace_bytes);
+        if (next.made.workspace_bytes <= limit &&
+            (!best || next.made.predicted_seconds <= best->made.predicted_seconds)) {
+            best = std::move(next);
         }
     }
     if (cpu_candidate bare; !best && !keeps_groups && plan_without_workspace(source, cpu, bare)) {
@@ -341,8 +419,11 @@ OTIMES_ON_DEMAND inline double operand_bytes_per_second(const cpu_candidate& cho
 }
 
 /// Writes into the plan which candidates lost, and by how much. Only one chain has candidates.
-/// @param decided_by why one that is predicted to be quicker lost all the same; nullptr: the rules of the cost model decided
-OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu, const char* decided_by) {
+/// @param measured measurement has decided, not the rules of the cost model
+/// @param limited by which wishes.workspace_limit_bytes binds: one that is predicted to be quicker may have lost since it takes more, or as
+/// wishes.deterministic has it; nullptr: it does not
+OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_description& cpu, bool measured,
+                                            const options* limited) {
     plan& p = winner.made;
     if (winner.chains.size() != 1 || winner.chains.front().step_count == 0 || winner.decision.groups.empty()) {
         return;
@@ -350,11 +431,20 @@ OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_des
     const chain& c = winner.chains.front();
     const chain_decision& chosen = winner.decision;
     const double fork = p.threads > 1 ? cpu.fork_seconds : 0;  // of the plan's own time, and of what lost
-    const auto lose = [&](std::string what, double seconds, const char* rule) {
+    // With the slabs, groups and partition of `request`.
+    const auto lose = [&](std::string what, double seconds, const char* rule, const cpu_request& request) {
         const double times = (seconds + fork) / (chosen.seconds + fork);
         std::string reason = three_digits(times) + "x the time";
         if (times < 1) {
-            (reason += ": ") += decided_by != nullptr ? decided_by : rule;
+            if (measured) {
+                rule = "measurement decided";
+            } else if (limited != nullptr && limited->deterministic && !request.multiply_out) {
+                rule = "deterministic: a limit does not change the groups";
+            } else if (limited != nullptr &&
+                       try_request(p.source, cpu, request).made.workspace_bytes > limited->workspace_limit_bytes) {
+                rule = "beyond the workspace limit";
+            }
+            (reason += ": ") += rule;
         }
         p.rejected.push_back({std::move(what), std::move(reason), seconds + fork});
     };
@@ -366,27 +456,34 @@ OTIMES_ON_DEMAND inline void explain_losers(cpu_candidate& winner, const cpu_des
     }
     double seconds = 0;
     const fusion_setting f = setting_for(c, chosen.groups, cpu, winner.request, chosen.slab);
+    cpu_request other = winner.request;
+    other.slab_extent = chosen.slab.extent;
     if (chosen.ends.size() < chosen.groups.size()) {
         // The output cannot hold what lies between passes of one sweep.
         const fusion_setting apart =
             setting_for(c, chosen.groups, cpu, winner.request, chosen.slab.in_output ? slab_choice{} : chosen.slab);
         partition_of(apart, partition::one_group_each, seconds);
-        lose("no fusion: " + std::to_string(chosen.groups.size()) + " passes", seconds,
-             "more passes must promise more");
+        other.partition = partition::one_group_each;
+        lose("no fusion: " + std::to_string(chosen.groups.size()) + " passes", seconds, "more passes must promise more",
+             other);
     }
     if (chosen.ends.size() > 1) {
         partition_of(f, partition::one_pass, seconds);
-        lose("everything in one pass", seconds, "larger tiles must promise more");
+        other.partition = partition::one_pass;
+        lose("everything in one pass", seconds, "larger tiles must promise more", other);
     }
     if (chosen.slab.count > 1 && chosen.seconds_without_slabs > 0) {
-        lose("no slabs", chosen.seconds_without_slabs, "more workspace must promise more");
+        cpu_request whole = winner.request;
+        whole.slab_extent = 0;
+        lose("no slabs", chosen.seconds_without_slabs, "more workspace must promise more", whole);
     }
     const bool grouped = std::ranges::any_of(chosen.groups, [](const factor_group& g) { return g.count > 1; });
     if (grouped) {
         std::vector<factor_group> apart = group_factors(c, false);
-        const fusion_setting other = setting_for(c, apart, cpu, winner.request, chosen.slab);
-        partition_of(other, partition::by_cost, seconds);
-        lose("all factors kept apart", seconds, "groups are chosen by the factors alone");
+        partition_of(setting_for(c, apart, cpu, winner.request, chosen.slab), partition::by_cost, seconds);
+        other.partition = partition::by_cost;
+        other.multiply_out = false;
+        lose("all factors kept apart", seconds, "groups are chosen by the factors alone", other);
     }
 }
 
@@ -441,6 +538,9 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     if (!wishes.deterministic) {
         request = tuned_request(target, source, request, measured);
     }
+    if (wishes.precision == precision::ieee) {  // the product of two entries may leave the range that each sum stays in
+        request.multiply_out = false;
+    }
     cpu_candidate chosen =
         measured > 0 ? try_request(source, cpu, request) : with_cheapest_threads(source, cpu, request);
     if (measured > 0) {
@@ -462,20 +562,19 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
                peak_flops(cpu, type_of_result(source)) * threads);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
-    explain_losers(chosen, cpu,
-                   limited        ? "beyond the workspace limit"
-                   : measured > 0 ? "measurement decided"
-                                  : nullptr);
+    explain_losers(chosen, cpu, measured > 0 && !limited, limited ? &wishes : nullptr);
     return std::move(chosen.made);
 }
 
-/// What `make` returns, where it keeps the workspace limit. @param least lowered to what `make` would need, where it does not
+/// What `make` returns, where it keeps the workspace limit. @param least lowered to the limit that `make` would keep, where it does not
 template <class Make>
 std::optional<plan> plan_if_it_fits(const Make& make, std::int64_t& least) {
     try {
         return make();
     } catch (const budget_error& refused) {
-        least = (std::min)(least, refused.least_bytes());
+        if (refused.least_bytes() > 0) {  // else the GPU's memory is too small for any limit
+            least = (std::min)(least, refused.least_bytes());
+        }
         return std::nullopt;
     }
 }
@@ -502,9 +601,11 @@ OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine&
     }
     std::optional<plan> result;
     try {
-        result = plan_if_it_fits([&] { return place_on_cpu(source, target, wishes); }, least);
+        result = place_on_cpu(source, target, wishes);
+    } catch (const budget_error& refused) {
+        least = (std::min)(least, refused.least_bytes());
     } catch (const unsupported_error&) {  // real products among complex ones
-        if (!other) {
+        if (!other && least == (std::numeric_limits<std::int64_t>::max)()) {
             throw;
         }
     }
@@ -643,7 +744,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline void check_sizes(const program& source) {
 
 /// Decides how `source` is evaluated on `target`: order, grouping, fusion, slabs, kernels and placement.
 /// Pure; equal arguments give equal plans. An output without elements gives a plan without passes.
-/// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds costs milliseconds.
+/// Cost: tens of microseconds for a product of a few factors; a workspace limit that binds, or a GPU whose memory does, costs milliseconds, of
+/// ten factors tens of them.
 /// @throws budget_error the workspace limit cannot be kept; the text names the least that would do.
 /// @throws shape_error an operand or an intermediate that no memory holds.
 /// @throws unsupported_error a placement that the machine does not have, a GPU for scalars that only the reference loops know, the CPU

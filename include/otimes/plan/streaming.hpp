@@ -103,9 +103,35 @@ OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source)
 
 OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// The stage that works on slabs of `extent` indices, its kernels chosen to keep `budget` bytes with the slabs where they can.
-OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const program_cut& cut, std::int64_t extent,
-                                              const gpu_description& gpu, const options& wishes, std::int64_t budget) {
+/// The program of `count` indices of a stage's cut on the device: operands in device memory, without gaps.
+OTIMES_ON_DEMAND inline program on_device(const stream_stage& stage, std::int64_t count) {
+    program p = stage.cut.extent > 0 ? slice_of(stage.source, stage.cut, count) : stage.source;
+    const std::int32_t first = first_device_binding(stage.source);
+    const auto move = [&p](std::int32_t id, std::int32_t binding) {
+        pack(p, id);
+        tensor& t = p.tensors[static_cast<std::size_t>(id)];
+        t.space = memory_space::device;
+        t.alignment_log2 = 6;
+        t.binding = binding;
+    };
+    std::int32_t output = -1;  // binding of the result
+    for (std::size_t i = 0; i < stage.operands.size(); ++i) {
+        const std::int32_t id = stage.operands[i].tensor;
+        const std::int32_t binding = first + static_cast<std::int32_t>(i);
+        output = p.at(id).role == tensor_role::output ? binding : output;
+        move(id, binding);
+    }
+    for (std::size_t id = 0; id < p.tensors.size() && output >= 0; ++id) {
+        const tensor& t = p.tensors[id];
+        if (t.role == tensor_role::output && t.space == memory_space::host) {  // another term of the same sum
+            move(static_cast<std::int32_t>(id), output);
+        }
+    }
+    return p;
+}
+
+/// The stage that works on slabs of `extent` indices, before its kernels are chosen: device_bytes are those of the slabs.
+OTIMES_ON_DEMAND inline stream_stage outline_of(const program& source, const program_cut& cut, std::int64_t extent) {
     stream_stage stage;
     stage.source = source;
     stage.cut = cut;
@@ -134,28 +160,7 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
         output = t.role == tensor_role::output ? static_cast<std::int32_t>(stage.operands.size()) : output;
         stage.operands.push_back(o);
     }
-    const auto on_device = [&](std::int64_t count) {
-        program p = is_cut ? slice_of(source, cut, count) : source;
-        std::int32_t binding = first_device_binding(source);
-        for (const streamed_operand& o : stage.operands) {
-            pack(p, o.tensor);
-            tensor& t = p.tensors[static_cast<std::size_t>(o.tensor)];
-            t.space = memory_space::device;
-            t.alignment_log2 = 6;
-            t.binding = binding++;
-        }
-        for (std::size_t id = 0; id < p.tensors.size() && output >= 0; ++id) {
-            tensor& t = p.tensors[id];
-            if (t.role == tensor_role::output && t.space == memory_space::host) {  // another term of the same sum
-                pack(p, static_cast<std::int32_t>(id));
-                t.space = memory_space::device;
-                t.alignment_log2 = 6;
-                t.binding = first_device_binding(source) + output;
-            }
-        }
-        return p;
-    };
-    stage.device = on_device(is_cut ? extent : 0);
+    stage.device = on_device(stage, extent);
     for (const streamed_operand& o : stage.operands) {
         const tensor& t = source.at(o.tensor);
         const std::int64_t bytes = element_count(stage.device, o.tensor) * t.scalar_bytes;
@@ -164,12 +169,19 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
         stage.bytes_in += o.read ? whole : 0.0;
         stage.bytes_out += o.written ? whole : 0.0;
     }
-    options left = wishes;  // for the kernels, beside the slabs
+    return stage;
+}
+
+/// Chooses the kernels of an outlined stage, such as keep `budget` bytes with the slabs where they can.
+OTIMES_ON_DEMAND inline void choose_kernels(stream_stage& stage, const gpu_description& gpu, const options& wishes,
+                                            std::int64_t budget) {
+    options left = wishes;  // beside the slabs
     left.workspace_limit_bytes = (std::max)(std::int64_t{0}, budget - stage.device_bytes);
     stage.slab = plan_on_gpu(stage.device, gpu, left);
     double seconds = stage.slab.predicted_seconds * static_cast<double>(stage.slab_count);
-    if (is_cut && cut.extent % extent != 0) {
-        stage.rest = plan_on_gpu(on_device(cut.extent % extent), gpu, left);
+    const std::int64_t rest = stage.cut.extent > 0 ? stage.cut.extent % stage.slab_extent : 0;
+    if (rest != 0) {
+        stage.rest = plan_on_gpu(on_device(stage, rest), gpu, left);
         seconds += stage.rest.predicted_seconds - stage.slab.predicted_seconds;
     }
     stage.device_bytes += (std::max)(stage.slab.workspace_bytes, stage.rest.workspace_bytes);
@@ -188,26 +200,46 @@ OTIMES_ON_DEMAND inline stream_stage stage_of(const program& source, const progr
     } else {
         stage.predicted_seconds = 1e9;  // no way there is known: never by cost
     }
-    return stage;
 }
 
 /// The best stage for `source` within `budget` bytes of device memory; where there is none, the one of least device_bytes. Which
 /// slabs are looked at does not depend on the budget, so that the least is a budget that works, and nothing below it is.
+/// Kernels are chosen where the slabs leave room for them; where nothing has room, as long as the least may be less.
+/// @param refused where nothing fits, stages of so many bytes are of no use: then one of them or more may be returned for the least
 OTIMES_ON_DEMAND inline stream_stage best_stage(const program& source, const std::vector<program_cut>& cuts,
-                                                const gpu_description& gpu, const options& wishes,
-                                                std::int64_t budget) {
-    stream_stage best = stage_of(source, {}, 0, gpu, wishes, budget);
-    const double moved = best.bytes_in + best.bytes_out;
-    if (best.device_bytes <= budget && moved < worth_cutting) {
+                                                const gpu_description& gpu, const options& wishes, std::int64_t budget,
+                                                std::int64_t refused) {
+    stream_stage best;
+    best.device_bytes = (std::numeric_limits<std::int64_t>::max)();
+    bool found = false;
+    std::vector<stream_stage> without_room;  // the slabs alone take more than the budget
+    const auto consider = [&](stream_stage stage) {
+        if (stage.device_bytes > budget) {
+            without_room.push_back(std::move(stage));
+            return false;
+        }
+        choose_kernels(stage, gpu, wishes, budget);
+        const bool fits = stage.device_bytes <= budget;
+        const bool better = fits != found ? fits
+                            : fits        ? stage.predicted_seconds < best.predicted_seconds
+                                          : stage.device_bytes < best.device_bytes;
+        if (better) {
+            found = fits;
+            best = std::move(stage);
+        }
+        return fits;
+    };
+    const stream_stage whole = outline_of(source, {}, 0);
+    const double moved = whole.bytes_in + whole.bytes_out;
+    if (consider(whole) && moved < worth_cutting) {
         return best;  // too little to cut
     }
-    bool found = best.device_bytes <= budget;
     for (const program_cut& cut : cuts) {
         const double slab_bytes =
             std::clamp(moved / static_cast<double>(slabs_wanted), least_slab_bytes, slab_bytes_wanted);
         auto extent = static_cast<std::int64_t>(static_cast<double>(cut.extent) * (std::min)(1.0, slab_bytes / moved));
         std::int64_t granule = 1;
-        for (const streamed_operand& o : best.operands) {
+        for (const streamed_operand& o : whole.operands) {
             const std::int32_t k = cut.mode[static_cast<std::size_t>(o.tensor)];
             const tensor& t = source.at(o.tensor);
             if (k >= 0 && std::abs(source.modes_of(t)[static_cast<std::size_t>(k)].stride) == 1) {
@@ -225,15 +257,17 @@ OTIMES_ON_DEMAND inline stream_stage best_stage(const program& source, const std
         }
         for (bool fits = false; !fits && extent > 0; extent /= 2) {
             extent = extent > granule ? extent / granule * granule : extent;
-            stream_stage stage = stage_of(source, cut, extent, gpu, wishes, budget);
-            fits = stage.device_bytes <= budget;
-            const bool better = fits != found ? fits
-                                : fits        ? stage.predicted_seconds < best.predicted_seconds
-                                              : stage.device_bytes < best.device_bytes;
-            if (better) {
-                found = fits;
-                best = std::move(stage);
-            }
+            fits = consider(outline_of(source, cut, extent));
+        }
+    }
+    for (; !found && !without_room.empty(); without_room.pop_back()) {  // the smallest slabs of a cut come first
+        stream_stage& stage = without_room.back();
+        if (stage.device_bytes >= (std::min)(best.device_bytes, refused)) {
+            continue;
+        }
+        choose_kernels(stage, gpu, wishes, budget);
+        if (stage.device_bytes < best.device_bytes) {
+            best = std::move(stage);
         }
     }
     return best;
@@ -348,13 +382,20 @@ OTIMES_ON_DEMAND inline bool split_chain(const program& source, std::int32_t las
 
 }  // namespace streaming
 
+/// Bytes of device memory that operands in host memory may take: nine tenths of what the GPU has.
+OTIMES_ON_DEMAND inline std::int64_t streaming_room(const gpu_description& gpu) {
+    return gpu.memory_bytes > 0 ? gpu.memory_bytes / 10 * 9 : (std::numeric_limits<std::int64_t>::max)();
+}
+
 /// How the host operands of `source` pass through `gpu` within `budget` bytes of its memory.
-/// @throws budget_error when one index of every cut takes more; the text names the least that would do.
+/// @throws budget_error when one index of every cut takes more; the text names the least that would do. Where the GPU has less than that,
+/// no limit works, and least_bytes() is 0.
 OTIMES_ON_DEMAND inline stream_plan plan_stream(const program& source, const gpu_description& gpu,
                                                 const options& wishes, std::int64_t budget) {
     stream_plan result;
     const std::vector<program_cut> cuts = cuts_of(source);
-    stream_stage one = streaming::best_stage(source, cuts, gpu, wishes, budget);
+    stream_stage one =
+        streaming::best_stage(source, cuts, gpu, wishes, budget, (std::numeric_limits<std::int64_t>::max)());
     std::int64_t least = one.device_bytes;
     if (one.device_bytes <= budget) {
         result.device_bytes = one.device_bytes;
@@ -365,29 +406,36 @@ OTIMES_ON_DEMAND inline stream_plan plan_stream(const program& source, const gpu
     const std::int32_t modes = source.steps.empty() ? 0 : source.at(source.steps.front().in).mode_count;
     result.predicted_seconds = std::numeric_limits<double>::infinity();
     for (std::int32_t k = 0; k < modes; ++k) {
+        const std::int64_t refused = result.stages.empty() ? least : budget + 1;
         stream_plan two;
         program parts[2];
         std::vector<std::int32_t> names[2];
         if (!streaming::split_chain(source, k, parts[0], parts[1], names[0], names[1], two.host_temporary_bytes)) {
             continue;
         }
-        for (std::size_t i = 0; i < 2; ++i) {
-            stream_stage stage = streaming::best_stage(parts[i], cuts_of(parts[i]), gpu, wishes, budget);
+        for (std::size_t i = 0; i < 2 && two.device_bytes < refused; ++i) {
+            stream_stage stage = streaming::best_stage(parts[i], cuts_of(parts[i]), gpu, wishes, budget, refused);
             stage.names = names[i];
             two.device_bytes = (std::max)(two.device_bytes, stage.device_bytes);
             two.predicted_seconds += stage.predicted_seconds;
             two.stages.push_back(std::move(stage));
         }
-        least = (std::min)(least, two.device_bytes);
+        least = (std::min)(least, two.device_bytes);  // which matters where nothing fits
         if (two.device_bytes <= budget && two.predicted_seconds < result.predicted_seconds) {
             result = std::move(two);
         }
     }
     if (result.stages.empty()) {
-        throw budget_error("otimes: operands in host memory pass through the GPU in slabs, which take at least " +
-                               std::to_string(least) + " bytes there, but " +
-                               (wishes.workspace_limit_bytes <= budget ? "workspace_limit_bytes is " : "it has ") +
-                               std::to_string(budget) + ". Raise the limit, or use placement::cpu.",
+        const std::string wanted =
+            "otimes: operands in host memory pass through the GPU in slabs, which take at least " +
+            std::to_string(least) + " bytes there, ";
+        if (const std::int64_t room = streaming_room(gpu); least > room) {
+            throw budget_error(
+                wanted + "more than the " + std::to_string(room) +
+                " of its memory that they may take, whatever workspace_limit_bytes is. Use placement::cpu.");
+        }
+        throw budget_error(wanted + "but workspace_limit_bytes is " + std::to_string(budget) +
+                               ". Raise the limit, or use placement::cpu.",
                            least);
     }
     return result;

@@ -35,7 +35,7 @@ public:
     using error::error;
     budget_error(const std::string& text, std::int64_t least_bytes) : error(text), least_bytes_(least_bytes) {}
 
-    /// The least limit that works, in bytes; 0 where none is known.
+    /// The least limit that works, in bytes; 0 where none does, since a device has too little memory, or none is known.
     [[nodiscard]] std::int64_t least_bytes() const noexcept { return least_bytes_; }
 
 private:

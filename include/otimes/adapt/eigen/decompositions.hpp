@@ -74,6 +74,14 @@ void require_square_factors(const kron_expr<Scalar>& k, const char* what, const 
     }
 }
 
+/// @throws shape_error unless a kron of so many factors is square, as determinants want it
+inline void require_square(std::size_t factors, std::int64_t rows, std::int64_t cols, const char* what) {
+    if (rows != cols) {
+        throw shape_error("otimes: " + std::string(what) + " of " + detail::kron_text(factors) + ", " +
+                          detail::shape_text(rows, cols) + ": the product must be square.");
+    }
+}
+
 /// @throws shape_error a right-hand side that does not fit
 template <class Scalar>
 void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t cols) {
@@ -487,11 +495,11 @@ public:
     [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// |det K|, which may overflow, and its logarithm, which does not; 0 and -infinity where K is singular. @throws shape_error K is not square
     [[nodiscard]] RealScalar absDeterminant() const {
-        return require_square("absDeterminant") ? std::abs(r_.determinant()) : RealScalar(0);
+        return has_square_factors("absDeterminant") ? std::abs(r_.determinant()) : RealScalar(0);
     }
     [[nodiscard]] RealScalar logAbsDeterminant() const {
-        return require_square("logAbsDeterminant") ? r_.logAbsDeterminant()
-                                                   : -std::numeric_limits<RealScalar>::infinity();
+        return has_square_factors("logAbsDeterminant") ? r_.logAbsDeterminant()
+                                                       : -std::numeric_limits<RealScalar>::infinity();
     }
     /// As K.rank(): R is decomposed with column pivoting.
     [[nodiscard]] std::int64_t rank() const { return r_.rank(); }
@@ -526,11 +534,8 @@ public:
 
 private:
     /// Whether all factors are square; of others K is singular. @throws shape_error K is not square
-    [[nodiscard]] bool require_square(const char* what) const {
-        if (rows() != cols()) {
-            throw shape_error("otimes: " + std::string(what) + " of " + detail::kron_text(q_.factor_count()) + ", " +
-                              detail::shape_text(rows(), cols()) + ": the product must be square.");
-        }
+    [[nodiscard]] bool has_square_factors(const char* what) const {
+        eigen::require_square(q_.factor_count(), rows(), cols(), what);
         // A factor with fewer columns than rows leaves another one with fewer rows than columns.
         return rows() == 0 || eigen::algebra<kron_expr<Scalar>>::all_square(r_);
     }
@@ -776,11 +781,6 @@ struct algebra<kron_expr<Scalar>> {
         return std::all_of(k.node().factors().begin(), k.node().factors().end(),
                            [](const leaf& f) { return f.rows() == f.cols(); });
     }
-    static void require_square(const kron_type& k, const char* what) {
-        if (k.rows() != k.cols()) {
-            throw shape_error("otimes: " + std::string(what) + " of " + shape_of(k) + ": the product must be square.");
-        }
-    }
 
     template <class Rhs>
     static auto solve(const kron_type& k, const Rhs& b) {
@@ -819,7 +819,7 @@ struct algebra<kron_expr<Scalar>> {
     }
 
     static Scalar determinant(const kron_type& k) {
-        require_square(k, "determinant");
+        require_square(k.factor_count(), k.rows(), k.cols(), "determinant");
         if (k.rows() == 0) {
             return Scalar(1);
         }
@@ -830,7 +830,7 @@ struct algebra<kron_expr<Scalar>> {
     }
 
     static real log_abs_determinant(const kron_type& k) {
-        require_square(k, "logAbsDeterminant");
+        require_square(k.factor_count(), k.rows(), k.cols(), "logAbsDeterminant");
         if (k.rows() == 0) {
             return real(0);
         }

@@ -26,7 +26,7 @@ TEST_CASE("solves in device memory") {
         for (const int n : {9, 11}) {
             CAPTURE(n);
             const Eigen::MatrixXd h =
-                Eigen::MatrixXd::NullaryExpr(n, n, [](auto i, auto j) { return 1.0 / (i + j + 1); });
+                Eigen::MatrixXd::NullaryExpr(n, n, [](auto i, auto j) { return 1.0 / static_cast<double>(i + j + 1); });
             const Eigen::MatrixXd tall = h.leftCols(n - 1), known = Eigen::MatrixXd::Ones(3 * n, 2);
             const otimes::kron_lu<double> ill(otimes::kron(a, h));
             CHECK(ill.solves_by_factors() == (n == 11));

@@ -31,7 +31,7 @@
 ///
 /// Accuracy. V_k of a factor that is not self-adjoint can be ill-conditioned, and the condition numbers of V_1, .., V_N multiply:
 /// an error of some epsilon * cond(V) * |S| / min |d| of X is left, cond(V) = prod_k cond(V_k). Where one is there, a solve
-/// therefore applies S to X, looks at the residual column by column, and refines until it is some roundings of |S| |X|: one
+/// therefore applies S to X, looks at the residual of each column, which is refined alone until it is some roundings of |S| |X|: one
 /// application more, three for each step. Where that error is above 2^-10, or the steps do not get there, the factors' complex
 /// Schur forms F_k = U_k T_k U_k^H take the place of the eigenvectors: kron(U)^H S kron(U) is triangular, and X comes from back
 /// substitution through the T_k (Bartels and Stewart 1972 for two factors), which works for defective factors, too. Cost of a column:
@@ -317,7 +317,7 @@ public:
             }
             return x;
         }
-        return as_needed<scalar>(result_type(b.template cast<scalar>()));
+        return result_type(as_needed<scalar>(eigen::dense_matrix<scalar>(b.template cast<scalar>())));
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
     /// Where the eigenvectors, or the mass matrices, are ill-conditioned, or S is taken over a power of two, B comes to the host, and X goes back.
@@ -484,17 +484,14 @@ private:
         return x;
     }
     /// Refined where that is needed.
-    template <class To, class Right>
-    [[nodiscard]] Right as_needed(const Right& b) const {
-        if ((general_ || refines_) && !(triangular_ && !inverse_mass_)) {
-            return Right(refined<To>(eigen::dense_matrix<To>(b)));
-        }
-        return once<To>(b);
+    template <class To>
+    [[nodiscard]] eigen::dense_matrix<To> as_needed(const eigen::dense_matrix<To>& b) const {
+        return (general_ || refines_) && !(triangular_ && !inverse_mass_) ? refined<To>(b) : once<To>(b);
     }
     /// Of S over 2^exponent_, each column of B over a power of two near its largest element.
     template <class To, class Result, class Rhs>
     [[nodiscard]] Result over_power_of_two(const Eigen::MatrixBase<Rhs>& b) const {
-        Result right = b.template cast<To>();
+        eigen::dense_matrix<To> right = b.template cast<To>();
         std::vector<std::int64_t> exponents;
         const auto scale = [](auto column, std::int64_t by) {
             column = column.unaryExpr([by](const To& x) { return detail::scaled_number<To>(x, by).value(); }).eval();
@@ -503,11 +500,11 @@ private:
             exponents.push_back(eigen::exponent_of_largest(right.col(j)));
             scale(right.col(j), -exponents.back());
         }
-        Result x = as_needed<To>(right);
+        eigen::dense_matrix<To> x = as_needed<To>(right);
         for (Eigen::Index j = 0; j < x.cols(); ++j) {
             scale(x.col(j), exponents[static_cast<std::size_t>(j)] - exponent_);
         }
-        return x;
+        return Result(x);
     }
     template <class To, class Right>
     [[nodiscard]] Right once(const Right& b) const {
@@ -520,8 +517,13 @@ private:
     [[nodiscard]] eigen::dense_matrix<To> refined(const eigen::dense_matrix<To>& b) const {
         using matrix = eigen::dense_matrix<To>;
         constexpr auto rounding = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon();
-        const auto of_columns = [](const matrix& m, const std::vector<Eigen::Index>& columns) {
-            matrix result(m.rows(), static_cast<Eigen::Index>(columns.size()));
+        // These columns of m, in order: itself, where they are all.
+        const auto of_columns = [](const matrix& m, const std::vector<Eigen::Index>& columns,
+                                   matrix& result) -> const matrix& {
+            if (static_cast<Eigen::Index>(columns.size()) == m.cols()) {
+                return m;
+            }
+            result.resize(m.rows(), static_cast<Eigen::Index>(columns.size()));
             for (std::size_t j = 0; j < columns.size(); ++j) {
                 result.col(static_cast<Eigen::Index>(j)) = m.col(columns[j]);
             }
@@ -537,8 +539,10 @@ private:
         }
         std::vector<RealScalar> last(static_cast<std::size_t>(b.cols()), std::numeric_limits<RealScalar>::infinity());
         for (int step = 0; !active.empty(); ++step) {
-            const matrix wanted = of_columns(b, active);
-            const matrix at_hand = of_columns(x, active);
+            matrix some;
+            matrix others;
+            const matrix& wanted = of_columns(b, active, some);
+            const matrix& at_hand = of_columns(x, active, others);
             matrix residual = own_ * at_hand;
             residual = wanted - residual;
             std::vector<Eigen::Index> next;       // columns of x
@@ -562,7 +566,7 @@ private:
                 }
             }
             if (!next.empty()) {
-                const matrix correction = once<To>(of_columns(residual, positions));
+                const matrix correction = once<To>(of_columns(residual, positions, some));
                 for (std::size_t k = 0; k < next.size(); ++k) {
                     x.col(next[k]) += correction.col(static_cast<Eigen::Index>(k));
                 }
@@ -570,7 +574,9 @@ private:
             active = std::move(next);
         }
         if (!missed.empty()) {
-            const matrix found = by_another_method<To>(of_columns(b, missed));
+            std::sort(missed.begin(), missed.end());
+            matrix some;
+            const matrix found = by_another_method<To>(of_columns(b, missed, some));
             for (std::size_t k = 0; k < missed.size(); ++k) {
                 x.col(missed[k]) = found.col(static_cast<Eigen::Index>(k));
             }

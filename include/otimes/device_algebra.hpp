@@ -692,10 +692,10 @@ auto solve_with_copies(const std::vector<device_kron<Scalar>>& terms, const Rhs&
 
 }  // namespace device
 
-/// What `solve` of otimes/algebra.hpp does with a right-hand side in device memory: X = inverse * B, and where `refine` says so
+/// What `solve` of otimes/algebra.hpp does with a right-hand side in device memory: X = inverse * B, then `steps` times
 /// X += inverse * (B - K * X). `kept`, a device_copies, holds what went to the device for the next time.
 template <class Kron, class Kept, class Rhs>
-auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& kept, const Rhs& b) {
+auto apply_inverse(const Kron& k, const Kron& inverse, int steps, const Kept& kept, const Rhs& b) {
     using scalar = typename detail::combined_scalar<typename Kron::Scalar, typename Rhs::Scalar>::type;
     static_assert(device::require_solvable<scalar>());
     using result_type = DeviceMatrix<scalar, device::order_of<Rhs>>;
@@ -707,7 +707,7 @@ auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& 
     };
     const std::shared_ptr<const parts> at_hand = kept.get(where.id(), [&] {
         return parts{{inverse, where},
-                     refine ? std::make_unique<const device::kron_on_device<scalar>>(k, where) : nullptr};
+                     steps > 0 ? std::make_unique<const device::kron_on_device<scalar>>(k, where) : nullptr};
     });
     const auto operator_of = [&where](const device::kron_on_device<scalar>& of) {
         device::homes home;
@@ -716,7 +716,7 @@ auto apply_inverse(const Kron& k, const Kron& inverse, bool refine, const Kept& 
     };
     const device_kron<scalar> solver = operator_of(at_hand->inverse);
     result_type x(solver * right);
-    if (refine) {
+    for (int step = 0; step < steps; ++step) {
         result_type residual(right - operator_of(*at_hand->kron) * x);
         x += solver * residual;
     }

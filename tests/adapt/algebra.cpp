@@ -213,8 +213,9 @@ TEST_CASE("decompositions of NaN and infinite elements say so, numbers are NaN")
         CHECK(text([&] { return kron(B, R).solve(vector_d::Ones(6).eval()); }) == says("pseudo-inverse", "3 x 2"));
         CHECK(text([&] { return otimes::kron_svd<double>(K); }) == says("singular values", "3 x 3"));
         CHECK(text([&] { return otimes::kron_qr<double>(K); }) == says("QR decomposition", "3 x 3"));
-        CHECK(text([&] { return otimes::kron_llt<double>(K); }) == says("Cholesky decomposition", "3 x 3"));
-        CHECK(text([&] { return otimes::kron_self_adjoint_eigen<double>(K); }) ==
+        const auto below = kron(B, matrix_d(N.transpose()));  // of which the lower triangle is read
+        CHECK(text([&] { return otimes::kron_llt<double>(below); }) == says("Cholesky decomposition", "3 x 3"));
+        CHECK(text([&] { return otimes::kron_self_adjoint_eigen<double>(below); }) ==
               says("eigenvalue decomposition", "3 x 3"));
         CHECK(text([&] { return kron(B, d.asDiagonal()).pseudoInverse(); }) == says("pseudo-inverse", "3 x 3"));
         CHECK(text([&] { return kron(B, d.asDiagonal()).rank(); }) == says("rank", "3 x 3"));
@@ -1064,7 +1065,7 @@ TEST_CASE("errors of the algebra") {
     matrix_d turning(2, 2);  // its eigenvalues are i and -i
     turning << 0, 1, -1, 0;
     CHECK(support::text_of([&] { static_cast<void>(otimes::lyapunov(turning, turning)); }) ==
-          "otimes: lyapunov(A, Q): A and -A^H have a common eigenvalue, so there is no unique X.");
+          "otimes: lyapunov(A, Q): A and -A^H have a common eigenvalue to working precision, so there is no unique X.");
     CHECK_THROWS_AS((void)otimes::nearest_kron(A, 2, 3), otimes::shape_error);
     CHECK_THROWS_AS((void)kron(A, R).trace(), otimes::shape_error);
 }
@@ -1094,7 +1095,7 @@ TEST_CASE("the algebra of empty matrices") {
     CHECK(kron(wide, B).rank() == 0);
     CHECK(kron(wide, B).operatorNorm() == 0);
     CHECK(kron(wide, B).singularValues().size() == 0);
-    CHECK(kron(wide, H).conditionNumber() == doctest::Approx(kron(H).conditionNumber()));
+    CHECK(kron(wide, H).conditionNumber() == 1);
     CHECK(kron(wide, B).solve(nothing).norm() == 0);
     CHECK(otimes::kron_svd<double>(kron(wide, B)).solve(nothing) == matrix_d::Zero(12, 2));
     CHECK(otimes::kron_llt<double>(kron(none, H)).logAbsDeterminant() == 0);

@@ -157,6 +157,10 @@ TEST_CASE("LU, Cholesky, QR, singular values, pseudo-inverse, rank: what may be 
         decompositions::pseudo_inverse(rows, cols, m.data(), pseudo.data());
         CHECK(near(matrix_d(m * pseudo * m), m, 1e-12));
         CHECK(near(matrix_d((m * pseudo).transpose()), matrix_d(m * pseudo), 1e-12));
+        const matrix_d right = random(rows, 3, 9);
+        matrix_d solved = unwritten<double>(cols, 3);
+        decompositions::pseudo_inverse(rows, cols, m.data(), nullptr, right.data(), 3, solved.data());
+        CHECK(near(solved, matrix_d(pseudo * right), 1e-12));
         CHECK(decompositions::rank(rows, cols, m.data()) == 4);
     }
 

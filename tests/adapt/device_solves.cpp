@@ -22,6 +22,22 @@ TEST_CASE("solves in device memory") {
         }
         const otimes::kron_lu<double> other(lu);
         CHECK((other.solve(right).to_host() - Eigen::MatrixXd::Ones(12, 2) / 6).norm() <= 1e-14);
+        // Ill-conditioned factors: two steps of refinement on the device, each factor by its decomposition on the host; rectangular ones, too.
+        for (const int n : {9, 11}) {
+            CAPTURE(n);
+            const Eigen::MatrixXd h =
+                Eigen::MatrixXd::NullaryExpr(n, n, [](auto i, auto j) { return 1.0 / static_cast<double>(i + j + 1); });
+            const Eigen::MatrixXd tall = h.leftCols(n - 1), known = Eigen::MatrixXd::Ones(3 * n, 2);
+            const otimes::kron_lu<double> ill(otimes::kron(a, h));
+            CHECK(ill.solves_by_factors() == (n == 11));
+            const auto leaves = [&](const auto& k, const Eigen::MatrixXd& wanted, const auto& solver) {
+                const Eigen::MatrixXd dense = k.toDenseMatrix(), image = dense * wanted;
+                const Eigen::MatrixXd x = solver.solve(otimes::DeviceMatrix<double>(image)).to_host();
+                return (dense * x - image).norm() / (dense.norm() * x.norm());
+            };
+            CHECK(leaves(otimes::kron(a, h), known, ill) < 2e-15);
+            CHECK(leaves(otimes::kron(a, tall), known.topRows(3 * (n - 1)), otimes::kron(a, tall)) < 2e-15);
+        }
         // Ill-conditioned eigenvectors: on the host, by Schur forms.
         Eigen::MatrixXd f(2, 2), g(2, 2), y(4, 2);
         f << 1, 1, 0, 1 + 5e-8;

@@ -46,6 +46,13 @@ private:
 class singular_error : public error {
 public:
     using error::error;
+    singular_error(const std::string& text, bool zero_determinant) : error(text), zero_determinant_(zero_determinant) {}
+
+    /// Whether this is known of a square matrix: that its determinant is 0, to working precision. (Else it has NaN, is not definite, ..)
+    [[nodiscard]] bool zero_determinant() const noexcept { return zero_determinant_; }
+
+private:
+    bool zero_determinant_ = false;
 };
 
 /// A device, driver, communicator or rank that failed.

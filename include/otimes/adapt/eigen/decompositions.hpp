@@ -22,6 +22,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,6 +32,7 @@
 
 #include <otimes/adapt/eigen/dense_decompositions.hpp>
 #include <otimes/adapt/eigen/factors.hpp>
+#include <otimes/adapt/eigen/inverted_kron.hpp>
 #include <otimes/adapt/eigen/kron.hpp>
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
@@ -72,6 +74,14 @@ void require_square_factors(const kron_expr<Scalar>& k, const char* what, const 
     }
 }
 
+/// @throws shape_error unless a kron of so many factors is square, as determinants want it
+inline void require_square(std::size_t factors, std::int64_t rows, std::int64_t cols, const char* what) {
+    if (rows != cols) {
+        throw shape_error("otimes: " + std::string(what) + " of " + detail::kron_text(factors) + ", " +
+                          detail::shape_text(rows, cols) + ": the product must be square.");
+    }
+}
+
 /// @throws shape_error a right-hand side that does not fit
 template <class Scalar>
 void require_rows(const kron_expr<Scalar>& k, std::int64_t rows, std::int64_t cols) {
@@ -92,43 +102,37 @@ void require_finite_scalar(const kron_expr<Scalar>& k, const char* what) {
 
 /// `of`: what is asked for, of which K.
 [[noreturn]] inline void throw_zero_scalar(const std::string& of) {
-    throw singular_error("otimes: " + of + ": its scalar is 0.");
+    throw singular_error("otimes: " + of + ": its scalar is 0.", /*zero_determinant=*/true);
 }
 
-[[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
-    throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
-                         detail::shape_text(order, order) +
-                         ", is singular to working precision. For the solution of least norm use pseudoInverse().");
-}
-
-/// scale * kron(v1, .., vN) as a vector. Their powers of two are dealt out evenly first: products of some of them do not overflow or
-/// vanish where those of all do not.
+/// scale * kron(v1, .., vN) as a vector, which is allocated first. Their powers of two are dealt out evenly: products of some of them do not
+/// overflow or vanish where those of all do not.
 template <class Scalar>
 dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, const Scalar& scale = Scalar(1)) {
-    vectors.insert(vectors.begin(),
-                   dense_vector<Scalar>::Constant(1, scale));  // first: behind, it would take the whole once more
-    int left = 0;
+    vectors.insert(vectors.begin(), dense_vector<Scalar>::Constant(1, scale));
+    std::int64_t size = 1;
     std::vector<int> exponents;
     for (const dense_vector<Scalar>& v : vectors) {
+        size = saturating_multiply(size, v.size());
         exponents.push_back(exponent_of_largest(v));
-        left += exponents.back();
     }
+    dense_vector<Scalar> result(index_of(size));
+    if (size == 0) {
+        return result;
+    }
+    const std::vector<int> shares = dealt_evenly(exponents);
     for (std::size_t k = 0; k < vectors.size(); ++k) {
-        const int share = left / static_cast<int>(vectors.size() - k);
-        left -= share;
-        if (share != exponents[k]) {
-            vectors[k] = vectors[k].unaryExpr([shift = share - exponents[k]](const Scalar& x) {
-                return detail::scaled_number<Scalar>(x, shift).value();
-            });
-        }
+        multiply_by_power(vectors[k], shares[k] - exponents[k]);
     }
-    dense_vector<Scalar> result = dense_vector<Scalar>::Ones(1);
-    for (const dense_vector<Scalar>& v : vectors) {
-        dense_vector<Scalar> next(result.size() * v.size());
-        for (Eigen::Index i = 0; i < result.size(); ++i) {
-            next.segment(i * v.size(), v.size()) = result(i) * v;
+    result(0) = vectors[0](0);
+    Eigen::Index known = 1;
+    for (std::size_t k = 1; k < vectors.size(); ++k) {
+        const dense_vector<Scalar>& v = vectors[k];
+        for (Eigen::Index i = known; i-- > 0;) {  // from the end: in place
+            const Scalar element = result(i);
+            result.segment(i * v.size(), v.size()) = element * v;
         }
-        result.swap(next);
+        known *= v.size();
     }
     return result;
 }
@@ -177,38 +181,8 @@ private:
     mutable std::vector<entry> kept_;
 };
 
-namespace eigen {
-
-/// How much roundings of K^-1 B grow where K's factor F, of inverse G, multiplies them: max_j |diag(norms of F's columns) G e_j|.
-template <class Scalar>
-detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const dense_matrix<Scalar>& inverse) {
-    using real = detail::real_of<Scalar>;
-    const dense_vector<real> norms = f.colwise().norm().transpose();
-    real most(0);
-    for (Eigen::Index j = 0; j < inverse.cols(); ++j) {
-        real squares(0);
-        for (Eigen::Index i = 0; i < inverse.rows(); ++i) {
-            const real element = norms(i) * std::abs(inverse(i, j));
-            squares += element * element;
-        }
-        most = squares > most || std::isnan(squares) ? squares : most;
-    }
-    return std::sqrt(most);
-}
-
-/// True where a product with the inverses of K's factors leaves a larger residual than a solve: K has a large condition number (rcond: an estimate of
-/// its reciprocal), and makes the roundings of K^-1 B large. Independent roundings of the products with the inverses G come back through K as at most
-/// prod_k amplification_of(F_k, G_k) of them, relative to |B| <= |K| |X|; up to 16 the residual stayed below 3 roundings of |K| |X| in float, where LU
-/// of the whole K left up to 4 (docs/algebra/solving.md).
-template <class Real>
-bool loses_digits(Real rcond, Real amplification) noexcept {
-    return rcond < Real(100) * std::sqrt(std::numeric_limits<Real>::epsilon()) && !(amplification <= Real(16));
-}
-
-}  // namespace eigen
-
 /// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
-/// then costs one application of K, and two more where refines().
+/// then costs one application of K, and two more for each of at most two steps of refinement.
 template <class ScalarType>
 class kron_lu {
 public:
@@ -217,113 +191,75 @@ public:
 
     /// @throws shape_error a factor that is not square; singular_error a factor whose reciprocal condition number is not above epsilon, a diagonal
     /// with a 0 (others are inverted entry by entry, whatever their condition), one with NaN or Inf
-    explicit kron_lu(kron_expr<Scalar> k) : kron_(std::move(k)) {
-        eigen::require_square_factors(kron_, "LU decomposition", "For least squares use pseudoInverse().");
-        eigen::require_finite_scalar(kron_, "LU decomposition");
-        eigen::enable_structure<Scalar>();
-        kron_node<Scalar> inverse;
-        kron_node<Scalar> own;
-        std::size_t position = 0;
-        for (const leaf& f : kron_.node().factors()) {
-            inverse.append(inverted(f, ++position, own));
+    explicit kron_lu(const kron_expr<Scalar>& k) : alpha_(k.node().alpha()) {
+        eigen::require_square_factors(k, "LU decomposition", "For least squares use pseudoInverse().");
+        eigen::require_finite_scalar(k, "LU decomposition");
+        inverted_ = eigen::inverted_kron<Scalar>(k, eigen::inverted_kron<Scalar>::kind::inverse, "inverse");
+        if (alpha_ == Scalar(0) && k.rows() != 0) {
+            eigen::throw_zero_scalar("LU decomposition of " + eigen::shape_of(k));
         }
-        if (kron_.node().alpha() == Scalar(0)) {
-            eigen::throw_zero_scalar("LU decomposition of " + eigen::shape_of(kron_));
-        }
-        inverse.set_alpha(Scalar(1) / kron_.node().alpha());
-        inverse_ = kron_expr<Scalar>(std::move(inverse));
-        // The matrices may change, or end, before the decomposition does.
-        own.set_alpha(kron_.node().alpha());
-        if (!refines()) {  // no more than the shape is asked for
-            kron_node<Scalar> shape;
-            for (const leaf& f : own.factors()) {
-                shape.append(leaf::identity(f.rows()));
-            }
-            own = std::move(shape);
-        }
-        kron_ = kron_expr<Scalar>(std::move(own));
     }
 
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(inverse().rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return rows(); }
+    /// Always Eigen::Success: what cannot be decomposed throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// kron of the factors' inverses.
-    [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverse_; }
+    [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverted_.inverse(); }
     /// An estimate of the reciprocal of the condition number: the product of the factors'.
-    [[nodiscard]] RealScalar rcond() const noexcept { return rcond_; }
-    /// Whether solve() takes a step of refinement: where K has a large condition number and makes the roundings of K^-1 B
-    /// large, eigen::loses_digits.
-    [[nodiscard]] bool refines() const noexcept { return eigen::loses_digits(rcond_, amplification_); }
+    [[nodiscard]] RealScalar rcond() const noexcept { return inverted_.rcond(); }
+    /// May overflow; see logAbsDeterminant().
+    [[nodiscard]] Scalar determinant() const { return inverted_.determinant().value(alpha_, inverse().rows()).value(); }
+    /// log |det K|, which does not overflow.
+    [[nodiscard]] RealScalar logAbsDeterminant() const {
+        return inverted_.determinant().log_of_size(alpha_, inverse().rows());
+    }
+    /// Whether solve() takes steps of refinement: where K makes the roundings of K^-1 B large (inverted_kron.hpp).
+    [[nodiscard]] bool refines() const noexcept { return inverted_.how().steps > 0; }
+    /// Whether solve() solves with each factor by its LU decomposition, which is made again: where two steps of refinement would be too few.
+    [[nodiscard]] bool solves_by_factors() const noexcept { return inverted_.how().by_factors; }
 
-    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where refines() a step of
-    /// refinement makes the residual as small as that of an LU solve (Higham, Accuracy and Stability of Numerical Algorithms,
-    /// chapter 12). @throws shape_error
+    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain; where refines() one or two steps of
+    /// refinement make the residual as small as that of an LU solve (Higham, Accuracy and Stability of Numerical Algorithms,
+    /// chapter 12), where solves_by_factors() each factor is solved with. @throws shape_error
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
-        eigen::require_rows(kron_, b.rows(), b.cols());
-        result_type x = inverse_ * b.derived();
-        if (refines()) {
-            result_type residual = b.template cast<scalar>();
-            residual.noalias() -= kron_ * x;
-            x.noalias() += inverse_ * residual;
-        }
-        return x;
+        eigen::require_rows(inverse(), b.rows(), b.cols());  // of K's shape
+        return inverted_.template solve<result_type>(b.derived());
     }
-    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix.
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. Where solves_by_factors(), B and X are copied to the host and back.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
-        eigen::require_rows(kron_, b.rows(), b.cols());
-        return apply_inverse(kron_, inverse_, refines(), kept_, b);
+        eigen::require_rows(inverse(), b.rows(), b.cols());
+        return inverted_.solve_on_device(kept_, b);
     }
 
 private:
-    /// The inverse of f; appends a copy of f to `own`.
-    leaf inverted(const leaf& f, std::size_t position, kron_node<Scalar>& own) {
-        const eigen::factor_reader<Scalar> reader(f, position, "inverse");
-        if (reader.moves_only()) {
-            own.append(f);  // of its own
-            leaf result = f;
-            result.transpose();
-            return result;
-        }
-        if (reader.form() == eigen::factor_form::diagonal) {
-            RealScalar least = std::numeric_limits<RealScalar>::infinity();
-            RealScalar most(0);
-            for (const Scalar& d : reader.finite_diagonal()) {
-                least = (std::min)(least, RealScalar(std::abs(d)));
-                most = (std::max)(most, RealScalar(std::abs(d)));
-            }
-            if (f.rows() > 0 && !(least > RealScalar(0))) {
-                eigen::throw_singular("inverse", position, f.rows());
-            }
-            rcond_ = f.rows() > 0 ? rcond_ * (least / most) : rcond_;
-            own.append(eigen::owned_diagonal<Scalar>(reader.diagonal()));
-            return eigen::owned_diagonal<Scalar>(reader.diagonal().cwiseInverse());
-        }
-        auto dense = reader.finite();
-        own.append(eigen::owned_factor<Scalar>(dense));
-        if (dense.rows() == 0) {
-            return eigen::owned_factor<Scalar>(std::move(dense));
-        }
-        const eigen::scaled_matrix<Scalar> scaled(std::move(dense));
-        eigen::dense_matrix<Scalar> inverse(scaled.matrix.rows(), scaled.matrix.cols());
-        const RealScalar rcond =
-            eigen::dense_decompositions<Scalar>::lu(f.rows(), scaled.matrix.data(), nullptr, inverse.data()).rcond;
-        if (!(rcond > std::numeric_limits<RealScalar>::epsilon())) {
-            eigen::throw_singular("inverse", position, f.rows());
-        }
-        rcond_ *= rcond;
-        amplification_ *= eigen::amplification_of<Scalar>(scaled.matrix, inverse);
-        inverse *= scaled.power(-1);
-        return eigen::owned_factor<Scalar>(std::move(inverse));
-    }
-
-    kron_expr<Scalar> kron_;
-    kron_expr<Scalar> inverse_;
-    RealScalar rcond_ = RealScalar(1);
-    RealScalar amplification_ = RealScalar(1);  ///< of roundings in K^-1 B by K, see refines()
+    Scalar alpha_;
+    eigen::inverted_kron<Scalar> inverted_;
     device_copies kept_;
 };
+
+namespace eigen {
+
+inline constexpr const char* not_self_adjoint =
+    " is not self-adjoint: its diagonal is not real (of the rest the lower triangle is read).";
+
+/// Of a self-adjoint matrix, but for roundings.
+template <class Derived>
+bool is_real_diagonal(const Eigen::MatrixBase<Derived>& d) {
+    using real = typename Eigen::NumTraits<typename Derived::Scalar>::Real;
+    if constexpr (Eigen::NumTraits<typename Derived::Scalar>::IsComplex) {
+        const real rounding = real(16) * std::numeric_limits<real>::epsilon() * static_cast<real>(d.size());
+        return d.size() == 0 || d.imag().cwiseAbs().maxCoeff() <= rounding * d.real().cwiseAbs().maxCoeff();
+    }
+    return true;
+}
+
+}  // namespace eigen
 
 /// Cholesky decompositions of the factors of a kron of self-adjoint positive definite factors: K = L L^H, L = kron(L_k).
 template <class ScalarType>
@@ -331,48 +267,79 @@ class kron_llt {
 public:
     using Scalar = ScalarType;
 
-    /// The lower triangles of the factors are read. @throws shape_error, singular_error where a factor or the scalar is not positive
+    using RealScalar = detail::real_of<Scalar>;
+
+    /// The lower triangles of the factors are read, the diagonals of which must be real. Factors, and the scalar, may be negative (definite) where
+    /// the product is positive, as kron(-A, -B). @throws shape_error, singular_error where K is not positive definite
     explicit kron_llt(const kron_expr<Scalar>& k) {
+        using real = RealScalar;
         eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
         eigen::require_finite_scalar(k, "Cholesky decomposition");
-        using real = detail::real_of<Scalar>;
         const Scalar alpha = k.node().alpha();
-        if (!(std::real(alpha) > real(0)) || std::imag(alpha) != real(0)) {
-            throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) +
-                                 ": its scalar is not positive.");
-        }
+        const auto require_scalar = [&k](bool positive) {
+            if (!positive) {
+                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) +
+                                     ": its scalar is not positive.");
+            }
+        };
+        require_scalar(std::imag(alpha) == real(0) && std::real(alpha) != real(0));
         kron_node<Scalar> lower;
-        kron_node<Scalar> inverse_lower;
-        kron_node<Scalar> inverse;
-        real rcond(1);
+        eigen::kron_over_powers<Scalar> inverse_lower;
+        eigen::kron_over_powers<Scalar> inverse;
         real amplification(1);  // as in kron_lu
         bool finite = true;     // the inverses of tiny factors may not be, where those of their triangles are
+        std::size_t position = 0;
+        std::size_t last_negative = 0;  // position
+        int negative = 0;
+        const auto require = [&k](bool definite, std::size_t at) {
+            if (!definite) {
+                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
+                                     std::to_string(at) + " is not positive definite.");
+            }
+        };
+        // Whether a factor with this diagonal can only be negative definite.
+        const auto is_negative = [&](const auto& diagonal) {
+            const bool result = diagonal.size() > 0 && std::real(diagonal(0)) < real(0);
+            negative += result ? 1 : 0;
+            last_negative = result ? position : last_negative;
+            return result;
+        };
         eigen::for_each_factor(k, "Cholesky decomposition", [&](const eigen::factor_reader<Scalar>& f) {
-            const auto require = [&](bool definite) {
-                if (!definite) {
+            ++position;
+            const auto require_real = [&](bool is_real) {
+                if (!is_real) {
                     throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
-                                         std::to_string(lower.factors().size() + 1) + " is not positive definite.");
+                                         std::to_string(position) + eigen::not_self_adjoint);
                 }
             };
             if (f.form() == eigen::factor_form::identity) {
-                for (kron_node<Scalar>* const node : {&lower, &inverse_lower, &inverse}) {
-                    node->append(leaf::identity(f.rows()));
-                }
+                lower.append(leaf::identity(f.rows()));
+                inverse_lower.append(leaf::identity(f.rows()));
+                inverse.append(leaf::identity(f.rows()));
             } else if (f.form() == eigen::factor_form::permutation) {
-                require(false);  // there is a 0 on the diagonal
+                require(false, position);  // there is a 0 on the diagonal
             } else if (f.form() == eigen::factor_form::diagonal) {
-                const eigen::dense_vector<real> d = f.finite_diagonal().real();
-                require(d.size() == 0 || (d.minCoeff() > real(0) && f.diagonal() == d.template cast<Scalar>()));
+                require_real(eigen::is_real_diagonal(f.finite_diagonal()));
+                eigen::dense_vector<real> d = f.diagonal().real();
+                if (is_negative(d)) {
+                    d = -d;
+                }
+                require(d.size() == 0 || d.minCoeff() > real(0), position);
                 const eigen::dense_vector<Scalar> roots = d.cwiseSqrt().template cast<Scalar>();
                 lower.append(eigen::owned_diagonal<Scalar>(roots));
-                inverse_lower.append(eigen::owned_diagonal<Scalar>(roots.cwiseInverse()));
-                const eigen::dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
+                inverse_lower.append(eigen::dense_vector<Scalar>(roots.cwiseInverse()));
+                eigen::dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
                 finite = finite && inverted.allFinite();
-                inverse.append(eigen::owned_diagonal<Scalar>(inverted));
-                rcond = d.size() > 0 ? rcond * (d.minCoeff() / d.maxCoeff()) : rcond;
+                inverse.append(std::move(inverted));
+                rcond_ = d.size() > 0 ? rcond_ * (d.minCoeff() / d.maxCoeff()) : rcond_;
             } else {
+                eigen::dense_matrix<Scalar> triangle = f.finite_lower_triangle();
+                require_real(eigen::is_real_diagonal(triangle.diagonal()));
+                if (is_negative(triangle.diagonal())) {
+                    triangle = -triangle;
+                }
                 // Over an even power of two: Eigen divides by complex numbers through their squares.
-                eigen::scaled_matrix<Scalar> scaled(f.finite().template triangularView<Eigen::Lower>());
+                eigen::scaled_matrix<Scalar> scaled(std::move(triangle));
                 const int odd = scaled.exponent % 2 != 0 ? 1 : 0;
                 if (odd != 0) {
                     scaled.matrix *= Scalar(2);
@@ -388,44 +355,47 @@ public:
                 if (n > 0) {
                     const auto llt = eigen::dense_decompositions<Scalar>::cholesky(n, scaled.matrix.data(), l.data(),
                                                                                    inverted_l.data(), inverted.data());
-                    require(llt.definite);
-                    rcond *= llt.rcond;
+                    require(llt.definite, position);
+                    rcond_ *= llt.rcond;
                     amplification *= eigen::amplification_of<Scalar>(
                         eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()), inverted);
                 }
-                inverse_lower.append(eigen::owned_factor<Scalar>(inverted_l * power(-half)));
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
-                const eigen::dense_matrix<Scalar> unscaled = inverted * power(-half) * power(-half);
-                finite = finite && unscaled.allFinite();
-                inverse.append(eigen::owned_factor<Scalar>(unscaled));
+                inverse_lower.append(std::move(inverted_l), -half);
+                inverse.append(std::move(inverted), -2 * half);
             }
         });
-        const Scalar root(std::sqrt(std::real(alpha)));
+        if ((negative % 2 != 0) != (std::real(alpha) < real(0))) {
+            require_scalar(std::real(alpha) > real(0) || negative % 2 != 0);
+            require(false, last_negative);
+        }
+        const real size = std::abs(alpha);
+        const Scalar root(std::sqrt(size));
         lower.set_alpha(root);
-        inverse_lower.set_alpha(Scalar(1) / root);
-        inverse.set_alpha(Scalar(1) / alpha);
         lower_ = kron_expr<Scalar>(std::move(lower));
-        by_triangles_ =
-            !finite || !std::isfinite(std::real(Scalar(1) / alpha)) || eigen::loses_digits(rcond, amplification);
-        inverse_ = kron_expr<Scalar>(std::move(by_triangles_ ? inverse_lower : inverse));
+        inverse_ = inverse.take(eigen::reciprocal(Scalar(size)));
+        by_triangles_ = !finite || !detail::is_finite(inverse_.node().alpha()) || eigen::loses_digits(amplification);
+        if (by_triangles_) {
+            inverse_ = inverse_lower.take(eigen::reciprocal(root));
+        }
     }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(lower_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return rows(); }
+    /// Always Eigen::Success: what cannot be decomposed throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// L, lower triangular.
     [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
+    /// L^H, upper triangular.
+    [[nodiscard]] kron_expr<Scalar> matrixU() const { return lower_.adjoint(); }
+    /// An estimate of the reciprocal of the condition number: the product of the factors'.
+    [[nodiscard]] RealScalar rcond() const noexcept { return rcond_; }
+    /// May overflow; see logAbsDeterminant().
+    [[nodiscard]] RealScalar determinant() const {
+        return root_of_determinant().value(root_of_scalar(), lower_.rows()).power(2).value();
+    }
     /// log det K, which does not overflow.
-    [[nodiscard]] detail::real_of<Scalar> logAbsDeterminant() const {
-        detail::real_of<Scalar> result(0);
-        if (lower_.rows() == 0) {
-            return result;
-        }
-        const auto n = static_cast<detail::real_of<Scalar>>(lower_.rows());
-        for (const leaf& l : lower_.node().factors()) {
-            detail::real_of<Scalar> sum(0);
-            for (std::int64_t i = 0; !l.is_identity() && i < l.rows(); ++i) {
-                sum += std::log(std::abs(kron_node<Scalar>::element(l, l.view(), i, i)));
-            }
-            result += n / static_cast<detail::real_of<Scalar>>(l.rows()) * 2 * sum;
-        }
-        return result + 2 * n * std::log(std::abs(lower_.node().alpha()));
+    [[nodiscard]] RealScalar logAbsDeterminant() const {
+        return 2 * root_of_determinant().log_of_size(root_of_scalar(), lower_.rows());
     }
     /// Whether solve() applies the inverses of L and of L^H, two chains, where that of K would leave a larger residual (eigen::loses_digits) or is not
     /// finite.
@@ -450,15 +420,31 @@ public:
     [[nodiscard]] auto solve(const Rhs& b) const {
         eigen::require_rows(lower_, b.rows(), b.cols());
         if (!by_triangles_) {
-            return apply_inverse(inverse_, inverse_, false, kept_, b);
+            return apply_inverse(inverse_, inverse_, 0, kept_, b);
         }
-        const auto half = apply_inverse(lower_, inverse_, false, kept_, b);
+        const auto half = apply_inverse(lower_, inverse_, 0, kept_, b);
         const kron_expr<Scalar> upper = inverse_.adjoint();
-        return apply_inverse(upper, upper, false, kept_upper_, half);
+        return apply_inverse(upper, upper, 0, kept_upper_, half);
     }
 
 private:
+    [[nodiscard]] RealScalar root_of_scalar() const { return std::real(lower_.node().alpha()); }
+    /// Of L, from the diagonals.
+    [[nodiscard]] eigen::kron_determinant<RealScalar> root_of_determinant() const {
+        eigen::kron_determinant<RealScalar> result;
+        for (const leaf& l : lower_.node().factors()) {
+            detail::scaled_number<RealScalar> of_factor(RealScalar(1));
+            for (std::int64_t i = 0; !l.is_identity() && i < l.rows(); ++i) {
+                of_factor.multiply(
+                    detail::scaled_number<RealScalar>(std::abs(kron_node<Scalar>::element(l, l.view(), i, i))));
+            }
+            result.append(of_factor, l.rows());
+        }
+        return result;
+    }
+
     kron_expr<Scalar> lower_;
+    RealScalar rcond_ = RealScalar(1);
     bool by_triangles_ = false;
     kron_expr<Scalar> inverse_;  ///< of L where by_triangles_, else of K
     device_copies kept_;
@@ -471,6 +457,7 @@ template <class ScalarType>
 class kron_qr {
 public:
     using Scalar = ScalarType;
+    using RealScalar = detail::real_of<Scalar>;
     /// Cost: a Householder QR decomposition of each factor. @throws singular_error a factor with NaN or Inf; budget_error one that would
     /// be formed beyond 64 MiB and 12 times what it stores
     explicit kron_qr(const kron_expr<Scalar>& k) {
@@ -502,10 +489,24 @@ public:
         q_ = kron_expr<Scalar>(std::move(q));
         r_ = kron_expr<Scalar>(std::move(r));
     }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(q_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(r_.cols()); }
+    /// Always Eigen::Success: what cannot be decomposed throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
+    /// |det K|, which may overflow, and its logarithm, which does not; 0 and -infinity where K is singular. @throws shape_error K is not square
+    [[nodiscard]] RealScalar absDeterminant() const {
+        return has_square_factors("absDeterminant") ? std::abs(r_.determinant()) : RealScalar(0);
+    }
+    [[nodiscard]] RealScalar logAbsDeterminant() const {
+        return has_square_factors("logAbsDeterminant") ? r_.logAbsDeterminant()
+                                                       : -std::numeric_limits<RealScalar>::infinity();
+    }
+    /// As K.rank(): R is decomposed with column pivoting.
+    [[nodiscard]] std::int64_t rank() const { return r_.rank(); }
     /// Q and R with K = Q R, the scalar of K in R.
     [[nodiscard]] const kron_expr<Scalar>& matrixQ() const noexcept { return q_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixR() const noexcept { return r_; }
-    /// X with the least |K X - B|, column by column: X = R^-1 Q^H B, two applications, the triangular factors of R in place.
+    /// X with the least |K X - B|, column by column: X = R^-1 Q^H B, two applications, and those of a refinement with R as in kron_lu.
     /// @throws shape_error other rows than K's, a factor with fewer rows than columns; singular_error a factor without full rank,
     /// a scalar 0
     template <class Rhs>
@@ -517,53 +518,28 @@ public:
             eigen::throw_zero_scalar("kron_qr::solve with " + detail::kron_text(q_.factor_count()) + ", " +
                                      detail::shape_text(q_.rows(), r_.cols()));
         }
-        kron_node<Scalar> inverse;
+        std::size_t position = 0;
         for (const leaf& r : r_.node().factors()) {
-            const std::size_t position = inverse.factors().size() + 1;
+            ++position;
             if (r.rows() != r.cols()) {
                 throw shape_error("otimes: kron_qr::solve: factor " + std::to_string(position) + " is " +
                                   detail::shape_text(r.rows(), r.cols()) +
                                   ", with fewer rows than columns. For the solution of least norm write K.solve(B).");
             }
-            if (r.is_identity()) {
-                inverse.append(r);
-                continue;
-            }
-            const eigen::dense_vector<Scalar> diagonal = kron_expr<Scalar>(one_factor(r)).diagonal();
-            using real = detail::real_of<Scalar>;
-            const eigen::dense_vector<real> sizes = diagonal.cwiseAbs();
-            const real least =
-                Eigen::NumTraits<real>::epsilon() * real(r.rows()) * (sizes.size() == 0 ? real(0) : sizes.maxCoeff());
-            if (sizes.size() > 0 && !(sizes.minCoeff() > least)) {
-                eigen::throw_singular("kron_qr::solve", position, r.rows());
-            }
-            if (r.kind() == factor_kind::diagonal) {
-                inverse.append(eigen::owned_diagonal<Scalar>(diagonal.cwiseInverse()));
-                continue;
-            }
-            // Without pivots the diagonal need not show that a rank is missing; the condition number does.
-            const eigen::scaled_matrix<Scalar> upper(kron_expr<Scalar>::dense_factor(r));
-            const eigen::dense_matrix<Scalar> of_upper = upper.matrix.template triangularView<Eigen::Upper>().solve(
-                eigen::dense_matrix<Scalar>::Identity(upper.matrix.rows(), upper.matrix.cols()));
-            const auto size_of = [](const eigen::dense_matrix<Scalar>& m) {
-                return m.size() == 0 ? real(0) : m.cwiseAbs().colwise().sum().maxCoeff();
-            };
-            if (!(size_of(upper.matrix) * size_of(of_upper) * Eigen::NumTraits<real>::epsilon() < real(1))) {
-                eigen::throw_singular("kron_qr::solve", position, r.rows());
-            }
-            inverse.append(eigen::owned_factor<Scalar>(of_upper * upper.power(-1)));
         }
-        inverse.set_alpha(Scalar(1) / r_.node().alpha());
         const result_type projected = q_.adjoint() * b.template cast<scalar>();
-        return result_type(kron_expr<Scalar>(std::move(inverse)) * projected);
+        return eigen::inverted_kron<Scalar>(r_, eigen::inverted_kron<Scalar>::kind::inverse, "kron_qr::solve")
+            .template solve<result_type>(projected);
     }
 
 private:
-    static kron_node<Scalar> one_factor(const leaf& f) {
-        kron_node<Scalar> node;
-        node.append(f);
-        return node;
+    /// Whether all factors are square; of others K is singular. @throws shape_error K is not square
+    [[nodiscard]] bool has_square_factors(const char* what) const {
+        eigen::require_square(q_.factor_count(), rows(), cols(), what);
+        // A factor with fewer columns than rows leaves another one with fewer rows than columns.
+        return rows() == 0 || eigen::algebra<kron_expr<Scalar>>::all_square(r_);
     }
+
     kron_expr<Scalar> q_;
     kron_expr<Scalar> r_;
 };
@@ -575,7 +551,8 @@ class kron_self_adjoint_eigen {
 public:
     using Scalar = ScalarType;
     using RealScalar = detail::real_of<Scalar>;
-    /// @throws shape_error a factor that is not square; unsupported_error a scalar that is not real; singular_error no convergence
+    /// @throws shape_error a factor that is not square; unsupported_error a scalar that is not real, a factor whose diagonal is not; singular_error no
+    /// convergence
     explicit kron_self_adjoint_eigen(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "eigenvalue decomposition", "For other shapes use kron_svd.");
         eigen::require_finite_scalar(k, "eigenvalue decomposition");
@@ -586,19 +563,30 @@ public:
                 "their eigenvalues by the scalar.");
         }
         kron_node<Scalar> vectors;
-        std::vector<eigen::dense_vector<RealScalar>> values;
+        std::vector<eigen::dense_vector<RealScalar>>& values = of_factors_;
         eigen::for_each_factor(k, "eigenvalue decomposition", [&](const eigen::factor_reader<Scalar>& f) {
             const auto order = static_cast<Eigen::Index>(f.rows());
+            const auto require_real = [&](const auto& diagonal) {
+                if (!eigen::is_real_diagonal(diagonal)) {
+                    throw unsupported_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": factor " +
+                                            std::to_string(values.size() + 1) + eigen::not_self_adjoint);
+                }
+            };
             if (f.form() == eigen::factor_form::identity || f.form() == eigen::factor_form::diagonal || order == 0) {
                 vectors.append(leaf::identity(f.rows()));
-                values.push_back(f.form() == eigen::factor_form::diagonal
-                                     ? f.finite_diagonal().real().eval()
-                                     : eigen::dense_vector<RealScalar>::Ones(order).eval());
+                if (f.form() == eigen::factor_form::diagonal) {
+                    require_real(f.finite_diagonal());
+                    values.push_back(f.diagonal().real());
+                } else {
+                    values.push_back(eigen::dense_vector<RealScalar>::Ones(order));
+                }
                 return;
             }
+            const eigen::dense_matrix<Scalar> triangle = f.finite_lower_triangle();
+            require_real(triangle.diagonal());
             eigen::dense_matrix<Scalar> v(order, order);
             eigen::dense_vector<RealScalar> of_factor(order);
-            if (!eigen::dense_decompositions<Scalar>::self_adjoint_eigen(f.rows(), f.finite().data(), nullptr,
+            if (!eigen::dense_decompositions<Scalar>::self_adjoint_eigen(f.rows(), triangle.data(), nullptr,
                                                                          of_factor.data(), v.data())) {
                 throw singular_error("otimes: eigenvalue decomposition of " + eigen::shape_of(k) + ": no convergence.");
             }
@@ -606,14 +594,79 @@ public:
             values.push_back(std::move(of_factor));
         });
         vectors_ = kron_expr<Scalar>(std::move(vectors));
-        values_ = eigen::kron_of_vectors<RealScalar>(std::move(values), std::real(k.node().alpha()));
+        alpha_ = std::real(k.node().alpha());
+        values_ = eigen::kron_of_vectors<RealScalar>(values, alpha_);
     }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(vectors_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return rows(); }
+    /// Always Eigen::Success: what cannot be decomposed throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// The eigenvalues in the order of the product, entry (i1, i2, ..) the product of the factors', and the vectors' kron beside them.
     [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
     [[nodiscard]] const kron_expr<Scalar>& eigenvectors() const noexcept { return vectors_; }
+    /// The positive semidefinite square root of K, a kron of the factors' (of F or of -F). @throws singular_error a negative eigenvalue
+    [[nodiscard]] kron_expr<Scalar> operatorSqrt() const {
+        return root("operatorSqrt", [](RealScalar size) { return std::sqrt(size); });
+    }
+    /// Its inverse. @throws singular_error an eigenvalue that is not positive
+    [[nodiscard]] kron_expr<Scalar> operatorInverseSqrt() const {
+        return root("operatorInverseSqrt", [](RealScalar size) { return RealScalar(1) / std::sqrt(size); });
+    }
+    /// X with K X = B: V diag(1 / eigenvalues) V^H B. @throws shape_error; singular_error an eigenvalue that is 0 to the working precision of its factor
+    template <class Rhs>
+    [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
+        using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
+        using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        eigen::require_rows(vectors_, b.rows(), b.cols());
+        if (values_.size() > 0) {
+            if (alpha_ == RealScalar(0)) {
+                eigen::throw_zero_scalar("kron_self_adjoint_eigen::solve with " + eigen::shape_of(vectors_));
+            }
+            for (std::size_t k = 0; k < of_factors_.size(); ++k) {
+                const eigen::dense_vector<RealScalar> sizes = of_factors_[k].cwiseAbs();
+                const RealScalar least =
+                    vectors_.node().factors()[k].is_identity()  // a diagonal, known to its last digits
+                        ? RealScalar(0)
+                        : std::numeric_limits<RealScalar>::epsilon() * sizes.maxCoeff();
+                if (!(sizes.minCoeff() > least)) {
+                    eigen::throw_singular("kron_self_adjoint_eigen::solve", k + 1, sizes.size());
+                }
+            }
+        }
+        result_type parts = vectors_.adjoint() * b.template cast<scalar>();
+        parts.array().colwise() /= values_.template cast<scalar>().array();
+        return result_type(vectors_ * parts);
+    }
 
 private:
+    /// kron(V_k diag(function(|values|)) V_k^H), where all eigenvalues of K are positive or, for a function that is finite at 0, 0.
+    template <class Function>
+    [[nodiscard]] kron_expr<Scalar> root(const char* what, const Function& function) const {
+        if (values_.size() > 0 &&
+            !(values_.minCoeff() >= RealScalar(0) && std::isfinite(function(values_.minCoeff())))) {
+            throw singular_error("otimes: " + std::string(what) + " of " + eigen::shape_of(vectors_) +
+                                 ": its eigenvalues reach down to " +
+                                 detail::number_text(static_cast<double>(values_.minCoeff())) + ".");
+        }
+        kron_node<Scalar> node;
+        for (std::size_t k = 0; k < of_factors_.size(); ++k) {
+            const eigen::dense_vector<Scalar> f =
+                of_factors_[k].unaryExpr([&](RealScalar x) { return function(std::abs(x)); }).template cast<Scalar>();
+            const leaf& v = vectors_.node().factors()[k];
+            if (v.is_identity()) {
+                node.append(eigen::owned_diagonal<Scalar>(f));
+            } else {
+                const eigen::dense_matrix<Scalar> dense = kron_expr<Scalar>::dense_factor(v);
+                node.append(eigen::owned_factor<Scalar>(dense * f.asDiagonal() * dense.adjoint()));
+            }
+        }
+        node.set_alpha(Scalar(function(std::abs(alpha_))));
+        return kron_expr<Scalar>(std::move(node));
+    }
+
     kron_expr<Scalar> vectors_;
+    std::vector<eigen::dense_vector<RealScalar>> of_factors_;
+    RealScalar alpha_ = RealScalar(1);
     eigen::dense_vector<RealScalar> values_;
 };
 
@@ -668,31 +721,52 @@ public:
         u_ = kron_expr<Scalar>(std::move(u));
         v_ = kron_expr<Scalar>(std::move(v));
     }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(u_.rows()); }
+    [[nodiscard]] Eigen::Index cols() const { return eigen::index_of(v_.rows()); }
+    /// Always Eigen::Success: what cannot be decomposed throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
+    /// Singular values up to threshold() times the largest count as zero in solve() and rank(); epsilon * min(rows, cols) unless set, as in Eigen.
+    [[nodiscard]] RealScalar threshold() const {
+        return threshold_
+                   ? *threshold_
+                   : Eigen::NumTraits<RealScalar>::epsilon() * RealScalar((std::max)(values_.size(), Eigen::Index{1}));
+    }
+    kron_svd& setThreshold(const RealScalar& threshold) {
+        threshold_ = threshold;
+        return *this;
+    }
+    kron_svd& setThreshold(Eigen::Default_t) {
+        threshold_.reset();
+        return *this;
+    }
+    /// Of K: how many singular values do not count as zero. (K.rank() is the product of the factors', each with a threshold of its own.)
+    [[nodiscard]] Eigen::Index rank() const { return (values_.array() > least()).count(); }
     /// U and V with K = U diag(singularValues()) V^H, thin; the values in the order of the product, not sorted.
     [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
     [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_; }
-    /// X of least norm with the least |K X - B|, column by column: V diag(1 / s) U^H B. Singular values up to
-    /// epsilon * min(rows, cols) of the largest count as zero, as in Eigen. @throws shape_error other rows than K's
+    /// X of least norm with the least |K X - B|, column by column: V diag(1 / s) U^H B; see threshold(). @throws shape_error other rows than K's
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(u_, b.rows(), b.cols());
-        const RealScalar least = values_.size() == 0 ? RealScalar(0)
-                                                     : Eigen::NumTraits<RealScalar>::epsilon() *
-                                                           RealScalar(values_.size()) * values_.maxCoeff();
-        const eigen::dense_vector<RealScalar> scales =
-            values_.unaryExpr([least](RealScalar s) { return s > least ? RealScalar(1) / s : RealScalar(0); });
+        const eigen::dense_vector<RealScalar> scales = values_.unaryExpr(
+            [least = least()](RealScalar s) { return s > least ? RealScalar(1) / s : RealScalar(0); });
         result_type parts = u_.adjoint() * b.template cast<scalar>();
         parts.array().colwise() *= scales.template cast<scalar>().array();
         return result_type(v_ * parts);
     }
 
 private:
+    [[nodiscard]] RealScalar least() const {
+        return values_.size() == 0 ? RealScalar(0) : threshold() * values_.maxCoeff();
+    }
+
     kron_expr<Scalar> u_;
     kron_expr<Scalar> v_;
     eigen::dense_vector<RealScalar> values_;
+    std::optional<RealScalar> threshold_;
 };
 
 namespace eigen {
@@ -707,11 +781,6 @@ struct algebra<kron_expr<Scalar>> {
         return std::all_of(k.node().factors().begin(), k.node().factors().end(),
                            [](const leaf& f) { return f.rows() == f.cols(); });
     }
-    static void require_square(const kron_type& k, const char* what) {
-        if (k.rows() != k.cols()) {
-            throw shape_error("otimes: " + std::string(what) + " of " + shape_of(k) + ": the product must be square.");
-        }
-    }
 
     template <class Rhs>
     static auto solve(const kron_type& k, const Rhs& b) {
@@ -722,8 +791,7 @@ struct algebra<kron_expr<Scalar>> {
         }
         require_rows(k, b.rows(), b.cols());
         const result_type right = b.template cast<scalar>();
-        result_type x = pseudo_inverse(k) * right;
-        return x;
+        return least_squares(k).template solve<result_type>(right);
     }
     template <class Rhs>
     requires is_device_operand<Rhs>
@@ -732,69 +800,44 @@ struct algebra<kron_expr<Scalar>> {
             return kron_lu<Scalar>(k).solve(b);
         }
         require_rows(k, b.rows(), b.cols());
-        const kron_type inverse = pseudo_inverse(k);
-        return apply_inverse(inverse, inverse, false, device_copies(), b);
+        return least_squares(k).solve_on_device(device_copies(), b);
     }
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 
-    static kron_type pseudo_inverse(const kron_type& k) {
-        require_finite_scalar(k, "pseudo-inverse");
-        kron_node<Scalar> result;
-        for_each_factor(k, "pseudo-inverse", [&result](const factor_reader<Scalar>& f) {
-            if (f.moves_only()) {
-                leaf inverse = f.source();
-                inverse.transpose();
-                result.append(std::move(inverse));
-            } else if (f.form() == factor_form::diagonal) {
-                const real least = negligible(f.finite_diagonal().cwiseAbs());
-                result.append(owned_diagonal<Scalar>(f.diagonal().unaryExpr(
-                    [least](const Scalar& d) { return std::abs(d) > least ? Scalar(Scalar(1) / d) : Scalar(0); })));
-            } else if (f.empty()) {
-                result.append(owned_factor<Scalar>(
-                    dense_matrix<Scalar>(static_cast<Eigen::Index>(f.cols()), static_cast<Eigen::Index>(f.rows()))));
-            } else {
-                const scaled_matrix<Scalar> scaled(f.finite());
-                dense_matrix<Scalar> inverse(scaled.matrix.cols(), scaled.matrix.rows());
-                dense_decompositions<Scalar>::pseudo_inverse(f.rows(), f.cols(), scaled.matrix.data(), inverse.data());
-                inverse *= scaled.power(-1);
-                result.append(owned_factor<Scalar>(std::move(inverse)));
-            }
-        });
-        const Scalar alpha = k.node().alpha();
-        result.set_alpha(alpha == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / alpha));
-        return kron_type(std::move(result));
+    static kron_type pseudo_inverse(const kron_type& k) { return least_squares(k).inverse(); }
+    /// By the rule of inverse(), which says what it throws otherwise.
+    static bool is_invertible(const kron_type& k) {
+        if (!all_square(k)) {
+            return k.rows() == 0 && k.cols() == 0;
+        }
+        try {
+            static_cast<void>(kron_lu<Scalar>(k));
+            return true;
+        } catch (const singular_error&) {
+            return false;
+        }
     }
 
     static Scalar determinant(const kron_type& k) {
-        require_square(k, "determinant");
+        require_square(k.factor_count(), k.rows(), k.cols(), "determinant");
         if (k.rows() == 0) {
             return Scalar(1);
         }
         if (!all_square(k)) {
             return Scalar(0);  // rank <= prod min(P, Q) < n
         }
-        const std::int64_t n = k.rows();
-        number result = number(k.node().alpha()).power(n);
-        for_each_factor(k, "determinant", [&result, n](const factor_reader<Scalar>& f) {
-            result.multiply(determinant_of(f).power(n / f.rows()));
-        });
-        return result.value();
+        return determinant_of_factors(k, "determinant").value(k.node().alpha(), k.rows()).value();
     }
 
     static real log_abs_determinant(const kron_type& k) {
-        require_square(k, "logAbsDeterminant");
+        require_square(k.factor_count(), k.rows(), k.cols(), "logAbsDeterminant");
         if (k.rows() == 0) {
             return real(0);
         }
         if (!all_square(k)) {
             return -std::numeric_limits<real>::infinity();
         }
-        const auto n = static_cast<real>(k.rows());
-        real result = n * number(k.node().alpha()).log_of_size();
-        for_each_factor(k, "logAbsDeterminant", [&result, n](const factor_reader<Scalar>& f) {
-            result += n / static_cast<real>(f.rows()) * determinant_of(f).log_of_size();
-        });
-        return result;
+        return determinant_of_factors(k, "logAbsDeterminant").log_of_size(k.node().alpha(), k.rows());
     }
 
     /// The largest singular value: the product of the factors'.
@@ -826,8 +869,11 @@ struct algebra<kron_expr<Scalar>> {
     }
 
     /// Of largest over smallest singular value; infinity where K has rows or columns beyond its rank, 0 * K too; NaN where the scalar is NaN
-    /// or infinite.
+    /// or infinite; 1 where K has no elements.
     static real condition_number(const kron_type& k) {
+        if (k.rows() == 0 || k.cols() == 0) {
+            return real(1);
+        }
         if (!detail::is_finite(k.node().alpha())) {
             return std::numeric_limits<real>::quiet_NaN();
         }
@@ -843,7 +889,7 @@ struct algebra<kron_expr<Scalar>> {
             singular = singular || s(1) == real(0);
             result.multiply(detail::scaled_number<real>(s(1) == real(0) ? s(0) : s(0) / s(1)));
         });
-        if (values < std::min<std::int64_t>(k.rows(), k.cols()) || (singular && k.rows() != 0 && k.cols() != 0)) {
+        if (values < std::min<std::int64_t>(k.rows(), k.cols()) || singular) {
             return std::numeric_limits<real>::infinity();
         }
         return result.value();
@@ -871,51 +917,16 @@ struct algebra<kron_expr<Scalar>> {
     }
 
 private:
-    using number = detail::scaled_number<Scalar>;
-
-    /// What counts as 0 among the elements of a diagonal of these sizes, as in Eigen's decompositions that reveal a rank.
-    static real negligible(const dense_vector<real>& sizes) {
-        return sizes.size() == 0
-                   ? real(0)
-                   : Eigen::NumTraits<real>::epsilon() * static_cast<real>(sizes.size()) * sizes.maxCoeff();
+    static inverted_kron<Scalar> least_squares(const kron_type& k) {
+        require_finite_scalar(k, "pseudo-inverse");
+        return inverted_kron<Scalar>(k, inverted_kron<Scalar>::kind::pseudo_inverse, "pseudo-inverse");
     }
-
-    /// @pre square and not empty
-    static number determinant_of(const factor_reader<Scalar>& f) {
-        if (f.form() == factor_form::identity) {
-            return number(Scalar(1));
-        }
-        number det(Scalar(1));
-        const auto multiply = [&det](const auto& diagonal) {
-            for (Eigen::Index i = 0; i < diagonal.size(); ++i) {
-                det.multiply(number(diagonal(i)));
-            }
-        };
-        if (f.form() == factor_form::diagonal) {
-            multiply(f.diagonal());
-        } else if (f.form() == factor_form::permutation) {
-            return number(Scalar(sign_of(f.source())));
-        } else {
-            const scaled_matrix<Scalar> scaled(f.dense());
-            dense_vector<Scalar> pivots(scaled.matrix.rows());
-            const auto lu = dense_decompositions<Scalar>::lu(f.rows(), scaled.matrix.data(), pivots.data(), nullptr);
-            det = number(Scalar(lu.sign), scaled.exponent * f.rows());
-            multiply(pivots);
-        }
-        return det;
-    }
-    /// The sign of a permutation: each cycle of even length changes it.
-    static real sign_of(const leaf& permutation) {
-        const auto* const to = static_cast<const std::int32_t*>(permutation.view().data);
-        std::vector<bool> seen(static_cast<std::size_t>(permutation.rows()), false);
-        real sign(1);
-        for (std::size_t start = 0; start < seen.size(); ++start) {
-            for (std::size_t i = start, length = 0; !seen[i]; i = static_cast<std::size_t>(to[i]), ++length) {
-                seen[i] = true;
-                sign = length > 0 ? -sign : sign;
-            }
-        }
-        return sign;
+    /// @pre all are square and not empty
+    static kron_determinant<Scalar> determinant_of_factors(const kron_type& k, const char* what) {
+        kron_determinant<Scalar> result;
+        for_each_factor(k, what,
+                        [&result](const factor_reader<Scalar>& f) { result.append(determinant_of(f), f.rows()); });
+        return result;
     }
     /// The largest and the smallest of the min(P, Q) singular values; NaN where an element is NaN or infinite; empty as the factor.
     static dense_vector<real> extreme_singular_values(const factor_reader<Scalar>& f) {

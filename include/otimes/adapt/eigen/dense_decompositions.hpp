@@ -72,8 +72,9 @@ struct dense_decompositions {
     /// A = U diag(values) V^H, thin, values descend; u and v both or none are null.
     static void svd(std::int64_t m, std::int64_t n, const Scalar* a, real* values, Scalar* u, Scalar* v);
 
-    /// The n x m pseudo-inverse of A, m x n.
-    static void pseudo_inverse(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* inverse);
+    /// A^+, A being m x n. `inverse`: n x m, or null; `x`, n x columns: A^+ B of `b`, m x columns, or both null.
+    static void pseudo_inverse(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* inverse,
+                               const Scalar* b = nullptr, std::int64_t columns = 0, Scalar* x = nullptr);
     /// Of A, m x n, by QR with column pivoting and Eigen's threshold.
     static std::int64_t rank(std::int64_t m, std::int64_t n, const Scalar* a);
 
@@ -189,10 +190,17 @@ void dense_decompositions<Scalar>::svd(std::int64_t m, std::int64_t n, const Sca
 }
 
 template <class Scalar>
-void dense_decompositions<Scalar>::pseudo_inverse(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* inverse) {
+void dense_decompositions<Scalar>::pseudo_inverse(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* inverse,
+                                                  const Scalar* b, std::int64_t columns, Scalar* x) {
     const Eigen::CompleteOrthogonalDecomposition<matrix> whole(copied<matrix>(m, n, a));
-    const matrix result = whole.solve(identity_of_order<matrix>(m));
-    copy_to(result, inverse);
+    if (inverse != nullptr) {
+        const matrix result = whole.solve(identity_of_order<matrix>(m));
+        copy_to(result, inverse);
+    }
+    if (x != nullptr) {
+        const matrix result = whole.solve(copied<matrix>(m, columns, b));
+        copy_to(result, x);
+    }
 }
 
 template <class Scalar>

@@ -206,6 +206,14 @@ public:
         }
         return result;
     }
+    /// The lower triangle, with zeros above, of what may have anything there. @throws budget_error, singular_error
+    [[nodiscard]] dense_matrix<Scalar> finite_lower_triangle() const {
+        dense_matrix<Scalar> result = dense().template triangularView<Eigen::Lower>();
+        if (!all_finite(result)) {
+            throw_not_finite(what_, position_, rows(), cols());
+        }
+        return result;
+    }
     /// @throws singular_error a diagonal with an element that is NaN or infinite
     [[nodiscard]] const dense_vector<Scalar>& finite_diagonal() const {
         if (!all_finite(diagonal_)) {

@@ -288,7 +288,7 @@ public:
     /// The spectral norm, the largest singular value; NaN where a factor has elements that are NaN or infinite. Any shapes.
     [[nodiscard]] auto operatorNorm() const { return eigen::algebra<kron_expr>::operator_norm(*this); }
     /// X, cols() x b.cols(), with K * X = b; where a factor is not square, the least-squares
-    /// solution of least norm. Cost: a decomposition of each factor, then 1 product, or 3 with refinement (docs/algebra/solving.md).
+    /// solution of least norm. Cost: a decomposition of each factor, then 1 product, or 3 or 5 with refinement (docs/algebra/solving.md).
     /// @throws shape_error b has other rows than K; singular_error a square factor that is singular to working precision, or one
     /// that is not square with NaN or Inf
     template <class Rhs>
@@ -302,6 +302,9 @@ public:
     /// kron of the factors' inverses, cols() x rows(). Cost: an LU decomposition of each factor. @throws shape_error a factor that is
     /// not square; singular_error one that is singular to working precision
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
+    /// Whether inverse() gives one: whether all factors are square and none is singular to working precision, or has NaN or Inf, and the scalar is finite
+    /// and not 0. Cost: as inverse().
+    [[nodiscard]] bool isInvertible() const { return eigen::algebra<kron_expr>::is_invertible(*this); }
     /// kron of the factors' Moore-Penrose inverses, cols() x rows(). Cost: a complete orthogonal decomposition of each. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto pseudoInverse() const { return eigen::algebra<kron_expr>::pseudo_inverse(*this); }
     /// The determinant. May overflow; see logAbsDeterminant. @throws shape_error a kron that is not square

@@ -209,10 +209,27 @@ typename Rearranged::vector leading_singular_vector(const Rearranged& r) {
     }
 }
 
+/// What a first factor B is divided by, of modulus 1: then B's trace is positive, so that both factors of a kron of positive definite matrices are, too;
+/// where B is not square or its trace is near 0, the largest element is.
+template <class Scalar>
+Scalar phase_of_first(const dense_matrix<Scalar>& b) {
+    using real = detail::real_of<Scalar>;
+    using std::abs;
+    using std::sqrt;
+    Scalar decides = b.rows() == b.cols() ? b.trace() : Scalar(0);
+    if (!(abs(decides) > sqrt(std::numeric_limits<real>::epsilon()) * b.norm())) {
+        Eigen::Index i = 0;
+        Eigen::Index j = 0;
+        b.cwiseAbs().maxCoeff(&i, &j);
+        decides = b(i, j);
+    }
+    return decides / abs(decides);
+}
+
 }  // namespace eigen
 
 /// kron(B, C) nearest to `a` in the Frobenius norm, B of rows x cols, C of the quotients. `a` is a dense or sparse matrix. Where
-/// several are nearest, one of them; always the same for the same a. With elements that are not finite, all are NaN.
+/// several are nearest, one of them; always the same for the same a. The trace of B is positive, where B is not square, or its trace 0, its largest element. With elements that are not finite, all are NaN.
 /// Cost: a few tens of passes over the elements of a, some hundreds where nothing in a is near a Kronecker product; memory for 20
 /// pairs of factors. @throws shape_error when rows or cols do not divide those of a
 template <class Matrix>
@@ -241,6 +258,9 @@ requires(eigen::dense<Matrix> || eigen::sparse_matrix_like<Matrix>)
             vector v = r.adjoint_times(u / u.norm());
             v /= v.norm();
             u = r.times(v);
+            const scalar phase = eigen::phase_of_first<scalar>(u.reshaped(rows, cols));
+            u *= Eigen::numext::conj(phase);
+            v *= Eigen::numext::conj(phase);    // C is its conjugate
             const int half = r.exponent() / 2;  // to each its part: products of large factors do not overflow alone
             b = u.reshaped(rows, cols) * ldexp(real(1), half);
             c = v.conjugate().reshaped(c.rows(), c.cols()) * ldexp(real(1), r.exponent() - half);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -156,6 +157,7 @@ public:
         for (Eigen::Index i = 0; i < inverse_.size(); ++i) {
             inverse_(i) = inverse_(i) == Scalar(0) ? Scalar(1) : Scalar(Scalar(1) / inverse_(i));
         }
+        computed_ = true;
         return *this;
     }
     template <class Operator>
@@ -164,16 +166,25 @@ public:
     }
     /// @}
 
-    /// b divided by the diagonal, row by row. @pre compute() was called, b has as many rows
+    /// b divided by the diagonal, row by row; b itself before compute(). @throws shape_error other rows than the operator's
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using result_type = Eigen::Matrix<Scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
+        if (!computed_) {
+            return result_type(b);
+        }
+        if (b.rows() != inverse_.size()) {
+            throw shape_error("otimes: DiagonalPreconditioner of an operator of order " +
+                              std::to_string(inverse_.size()) + ": the right-hand side is " +
+                              detail::shape_text(b.rows(), b.cols()) + ".");
+        }
         return result_type(inverse_.asDiagonal() * b);
     }
     /// Always Eigen::Success.
     [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
 
 private:
+    bool computed_ = false;
     Eigen::Matrix<Scalar, Eigen::Dynamic, 1> inverse_;
 };
 

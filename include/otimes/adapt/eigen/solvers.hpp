@@ -31,7 +31,7 @@
 ///
 /// Accuracy. V_k of a factor that is not self-adjoint can be ill-conditioned, and the condition numbers of V_1, .., V_N multiply:
 /// an error of some epsilon * cond(V) * |S| / min |d| of X is left, cond(V) = prod_k cond(V_k). Where one is there, a solve
-/// therefore applies S to X, looks at the residual column by column, and refines until it is some roundings of |S| |X|: one
+/// therefore applies S to X, looks at the residual of each column, which is refined alone until it is some roundings of |S| |X|: one
 /// application more, three for each step. Where that error is above 2^-10, or the steps do not get there, the factors' complex
 /// Schur forms F_k = U_k T_k U_k^H take the place of the eigenvectors: kron(U)^H S kron(U) is triangular, and X comes from back
 /// substitution through the T_k (Bartels and Stewart 1972 for two factors), which works for defective factors, too. Cost of a column:
@@ -281,6 +281,10 @@ public:
     [[nodiscard]] const std::string& method() const noexcept { return method_; }
     /// The eigenvalues that are divided by, in the order of the product; those of S / 2^exponent() itself where no mass matrix is there.
     [[nodiscard]] const eigen::dense_vector<Complex>& eigenvalues() const noexcept { return values_; }
+    [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(left_.cols()); }
+    [[nodiscard]] Eigen::Index cols() const { return rows(); }
+    /// Always Eigen::Success: what cannot be diagonalised throws.
+    [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// S is taken over 2^exponent(): 0 but for sums whose terms leave the range of the type, or come close to it.
     [[nodiscard]] std::int64_t exponent() const noexcept { return exponent_; }
     /// log |det S|, which does not overflow.
@@ -313,7 +317,7 @@ public:
             }
             return x;
         }
-        return as_needed<scalar>(result_type(b.template cast<scalar>()));
+        return result_type(as_needed<scalar>(eigen::dense_matrix<scalar>(b.template cast<scalar>())));
     }
     /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. The eigenvalues and the eigenvectors go to the device once.
     /// Where the eigenvectors, or the mass matrices, are ill-conditioned, or S is taken over a power of two, B comes to the host, and X goes back.
@@ -480,17 +484,14 @@ private:
         return x;
     }
     /// Refined where that is needed.
-    template <class To, class Right>
-    [[nodiscard]] Right as_needed(const Right& b) const {
-        if (triangular_ && !inverse_mass_) {
-            return once<To>(b);
-        }
-        return general_ || refines_ ? refined<To>(b) : once<To>(b);
+    template <class To>
+    [[nodiscard]] eigen::dense_matrix<To> as_needed(const eigen::dense_matrix<To>& b) const {
+        return (general_ || refines_) && !(triangular_ && !inverse_mass_) ? refined<To>(b) : once<To>(b);
     }
     /// Of S over 2^exponent_, each column of B over a power of two near its largest element.
     template <class To, class Result, class Rhs>
     [[nodiscard]] Result over_power_of_two(const Eigen::MatrixBase<Rhs>& b) const {
-        Result right = b.template cast<To>();
+        eigen::dense_matrix<To> right = b.template cast<To>();
         std::vector<std::int64_t> exponents;
         const auto scale = [](auto column, std::int64_t by) {
             column = column.unaryExpr([by](const To& x) { return detail::scaled_number<To>(x, by).value(); }).eval();
@@ -499,50 +500,92 @@ private:
             exponents.push_back(eigen::exponent_of_largest(right.col(j)));
             scale(right.col(j), -exponents.back());
         }
-        Result x = as_needed<To>(right);
+        eigen::dense_matrix<To> x = as_needed<To>(right);
         for (Eigen::Index j = 0; j < x.cols(); ++j) {
             scale(x.col(j), exponents[static_cast<std::size_t>(j)] - exponent_);
         }
-        return x;
+        return Result(x);
     }
     template <class To, class Right>
     [[nodiscard]] Right once(const Right& b) const {
         return triangular_ ? by_schur_forms<To>(*triangular_, b) : by_eigenvectors<To>(b);
     }
-    /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms where it does not get there. @throws
-    /// singular_error with a mass matrix, where these do not get there either
-    template <class To, class Right>
-    [[nodiscard]] Right refined(const Right& b) const {
-        Right x = once<To>(b);
-        if (!eigen::all_finite(b)) {  // as multiply-adds give
-            return x;
-        }
+    /// The same until the residual of each column is some roundings of |S| |x| + |b|; by Schur forms the columns of which it does not get there.
+    /// Each column is looked at alone: what one has, NaN for instance, is nothing to the others. @throws singular_error with a mass matrix, where
+    /// Schur forms do not get there either
+    template <class To>
+    [[nodiscard]] eigen::dense_matrix<To> refined(const eigen::dense_matrix<To>& b) const {
+        using matrix = eigen::dense_matrix<To>;
         constexpr auto rounding = RealScalar(8) * std::numeric_limits<RealScalar>::epsilon();
-        auto last = std::numeric_limits<RealScalar>::infinity();
-        for (int step = 0;; ++step) {
-            Right residual = own_ * x;
-            residual = b - residual;
-            RealScalar worst(0);
-            for (Eigen::Index j = 0; j < b.cols(); ++j) {
-                const auto left = static_cast<RealScalar>(residual.col(j).cwiseAbs().maxCoeff());
-                const auto size = size_ * static_cast<RealScalar>(x.col(j).cwiseAbs().maxCoeff()) +
-                                  static_cast<RealScalar>(b.col(j).cwiseAbs().maxCoeff());
-                if (left != RealScalar(0)) {
-                    worst = left / size > worst || !(left / size <= worst) ? left / size : worst;
-                }
+        // These columns of m, in order: itself, where they are all.
+        const auto of_columns = [](const matrix& m, const std::vector<Eigen::Index>& columns,
+                                   matrix& result) -> const matrix& {
+            if (static_cast<Eigen::Index>(columns.size()) == m.cols()) {
+                return m;
             }
-            if (worst <= rounding) {
-                return x;
+            result.resize(m.rows(), static_cast<Eigen::Index>(columns.size()));
+            for (std::size_t j = 0; j < columns.size(); ++j) {
+                result.col(static_cast<Eigen::Index>(j)) = m.col(columns[j]);
             }
-            if (step == 4 || !(worst <= last / 2)) {
-                if (worst <= rounding * orders_) {
-                    return x;
-                }
-                break;
+            return result;
+        };
+        matrix x = once<To>(b);
+        std::vector<Eigen::Index> active;  // columns that are not there yet
+        std::vector<Eigen::Index> missed;  // that do not get there
+        for (Eigen::Index j = 0; j < b.cols(); ++j) {
+            if (eigen::all_finite(b.col(j))) {  // others are as multiply-adds give
+                active.push_back(j);
             }
-            last = worst;
-            x += once<To>(residual);
         }
+        std::vector<RealScalar> last(static_cast<std::size_t>(b.cols()), std::numeric_limits<RealScalar>::infinity());
+        for (int step = 0; !active.empty(); ++step) {
+            matrix some;
+            matrix others;
+            const matrix& wanted = of_columns(b, active, some);
+            const matrix& at_hand = of_columns(x, active, others);
+            matrix residual = own_ * at_hand;
+            residual = wanted - residual;
+            std::vector<Eigen::Index> next;       // columns of x
+            std::vector<Eigen::Index> positions;  // these in `residual`
+            for (Eigen::Index k = 0; k < residual.cols(); ++k) {
+                const Eigen::Index j = active[static_cast<std::size_t>(k)];
+                const auto left = static_cast<RealScalar>(residual.col(k).cwiseAbs().maxCoeff());
+                const auto size = size_ * static_cast<RealScalar>(at_hand.col(k).cwiseAbs().maxCoeff()) +
+                                  static_cast<RealScalar>(wanted.col(k).cwiseAbs().maxCoeff());
+                const RealScalar relative = left == RealScalar(0) ? left : left / size;
+                RealScalar& before = last[static_cast<std::size_t>(j)];
+                if (relative <= rounding) {
+                    continue;
+                }
+                if (step < 4 && relative <= before / 2) {
+                    before = relative;
+                    next.push_back(j);
+                    positions.push_back(k);
+                } else if (!(relative <= rounding * orders_)) {
+                    missed.push_back(j);
+                }
+            }
+            if (!next.empty()) {
+                const matrix correction = once<To>(of_columns(residual, positions, some));
+                for (std::size_t k = 0; k < next.size(); ++k) {
+                    x.col(next[k]) += correction.col(static_cast<Eigen::Index>(k));
+                }
+            }
+            active = std::move(next);
+        }
+        if (!missed.empty()) {
+            std::sort(missed.begin(), missed.end());
+            matrix some;
+            const matrix found = by_another_method<To>(of_columns(b, missed, some));
+            for (std::size_t k = 0; k < missed.size(); ++k) {
+                x.col(missed[k]) = found.col(static_cast<Eigen::Index>(k));
+            }
+        }
+        return x;
+    }
+    /// Of columns that refinement does not solve for.
+    template <class To>
+    [[nodiscard]] eigen::dense_matrix<To> by_another_method(const eigen::dense_matrix<To>& b) const {
         if (triangular_) {
             throw singular_error(
                 "otimes: solve with a sum of Kronecker products: the solution is not reached by refinement; the sum, "
@@ -941,8 +984,9 @@ private:
         throw singular_error(
             "otimes: solve with a sum of Kronecker products: it is singular to working precision (its eigenvalues "
             "reach from " +
-            detail::number_text(static_cast<double>(least)) + " to " + detail::number_text(static_cast<double>(most)) +
-            " in magnitude).");
+                detail::number_text(static_cast<double>(least)) + " to " +
+                detail::number_text(static_cast<double>(most)) + " in magnitude).",
+            /*zero_determinant=*/true);
     }
 
     /// False where the mass matrices are too ill-conditioned for it.
@@ -1376,7 +1420,8 @@ template <class DerivedA, class DerivedB, class DerivedC>
                           detail::shape_text(b.rows(), b.cols()) + ", C is " + detail::shape_text(c.rows(), c.cols()) +
                           ". A and B must be square and C must have the rows of A and the columns of B.");
     }
-    return eigen::solve_by_schur_forms(a, b, c, {"sylvester(A, B, C)", "A", "B", "A and -B have a common eigenvalue"});
+    return eigen::solve_by_schur_forms(
+        a, b, c, {"sylvester(A, B, C)", "A", "B", "A and -B have a common eigenvalue to working precision"});
 }
 
 /// X with A X + X A^H = Q. @throws shape_error; singular_error where two eigenvalues of A sum to 0 (one conjugated)
@@ -1386,8 +1431,8 @@ template <class DerivedA, class DerivedQ>
         throw shape_error("otimes: lyapunov(A, Q): A is " + detail::shape_text(a.rows(), a.cols()) + ", Q is " +
                           detail::shape_text(q.rows(), q.cols()) + ". Both must be square and of one order.");
     }
-    return eigen::solve_by_schur_forms(a, a.adjoint(), q,
-                                       {"lyapunov(A, Q)", "A", "A^H", "A and -A^H have a common eigenvalue"});
+    return eigen::solve_by_schur_forms(
+        a, a.adjoint(), q, {"lyapunov(A, Q)", "A", "A^H", "A and -A^H have a common eigenvalue to working precision"});
 }
 
 namespace eigen {
@@ -1409,6 +1454,11 @@ struct algebra<sum_expr<Scalar>> {
         }
         try {
             return kron_sum_solver<Scalar>(s).logAbsDeterminant();
+        } catch (const singular_error& e) {
+            if (!e.zero_determinant()) {
+                throw;
+            }
+            return -std::numeric_limits<detail::real_of<Scalar>>::infinity();
         } catch (const unsupported_error&) {  // which speaks of solving
             throw unsupported_error(
                 "otimes: logAbsDeterminant of a sum of Kronecker products: its terms cannot be diagonalised together, "

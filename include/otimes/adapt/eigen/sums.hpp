@@ -141,7 +141,7 @@ public:
             return DenseMatrix();
         }
     }
-    /// log |det S|, where solve() knows S. @throws as solve()
+    /// log |det S|, where solve() knows S; -infinity where it is singular to working precision. @throws as solve() otherwise
     [[nodiscard]] auto logAbsDeterminant() const { return eigen::algebra<sum_expr>::log_abs_determinant(*this); }
     /// @}
 

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: MIT
+/// @file inverted_kron.hpp
+/// The inverse or the pseudo-inverse of a Kronecker product as the Kronecker product of its factors', and solving with it.
+///
+/// The roundings of K^-1 B come back through K. With G_k the (pseudo-)inverse of the factor F_k, independent roundings of the products with G_k
+/// leave at most a = prod_k amplification_of(F_k, G_k) of them, relative to |B| <= |K| |X|: this many roundings is the residual of K^-1 B. A step of
+/// refinement, X += K^-1 (B - K X), multiplies that by a * epsilon. One or two steps are taken where they bring it down to 16; where more would be
+/// needed, each factor is solved with by its decomposition, one after the other: that is backward stable whatever a is.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <otimes/adapt/eigen/dense_decompositions.hpp>
+#include <otimes/adapt/eigen/factors.hpp>
+#include <otimes/adapt/eigen/kron.hpp>
+#include <otimes/adapt/eigen/lazy.hpp>
+#include <otimes/adapt/eigen/structured.hpp>
+#include <otimes/factorwise/scaled_number.hpp>
+#include <otimes/program/errors.hpp>
+
+namespace otimes {
+inline namespace OTIMES_TARGET {
+namespace eigen {
+
+[[noreturn]] inline void throw_singular(const char* what, std::size_t position, std::int64_t order) {
+    throw singular_error("otimes: " + std::string(what) + ": factor " + std::to_string(position) + ", " +
+                             detail::shape_text(order, order) +
+                             ", is singular to working precision. For the solution of least norm use pseudoInverse().",
+                         /*zero_determinant=*/true);
+}
+
+/// What counts as 0 among the elements of a diagonal of these sizes, as in Eigen's decompositions that reveal a rank.
+template <class Real>
+Real negligible(const dense_vector<Real>& sizes) {
+    return sizes.size() == 0 ? Real(0)
+                             : Eigen::NumTraits<Real>::epsilon() * static_cast<Real>(sizes.size()) * sizes.maxCoeff();
+}
+
+/// Integers of the same sum as `exponents` that differ by at most one.
+inline std::vector<int> dealt_evenly(const std::vector<int>& exponents) {
+    std::int64_t left = 0;
+    for (const int e : exponents) {
+        left += e;
+    }
+    std::vector<int> shares;
+    while (shares.size() < exponents.size()) {
+        shares.push_back(static_cast<int>(left / static_cast<std::int64_t>(exponents.size() - shares.size())));
+        left -= shares.back();
+    }
+    return shares;
+}
+
+/// m * 2^exponent, also where the power alone is out of the range.
+template <class Derived>
+void multiply_by_power(Eigen::MatrixBase<Derived>& m, int exponent) {
+    using scalar = typename Derived::Scalar;
+    if (exponent != 0) {
+        m = m.unaryExpr([exponent](const scalar& x) {
+                 return detail::scaled_number<scalar>(x, exponent).value();
+             }).eval();
+    }
+}
+
+/// How much roundings of K^-1 B grow where K's factor F, of inverse G, multiplies them: max_j |diag(norms of F's columns) G e_j|. Does not change when F's
+/// columns are scaled.
+template <class Scalar>
+detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const dense_matrix<Scalar>& inverse) {
+    using real = detail::real_of<Scalar>;
+    const dense_vector<real> norms = f.colwise().norm().transpose();
+    real most(0);
+    for (Eigen::Index j = 0; j < inverse.cols(); ++j) {
+        real squares(0);
+        for (Eigen::Index i = 0; i < inverse.rows(); ++i) {
+            const real element = norms(i) * std::abs(inverse(i, j));
+            squares += element * element;
+        }
+        most = squares > most || std::isnan(squares) ? squares : most;
+    }
+    return std::sqrt(most);
+}
+
+/// Roundings of |K| |X| that a solve may leave: up to this amplification the residual of K^-1 B stayed below 3 in float, where LU of the whole K left up
+/// to 4 (docs/algebra/solving.md).
+inline constexpr int allowed_roundings = 16;
+
+/// True where a product with the inverses of K's factors leaves a larger residual than a solve; see the file comment.
+template <class Real>
+bool loses_digits(Real amplification) noexcept {
+    return !(amplification <= Real(allowed_roundings));
+}
+
+/// How a solve with the inverses comes to a small residual.
+struct refinement {
+    int steps = 0;
+    bool by_factors = false;  ///< each factor by its decomposition, where two steps are too few
+    [[nodiscard]] bool needed() const noexcept { return steps > 0 || by_factors; }
+};
+template <class Real>
+refinement refinement_for(Real amplification) noexcept {
+    refinement result;
+    for (Real left = amplification; loses_digits(left); left *= amplification * std::numeric_limits<Real>::epsilon()) {
+        if (++result.steps > 2) {
+            return {0, true};
+        }
+    }
+    return result;
+}
+
+/// det K = alpha^n * prod_k det(F_k)^(n / n_k), which does not overflow on the way.
+template <class Scalar>
+class kron_determinant {
+public:
+    using number = detail::scaled_number<Scalar>;
+    /// Of a factor of this order.
+    void append(const number& determinant, std::int64_t order) { parts_.push_back({determinant, order}); }
+    /// Of K of order n.
+    [[nodiscard]] number value(const Scalar& alpha, std::int64_t n) const {
+        number result = n == 0 ? number(Scalar(1)) : number(alpha).power(n);
+        for (const part& p : parts_) {
+            if (n > 0) {
+                result.multiply(p.determinant.power(n / p.order));
+            }
+        }
+        return result;
+    }
+    /// log |det K|; -infinity where it is 0.
+    [[nodiscard]] detail::real_of<Scalar> log_of_size(const Scalar& alpha, std::int64_t n) const {
+        using real = detail::real_of<Scalar>;
+        if (n == 0) {
+            return real(0);
+        }
+        real result = static_cast<real>(n) * number(alpha).log_of_size();
+        for (const part& p : parts_) {
+            result += static_cast<real>(n) / static_cast<real>(p.order) * p.determinant.log_of_size();
+        }
+        return result;
+    }
+
+private:
+    struct part {
+        number determinant;
+        std::int64_t order;
+    };
+    std::vector<part> parts_;
+};
+
+/// The sign of a permutation: each cycle of even length changes it.
+template <class Real>
+Real sign_of(const leaf& permutation) {
+    const auto* const to = static_cast<const std::int32_t*>(permutation.view().data);
+    std::vector<bool> seen(static_cast<std::size_t>(permutation.rows()), false);
+    Real sign(1);
+    for (std::size_t start = 0; start < seen.size(); ++start) {
+        for (std::size_t i = start, length = 0; !seen[i]; i = static_cast<std::size_t>(to[i]), ++length) {
+            seen[i] = true;
+            sign = length > 0 ? -sign : sign;
+        }
+    }
+    return sign;
+}
+
+/// sign * the product of the elements * 2^exponent
+template <class Scalar>
+detail::scaled_number<Scalar> product_of_elements(const dense_vector<Scalar>& d,
+                                                  detail::real_of<Scalar> sign = detail::real_of<Scalar>(1),
+                                                  std::int64_t exponent = 0) {
+    detail::scaled_number<Scalar> result(Scalar(sign), exponent);
+    for (Eigen::Index i = 0; i < d.size(); ++i) {
+        result.multiply(detail::scaled_number<Scalar>(d(i)));
+    }
+    return result;
+}
+
+/// Of a square factor that is not empty.
+template <class Scalar>
+detail::scaled_number<Scalar> determinant_of(const factor_reader<Scalar>& f) {
+    using number = detail::scaled_number<Scalar>;
+    if (f.form() == factor_form::identity) {
+        return number(Scalar(1));
+    }
+    if (f.form() == factor_form::diagonal) {
+        return product_of_elements<Scalar>(f.diagonal());
+    }
+    if (f.form() == factor_form::permutation) {
+        return number(Scalar(sign_of<detail::real_of<Scalar>>(f.source())));
+    }
+    const scaled_matrix<Scalar> scaled(f.dense());
+    dense_vector<Scalar> pivots(scaled.matrix.rows());
+    const auto lu = dense_decompositions<Scalar>::lu(f.rows(), scaled.matrix.data(), pivots.data(), nullptr);
+    return product_of_elements<Scalar>(pivots, lu.sign, scaled.exponent * f.rows());
+}
+
+/// A scalar times the kron of factors times powers of two. Where products of some of these powers come near the ends of the range, they are dealt out
+/// evenly over all: what is in the range as a whole is then in it on the way.
+template <class Scalar>
+class kron_over_powers {
+public:
+    /// An identity or a permutation.
+    void append(leaf f) { parts_.push_back({std::move(f), {}, {}, form::fixed, 0}); }
+    void append(dense_matrix<Scalar> m, int exponent) {
+        parts_.push_back({leaf(), std::move(m), {}, form::dense, exponent});
+    }
+    void append(dense_vector<Scalar> diagonal) {
+        parts_.push_back({leaf(), {}, std::move(diagonal), form::diagonal, 0});
+    }
+    /// What has been appended, which is gone then.
+    [[nodiscard]] kron_expr<Scalar> take(const detail::scaled_number<Scalar>& alpha) {
+        using real = detail::real_of<Scalar>;
+        std::vector<int> exponents{static_cast<int>(alpha.exponent())};
+        for (const part& p : parts_) {
+            if (p.is != form::fixed) {
+                exponents.push_back(p.exponent + largest_of(p));
+            }
+        }
+        std::int64_t above = 0;
+        std::int64_t below = 0;
+        for (const int e : exponents) {
+            (e > 0 ? above : below) += e;
+        }
+        const bool deals = (std::max)(above, -below) > std::numeric_limits<real>::max_exponent / 2;
+        const std::vector<int> shares = deals ? dealt_evenly(exponents) : exponents;
+        kron_node<Scalar> node;
+        std::size_t at = 0;
+        for (part& p : parts_) {
+            if (p.is == form::fixed) {
+                node.append(std::move(p.fixed));
+                continue;
+            }
+            ++at;
+            const int shift = p.exponent + shares[at] - exponents[at];
+            if (p.is == form::dense) {
+                multiply_by_power(p.matrix, shift);
+                node.append(owned_factor<Scalar>(std::move(p.matrix)));
+            } else {
+                multiply_by_power(p.diagonal, shift);
+                node.append(owned_diagonal<Scalar>(std::move(p.diagonal)));
+            }
+        }
+        node.set_alpha(alpha.value_over(exponents[0] - shares[0]));
+        parts_.clear();
+        return kron_expr<Scalar>(std::move(node));
+    }
+
+private:
+    enum class form : std::uint8_t { fixed, dense, diagonal };
+    struct part {
+        leaf fixed;
+        dense_matrix<Scalar> matrix;
+        dense_vector<Scalar> diagonal;
+        form is = form::fixed;
+        int exponent = 0;
+    };
+    static int largest_of(const part& p) {
+        return p.is == form::dense ? exponent_of_largest(p.matrix) : exponent_of_largest(p.diagonal);
+    }
+    std::vector<part> parts_;
+};
+
+/// 1 / x, of x in any part of the range; 0 for 0.
+template <class Scalar>
+detail::scaled_number<Scalar> reciprocal(const Scalar& x) {
+    const detail::scaled_number<Scalar> number(x);
+    return number.is_zero()
+               ? number
+               : detail::scaled_number<Scalar>(Scalar(1) / number.value_over(number.exponent()), -number.exponent());
+}
+
+/// K^-1 or K^+, whose factors are the inverses of K's, and what a solve with it needs beside.
+template <class Scalar>
+class inverted_kron {
+public:
+    using real = detail::real_of<Scalar>;
+    enum class kind : std::uint8_t { inverse, pseudo_inverse };
+
+    inverted_kron() = default;
+    /// `what` names it in errors. The inverse of a scalar 0 is taken as 0. @pre all factors are square for an inverse
+    /// @throws singular_error for an inverse, a factor whose reciprocal condition number is not above epsilon, a diagonal with a 0; a factor with
+    /// NaN or Inf; budget_error
+    inverted_kron(const kron_expr<Scalar>& k, kind of, const char* what) : kind_(of) {
+        enable_structure<Scalar>();
+        kron_over_powers<Scalar> own;
+        kron_over_powers<Scalar> inverse;
+        const bool empty = k.rows() == 0 || k.cols() == 0;
+        real amplification(1);
+        std::size_t position = 0;
+        for_each_factor(k, what, [&](const factor_reader<Scalar>& f) {
+            ++position;
+            if (f.form() != factor_form::other && of == kind::inverse && !f.empty()) {
+                determinant_.append(determinant_of(f), f.rows());
+            }
+            if (f.moves_only()) {
+                leaf turned = f.source();
+                turned.transpose();
+                inverse.append(std::move(turned));
+                own.append(f.source());
+            } else if (f.form() == factor_form::diagonal) {
+                inverse.append(empty ? f.diagonal() : inverted_diagonal(f, what, position));
+                own.append(f.diagonal());
+            } else if (empty) {  // a matrix without elements, whatever the other factors are
+                const auto zeros = [](std::int64_t rows, std::int64_t cols) {
+                    return dense_matrix<Scalar>(
+                        dense_matrix<Scalar>::Zero(static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols)));
+                };
+                inverse.append(zeros(f.cols(), f.rows()), 0);
+                own.append(zeros(f.rows(), f.cols()), 0);
+            } else {
+                scaled_matrix<Scalar> scaled(f.finite());
+                dense_matrix<Scalar> inverted = inverted_dense(scaled, what, position);
+                amplification *= amplification_of<Scalar>(scaled.matrix, inverted);
+                inverse.append(std::move(inverted), -scaled.exponent);
+                own.append(std::move(scaled.matrix), scaled.exponent);
+            }
+        });
+        inverse_ = inverse.take(reciprocal(k.node().alpha()));
+        refinement_ = refinement_for(amplification);
+        if (refinement_.needed()) {  // matrices of its own: those of K may change, or end, before this does
+            own_ = own.take(detail::scaled_number<Scalar>(k.node().alpha()));
+        }
+    }
+
+    [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverse_; }
+    /// An estimate of the reciprocal of K's condition number, of an inverse.
+    [[nodiscard]] real rcond() const noexcept { return rcond_; }
+    /// Of K, of which there is an inverse.
+    [[nodiscard]] const kron_determinant<Scalar>& determinant() const noexcept { return determinant_; }
+    [[nodiscard]] const refinement& how() const noexcept { return refinement_; }
+
+    /// X, with K X = B or of least norm with the least |K X - B|. @pre B has K's rows
+    template <class Result, class Rhs>
+    [[nodiscard]] Result solve(const Rhs& b) const {
+        using scalar = typename Result::Scalar;
+        if (refinement_.by_factors && b.cols() > 0) {
+            return Result(solve_by_factors<scalar>(b));
+        }
+        Result x = inverse_ * b;
+        for (int step = 0; step < refinement_.steps; ++step) {
+            Result residual = b.template cast<scalar>();
+            residual.noalias() -= own_ * x;
+            x.noalias() += inverse_ * residual;
+        }
+        return x;
+    }
+    /// The same for B in device memory; where each factor is solved with by its decomposition, through the host. `kept`: device_copies.
+    template <class Kept, class Rhs>
+    [[nodiscard]] auto solve_on_device(const Kept& kept, const Rhs& b) const {
+        using host_matrix = dense_matrix<detail::common_scalar<Scalar, typename Rhs::Scalar>>;
+        if (refinement_.by_factors) {
+            const auto on_host = [this](const host_matrix& host) {
+                const scoped_executor here(cpu());
+                return solve<host_matrix>(host);
+            };
+            return solve_through_host(on_host, host_matrix(), b);
+        }
+        return apply_inverse(own_, inverse_, refinement_.steps, kept, b);
+    }
+
+private:
+    dense_vector<Scalar> inverted_diagonal(const factor_reader<Scalar>& f, const char* what, std::size_t position) {
+        const dense_vector<real> sizes = f.finite_diagonal().cwiseAbs();
+        const bool pseudo = kind_ == kind::pseudo_inverse;
+        const real least = pseudo ? negligible(sizes) : real(0);
+        if (!pseudo && sizes.size() > 0) {
+            if (!(sizes.minCoeff() > real(0))) {
+                throw_singular(what, position, f.rows());
+            }
+            rcond_ *= sizes.minCoeff() / sizes.maxCoeff();
+        }
+        return f.diagonal().unaryExpr([least](const Scalar& d) {  // Eigen's quotients of complex numbers square them
+            return std::abs(d) > least ? Scalar(Scalar(1) / d) : Scalar(0);
+        });
+    }
+    dense_matrix<Scalar> inverted_dense(const scaled_matrix<Scalar>& scaled, const char* what, std::size_t position) {
+        const dense_matrix<Scalar>& m = scaled.matrix;
+        dense_matrix<Scalar> inverted(m.cols(), m.rows());
+        if (kind_ == kind::pseudo_inverse) {
+            dense_decompositions<Scalar>::pseudo_inverse(m.rows(), m.cols(), m.data(), inverted.data());
+            return inverted;
+        }
+        dense_vector<Scalar> pivots(m.rows());
+        const auto lu = dense_decompositions<Scalar>::lu(m.rows(), m.data(), pivots.data(), inverted.data());
+        if (!(lu.rcond > std::numeric_limits<real>::epsilon())) {
+            throw_singular(what, position, m.rows());
+        }
+        rcond_ *= lu.rcond;
+        determinant_.append(product_of_elements<Scalar>(pivots, lu.sign, scaled.exponent * m.rows()), m.rows());
+        return inverted;
+    }
+
+    /// The factors that have structure by their inverses, at once; then the others by their decompositions.
+    template <class To, class Rhs>
+    [[nodiscard]] dense_matrix<To> solve_by_factors(const Rhs& b) const {
+        kron_node<Scalar> structured;
+        std::vector<Eigen::Index> extents;
+        const factor_list& factors = own_.node().factors();
+        for (std::size_t k = 0; k < factors.size(); ++k) {
+            structured.append(factors[k].is_dense() ? leaf::identity(factors[k].rows()) : inverse_.node().factors()[k]);
+            extents.push_back(static_cast<Eigen::Index>(factors[k].rows()));
+        }
+        structured.set_alpha(inverse_.node().alpha());
+        dense_matrix<To> x = kron_expr<Scalar>(std::move(structured)) * b.template cast<To>().eval();
+        for (std::size_t k = 0; k < factors.size(); ++k) {
+            if (factors[k].is_dense()) {
+                Eigen::Index inner = 1;
+                for (std::size_t behind = k + 1; behind < factors.size(); ++behind) {
+                    inner *= extents[behind];
+                }
+                x = solved_at(kron_expr<Scalar>::dense_factor(factors[k]), inner, x);
+                extents[k] = static_cast<Eigen::Index>(factors[k].cols());
+            }
+        }
+        return x;
+    }
+    /// kron(I, F^-1, I) x, the last identity of order `inner`: rows of x that one factor's index tells apart become a column for F's decomposition.
+    template <class To>
+    [[nodiscard]] dense_matrix<To> solved_at(dense_matrix<Scalar> f, Eigen::Index inner,
+                                             const dense_matrix<To>& x) const {
+        constexpr bool apart = detail::is_complex_scalar<To> && !detail::is_complex_scalar<Scalar>;
+        constexpr int parts = apart ? 2 : 1;  // the real and the imaginary part, where F is real
+        const scaled_matrix<Scalar> scaled(std::move(f));
+        const Eigen::Index m = scaled.matrix.rows();
+        const Eigen::Index n = scaled.matrix.cols();
+        const Eigen::Index blocks = x.rows() / (m * inner);
+        dense_matrix<Scalar> right(m, x.cols() * blocks * inner * parts);
+        dense_matrix<To> result(blocks * n * inner, x.cols());
+        const auto for_each_column =
+            [&](const auto& use) {  // use(column of x, its block, place in it, where it is here)
+                Eigen::Index at = 0;
+                for (Eigen::Index c = 0; c < x.cols(); ++c) {
+                    for (Eigen::Index block = 0; block < blocks; ++block) {
+                        for (Eigen::Index i = 0; i < inner; ++i) {
+                            use(c, block, i, at);
+                            at += parts;
+                        }
+                    }
+                }
+            };
+        for_each_column([&](Eigen::Index c, Eigen::Index block, Eigen::Index i, Eigen::Index at) {
+            for (Eigen::Index row = 0; row < m; ++row) {
+                const To& element = x((block * m + row) * inner + i, c);
+                if constexpr (apart) {
+                    right(row, at) = element.real();
+                    right(row, at + 1) = element.imag();
+                } else {
+                    right(row, at) = element;
+                }
+            }
+        });
+        dense_matrix<Scalar> left(n, right.cols());
+        if (kind_ == kind::inverse) {
+            dense_decompositions<Scalar>::lu(n, scaled.matrix.data(), nullptr, nullptr, right.data(), right.cols());
+            left.swap(right);
+        } else {
+            dense_decompositions<Scalar>::pseudo_inverse(m, n, scaled.matrix.data(), nullptr, right.data(),
+                                                         right.cols(), left.data());
+        }
+        multiply_by_power(left, -scaled.exponent);
+        for_each_column([&](Eigen::Index c, Eigen::Index block, Eigen::Index i, Eigen::Index at) {
+            for (Eigen::Index row = 0; row < n; ++row) {
+                To& element = result((block * n + row) * inner + i, c);
+                if constexpr (apart) {
+                    element = To(left(row, at), left(row, at + 1));
+                } else {
+                    element = left(row, at);
+                }
+            }
+        });
+        return result;
+    }
+
+    kind kind_ = kind::inverse;
+    kron_expr<Scalar> inverse_;
+    kron_expr<Scalar> own_;  ///< K, where the refinement needs it
+    refinement refinement_;
+    kron_determinant<Scalar> determinant_;
+    real rcond_ = real(1);
+};
+
+}  // namespace eigen
+}  // namespace OTIMES_TARGET
+}  // namespace otimes

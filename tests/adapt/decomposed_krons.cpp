@@ -133,6 +133,16 @@ TEST_CASE_TEMPLATE("solves leave a residual of some roundings, whatever the cond
     const std::vector<matrix<Scalar>> plain{well_conditioned<Scalar>(4, 1), well_conditioned<Scalar>(5, 2)};
     CHECK_FALSE(otimes::kron_lu<Scalar>(kron(plain)).refines());
     CHECK_FALSE(otimes::kron_lu<Scalar>(kron(plain)).solves_by_factors());
+    // Roundings do not multiply from factor to factor: four of condition number 10 need no refinement, although that of their kron is 10^4. (Factors of 4 may be multiplied out.)
+    std::vector<matrix<Scalar>> four;
+    for (std::uint64_t seed = 20; seed < 24; ++seed) {
+        four.push_back(graded<Scalar>(5, 5, 10, seed));
+    }
+    const otimes::kron_lu<Scalar> lu(kron(four));
+    CHECK_FALSE(lu.refines());
+    CHECK_FALSE(lu.solves_by_factors());
+    const matrix<Scalar> b = right_of(four, 5);
+    CHECK(roundings(four, matrix<Scalar>(lu.solve(b)), b) < 8);
 }
 
 TEST_CASE("each factor is solved with by its decomposition where refinement does not help: factors of every kind") {

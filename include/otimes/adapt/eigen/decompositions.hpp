@@ -286,8 +286,8 @@ public:
         kron_node<Scalar> lower;
         eigen::kron_over_powers<Scalar> inverse_lower;
         eigen::kron_over_powers<Scalar> inverse;
-        real amplification(1);  // as in kron_lu
-        bool finite = true;     // the inverses of tiny factors may not be, where those of their triangles are
+        eigen::amplification<real> amplified;
+        bool finite = true;  // the inverses of tiny factors may not be, where those of their triangles are
         std::size_t position = 0;
         std::size_t last_negative = 0;  // position
         int negative = 0;
@@ -312,6 +312,9 @@ public:
                                          std::to_string(position) + eigen::not_self_adjoint);
                 }
             };
+            if (f.form() != eigen::factor_form::other && f.rows() > 1) {
+                amplified.append_apart();
+            }
             if (f.form() == eigen::factor_form::identity) {
                 lower.append(leaf::identity(f.rows()));
                 inverse_lower.append(leaf::identity(f.rows()));
@@ -357,8 +360,11 @@ public:
                                                                                    inverted_l.data(), inverted.data());
                     require(llt.definite, position);
                     rcond_ *= llt.rcond;
-                    amplification *= eigen::amplification_of<Scalar>(
-                        eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()), inverted);
+                    amplified.append(
+                        eigen::amplification_of<Scalar>(
+                            eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()),
+                            inverted),
+                        n);
                 }
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
                 inverse_lower.append(std::move(inverted_l), -half);
@@ -374,7 +380,8 @@ public:
         lower.set_alpha(root);
         lower_ = kron_expr<Scalar>(std::move(lower));
         inverse_ = inverse.take(eigen::reciprocal(Scalar(size)));
-        by_triangles_ = !finite || !detail::is_finite(inverse_.node().alpha()) || eigen::loses_digits(amplification);
+        by_triangles_ =
+            !finite || !detail::is_finite(inverse_.node().alpha()) || eigen::loses_digits(amplified.of_image());
         if (by_triangles_) {
             inverse_ = inverse_lower.take(eigen::reciprocal(root));
         }

@@ -2,10 +2,12 @@
 /// @file inverted_kron.hpp
 /// The inverse or the pseudo-inverse of a Kronecker product as the Kronecker product of its factors', and solving with it.
 ///
-/// The roundings of K^-1 B come back through K. With G_k the (pseudo-)inverse of the factor F_k, independent roundings of the products with G_k
-/// leave at most a = prod_k amplification_of(F_k, G_k) of them, relative to |B| <= |K| |X|: this many roundings is the residual of K^-1 B. A step of
-/// refinement, X += K^-1 (B - K X), multiplies that by a * epsilon. One or two steps are taken where they bring it down to 16; where more would be
-/// needed, each factor is solved with by its decomposition, one after the other: that is backward stable whatever a is.
+/// The roundings of K^-1 B come back through K. Let G_k be the (pseudo-)inverse of the factor F_k and a_k = amplification_of(F_k, G_k). What is left
+/// to do before G_k is applied is B = K X without the factors before it, which is at most |F_k| .. |F_N| |X|, and the factors up to F_k bring a rounding
+/// of the product with G_k back: independent roundings leave at most sqrt(sum_k a_k^2) of |K| |X|, factors that are multiplied out being one. Of a B that is no K X, as that of a least-squares
+/// problem or of a step of refinement, they leave a = prod_k a_k of |B|. A step, X += K^-1 (B - K X), therefore multiplies the residual by a * epsilon.
+/// One or two are taken where they bring it down to 16; where more would be needed, each factor is solved with by its decomposition, one after the
+/// other: that is backward stable whatever a is.
 #pragma once
 
 #include <algorithm>
@@ -93,11 +95,52 @@ detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const de
 /// to 4 (docs/algebra/solving.md).
 inline constexpr int allowed_roundings = 16;
 
-/// True where a product with the inverses of K's factors leaves a larger residual than a solve; see the file comment.
+/// True of a residual of so many roundings, larger than that of a solve.
 template <class Real>
-bool loses_digits(Real amplification) noexcept {
-    return !(amplification <= Real(allowed_roundings));
+bool loses_digits(Real roundings) noexcept {
+    return !(roundings <= Real(allowed_roundings));
 }
+
+/// The a_k of the factors' inverses; see the file comment.
+template <class Real>
+class amplification {
+public:
+    /// The next factor, a dense one of this order.
+    void append(Real a, std::int64_t order) {
+        product_ *= a;
+        // What the planner may multiply out with neighbours in front of it is one factor, whose number is the product.
+        Real most(0);
+        std::vector<run> longer{{order, a}};
+        for (run r : runs_) {
+            r.order *= order;
+            r.product *= a;
+            if (r.order <= most_order_multiplied_out) {
+                longer.push_back(r);
+            }
+        }
+        runs_ = std::move(longer);
+        for (const run& r : runs_) {
+            most = r.product <= most ? most : r.product;
+        }
+        squares_ += most * most;
+    }
+    /// A factor with structure, of order 2 or more, which is not multiplied out: those beside it are no neighbours.
+    void append_apart() { runs_.clear(); }
+    /// Roundings of |B| in K^-1 B.
+    [[nodiscard]] Real of_any() const noexcept { return product_; }
+    /// Roundings of |K| |X| in K^-1 B, where B = K X.
+    [[nodiscard]] Real of_image() const noexcept { return (std::min)(product_, std::sqrt(squares_)); }
+
+private:
+    static constexpr std::int64_t most_order_multiplied_out = 16;  // plan/grouping.hpp
+    struct run {
+        std::int64_t order;
+        Real product;
+    };
+    Real product_ = Real(1);
+    Real squares_ = Real(0);
+    std::vector<run> runs_;  // neighbours that end with the last factor
+};
 
 /// How a solve with the inverses comes to a small residual.
 struct refinement {
@@ -106,9 +149,10 @@ struct refinement {
     [[nodiscard]] bool needed() const noexcept { return steps > 0 || by_factors; }
 };
 template <class Real>
-refinement refinement_for(Real amplification) noexcept {
+refinement refinement_for(const amplification<Real>& a, bool of_image) noexcept {
     refinement result;
-    for (Real left = amplification; loses_digits(left); left *= amplification * std::numeric_limits<Real>::epsilon()) {
+    Real left = of_image ? a.of_image() : a.of_any();
+    for (; loses_digits(left); left *= a.of_any() * std::numeric_limits<Real>::epsilon()) {
         if (++result.steps > 2) {
             return {0, true};
         }
@@ -291,12 +335,15 @@ public:
         kron_over_powers<Scalar> own;
         kron_over_powers<Scalar> inverse;
         const bool empty = k.rows() == 0 || k.cols() == 0;
-        real amplification(1);
+        amplification<real> amplified;
         std::size_t position = 0;
         for_each_factor(k, what, [&](const factor_reader<Scalar>& f) {
             ++position;
             if (f.form() != factor_form::other && of == kind::inverse && !f.empty()) {
                 determinant_.append(determinant_of(f), f.rows());
+            }
+            if (f.form() != factor_form::other && f.rows() > 1) {
+                amplified.append_apart();
             }
             if (f.moves_only()) {
                 leaf turned = f.source();
@@ -316,13 +363,13 @@ public:
             } else {
                 scaled_matrix<Scalar> scaled(f.finite());
                 dense_matrix<Scalar> inverted = inverted_dense(scaled, what, position);
-                amplification *= amplification_of<Scalar>(scaled.matrix, inverted);
+                amplified.append(amplification_of<Scalar>(scaled.matrix, inverted), f.rows());
                 inverse.append(std::move(inverted), -scaled.exponent);
                 own.append(std::move(scaled.matrix), scaled.exponent);
             }
         });
         inverse_ = inverse.take(reciprocal(k.node().alpha()));
-        refinement_ = refinement_for(amplification);
+        refinement_ = refinement_for(amplified, of == kind::inverse);
         if (refinement_.needed()) {  // matrices of its own: those of K may change, or end, before this does
             own_ = own.take(detail::scaled_number<Scalar>(k.node().alpha()));
         }

@@ -261,11 +261,13 @@ TEST_CASE("a stacked matrix that does not fit: other entries, or no cut between 
           "must be equally many.");
     CHECK(text([&] { y = kron(A, B) * vec(Z); }) ==
           "otimes: kron(F1, F2) * vec(X): X is 6 x 2, but no cut between the factors has columns that multiply to 2 in "
-          "front of it and to 6 behind it. Write K * vec(X).toVector().");
+          "front of it and to 6 behind it. Write K * vec(X).toVector(); of device memory, K times a device_map of one "
+          "column over it.");
     CHECK(
         text([&] { y = kron(A, B) * vec_r(Z); }) ==
         "otimes: kron(F1, F2) * vec_r(X): X is 6 x 2, but no cut between the factors has columns that multiply to 6 in "
-        "front of it and to 2 behind it. Write K * vec_r(X).toVector().");
+        "front of it and to 2 behind it. Write K * vec_r(X).toVector(); of device memory, K times a device_map of one "
+        "column over it.");
     CHECK(y.size() == 0);
     y = kron(A, B) * vec(Z).toVector();
     CHECK(support::close(y, times(dense_kron(A, B), vector_d(Z.reshaped())), 12));

@@ -190,8 +190,9 @@ void check_stacked() {
     CHECK(agrees(dZ.to_host(), host(Scalar(3) * Y), size));
     CHECK_THROWS_WITH_AS(
         static_cast<void>(kron(B, A) * vec(dX)),
-        "otimes: kron(F1, F2) * vec(X): X is 5 x 3, but the product is 8 x 15. The columns of the first "
-        "factors must multiply to 3 and those of the others to 5.",
+        "otimes: kron(F1, F2) * vec(X): X is 5 x 3, but no cut between the factors has columns that multiply to 3 in "
+        "front of it and to 5 behind it. Write K * vec(X).toVector(); of device memory, K times a device_map of one "
+        "column over it.",
         otimes::shape_error);
     CHECK_THROWS_WITH_AS(vec(dY) = kron(A, B) * vec(dX),
                          "otimes: vec(Y) = vec(X) in device memory: Y is 5 x 3, X is 2 x 4.", otimes::shape_error);

@@ -26,7 +26,7 @@ namespace otimes::detail {
     }
     throw shape_error(product + "but no cut between the factors has columns that multiply to " + std::to_string(outer) +
                       " in front of it and to " + std::to_string(inner) + " behind it. Write K * " + vec +
-                      ".toVector().");
+                      ".toVector(); of device memory, K times a device_map of one column over it.");
 }
 
 /// Cuts kron(F..) before a factor so that the columns of the first part multiply to `outer` and those of the rest to `inner`:

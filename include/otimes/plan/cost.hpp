@@ -520,6 +520,15 @@ OTIMES_COLD inline short_tail tail_of(const pass& p, std::int64_t simd_bytes, dt
     return {};
 }
 
+/// Share of the peak that a sweep of full registers reaches beside a tail's shuffles.
+inline constexpr double full_sweep_efficiency = 0.65;
+/// What a batch of tiles takes to begin, over what a slab takes.
+inline constexpr double batch_dispatch = 0.1;
+/// What the barrier behind a pass takes, over starting the threads and waiting for them.
+inline constexpr double barrier_forks = 0.25;
+/// A factor that is packed whole is read, its packed form's lines are read, and written.
+inline constexpr double packing_passes = 3.0;
+
 /// Share of the peak that a tail of `count` modes of that extent reaches: multiply-adds on lanes that hold something over all instructions
 /// that its kernel issues, shuffles included (a row alone in its register needs none), times the share that a sweep of full registers reaches.
 constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::int64_t vector) noexcept {
@@ -528,185 +537,239 @@ constexpr double tail_efficiency(std::int64_t extent, std::size_t count, std::in
     const std::int64_t rows = vector / (extent == 3 ? 4 : extent);
     const double filled = static_cast<double>(rows) * e / static_cast<double>(vector);
     const double shuffled = rows > 1 ? e + static_cast<double>(rows - 1) : 0.0;
-    return 0.65 * modes * e * filled / (modes * e + shuffled);
+    return full_sweep_efficiency * modes * e * filled / (modes * e + shuffled);
+}
+
+/// A pass whose cost is predicted, and what several parts of the cost ask for.
+struct priced_pass {
+    const pass& p;
+    const cpu_description& cpu;
+    dtype type;
+    const pass_setting& where;
+
+    std::int64_t vector = 1;  ///< elements of a register
+    double bytes_each = 1;
+    double peak = 1;
+    movement moves_in = movement::direct;
+    movement moves_out = movement::direct;
+
+    double tiles = 1;
+    double lane_fill = 1;  ///< average lanes of a tile, the short last one included
+    double lane_waste =
+        1;  ///< lanes that are computed on over those that there are: buffers hold whole registers of them
+    level tile_level = level::l1;
+    double tile_bandwidth = 1;
+
+    bool parts = false;  ///< long fibres are summed in parts
+    bool packs_all =
+        false;  ///< nothing but long fibres that are packed before use, several of them in one buffer of lanes
+    bool in_blocks = false;  ///< the factor is taken some columns at a time,
+    double blocks = 1;       ///< so many times
+    bool unpacked = false;   ///< and read as it lies,
+    double rows = 1;         ///< for so many rows at once
+};
+
+/// Tiles, and how full their lanes are.
+OTIMES_COLD inline void count_lanes(priced_pass& c) {
+    const pass& p = c.p;
+    const auto lanes = static_cast<double>(p.lane_count);
+    c.tiles = tile_count(p);
+    c.lane_fill = lanes;
+    if (p.lane_mode < 0) {
+        return;
+    }
+    const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
+    // Slabs that cut the lanes end tiles, too.
+    const double parts_of_lanes = p.slab_mode == p.lane_mode ? (std::max)(1.0, c.where.slab_count) : 1.0;
+    const double each = extent / parts_of_lanes;
+    const double tiles_of_each = (std::max)(1.0, std::ceil(each / lanes));
+    c.tiles = c.tiles / (std::max)(1.0, std::ceil(extent / lanes)) * tiles_of_each * parts_of_lanes;
+    c.lane_fill = each / tiles_of_each;
+    if (c.moves_in != movement::direct || c.moves_out != movement::direct) {
+        const auto width = static_cast<double>(c.vector);
+        const double whole = std::floor(each / lanes);
+        const double padded = whole * std::ceil(lanes / width) + std::ceil((each - whole * lanes) / width);
+        c.lane_waste = width * padded / (std::max)(each, 1.0);
+    }
+}
+
+/// Seconds of one tile in the sweeps, which are also counted in flops.
+OTIMES_COLD inline double sweep_seconds(const priced_pass& c, double& flops) {
+    const pass& p = c.p;
+    const auto weight = static_cast<double>(multiply_add_weight(c.type));
+    const short_tail tail = tail_of(p, c.cpu.simd_bytes, c.type);
+    const auto rate = [&c](level l) { return bandwidth(c.cpu, l, c.where.threads); };
+    double seconds = 0;
+    bool first_of_twin = false;
+    double before = tile_stage_elements(p, 0);
+    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
+        const sweep& s = p.sweeps[i];
+        const double after = tile_stage_elements(p, i + 1);
+        const double multiply_adds = before * c.lane_fill * static_cast<double>(s.q_extent) * weight;
+        const bool in_tail = tail.holds(i);
+        const bool second_of_twin = first_of_twin;
+        first_of_twin = !second_of_twin && !in_tail && !tail.holds(i + 1) && !is_complex(c.type) &&
+                        begins_twin(p, i, c.lane_fill, c.vector, c.cpu.simd_bytes == 64);
+
+        const bool in_row = s.kernel == sweep_kernel::row;
+        const std::int64_t run = in_row ? s.q_extent : static_cast<std::int64_t>(run_of_sweep(p, i, c.lane_fill));
+        const double waste = in_tail || fills_registers(s, c.type, c.vector) ? 1.0
+                             : c.lane_waste > 1.0                            ? c.lane_waste
+                                                  : vector_waste(run, c.vector, c.cpu.simd_bytes >= 64);
+        const double conflicts =
+            c.tile_level != level::l1 && s.p_extent >= packed_fibre_extent && !c.packs_all ? conflict_waste : 1.0;
+        const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, c.vector)
+                                  : first_of_twin || second_of_twin ? twin_efficiency
+                                                                    : sweep_efficiency(s.p_extent, s.q_extent);
+        const bool by_columns = c.unpacked && !c.where.rows_contiguous;
+        const double lone = c.unpacked && !by_columns ? lone_row_waste(c.rows) : 1.0;
+        const double turned =
+            by_columns ? turned_flops(c.cpu, c.type) * matrix_bytes(s, c.type) / c.bytes_each / (c.peak * c.tiles)
+                       : 0.0;
+        const double arithmetic = 2.0 * multiply_adds * waste * conflicts * lone / (c.peak * efficiency) + turned;
+
+        // traffic to and from L1 is part of sweep_efficiency
+        double traffic = c.tile_level == level::l1 || second_of_twin || (in_tail && i != tail.first)
+                             ? 0.0
+                             : (before + after) * c.lane_fill * c.bytes_each / c.tile_bandwidth;
+        if (c.parts) {  // each reads and writes the results, and passes once over its share of the factor
+            const double results = after * c.lane_fill * c.bytes_each;
+            const double factor = matrix_bytes(s, c.type);
+            const double count = std::ceil(static_cast<double>(s.p_extent) / static_cast<double>(part_extent(c.cpu)));
+            const level from = c.in_blocks ? level::l2 : level_of(c.cpu, factor, c.where.threads);
+            traffic = 2.0 * count * results / rate(level_of(c.cpu, results, c.where.threads)) + factor / rate(from);
+        }
+        seconds += c.tiles * overlapped(arithmetic, traffic);
+        flops += 2.0 * multiply_adds * c.tiles;
+        before = after;
+    }
+    return seconds;
+}
+
+/// Seconds to bring the elements into tiles and out of them, transposed where they lie otherwise.
+OTIMES_COLD inline double move_seconds(const priced_pass& c, double loaded, double stored) {
+    // A register of 64 bytes that starts anywhere lies in two cache lines. Measured with rows of 3^4, 5^3, 6^2, 7^2 and 10^2
+    // elements: with the threefold cost the faster of row kernels and transposition is taken in each, 1.2 to 1.6 times.
+    const double split_lines = c.cpu.simd_bytes >= 64 ? 3.0 : 1.0;
+    const auto move_flops = [&](movement m, double stage_elements) {
+        // transposed in squares of a register's elements, which a short stage does not fill
+        const auto width = static_cast<double>(c.vector);
+        const double filled =
+            (std::max)(stage_elements, 1.0) / (width * std::ceil((std::max)(stage_elements, 1.0) / width));
+        return m == movement::direct        ? 0.0
+               : m == movement::transposing ? split_lines * transpose_flops(c.vector) / filled
+                                            : gather_flops(c.vector);
+    };
+    // copied into the tile, each thread its own where they share the columns of the factor, and out of it
+    const double brought = c.in_blocks && c.moves_in != movement::direct ? c.blocks * loaded : loaded;
+    const double copied = c.tile_level == level::l1 ? 0.0 : (brought + stored) * c.bytes_each / c.tile_bandwidth;
+    const double real_parts = is_complex(c.type) ? 2.0 : 1.0;
+    return overlapped((brought * move_flops(c.moves_in, tile_stage_elements(c.p, 0)) +
+                       stored * move_flops(c.moves_out, tile_stage_elements(c.p, c.p.sweeps.size()))) *
+                          real_parts / c.peak,
+                      copied);
+}
+
+/// Seconds that X and Y take from and to where they lie, the busiest thread's `share`: bandwidth() is what each of the busy threads gets.
+OTIMES_COLD inline double operand_seconds(const priced_pass& c, double bytes_in, double bytes_out, double share,
+                                          double batch) {
+    const pass& p = c.p;
+    const pass_setting& where = c.where;
+    const auto lanes = static_cast<double>(p.lane_count);
+    const auto efficiency = [&](level l, movement moves, double run, double stage_elements) {
+        if (c.unpacked) {  // few rows are taken at once, and each line of them is read once
+            return 1.0;
+        }
+        const double run_bytes = run * c.bytes_each;
+        const bool packs_fibres = p.sweeps.size() == 1 && p.sweeps.front().p_extent >= packed_fibre_extent;
+        return run_efficiency(
+            l, run_bytes,
+            lost_by_run(stage_elements * lanes * c.bytes_each / run_bytes, packs_fibres) +
+                (moves == movement::transposing && l >= level::l3 ? lost_by_transposing(lanes) : 0.0));
+    };
+    const double two_pages = 2.0 * 4096.0 / c.bytes_each;
+    const double per_byte_in = 1.0 / bandwidth(c.cpu, where.in, where.threads);
+    const double per_byte_out = 1.0 / bandwidth(c.cpu, where.out, where.threads);
+    // a line that is written is read first, unless the result is added to what is there, and so read anyway
+    const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
+    // Each thread reads the input for each of its blocks of the factor, from afar the first time.
+    const double again = c.in_blocks && !c.unpacked
+                             ? (c.blocks * share - 1.0) * bytes_in /
+                                   bandwidth(c.cpu, level_of(c.cpu, bytes_in, where.threads), where.threads)
+                             : 0.0;
+    return again + share * ((c.in_blocks ? 1.0 / share : 1.0) * bytes_in * per_byte_in /
+                                efficiency(where.in, c.moves_in,
+                                           contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, two_pages,
+                                                          c.vector, batch),
+                                           tile_stage_elements(p, 0)) +
+                            written * per_byte_out /
+                                efficiency(where.out, c.moves_out,
+                                           contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, two_pages,
+                                                          c.vector, batch),
+                                           tile_stage_elements(p, p.sweeps.size())));
 }
 
 /// Predicts a cpu_tiles pass of one dtype. Cost: tens of nanoseconds.
 OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, dtype type, const pass_setting& where) {
-    const std::int64_t vector = vector_count(cpu, type);
-    const auto bytes_each = static_cast<double>(element_bytes(type));
-    const auto weight = static_cast<double>(multiply_add_weight(type));
-    const double real_parts = is_complex(type) ? 2.0 : 1.0;
-    const double peak = peak_flops(cpu, type);
-    double tiles = tile_count(p);
-    const auto lanes = static_cast<double>(p.lane_count);
-    const movement moves_in = movement_of(p, &pass_mode::stride_in);
-    const movement moves_out = movement_of(p, &pass_mode::stride_out);
-    double lane_fill = lanes;  // average lanes of a tile, the short last one included
-    double lane_waste =
-        1.0;  // lanes that are computed on over those that there are: buffers hold whole registers of them
-    if (p.lane_mode >= 0) {
-        const auto extent = static_cast<double>(p.modes[static_cast<std::size_t>(p.lane_mode)].extent_in);
-        // Slabs that cut the lanes end tiles, too.
-        const double parts_of_lanes = p.slab_mode == p.lane_mode ? (std::max)(1.0, where.slab_count) : 1.0;
-        const double each = extent / parts_of_lanes;
-        const double tiles_of_each = (std::max)(1.0, std::ceil(each / lanes));
-        tiles = tiles / (std::max)(1.0, std::ceil(extent / lanes)) * tiles_of_each * parts_of_lanes;
-        lane_fill = each / tiles_of_each;
-        if (moves_in != movement::direct || moves_out != movement::direct) {
-            const auto width = static_cast<double>(vector);
-            const double whole = std::floor(each / lanes);
-            const double padded = whole * std::ceil(lanes / width) + std::ceil((each - whole * lanes) / width);
-            lane_waste = width * padded / (std::max)(each, 1.0);
-        }
-    }
-    const level tile_level = tile_level_of(p, cpu, type, where.threads);
-    const double tile_bandwidth = bandwidth(cpu, tile_level, where.threads);
-
-    // Nothing but long fibres that are packed before use, several of them in one buffer of lanes.
-    bool packs_all = p.lane_mode >= 0 && p.sweeps.size() > 1 && tile_buffers_of(p, cpu, type) == 1;
+    priced_pass c{p, cpu, type, where};
+    c.vector = vector_count(cpu, type);
+    c.bytes_each = static_cast<double>(element_bytes(type));
+    c.peak = peak_flops(cpu, type);
+    c.moves_in = movement_of(p, &pass_mode::stride_in);
+    c.moves_out = movement_of(p, &pass_mode::stride_out);
+    count_lanes(c);
+    c.tile_level = tile_level_of(p, cpu, type, where.threads);
+    c.tile_bandwidth = bandwidth(cpu, c.tile_level, where.threads);
+    c.parts = takes_parts(p, cpu);
+    c.packs_all = p.lane_mode >= 0 && p.sweeps.size() > 1 && tile_buffers_of(p, cpu, type) == 1;
     for (const sweep& s : p.sweeps) {
-        packs_all = packs_all && s.p_extent >= packed_fibre_extent;
+        c.packs_all = c.packs_all && s.p_extent >= packed_fibre_extent;
     }
-    const bool parts = takes_parts(p, cpu);
-    packs_all = packs_all || parts;
+    c.packs_all = c.packs_all || c.parts;
+    c.in_blocks = p.block_columns > 0;
+    c.blocks = c.in_blocks ? shared_parts(p) : 1.0;
+    c.unpacked = c.in_blocks && p.block_rows == 0;
+    c.rows = c.unpacked ? rows_at_once(p, type) : 1.0;
 
-    const bool in_blocks = p.block_columns > 0;
-    const bool unpacked = in_blocks && p.block_rows == 0;
-    const double blocks = in_blocks ? shared_parts(p) : 1.0;
-    const double rows = unpacked ? rows_at_once(p, type) : 1.0;
-
-    pass_cost cost;
-    bool first_of_twin = false;
-    const short_tail tail = tail_of(p, cpu.simd_bytes, type);
-    double before = tile_stage_elements(p, 0);
-    for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
-        const sweep& s = p.sweeps[i];
-        const bool in_tail = tail.holds(i);
-        const bool second_of_twin = first_of_twin;
-        first_of_twin = !second_of_twin && !in_tail && !tail.holds(i + 1) && !is_complex(type) &&
-                        begins_twin(p, i, lane_fill, vector, cpu.simd_bytes == 64);
-        const double after = tile_stage_elements(p, i + 1);
-        const double multiply_adds = before * lane_fill * static_cast<double>(s.q_extent) * weight;
-        std::int64_t run = 0;
-        if (s.kernel == sweep_kernel::row) {
-            run = s.q_extent;
-        } else {
-            run = static_cast<std::int64_t>(run_of_sweep(p, i, lane_fill));
-        }
-        const double conflicts =
-            tile_level != level::l1 && s.p_extent >= packed_fibre_extent && !packs_all ? conflict_waste : 1.0;
-        const double waste = in_tail || fills_registers(s, type, vector) ? 1.0
-                             : lane_waste > 1.0                          ? lane_waste
-                                                : vector_waste(run, vector, cpu.simd_bytes >= 64);
-        const double efficiency = in_tail && s.p_extent < 8         ? tail_efficiency(s.p_extent, tail.count, vector)
-                                  : first_of_twin || second_of_twin ? twin_efficiency
-                                                                    : sweep_efficiency(s.p_extent, s.q_extent);
-        const bool by_columns = unpacked && !where.rows_contiguous;
-        const double lone = unpacked && !by_columns ? lone_row_waste(rows) : 1.0;
-        const double arithmetic =
-            2.0 * multiply_adds * waste * conflicts * lone / (peak * efficiency) +
-            (by_columns ? turned_flops(cpu, type) * matrix_bytes(s, type) / bytes_each / (peak * tiles) : 0.0);
-        // traffic to and from L1 is part of sweep_efficiency
-        double traffic = tile_level == level::l1 || second_of_twin || (in_tail && i != tail.first)
-                             ? 0.0
-                             : (before + after) * lane_fill * bytes_each / tile_bandwidth;
-        if (parts) {  // each reads and writes the results, and passes once over its share of the factor
-            const double results = after * lane_fill * bytes_each;
-            const double factor = matrix_bytes(s, type);
-            const double count = std::ceil(static_cast<double>(s.p_extent) / static_cast<double>(part_extent(cpu)));
-            const level from = in_blocks ? level::l2 : level_of(cpu, factor, where.threads);
-            traffic = 2.0 * count * results / bandwidth(cpu, level_of(cpu, results, where.threads), where.threads) +
-                      factor / bandwidth(cpu, from, where.threads);
-        }
-        cost.compute_seconds += tiles * overlapped(arithmetic, traffic);
-        cost.flops += 2.0 * multiply_adds * tiles;
-        before = after;
-    }
+    const double loaded = tile_stage_elements(p, 0) * c.lane_fill * c.tiles;
+    const double stored = tile_stage_elements(p, p.sweeps.size()) * c.lane_fill * c.tiles;
     const double batch = where.batches ? static_cast<double>(batch_count(p, type)) : 1.0;
-    cost.compute_seconds += std::ceil(tiles / batch) * 0.1 * cpu.dispatch_seconds;
-    const double loaded = tile_stage_elements(p, 0) * lane_fill * tiles;
-    const double stored = tile_stage_elements(p, p.sweeps.size()) * lane_fill * tiles;
-    // A register of 64 bytes that starts anywhere lies in two cache lines. Measured with rows of 3^4, 5^3, 6^2, 7^2 and 10^2
-    // elements: with the threefold cost the faster of row kernels and transposition is taken in each, 1.2 to 1.6 times.
-    const double split_lines = cpu.simd_bytes >= 64 ? 3.0 : 1.0;
-    const auto move_flops = [&](movement m, double stage_elements) {
-        // transposed in squares of a register's elements, which a short stage does not fill
-        const auto width = static_cast<double>(vector);
-        const double filled =
-            (std::max)(stage_elements, 1.0) / (width * std::ceil((std::max)(stage_elements, 1.0) / width));
-        return m == movement::direct        ? 0.0
-               : m == movement::transposing ? split_lines * transpose_flops(vector) / filled
-                                            : gather_flops(vector);
-    };
-    // copied into the tile, each thread its own where they share the columns of the factor, and out of it
-    const double brought = in_blocks && moves_in != movement::direct ? blocks * loaded : loaded;
-    const double copied = tile_level == level::l1 ? 0.0 : (brought + stored) * bytes_each / tile_bandwidth;
-    cost.compute_seconds += overlapped((brought * move_flops(moves_in, tile_stage_elements(p, 0)) +
-                                        stored * move_flops(moves_out, tile_stage_elements(p, p.sweeps.size()))) *
-                                           real_parts / peak,
-                                       copied);
-    const double bytes_in = loaded * bytes_each;
-    const double bytes_out = stored * bytes_each * (p.add ? 2.0 : 1.0);
+    pass_cost cost;
+    cost.compute_seconds = sweep_seconds(c, cost.flops);
+    cost.compute_seconds += std::ceil(c.tiles / batch) * batch_dispatch * cpu.dispatch_seconds;
+    cost.compute_seconds += move_seconds(c, loaded, stored);
+
+    const double bytes_in = loaded * c.bytes_each;
+    const double bytes_out = stored * c.bytes_each * (p.add ? 2.0 : 1.0);
     double factor_bytes = 0;
     for (const sweep& s : p.sweeps) {
         factor_bytes += matrix_bytes(s, type);
     }
     cost.bytes = bytes_in + bytes_out + factor_bytes;
-    const double share = busiest_share(in_blocks              ? blocks
+    const double share = busiest_share(c.in_blocks            ? c.blocks
                                        : where.slab_count > 1 ? where.slab_count
-                                                              : tiles,
+                                                              : c.tiles,
                                        where.threads);
-    // bandwidth() is what each of the busy threads gets, so the busiest thread's bytes decide
-    const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
-    const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
-    const auto efficiency = [&](level l, movement moves, double run, double stage_elements) {
-        if (unpacked) {  // few rows are taken at once, and each line of them is read once
-            return 1.0;
-        }
-        const double run_bytes = run * bytes_each;
-        const bool packs_fibres = p.sweeps.size() == 1 && p.sweeps.front().p_extent >= packed_fibre_extent;
-        return run_efficiency(
-            l, run_bytes,
-            lost_by_run(stage_elements * lanes * bytes_each / run_bytes, packs_fibres) +
-                (moves == movement::transposing && l >= level::l3 ? lost_by_transposing(lanes) : 0.0));
-    };
-    const double pages = 2.0 * 4096.0 / bytes_each;
-    // a line that is written is read first, unless the result is added to what is there, and so read anyway
-    const double written = where.out >= level::l3 && !p.add ? 2.0 * bytes_out : bytes_out;
-    // Each thread reads the input for each of its blocks of the factor, from afar the first time.
-    const double again =
-        in_blocks && !unpacked
-            ? (blocks * share - 1.0) * bytes_in / bandwidth(cpu, level_of(cpu, bytes_in, where.threads), where.threads)
-            : 0.0;
-    cost.traffic_seconds =
-        again +
-        share * ((in_blocks ? 1.0 / share : 1.0) * bytes_in * per_byte_in /
-                     efficiency(where.in, moves_in,
-                                contiguous_run(p, &pass_mode::stride_in, &pass_mode::extent_in, pages, vector, batch),
-                                tile_stage_elements(p, 0)) +
-                 written * per_byte_out /
-                     efficiency(where.out, moves_out,
-                                contiguous_run(p, &pass_mode::stride_out, &pass_mode::extent_out, pages, vector, batch),
-                                tile_stage_elements(p, p.sweeps.size())));
+    cost.traffic_seconds = operand_seconds(c, bytes_in, bytes_out, share, batch);
+
     // Each thread reads the factors, once: of few rows that is most of the time. The kernels' efficiency counts it for factors in L2, unless
     // there is next to nothing else; parts have counted theirs.
     const level far = level_of(cpu, factor_bytes, 1);
     const double far_seconds = factor_bytes / bandwidth(cpu, far, where.threads);
-    const double factor_seconds = unpacked ? share * far_seconds * std::ceil(tiles / rows)
-                                  : parts || in_blocks || far == level::l1 ? 0.0
-                                                                           : far_seconds;
+    const double factor_seconds = c.unpacked ? share * far_seconds * std::ceil(c.tiles / c.rows)
+                                  : c.parts || c.in_blocks || far == level::l1 ? 0.0
+                                                                               : far_seconds;
     if (far > level::l2) {
         cost.traffic_seconds += factor_seconds;
     }
     // Packed whole a factor beyond L2 is read, and written there, before all else, each thread a share; in blocks it is read, and written
     // to L2.
-    const double packing = unpacked || far <= level::l2 ? 0.0
-                           : in_blocks                  ? share * (far_seconds + factor_bytes / cpu.l2_bytes_per_second)
-                                                        : 3.0 * far_seconds / where.threads;
+    const double packing = c.unpacked || far <= level::l2 ? 0.0
+                           : c.in_blocks ? share * (far_seconds + factor_bytes / cpu.l2_bytes_per_second)
+                                         : packing_passes * far_seconds / where.threads;
     // A matrix by columns is transposed as it is packed, which few rows do not earn.
-    const double turning = where.columns_contiguous && !unpacked
-                               ? (turned_flops(cpu, type) * factor_bytes / bytes_each / peak +
+    const double turning = where.columns_contiguous && !c.unpacked
+                               ? (turned_flops(cpu, type) * factor_bytes / c.bytes_each / c.peak +
                                   2.0 * factor_bytes / cpu.l2_bytes_per_second) /
                                      where.threads
                                : 0.0;
@@ -715,10 +778,12 @@ OTIMES_COLD inline pass_cost cost_of(const pass& p, const cpu_description& cpu, 
                    (std::max)(overlapped(cost.compute_seconds * share, cost.traffic_seconds), factor_seconds) +
                    packing + cpu.dispatch_seconds * slabs_each;
     if (where.threads > 1 && where.slab_count <= 1) {
-        cost.seconds += 0.25 * cpu.fork_seconds;  // the barrier behind a pass whose tiles are shared
+        cost.seconds += barrier_forks * cpu.fork_seconds;  // behind a pass whose tiles are shared
     }
+    const double per_byte_in = 1.0 / bandwidth(cpu, where.in, where.threads);
+    const double per_byte_out = 1.0 / bandwidth(cpu, where.out, where.threads);
     cost.bound_seconds = (std::max)((bytes_in * per_byte_in + bytes_out * per_byte_out) / where.threads,
-                                    cost.flops / (peak * where.threads));
+                                    cost.flops / (c.peak * where.threads));
     return cost;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // EXPECT: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices
+// EXPECT: for a multiple 2.0 * kron(A)
 #include <otimes/otimes.hpp>
 
 Eigen::Index use(const Eigen::MatrixXd& A) {

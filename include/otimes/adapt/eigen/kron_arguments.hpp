@@ -83,7 +83,8 @@ struct argument_scalar {
             permutation_like<Argument> || householder_like<Argument>,
         "otimes: kron() takes dense, sparse, diagonal, triangular, self-adjoint and permutation matrices of Eigen, "
         "otimes::identity(n), the factors of otimes such as toeplitz(), and other krons. For an array write "
-        ".matrix(). A list of factors, std::vector, std::array or std::span, stands alone: kron(list), "
+        ".matrix(), for a multiple 2.0 * kron(A). A list of factors, std::vector, std::array or std::span, stands "
+        "alone: kron(list), "
         "kron(kron(list), "
         "A).");
     static constexpr auto scalar() {

@@ -97,6 +97,32 @@ TEST_CASE("plans of sums, scaled sums and vectors") {
     CHECK(support::close(Y, plus(xk, scaled(-3.0, times(random(40, 144, 9), k))), 145));
 }
 
+TEST_CASE("operators that are applied in turn do not pass through a GPU: what lies between is in host memory") {
+    const matrix_d T = random(8, 8, 1), U = random(8, 8, 2), V = random(8, 8, 3), x = random(4000, 64, 4);
+    const auto e = x * ((kron(T, T) + kron(U, V)) * (kron(V, T) + kron(T, U)));
+    const otimes::machine one = otimes::gpu_machine(otimes::h200()), four = otimes::gpu_machine(otimes::h200(), 4);
+    for (const otimes::machine& m : {one, four}) {
+        const otimes::plan p = otimes::make_plan(e, {}, m);
+        CHECK(p.where == otimes::placement::cpu);
+        matrix_d Y = poisoned(4000, 64);
+        p.run(Y, e);
+        const auto first = plus(dense_kron(T, T), dense_kron(U, V)), second = plus(dense_kron(V, T), dense_kron(T, U));
+        CHECK(support::close(Y, times(times(x, first), second), 64 * 64));
+    }
+    otimes::options gpu;
+    gpu.placement = otimes::placement::gpu;
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(otimes::make_plan(e, gpu, one)),
+        "otimes: a product of operators, with a matrix in host memory between two of them, cannot pass through a GPU. "
+        "Evaluate them one by one, or use placement::cpu.",
+        otimes::unsupported_error);
+    gpu.placement = otimes::placement::gpus;
+    CHECK_THROWS_AS(static_cast<void>(otimes::make_plan(e, gpu, four)), otimes::unsupported_error);
+    gpu.placement = otimes::placement::gpu;
+    CHECK(otimes::make_plan(x * (kron(T, T) + kron(U, V)), gpu, one).where ==
+          otimes::placement::gpu);  // terms of one result
+}
+
 TEST_CASE("precision::ieee multiplies no factors out: their entries' products may leave the range") {
     using matrix_f = Eigen::MatrixXf;
     otimes::options ieee;
@@ -434,7 +460,7 @@ TEST_CASE("explain leaves out the middle ones of many factors of 1 x 1") {
     factors[7] = random(3, 5, 1);
     const std::string page = otimes::explain(random(4, 3, 2) * kron(factors));
     CHECK(page.find("  F8⊗F1⊗...⊗F20[3->5]") != page.npos);
-    CHECK(page.find("note: 19 factors of 1 x 1 folded into the first sweep") != page.npos);
+    CHECK(page.find("note: 19 factors of 1 x 1 folded into a sweep beside") != page.npos);
 }
 
 TEST_CASE("explain counts factors and terms as the formula has them, and says which factor replaces which index") {

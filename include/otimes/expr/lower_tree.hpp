@@ -399,7 +399,10 @@ private:
             written -= p.at(p.steps[i].out).role == tensor_role::output ? 1 : 0;
         }
         p.noted.factors_saved += factors;
-        p.noted.terms_saved += written;
+        // A sum that lies between two products has no terms of the result.
+        if (!lowering_notes::has(p.noted.scratch_bindings, p.at(p.steps.back().out).binding)) {
+            p.noted.terms_saved += written;
+        }
     }
     [[nodiscard]] bool has_sums() const {
         return std::any_of(values_.begin(), values_.end(), [](const value& v) {

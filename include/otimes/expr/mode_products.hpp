@@ -163,6 +163,11 @@ struct mode_products {
         last.out = result;
         last.add = add;
         last.scalar = target.scalar_count++;
+        if constexpr (requires { static_cast<bool>(alpha == Scalar(1)); }) {
+            if (last.scalar < 64 && alpha == Scalar(1)) {
+                target.noted.unit_scalars |= std::uint64_t{1} << last.scalar;
+            }
+        }
         if constexpr (dtype_of<Scalar>() == dtype::other) {
             bound.opaque_scalars.push_back(&alpha);
         } else if constexpr (is_complex_scalar<Scalar>) {

@@ -417,8 +417,9 @@ OTIMES_ON_DEMAND inline std::string factor_count_text(const program& source,
 OTIMES_ON_DEMAND inline std::string part_text(const plan& p) {
     std::string text;
     for (std::size_t k = 0; k < p.trip_slabs.size(); ++k) {
-        text += k == 0 ? "passes of one slab of " : "; in the next trip of one slab of ";
-        text += std::to_string(p.trip_slabs[k]);
+        const bool whole = p.trip_slabs[k] == 1;
+        text += k == 0 ? "passes of " : "; in the next trip of ";
+        text += !whole ? "one slab of " + std::to_string(p.trip_slabs[k]) : k == 0 ? "the first trip" : "all of it";
     }
     if (p.trip_slabs == std::vector<std::int64_t>{1}) {
         text = p.part_count > 1 ? "passes" : "";
@@ -514,8 +515,8 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     }
     if (source.noted.operator_apart) {
         text +=
-            "  an operator was applied before: only its result is read here; all steps: "
-            "explain(otimes::sum_expr<Scalar>(op) * X)\n";
+            "  an operator was applied before: only its result is read here; with otimes::sum_expr<Scalar>(op) in its "
+            "place all steps are shown\n";
     }
     if (source.noted.term_apart) {
         text += "  a term that is no matrix in memory was evaluated before: only its value is read here\n";
@@ -587,7 +588,9 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         saturating_add(bytes, static_cast<double>(one.bytes));
         if (i + 1 == end_of_trip) {
             const std::int64_t slabs = p.trip_slabs[trip++];
-            total("one " + (slabs > 1 ? "slab of " + std::to_string(slabs) : "part of " + std::to_string(p.part_count)),
+            total("one " + (slabs > 1          ? "slab of " + std::to_string(slabs)
+                            : p.part_count > 1 ? "part of " + std::to_string(p.part_count)
+                                               : std::string("trip")),
                   flops, "");
             end_of_trip += trip < p.trip_passes.size() ? static_cast<std::size_t>(p.trip_passes[trip]) : 0;
         }

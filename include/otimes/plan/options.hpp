@@ -11,7 +11,7 @@ namespace otimes {
 /// How products are rounded.
 enum class precision : std::uint8_t {
     standard,  ///< at least as accurate as multiply-adds in the operand's own type, where products of the factors' entries are in its range
-    ieee,      ///< multiply-adds in the operand's own type only, factor by factor: no splitting, none multiplied out
+    ieee,  ///< multiply-adds in the operand's own type only, a kron's factors one by one: no splitting, none multiplied out
     tf32,  ///< floats: one TF32 product per multiply-add where a GPU's matrix unit takes a mode and kernels are compiled at run time
     bf16   ///< at least as accurate as one bfloat16 product per multiply-add: as tf32
 };

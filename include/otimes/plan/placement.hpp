@@ -50,8 +50,14 @@ OTIMES_ON_DEMAND inline std::int64_t streaming_budget(const gpu_description& gpu
 }
 
 /// The plan for operands in host memory: how they stream (streaming.hpp), and the passes of a full slab.
-/// @throws budget_error not even one index at a time keeps the limit, or fits in the GPU's memory.
+/// @throws budget_error not even one index at a time keeps the limit, or fits in the GPU's memory; unsupported_error has_several_results
 OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_description& gpu, const options& wishes) {
+    if (streaming::has_several_results(source)) {
+        throw unsupported_error(
+            "otimes: a product of operators, with a matrix in host memory between two of them, cannot pass through a "
+            "GPU. "
+            "Evaluate them one by one, or use placement::cpu.");
+    }
     const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
     plan result;
     result.source = source;

@@ -506,19 +506,20 @@ OTIMES_ON_DEMAND inline void explain_passes(cpu_candidate& winner, const cpu_des
 
 /// Notes about factors that are not swept by themselves.
 OTIMES_ON_DEMAND inline void note_factors(plan& p, const std::vector<chain>& chains) {
+    std::int64_t units = 0;
+    std::int64_t identities = 0;
     for (const chain& c : chains) {
-        if (c.step_count > 0 && !c.unit_factors.empty()) {
-            p.notes.push_back(counted(static_cast<std::int64_t>(c.unit_factors.size()), "factor") +
-                              " of 1 x 1 folded into the first sweep");
-        }
-        std::int64_t identities = 0;
+        units += c.step_count > 0 ? static_cast<std::int64_t>(c.unit_factors.size()) : 0;
         for (std::int32_t i = c.first_step; i < c.first_step + c.step_count; ++i) {
             const step& s = p.source.steps[static_cast<std::size_t>(i)];
             identities += s.factor >= 0 && p.source.at(s.factor).kind == factor_kind::identity ? 1 : 0;
         }
-        if (identities > 0) {
-            p.notes.push_back(counted(identities, "identity factor") + ": nothing to do");
-        }
+    }
+    if (units > 0) {
+        p.notes.push_back(counted(units, "factor") + " of 1 x 1 folded into a sweep beside");
+    }
+    if (identities > 0) {
+        p.notes.push_back(counted(identities, "identity factor") + ": nothing to do");
     }
 }
 
@@ -535,11 +536,10 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     request.threads = is_of_other_type(source) ? 1  // the reference loops start no others
                                                : (std::max)(1, wishes.threads > 0 ? wishes.threads : cpu.threads);
     double measured = 0;
-    if (!wishes.deterministic) {
+    request.multiply_out =
+        wishes.precision != precision::ieee;              // products of entries may leave the range that sums stay in
+    if (!wishes.deterministic && request.multiply_out) {  // entries are tuned with factors multiplied out or apart
         request = tuned_request(target, source, request, measured);
-    }
-    if (wishes.precision == precision::ieee) {  // the product of two entries may leave the range that each sum stays in
-        request.multiply_out = false;
     }
     cpu_candidate chosen =
         measured > 0 ? try_request(source, cpu, request) : with_cheapest_threads(source, cpu, request);
@@ -560,6 +560,8 @@ OTIMES_ON_DEMAND inline plan place_on_cpu(const program& source, const machine& 
     const std::int32_t threads = chosen.made.threads;  // of the passes' bounds, too
     add_bounds(chosen.made, chosen.chains, operand_bytes_per_second(chosen, cpu, threads),
                peak_flops(cpu, type_of_result(source)) * threads);
+    // The least traffic may be expected nearer by than by the rate above.
+    chosen.made.bound_seconds = (std::min)(chosen.made.bound_seconds, chosen.made.predicted_seconds);
     note_factors(chosen.made, chosen.chains);
     explain_passes(chosen, cpu);
     explain_losers(chosen, cpu, measured > 0 && !limited, limited ? &wishes : nullptr);
@@ -584,10 +586,11 @@ std::optional<plan> plan_if_it_fits(const Make& make, std::int64_t& least) {
 OTIMES_ON_DEMAND inline plan place_by_cost(const program& source, const machine& target, const options& wishes) {
     std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
     std::optional<plan> other;
-    if (!target.gpus.empty()) {
+    const bool passes = !streaming::has_several_results(source);  // through a GPU
+    if (!target.gpus.empty() && passes) {
         other = plan_if_it_fits([&] { return place_on_gpu(source, target, wishes); }, least);
     }
-    if (target.gpus.size() > 1) {
+    if (target.gpus.size() > 1 && passes) {
         std::optional<plan> spread =
             plan_if_it_fits([&] { return spread_from_host(source, target, wishes, other); }, least);
         if (spread && (!other || spread->predicted_seconds < other->predicted_seconds)) {

@@ -101,6 +101,15 @@ OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source)
     return count;
 }
 
+/// True of a program that overwrites several results, as a product of operators does that are applied one after the other: what lies between two
+/// of them is a result of its own, which is read again. Such results do not pass through a GPU together. Where the last one is added to, only a run
+/// can tell it from a term of a sum.
+OTIMES_ON_DEMAND inline bool has_several_results(const program& source) {
+    return std::ranges::count_if(source.steps, [&source](const step& s) {
+               return s.out >= 0 && source.at(s.out).role == tensor_role::output && !s.add;
+           }) > 1;
+}
+
 OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /// The program of `count` indices of a stage's cut on the device: operands in device memory, without gaps.
@@ -369,11 +378,12 @@ OTIMES_ON_DEMAND inline bool split_chain(const program& source, std::int32_t las
     s.add = end.add;
     s.scalar = end.scalar;
     second.steps.push_back(s);
-    second_names = {output, alone->factor, output};
+    const std::int32_t link = in_place ? output : source.steps.front().out;  // what lies between, a temporary of the source
+    second_names = {link, alone->factor, output};
     first_names = {input};
     for (std::size_t i = 0; i < before.size(); ++i) {
         first_names.push_back(before[i]->factor);
-        first_names.push_back(output);
+        first_names.push_back(link);
     }
     second.scalar_count = first.scalar_count = source.scalar_count;
     temporary_bytes = in_place ? 0 : element_count(second, s.in) * source.at(output).scalar_bytes;

@@ -255,6 +255,12 @@ TEST_CASE("what Eigen multiplies a product with must fit, in release builds too"
     CHECK(support::close(Y, times(times(X, kabc), matrix_d(d.asDiagonal())), 360));
     Y = (X * K) * P;
     CHECK(support::close(Y, times(X, kabc), 24));
+    const auto y = X * K;  // a product of row-wise products takes it as an operand of its own
+    const matrix_d C1 = random(15, 3, 22), D1 = random(15, 2, 23), E1 = random(3, 4, 24), F1 = random(2, 4, 25);
+    const auto S = otimes::face_split(C1, D1) * otimes::khatri_rao(E1, F1);
+    Y = y * S;
+    const matrix_d dense = matrix_d(C1 * E1).cwiseProduct(matrix_d(D1 * F1));
+    CHECK(support::close(Y, times(times(X, kabc), dense), 360));
 }
 
 TEST_CASE("beta 0 never reads the destination, alpha 0 still multiplies") {

@@ -364,7 +364,7 @@ public:
                         eigen::amplification_of<Scalar>(
                             eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()),
                             inverted),
-                        n);
+                        n, !detail::is_complex_scalar<Scalar>);
                 }
                 lower.append(eigen::owned_factor<Scalar>(l * power(half)));
                 inverse_lower.append(std::move(inverted_l), -half);
@@ -815,7 +815,7 @@ struct algebra<kron_expr<Scalar>> {
     /// By the rule of inverse(), which says what it throws otherwise.
     static bool is_invertible(const kron_type& k) {
         if (!all_square(k)) {
-            return k.rows() == 0 && k.cols() == 0;
+            return false;
         }
         try {
             static_cast<void>(kron_lu<Scalar>(k));

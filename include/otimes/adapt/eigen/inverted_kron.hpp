@@ -4,8 +4,9 @@
 ///
 /// The roundings of K^-1 B come back through K. Let G_k be the (pseudo-)inverse of the factor F_k and a_k = amplification_of(F_k, G_k). What is left
 /// to do before G_k is applied is B = K X without the factors before it, which is at most |F_k| .. |F_N| |X|, and the factors up to F_k bring a rounding
-/// of the product with G_k back: independent roundings leave at most sqrt(sum_k a_k^2) of |K| |X|, factors that are multiplied out being one. Of a B that is no K X, as that of a least-squares
-/// problem or of a step of refinement, they leave a = prod_k a_k of |B|. A step, X += K^-1 (B - K X), therefore multiplies the residual by a * epsilon.
+/// of the product with G_k back: independent roundings leave at most sqrt(sum_k a_k^2) of |K| |X|, factors that are multiplied out being one. Measured in |B| they leave a = prod_k a_k at most, which says how far
+/// a step, X += K^-1 (B - K X), reduces the residual R: |K| |K^-1 R| may be far above |R|. So a step multiplies it by a * epsilon. (Of a least-squares problem
+/// that is the part of R that K X can change.)
 /// One or two are taken where they bring it down to 16; where more would be needed, each factor is solved with by its decomposition, one after the
 /// other: that is backward stable whatever a is.
 #pragma once
@@ -105,9 +106,14 @@ bool loses_digits(Real roundings) noexcept {
 template <class Real>
 class amplification {
 public:
-    /// The next factor, a dense one of this order.
-    void append(Real a, std::int64_t order) {
+    /// The next factor, a dense one of this order. `is_real`: its elements
+    void append(Real a, std::int64_t order, bool is_real) {
         product_ *= a;
+        if (is_real && order == last_order_ &&
+            (order == 3 || order == 4)) {  // such neighbours go through registers together
+            runs_.clear();
+        }
+        last_order_ = order;
         // What the planner may multiply out with neighbours in front of it is one factor, whose number is the product.
         Real most(0);
         std::vector<run> longer{{order, a}};
@@ -125,7 +131,10 @@ public:
         squares_ += most * most;
     }
     /// A factor with structure, of order 2 or more, which is not multiplied out: those beside it are no neighbours.
-    void append_apart() { runs_.clear(); }
+    void append_apart() {
+        runs_.clear();
+        last_order_ = 0;
+    }
     /// Roundings of |B| in K^-1 B.
     [[nodiscard]] Real of_any() const noexcept { return product_; }
     /// Roundings of |K| |X| in K^-1 B, where B = K X.
@@ -140,13 +149,13 @@ private:
     Real product_ = Real(1);
     Real squares_ = Real(0);
     std::vector<run> runs_;  // neighbours that end with the last factor
+    std::int64_t last_order_ = 0;
 };
 
 /// How a solve with the inverses comes to a small residual.
 struct refinement {
     int steps = 0;
     bool by_factors = false;  ///< each factor by its decomposition, where two steps are too few
-    [[nodiscard]] bool needed() const noexcept { return steps > 0 || by_factors; }
 };
 template <class Real>
 refinement refinement_for(const amplification<Real>& a, bool of_image) noexcept {
@@ -257,6 +266,15 @@ public:
     void append(dense_vector<Scalar> diagonal) {
         parts_.push_back({leaf(), {}, std::move(diagonal), form::diagonal, 0});
     }
+    enum class form : std::uint8_t { fixed, dense, diagonal };
+    struct part {
+        leaf fixed;
+        dense_matrix<Scalar> matrix;
+        dense_vector<Scalar> diagonal;
+        form is = form::fixed;
+        int exponent = 0;
+    };
+    [[nodiscard]] const std::vector<part>& parts() const noexcept { return parts_; }
     /// What has been appended, which is gone then.
     [[nodiscard]] kron_expr<Scalar> take(const detail::scaled_number<Scalar>& alpha) {
         using real = detail::real_of<Scalar>;
@@ -296,14 +314,6 @@ public:
     }
 
 private:
-    enum class form : std::uint8_t { fixed, dense, diagonal };
-    struct part {
-        leaf fixed;
-        dense_matrix<Scalar> matrix;
-        dense_vector<Scalar> diagonal;
-        form is = form::fixed;
-        int exponent = 0;
-    };
     static int largest_of(const part& p) {
         return p.is == form::dense ? exponent_of_largest(p.matrix) : exponent_of_largest(p.diagonal);
     }
@@ -363,16 +373,21 @@ public:
             } else {
                 scaled_matrix<Scalar> scaled(f.finite());
                 dense_matrix<Scalar> inverted = inverted_dense(scaled, what, position);
-                amplified.append(amplification_of<Scalar>(scaled.matrix, inverted), f.rows());
+                amplified.append(amplification_of<Scalar>(scaled.matrix, inverted), f.rows(),
+                                 !detail::is_complex_scalar<Scalar>);
                 inverse.append(std::move(inverted), -scaled.exponent);
                 own.append(std::move(scaled.matrix), scaled.exponent);
             }
         });
-        inverse_ = inverse.take(reciprocal(k.node().alpha()));
         refinement_ = refinement_for(amplified, of == kind::inverse);
-        if (refinement_.needed()) {  // matrices of its own: those of K may change, or end, before this does
+        // Matrices of its own: those of K may change, or end, before this does.
+        if (refinement_.by_factors) {
+            keep_factors(own, inverse);
+            scalar_ = reciprocal(k.node().alpha());
+        } else if (refinement_.steps > 0) {
             own_ = own.take(detail::scaled_number<Scalar>(k.node().alpha()));
         }
+        inverse_ = inverse.take(reciprocal(k.node().alpha()));
     }
 
     [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverse_; }
@@ -443,28 +458,55 @@ private:
         return inverted;
     }
 
-    /// The factors that have structure by their inverses, at once; then the others by their decompositions.
+    /// A factor where each is solved with by itself: a matrix over a power of two, or the inverse of one with structure. No power is dealt out:
+    /// those of `inverse_` are others.
+    struct solved_factor {
+        dense_matrix<Scalar> matrix;
+        leaf inverse;
+        int exponent = 0;
+        bool dense = false;
+    };
+    void keep_factors(const kron_over_powers<Scalar>& own, const kron_over_powers<Scalar>& inverse) {
+        using form = typename kron_over_powers<Scalar>::form;
+        for (std::size_t k = 0; k < own.parts().size(); ++k) {
+            const auto& part = own.parts()[k];
+            const auto& inverted = inverse.parts()[k];
+            solved_factor& kept = factors_.emplace_back();
+            if (part.is == form::dense) {
+                kept.matrix = part.matrix;
+                kept.exponent = part.exponent;
+                kept.dense = true;
+            } else if (part.is == form::diagonal) {
+                kept.inverse = owned_diagonal<Scalar>(dense_vector<Scalar>(inverted.diagonal));
+            } else {
+                kept.inverse = inverted.fixed;
+            }
+        }
+    }
+    /// The factors that have structure by their inverses, at once; then the others by their decompositions; last all powers of two.
     template <class To, class Rhs>
     [[nodiscard]] dense_matrix<To> solve_by_factors(const Rhs& b) const {
         kron_node<Scalar> structured;
         std::vector<Eigen::Index> extents;
-        const factor_list& factors = own_.node().factors();
-        for (std::size_t k = 0; k < factors.size(); ++k) {
-            structured.append(factors[k].is_dense() ? leaf::identity(factors[k].rows()) : inverse_.node().factors()[k]);
-            extents.push_back(static_cast<Eigen::Index>(factors[k].rows()));
+        auto exponent = static_cast<int>(scalar_.exponent());
+        for (const solved_factor& f : factors_) {
+            structured.append(f.dense ? leaf::identity(f.matrix.rows()) : f.inverse);
+            extents.push_back(f.dense ? f.matrix.rows() : static_cast<Eigen::Index>(f.inverse.cols()));
+            exponent -= f.exponent;
         }
-        structured.set_alpha(inverse_.node().alpha());
+        structured.set_alpha(scalar_.value_over(scalar_.exponent()));
         dense_matrix<To> x = kron_expr<Scalar>(std::move(structured)) * b.template cast<To>().eval();
-        for (std::size_t k = 0; k < factors.size(); ++k) {
-            if (factors[k].is_dense()) {
+        for (std::size_t k = 0; k < factors_.size(); ++k) {
+            if (factors_[k].dense) {
                 Eigen::Index inner = 1;
-                for (std::size_t behind = k + 1; behind < factors.size(); ++behind) {
+                for (std::size_t behind = k + 1; behind < factors_.size(); ++behind) {
                     inner *= extents[behind];
                 }
-                x = solved_at(kron_expr<Scalar>::dense_factor(factors[k]), inner, x);
-                extents[k] = static_cast<Eigen::Index>(factors[k].cols());
+                x = solved_at(factors_[k].matrix, inner, x);
+                extents[k] = factors_[k].matrix.cols();
             }
         }
+        multiply_by_power(x, exponent);
         return x;
     }
     /// kron(I, F^-1, I) x, the last identity of order `inner`: rows of x that one factor's index tells apart become a column for F's decomposition.
@@ -526,7 +568,9 @@ private:
 
     kind kind_ = kind::inverse;
     kron_expr<Scalar> inverse_;
-    kron_expr<Scalar> own_;  ///< K, where the refinement needs it
+    kron_expr<Scalar> own_;                            ///< K, where steps of refinement need it
+    std::vector<solved_factor> factors_;               ///< where each is solved with by itself,
+    detail::scaled_number<Scalar> scalar_{Scalar(1)};  ///< and 1 / the scalar then
     refinement refinement_;
     kron_determinant<Scalar> determinant_;
     real rcond_ = real(1);

@@ -823,8 +823,9 @@ void require_inner_extent(const First& y, const Second& z) {
 /// @throws shape_error the inner extents differ
 /// @{
 template <class Node, class Matrix>
-requires(eigen::multiplied_by_eigen<Node>&& eigen::matrix_of_eigen<Matrix>) [[nodiscard]] auto operator*(
-    const lazy<Node>& y, const Matrix& z) {
+requires(eigen::multiplied_by_eigen<Node>&& eigen::matrix_of_eigen<Matrix> && !eigen::is_row_pairs<Matrix>)
+    [[nodiscard]] auto
+    operator*(const lazy<Node>& y, const Matrix& z) {
     eigen::require_inner_extent(y, z);
     return static_cast<const Eigen::MatrixBase<lazy<Node>>&>(y) * z;
 }

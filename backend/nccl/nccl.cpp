@@ -33,13 +33,13 @@ loaded_nccl load_nccl() {
         return result;
     }
     nccl_functions& f = result.functions;
-    result.usable =
-        load(library, "ncclGetUniqueId", f.get_unique_id) && load(library, "ncclCommInitRankConfig", f.init_rank) &&
-        load(library, "ncclCommFinalize", f.finalize) && load(library, "ncclCommDestroy", f.destroy) &&
-        load(library, "ncclCommAbort", f.abort) &&
-        load(library, "ncclCommGetAsyncError", f.async_error) && load(library, "ncclGetErrorString", f.error_text) &&
-        load(library, "ncclGroupStart", f.group_start) && load(library, "ncclGroupEnd", f.group_end) &&
-        load(library, "ncclSend", f.send) && load(library, "ncclRecv", f.receive);
+    result.usable = load(library, "ncclGetUniqueId", f.get_unique_id) &&
+                    load(library, "ncclCommInitRankConfig", f.init_rank) &&
+                    load(library, "ncclCommFinalize", f.finalize) && load(library, "ncclCommDestroy", f.destroy) &&
+                    load(library, "ncclCommAbort", f.abort) && load(library, "ncclCommGetAsyncError", f.async_error) &&
+                    load(library, "ncclGetErrorString", f.error_text) &&
+                    load(library, "ncclGroupStart", f.group_start) && load(library, "ncclGroupEnd", f.group_end) &&
+                    load(library, "ncclSend", f.send) && load(library, "ncclRecv", f.receive);
     if (!result.usable) {
         result.reason = "the NCCL that was found is older than 2.14";
     }

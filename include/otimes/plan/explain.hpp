@@ -176,8 +176,10 @@ OTIMES_ON_DEMAND inline std::string extents_text(const program& source, std::int
             ++end;
         }
         end = end - k > 8 ? end : k + 1;
-        text += (k == 0 ? "" : " x ") + std::to_string(modes[k].extent) +
-                (end - k > 1 ? "^" + std::to_string(end - k) : "");
+        text.append(k == 0 ? "" : " x ").append(std::to_string(modes[k].extent));  // GCC 12 warns of operator+ here
+        if (end - k > 1) {
+            text.append("^").append(std::to_string(end - k));
+        }
         k = end;
     }
     return text.empty() ? "scalar" : text;

@@ -378,7 +378,8 @@ OTIMES_ON_DEMAND inline bool split_chain(const program& source, std::int32_t las
     s.add = end.add;
     s.scalar = end.scalar;
     second.steps.push_back(s);
-    const std::int32_t link = in_place ? output : source.steps.front().out;  // what lies between, a temporary of the source
+    const std::int32_t link =
+        in_place ? output : source.steps.front().out;  // what lies between, a temporary of the source
     second_names = {link, alone->factor, output};
     first_names = {input};
     for (std::size_t i = 0; i < before.size(); ++i) {
